@@ -36,12 +36,12 @@ from master.api.identities import CutId, Incarnation, Lineage, MemberName, Route
 from master.api.messages import Cut, Held, Hold, Restore, ServerMessage
 from master.api.positions import EMPTY, PositionSet, union
 from master.api.storage import open_storage
-from trainer_sdk.pserver.client import PserverClient
-from trainer_sdk.pserver.listener import Listener
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.service import Service
+from trainer_sdk.pserver.client.pserver_client import PserverClient
+from trainer_sdk.pserver.process.data_listener import Listener
+from trainer_sdk.pserver.process.parameter_server import Service
 from trainer_sdk.pserver.shell import Outside
-from trainer_sdk.pserver.wire import WireLimits
+from trainer_sdk.pserver.transport.frames import WireLimits
+from trainer_sdk.pserver.transport.security import Security
 
 _BUCKETS = 256
 _SIZES = {"64 kB": 64 * 1024, "1 MB": 1024 * 1024, "16 MB": 16 * 1024 * 1024}

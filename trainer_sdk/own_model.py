@@ -22,9 +22,9 @@ from master.api.identities import Lineage
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import PositionSet
 from master.api.storage import Storage, open_storage
-from trainer_sdk.driver import Driver
 from trainer_sdk.errors import CheckpointError, UsageError
 from trainer_sdk.protocol import CheckpointWritten
+from trainer_sdk.runtime.driver import Driver
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Save = Callable[[], Arrays]

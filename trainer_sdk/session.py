@@ -30,14 +30,11 @@ from typing import TYPE_CHECKING, Final, Self
 from master.api.hello import Hello
 from master.api.identities import Incarnation, MemberName, OptimiserSpec
 from master.api.messages import Declare
-from trainer_sdk.channel import FAREWELL_S, Address
 from trainer_sdk.data import Data
-from trainer_sdk.drain import DrainSignal
-from trainer_sdk.driver import Driver, finite
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import CheckpointError, LeaveNow, UsageError
+from trainer_sdk.master_stream import FAREWELL_S, Address
 from trainer_sdk.own_model import Arrays, OwnModel, Restore, Save
-from trainer_sdk.owner import Owner
 from trainer_sdk.protocol import (
     CheckpointWanted,
     Ending,
@@ -49,8 +46,11 @@ from trainer_sdk.protocol import (
     SpecDeclared,
     start,
 )
+from trainer_sdk.runtime.drain_signal import DrainSignal
+from trainer_sdk.runtime.driver import Driver, finite
+from trainer_sdk.runtime.session_owner import Owner
+from trainer_sdk.runtime.standalone import Standalone
 from trainer_sdk.specs import Table, dataset_spec, sgd, table_specs
-from trainer_sdk.standalone import Standalone
 
 if TYPE_CHECKING:
     from trainer_sdk.tables import Tables
@@ -110,9 +110,9 @@ class Session:
         self._check_declaring("tables()")
         self._check_first_model()
         specs = table_specs(tables, sgd(0.01) if optimiser is None else optimiser)
-        from trainer_sdk.pserver.client import PserverClient  # noqa: PLC0415  plain sharding needs none
-        from trainer_sdk.pserver.layout import check_tables  # noqa: PLC0415
-        from trainer_sdk.pserver.security import Security  # noqa: PLC0415
+        from trainer_sdk.pserver.client.pserver_client import PserverClient  # noqa: PLC0415  plain sharding needs none
+        from trainer_sdk.pserver.tables.layout import check_tables  # noqa: PLC0415
+        from trainer_sdk.pserver.transport.security import Security  # noqa: PLC0415
         from trainer_sdk.tables import Tables  # noqa: PLC0415
 
         check_tables(specs)

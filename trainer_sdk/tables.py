@@ -4,7 +4,7 @@ A push ends when every bucket of the model has the batch, or when nothing of it 
 back, the lease is gone): the script need not know which.  What only some buckets miss comes back as a batch of its own
 from the loop (rule 11).  A push waits for its answer, though the next pull could carry it and save the round trip
 (`PserverClient.push_and_pull`): the script owns its gradient arrays again when `push` returns, and reads errors in
-them where they were made.  Not here: sockets and frames (`trainer_sdk.pserver.client`), the decisions (`protocol`).
+them where they were made.  Not here: sockets and frames (`pserver.client`), the decisions (`protocol`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from master.api.identities import Lineage, TableSpec
 from trainer_sdk.data import Data
-from trainer_sdk.driver import Driver
 from trainer_sdk.errors import NotReadyError, ServerUnavailableError, TemporaryError, UsageError
 from trainer_sdk.protocol import Effect, Pulled, Push, PushAgain, PushAnswered, PushWanted
-from trainer_sdk.pserver.client import PserverClient
+from trainer_sdk.pserver.client.pserver_client import PserverClient
+from trainer_sdk.runtime.driver import Driver
 
 Array = npt.NDArray[Any]
 Gradient = Array | tuple[npt.NDArray[np.int64], Array]

@@ -4,7 +4,7 @@ A position is a single integer, `epoch * size + index`, so a whole job is the ra
 epoch collapses into the leading range by itself.  Batches, leases, acks, marks, data states and quarantines are all
 `PositionSet`s.  Sets stay small because training is nearly in order: a leading range and a few holes behind it.
 
-Pure.  The permutation from positions to records is the trainer's business (`trainer_sdk.permutation`).
+Pure.  The permutation from positions to records is the trainer's business (`trainer_sdk.record_order`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The lineage is raised: servers take the base, or keep what they may, and say so (rules 14, 26, 27, 30).
 
 The master names what a server owned before and owns again (`Kept`); whether it still has it so, the server looks for
-itself (`trainer_sdk.pserver.restoring`).  Once all have answered, the job serves; where some kept what they have,
+itself (`trainer_sdk.pserver.core.restore`).  Once all have answered, the job serves; where some kept what they have,
 buckets have different marks, as under any master that takes over, and the way on is the same (`recovery`).
 
 Not here: the raise itself (`rollback`).

@@ -28,10 +28,10 @@ import numpy as np
 from master.api.manifest import Manifest
 from master.api.positions import PositionSet
 from master.api.storage import Storage
-from trainer_sdk.order import RecordOrder
-from trainer_sdk.pserver.bucket_bytes import decode_bucket
-from trainer_sdk.pserver.checkpoint_file import read_buckets
-from trainer_sdk.pserver.layout import Layout
+from trainer_sdk.pserver.tables.bucket_codec import decode_bucket
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.transfer.checkpoint_file import read_buckets
+from trainer_sdk.record_order import RecordOrder
 
 PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "chaos_ledger.py"
 _spec = importlib.util.spec_from_file_location("chaos_ledger", PROGRAM)

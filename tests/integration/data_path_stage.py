@@ -27,14 +27,14 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet
 from master.api.storage import open_storage
-from trainer_sdk.pserver.client import PserverClient
-from trainer_sdk.pserver.connection import ClientSettings
-from trainer_sdk.pserver.listener import Listener
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.service import Service
+from trainer_sdk.pserver.client.pserver_client import PserverClient
+from trainer_sdk.pserver.core.server_state import Limits
+from trainer_sdk.pserver.process.data_listener import Listener
+from trainer_sdk.pserver.process.parameter_server import Service
 from trainer_sdk.pserver.shell import Outside
-from trainer_sdk.pserver.state import Limits
-from trainer_sdk.pserver.wire import WireLimits
+from trainer_sdk.pserver.transport.frames import WireLimits
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.transport.server_connection import ClientSettings
 
 BUCKETS = 32
 TABLES = (

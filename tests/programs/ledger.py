@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 import trainer_sdk as edl
-from trainer_sdk.pserver import client
-from trainer_sdk.pserver.wire import WireLimits
+from trainer_sdk.pserver.client import pserver_client
+from trainer_sdk.pserver.transport.frames import WireLimits
 
 TABLE = "ledger"
 ENDLESS_S = 10_000.0
@@ -32,7 +32,7 @@ def main() -> None:
     options = parse()
     if options.patient:
         limits = WireLimits(io_s=ENDLESS_S, hello_s=ENDLESS_S)
-        client.ClientSettings = partial(client.ClientSettings, limits=limits, connect_s=ENDLESS_S)
+        pserver_client.ClientSettings = partial(pserver_client.ClientSettings, limits=limits, connect_s=ENDLESS_S)
     with edl.open() as session:
         data = session.dataset(
             "ledger", size=options.size, epochs=options.epochs, batch_size=options.batch_size, seed=options.seed

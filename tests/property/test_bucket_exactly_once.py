@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from master.api.identities import CutId, Incarnation, Lineage, ManifestId, Term, Version
 from master.api.messages import Cut, Drop, FileRecord, Hold, Restore, Skip
 from master.api.positions import EMPTY, PositionSet, union
-from trainer_sdk.pserver.bucket import deadline, handle, push
-from trainer_sdk.pserver.messages import (
+from trainer_sdk.pserver.core.control import deadline, handle
+from trainer_sdk.pserver.core.effects import (
     ApplyBoth,
     ApplyLive,
     DropFork,
@@ -22,12 +22,11 @@ from trainer_sdk.pserver.messages import (
     LoadModel,
     ModelLoaded,
     OpenFork,
-    Push,
-    Target,
-    Verdict,
     WriteFork,
 )
-from trainer_sdk.pserver.state import Phase, ServerState, check_state
+from trainer_sdk.pserver.core.messages import Push, Target, Verdict
+from trainer_sdk.pserver.core.pushes import push
+from trainer_sdk.pserver.core.server_state import Phase, ServerState, check_state
 
 BUCKETS = 4
 POSITIONS = 12

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from master.api.identities import Initialiser, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
-from trainer_sdk.pserver.contents import check_contents
-from trainer_sdk.pserver.layout import Layout, buckets_of_rows
-from trainer_sdk.pserver.messages import ApplyBoth, ApplyLive
-from trainer_sdk.pserver.tables import DenseGradient, ForkedModel, Model, Portion, SparseGradient
+from trainer_sdk.pserver.tables.bucket_codec import check_contents
+from trainer_sdk.pserver.tables.layout import Layout, buckets_of_rows
+from trainer_sdk.pserver.tables.model import DenseGradient, ForkedModel, Model, Portion, SparseGradient
 
 BUCKETS = 8
 ALL = PositionSet.span(0, BUCKETS)
@@ -73,7 +72,7 @@ class Pair:
         gradients = [DenseGradient(table=0, values=flat[0]), DenseGradient(table=1, values=flat[1])]
         gradients.append(SparseGradient(table=2, ids=ids[mine], rows=rows[mine].copy()))
         model.check(gradients, buckets)
-        model.apply(ApplyBoth(buckets=buckets) if to_fork else ApplyLive(buckets=buckets), gradients, buckets)
+        model.apply(buckets, gradients, buckets, to_fork=to_fork)
 
     def go_ahead(self, bucket):
         """Its rows are copied while it is trained; once more if it is said again (rule 42)."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 from tests.protocol.draft import Draft
 from tests.protocol.settings import Setting
 from tests.protocol.world import Parcel, Relay, ServerSlot
-from trainer_sdk.pserver.messages import CopyHead, Target
-from trainer_sdk.pserver.state import Phase, ServerState
+from trainer_sdk.pserver.core.messages import CopyHead, Target
+from trainer_sdk.pserver.core.server_state import Phase, ServerState
 
 
 def drop_dead(draft: Draft) -> None:

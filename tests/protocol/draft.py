@@ -41,7 +41,7 @@ from tests.protocol.trainers import Gradient, TrainerProcess
 from tests.protocol.world import NOBODY, Cast, Parcel, ServerSlot, TrainerSlot, World
 from trainer_sdk import protocol
 from trainer_sdk.protocol import TrainerState
-from trainer_sdk.pserver.messages import CONFIRMED, Push, PushAnswer
+from trainer_sdk.pserver.core.messages import CONFIRMED, Push, PushAnswer
 
 
 class Draft:

@@ -17,15 +17,12 @@ from master.api.positions import EMPTY, PositionSet
 from tests.protocol import ledger
 from tests.protocol.interning import hashed_once
 from tests.protocol.ledger import Ledger, Ledgers
-from trainer_sdk.pserver import bucket
-from trainer_sdk.pserver.bucket import PushStep
-from trainer_sdk.pserver.messages import (
+from trainer_sdk.pserver.core import control, pushes
+from trainer_sdk.pserver.core.effects import (
     ApplyBoth,
     ApplyLive,
     AskFull,
-    BackupSaid,
     CopyArrived,
-    CopyHead,
     DropFork,
     DropLive,
     DropStaged,
@@ -36,9 +33,6 @@ from trainer_sdk.pserver.messages import (
     LoadModel,
     ModelLoaded,
     OpenFork,
-    PassOn,
-    Push,
-    PushAnswer,
     PushEffect,
     SendCopy,
     ServeStaged,
@@ -46,7 +40,9 @@ from trainer_sdk.pserver.messages import (
     Tell,
     WriteFork,
 )
-from trainer_sdk.pserver.state import ServerState
+from trainer_sdk.pserver.core.messages import BackupSaid, CopyHead, PassOn, Push, PushAnswer
+from trainer_sdk.pserver.core.pushes import PushStep
+from trainer_sdk.pserver.core.server_state import ServerState
 
 NOW_S = 0.0
 
@@ -110,12 +106,12 @@ def pushed(
     process: ServerProcess, push: Push, computed_on: Origins, said: tuple[BackupSaid, ...] | None = None
 ) -> ServerStep:
     """A push arrives.  `computed_on`: the parameters of its buckets that the gradient was really computed on (I3)."""
-    return _applied(process, bucket.push(process.state, push, said), push, computed_on)
+    return _applied(process, pushes.push(process.state, push, said), push, computed_on)
 
 
 def passed(process: ServerProcess, push: Push, computed_on: Origins) -> ServerStep:
     """A push that the owner passes on arrives at the backup."""
-    return _applied(process, bucket.push_as_backup(process.state, push), push, computed_on)
+    return _applied(process, pushes.push_as_backup(process.state, push), push, computed_on)
 
 
 def _applied(process: ServerProcess, step: PushStep, push: Push, computed_on: Origins) -> ServerStep:
@@ -132,7 +128,7 @@ def _applied(process: ServerProcess, step: PushStep, push: Push, computed_on: Or
 
 def handled(process: ServerProcess, event: Event, positions: int, *, loads_late: bool = False) -> ServerStep:
     """A control message or an event of the shell.  `positions`: how many the data set has."""
-    step = bucket.handle(process.state, event, NOW_S)
+    step = control.handle(process.state, event, NOW_S)
     after, told, shipped = replace(process, state=step.state), [], []
     for effect in step.effects:
         match effect:
@@ -153,7 +149,7 @@ def handled(process: ServerProcess, event: Event, positions: int, *, loads_late:
 
 def arrived(process: ServerProcess, shipment: Shipment, positions: int) -> ServerStep:
     """A copy comes in whole; what is a difference has been put onto what is staged."""
-    step = bucket.handle(process.state, CopyArrived(head=shipment.head), NOW_S)
+    step = control.handle(process.state, CopyArrived(head=shipment.head), NOW_S)
     after, asked_full, b = replace(process, state=step.state), None, shipment.head.bucket
     for effect in step.effects:
         match effect:

@@ -17,7 +17,7 @@ from tests.protocol.ledger import Ledgers
 from tests.protocol.servers import Pulled
 from trainer_sdk import protocol
 from trainer_sdk.protocol import Ending, Phase, TrainerState
-from trainer_sdk.pserver.messages import PushAnswer, Target
+from trainer_sdk.pserver.core.messages import PushAnswer, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

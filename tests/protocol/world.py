@@ -42,8 +42,8 @@ from tests.protocol.servers import Origins, ServerProcess, Shipment
 from tests.protocol.settings import Setting
 from tests.protocol.trainers import TrainerProcess
 from trainer_sdk import protocol
-from trainer_sdk.pserver.messages import BackupSaid, PassOn, Push
-from trainer_sdk.pserver.state import check_state
+from trainer_sdk.pserver.core.messages import BackupSaid, PassOn, Push
+from trainer_sdk.pserver.core.server_state import check_state
 
 NOBODY: Final = Term(0)
 TAKES_TIME: Final = (

@@ -4,15 +4,12 @@ A trainer holds leases, cuts them into batches, and may say that a position is d
 confirmed it at one lineage.  Whatever goes wrong in between (a broken stream, a roll-back, a bucket that has part of a
 batch already, a drain) must end in one of two ways: the position is confirmed, or somebody trains it again.
 
-`handle(state, event) -> Step(state, effects)` decides; it never waits, sends or computes.  `values` has the events and
-effects, `state` what is remembered, `leases` what is held and asked for, `batches` what becomes of a batch and its
-push, `core` the dispatch.  Not here: threads, time, streams (`trainer_sdk.driver`), the record numbers behind the
-positions (`trainer_sdk.permutation`).
+`transitions.handle` decides; it never waits, sends or computes.  `trainer_events` has the events and effects,
+`trainer_state` what is remembered, `leasing` the leases, `batches` what becomes of a batch and its push.  Not here:
+threads, time, streams (`runtime`), the record numbers behind the positions (`record_order`).
 """
 
-from trainer_sdk.protocol.core import handle
-from trainer_sdk.protocol.state import Flight, Holding, Part, Phase, Step, TrainerState, check_invariants, start
-from trainer_sdk.protocol.values import (
+from trainer_sdk.protocol.trainer_events import (
     AcquireDue,
     AskLater,
     BatchDone,
@@ -46,6 +43,8 @@ from trainer_sdk.protocol.values import (
     StreamOpened,
     UseRoute,
 )
+from trainer_sdk.protocol.trainer_state import Flight, Holding, Part, Phase, Step, TrainerState, check_invariants, start
+from trainer_sdk.protocol.transitions import handle
 
 __all__ = [
     "AcquireDue",

@@ -13,10 +13,10 @@ from typing import assert_never
 
 from master.api.identities import LeaseToken, Lineage
 from master.api.positions import EMPTY, PositionSet, union
-from trainer_sdk.protocol.leases import ask_if_low, flush_acks, renounce, settle_drain
-from trainer_sdk.protocol.state import Flight, Holding, Part, Step, TrainerState
-from trainer_sdk.protocol.values import Discard, GiveBatch, Push, PushAgain
-from trainer_sdk.pserver.messages import Ruling, Verdict
+from trainer_sdk.protocol.leasing import ask_if_low, flush_acks, renounce, settle_drain
+from trainer_sdk.protocol.trainer_events import Discard, GiveBatch, Push, PushAgain
+from trainer_sdk.protocol.trainer_state import Flight, Holding, Part, Step, TrainerState
+from trainer_sdk.pserver.core.messages import Ruling, Verdict
 
 # ---- giving ---------------------------------------------------------------------------------------------------------
 

@@ -25,17 +25,17 @@ from master.api.hello import Hello
 from master.api.identities import Incarnation, MemberName
 from master.api.lines import PlainLines, at_rest
 from master.api.storage import open_storage
-from trainer_sdk.channel import Address
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import PermanentError, UsageError
-from trainer_sdk.pserver.departure import Departure, Fact, Interrupted, Orphaned, Told, after, passed
-from trainer_sdk.pserver.listener import Listener
-from trainer_sdk.pserver.listening import listen
-from trainer_sdk.pserver.member import Member, Self
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.service import Service
+from trainer_sdk.master_stream import Address
+from trainer_sdk.pserver.core.shutdown import Departure, Fact, Interrupted, Orphaned, Told, after, passed
+from trainer_sdk.pserver.process.control_stream import Member, Self
+from trainer_sdk.pserver.process.data_listener import Listener
+from trainer_sdk.pserver.process.listen_address import listen
+from trainer_sdk.pserver.process.parameter_server import Service
 from trainer_sdk.pserver.shell import Outside
-from trainer_sdk.pserver.wire import WireLimits
+from trainer_sdk.pserver.transport.frames import WireLimits
+from trainer_sdk.pserver.transport.security import Security
 
 log = logging.getLogger("trainer_sdk.pserver")
 

@@ -16,9 +16,9 @@ from typing import Final
 
 from master.api.sockets import SCHEME, is_socket_address
 from trainer_sdk.errors import EdlError
-from trainer_sdk.pserver.handshake import PROBE, greet_server
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.wire import Channel, WireLimits
+from trainer_sdk.pserver.transport.frames import Channel, WireLimits
+from trainer_sdk.pserver.transport.handshake import PROBE, greet_server
+from trainer_sdk.pserver.transport.security import Security
 
 LIMIT_S: Final = 10.0  # for each step; whoever probes has a limit for all of it
 

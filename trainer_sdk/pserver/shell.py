@@ -1,14 +1,15 @@
 """The shell around the core: one lock under which marks and parameters change as one.
 
-The core (`bucket`) decides; what it decides is carried out here before anybody else gets the lock, or begun where it
-would take long.  An error between core and tables would leave marks and parameters apart: then `fatal` is called and
-the process ends; another one restores the last checkpoint (rule 26).  Who asks is in `service` and `copies`, what takes
-long in `errands` and `couriers`, what time alone brings in `deadlines`.
+The core (`core.pushes`, `core.control`) decides; the shell carries out the decision before anybody else gets the lock,
+or starts a background job where that would take long.  An error between core and tables would leave marks and
+parameters apart: `fatal` is called then and the process ends, and another one restores the last checkpoint (rule 26).
+`DeadlineThread` hands in what time alone brings.  Requests come from `process` and `transfer`.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,9 +21,8 @@ from master.api.messages import Restore, ServerMessage
 from master.api.positions import EMPTY, PositionSet
 from master.api.storage import Storage
 from trainer_sdk.errors import InvariantViolationError, WireError
-from trainer_sdk.pserver import bucket
-from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import (
+from trainer_sdk.pserver.core import control, pushes
+from trainer_sdk.pserver.core.effects import (
     ApplyBoth,
     ApplyLive,
     AskFull,
@@ -40,11 +40,12 @@ from trainer_sdk.pserver.messages import (
     Tell,
     WriteFork,
 )
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.staging import Staging
-from trainer_sdk.pserver.state import Limits, ServerState
-from trainer_sdk.pserver.tables import Gradient, Model
-from trainer_sdk.pserver.weighing import Weighing
+from trainer_sdk.pserver.core.server_state import Limits, ServerState
+from trainer_sdk.pserver.tables.bucket_load import Tally, Weighing
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.tables.model import Gradient, Model
+from trainer_sdk.pserver.tables.staging_area import Staging
+from trainer_sdk.pserver.transport.security import Security
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class Shell:
     def handle(self, event: Event) -> tuple[Effect, ...]:
         """All effects; those of a copy are for who brought it, the others are carried out."""
         before = self.state.lineage
-        step = bucket.handle(self.state, event, time.monotonic())
+        step = control.handle(self.state, event, time.monotonic())
         self._set(step.state)
         log.debug("%s", event)
         for effect in step.effects:
@@ -111,7 +112,7 @@ class Shell:
             self.changed.notify_all()
         return step.effects
 
-    def keep(self, step: bucket.PushStep, gradients: list[Gradient], pushed: PositionSet) -> None:
+    def keep(self, step: pushes.PushStep, gradients: list[Gradient], pushed: PositionSet) -> None:
         """A push's marks and parameters; `gradients` were checked against the model."""
         self._apply(self.loaded(), step.effects, gradients, pushed)
         self._set(step.state)
@@ -198,9 +199,49 @@ class Shell:
         try:
             for effect in effects:
                 if isinstance(effect, ApplyLive | ApplyBoth):
-                    model.apply(effect, gradients, pushed)
+                    model.apply(effect.buckets, gradients, pushed, to_fork=isinstance(effect, ApplyBoth))
                 else:
                     self._carry_out(effect)
         except BaseException as error:
             self.outside.fatal(error)
             raise
+
+
+class Deadlines:
+    """Watched until the shell is closed."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._thread = threading.Thread(target=self._watch, name="deadlines", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Once the shell is closed: nothing happens any more."""
+        self._thread.join()
+
+    def _watch(self) -> None:
+        shell = self._shell
+        try:
+            while not shell.is_closed:
+                tally = self._wait_for_tally()
+                if tally is not None:
+                    shell.outside.tell(tally.report())
+        except BaseException as error:
+            shell.outside.fatal(error)
+            raise
+
+    def _wait_for_tally(self) -> Tally | None:
+        """What a report that is due is made of, without the lock; deadlines are kept meanwhile.  None: look again."""
+        shell = self._shell
+        with shell.lock:
+            report_s = shell.weighing.due_s if shell.state.is_ready else math.inf
+            at_s, event = control.deadline(shell.state) or (math.inf, None)
+            now_s = time.monotonic()
+            if event is not None and now_s >= at_s:
+                shell.handle(event)
+            elif now_s >= report_s:
+                return shell.weighing.take(shell.state.lineage, shell.state.buckets, now_s)
+            elif not shell.is_closed:
+                left_s = min(at_s, report_s) - now_s
+                shell.changed.wait(left_s if left_s < math.inf else None)
+            return None

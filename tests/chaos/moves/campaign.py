@@ -26,7 +26,7 @@ from tests.chaos.moves.plans import Plan
 from tests.chaos.moves.points import Points
 from tests.chaos.moves.truth import Book
 from tests.chaos.quorum import Quorum
-from trainer_sdk.pserver.service import PIECE_BYTES
+from trainer_sdk.pserver.process.parameter_server import PIECE_BYTES
 
 PATIENT_S = 8.0  # servers are waited for under a new master where one loss must take nothing back
 RESIZES_EACH = 12  # of a job: so every kind has its share

@@ -27,7 +27,7 @@ from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.points import HOOK
 from tests.chaos.shape import LedgerShape
 from trainer_sdk.pserver.__main__ import EXIT_OWNING
-from trainer_sdk.pserver.service import PIECE_BYTES
+from trainer_sdk.pserver.process.parameter_server import PIECE_BYTES
 
 ROOT = Path(__file__).resolve().parents[3]
 RESTART_AFTER_S = 0.2

@@ -19,7 +19,8 @@ from tests.chaos.moves.blows import PROVOKES, Deck, Victim
 from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.points import COPY_STEPS, HOOK, SENT_STEPS, Points, Step
 from tests.chaos.signals import state_of
-from trainer_sdk.pserver.messages import ApplyLive, CopyArrived, CopyHead, FileWritten, PassOn, Push, SendCopy
+from trainer_sdk.pserver.core.effects import ApplyLive, CopyArrived, FileWritten, SendCopy
+from trainer_sdk.pserver.core.messages import CopyHead, PassOn, Push
 
 G, V, CUT = Lineage(1), Version(0), CutId(term=Term(1), lineage=Lineage(1), sequence=1)
 HERE, THERE = (

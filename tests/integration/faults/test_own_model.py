@@ -15,8 +15,8 @@ from tests.chaos.heads import HeadWatch
 from tests.chaos.ledger import Head, numbers
 from tests.chaos.stage import JobShape, chaos_stage
 from tests.integration.faults_stage import BUDGET_S, JOB, begin, trained, until
-from trainer_sdk.order import RecordOrder
 from trainer_sdk.own_model import read_model
+from trainer_sdk.record_order import RecordOrder
 
 PROGRAM = Path(__file__).resolve().parents[2] / "programs" / "chaos_own_model.py"
 SHAPE = JobShape(

@@ -17,7 +17,7 @@ from master.api.hello import Hello
 from master.api.messages import RegisterTrainer
 from master.api.proof import CHALLENGE_KEY, PROOF_KEY
 from tests.integration.master_stage import JOB, MasterProcess, running, until_it_leads
-from trainer_sdk.channel import Address, Channel
+from trainer_sdk.master_stream import Address, Channel
 
 TOKEN = "only the job's own processes know this"
 LARGE = bytes(60 * 1024 * 1024)
@@ -84,7 +84,7 @@ class Trainer:
 )
 async def test_who_holds_the_masters_port_learns_nothing_of_a_trainer(answer, monkeypatch):
     """The secret stood in the metadata of the first call, in clear: it opened every job of a run."""
-    monkeypatch.setattr("trainer_sdk.channel._PROOF_S", 1.0)
+    monkeypatch.setattr("trainer_sdk.master_stream._PROOF_S", 1.0)
     async with impostor(answer) as (taking, address):
         trainer = Trainer()
         trainer.channel.connect(Address(target=address, hello=Hello(job=JOB), token=TOKEN))

@@ -10,7 +10,7 @@ import pytest
 from master.api.audit import read_checkpoint
 from tests.integration.master_stage import ask_status
 from tests.integration.sdk_stage import running
-from trainer_sdk.permutation import Permutation
+from trainer_sdk.record_order import Permutation
 
 SIZE, EPOCHS = 600, 2
 

@@ -16,18 +16,19 @@ from tests.protocol.settings import Faults, Setting
 from tests.protocol.steps import moves as move_steps
 from tests.protocol.steps.change import Change, Label
 from trainer_sdk.protocol import batches
-from trainer_sdk.pserver import bucket, moving
-from trainer_sdk.pserver.messages import SendCopy, Verdict
-from trainer_sdk.pserver.staged import Moving, without_staged
-from trainer_sdk.pserver.state import Group, ServerState, Step, merged
+from trainer_sdk.pserver.core import bucket_moves, control, pushes
+from trainer_sdk.pserver.core.effects import SendCopy
+from trainer_sdk.pserver.core.messages import Verdict
+from trainer_sdk.pserver.core.server_state import Group, ServerState, Step, merged
+from trainer_sdk.pserver.core.staged import Moving, without_staged
 
-_judge = bucket.judge
+_judge = pushes.judge
 _try_pieces = batches._try_pieces
-_freeze = moving.freeze
-_sent = moving._sent
-_copy_arrived = moving.copy_arrived
-_forget = moving.forget
-_restore = bucket.restore
+_freeze = bucket_moves.freeze
+_sent = bucket_moves._sent
+_copy_arrived = bucket_moves.copy_arrived
+_forget = bucket_moves.forget
+_restore = control.restore
 _of_moves = move_steps.of_moves
 _left = shell._left
 _installed = moves.handle_installed
@@ -47,7 +48,7 @@ def handed_over_unfrozen(state: ServerState, event: Any) -> Step:
 
 
 def frozen_whatever_version(state: ServerState, event: Any) -> Step:
-    group = moving._try_live(state, event.bucket)
+    group = bucket_moves._try_live(state, event.bucket)
     return _freeze(state, replace(event, version=group.version) if group else event)
 
 
@@ -69,7 +70,7 @@ def installed_when_warm(state: ServerState, staged: Any) -> Any:
     return moving_installed(state, replace(staged, is_final=True))
 
 
-moving_installed = moving._installed
+moving_installed = bucket_moves._installed
 
 
 def any_staged_serves(staged: Any, order: Any) -> bool:
@@ -92,7 +93,7 @@ def served_on_arrival(state: ServerState, event: Any) -> Step:
     order = Activate(
         lineage=head.lineage, buckets=PositionSet.of(head.bucket), version=head.version, since=head.version
     )
-    served = moving.activate(step.state, order)
+    served = bucket_moves.activate(step.state, order)
     return Step(served.state, (*step.effects, *served.effects))
 
 
@@ -129,7 +130,7 @@ BREAKS: Final = (
     Break(
         name="frozen-accepts",
         rule="38, 50: a frozen copy takes no push",
-        patches=((bucket, "judge", frozen_takes_pushes),),
+        patches=((pushes, "judge", frozen_takes_pushes),),
         setting=MOVE,
     ),
     Break(
@@ -141,7 +142,7 @@ BREAKS: Final = (
     Break(
         name="handover-before-freeze",
         rule="43: frozen first, then handed over",
-        patches=((moving, "freeze", handed_over_unfrozen),),
+        patches=((bucket_moves, "freeze", handed_over_unfrozen),),
         setting=MOVE,
     ),
     Break(
@@ -153,44 +154,44 @@ BREAKS: Final = (
     Break(
         name="flip-on-warm",
         rule="44, 47: only a final copy is installed and served",
-        patches=((moving, "_installed", installed_when_warm), (moving, "_may_serve", any_staged_serves)),
+        patches=((bucket_moves, "_installed", installed_when_warm), (bucket_moves, "_may_serve", any_staged_serves)),
         setting=Setting(**ONE, faults=Faults(move=1, warm=1)),
     ),
     Break(
         name="delta-any-base",
         rule="42: another base: NEED_FULL",
-        patches=((moving, "copy_arrived", any_base_will_do),),
+        patches=((bucket_moves, "copy_arrived", any_base_will_do),),
         setting=Setting(trainers=1, positions=2, buckets=1, faults=Faults(move=1, warm=1)),
     ),
     Break(
         name="marks-stay-behind",
         rule="6, 43: marks go where parameters go",
-        patches=((moving, "_sent", sent_without_marks),),
+        patches=((bucket_moves, "_sent", sent_without_marks),),
         setting=MOVE,
     ),
     Break(
         name="activate-early",
         rule="44: staged, not served",
-        patches=((moving, "copy_arrived", served_on_arrival),),
+        patches=((bucket_moves, "copy_arrived", served_on_arrival),),
         setting=LATE,
     ),
     Break(
         name="forget-any-version",
         rule="48: live copies below that version only",
-        patches=((moving, "forget", forgets_whatever_version),),
+        patches=((bucket_moves, "forget", forgets_whatever_version),),
         setting=Setting(**ONE, faults=Faults(move=2, overtake=1)),
     ),
     Break(
         name="no-floor",
         rule="39, 48: floors",
-        patches=((Moving, "floor", lambda moving, bucket: 0),),
+        patches=((Moving, "floor", lambda bucket_moves, bucket: 0),),
         setting=Setting(**ONE, faults=Faults(move=2, overtake=2, repeat=1)),
         has_commits=False,
     ),
     Break(
         name="handover-any-lineage",
         rule="44: only of the own lineage",
-        patches=((moving, "copy_arrived", staged_of_any_lineage),),
+        patches=((bucket_moves, "copy_arrived", staged_of_any_lineage),),
         setting=Setting(**ONE, faults=Faults(move=2, server_crash=1)),
         has_commits=False,
     ),
@@ -198,7 +199,7 @@ BREAKS: Final = (
         name="restore-keeps-staged",
         rule="49: RESTORE drops staged copies and floors",
         patches=(
-            (bucket, "restore", restored_with_what_was_staged),
+            (control, "restore", restored_with_what_was_staged),
             (shell, "_left", left_with_what_was_staged),
             on_installed(lost_in_the_first_lineage),
         ),
@@ -210,14 +211,14 @@ BREAKS: Final = (
     Break(
         name="freeze-any-version",
         rule="43: only if live at exactly that version",
-        patches=((moving, "freeze", frozen_whatever_version),),
+        patches=((bucket_moves, "freeze", frozen_whatever_version),),
         setting=Setting(**ONE, faults=Faults(move=1, deadline=1, overtake=1)),
         limits=Limits(states=18_000),
     ),
     Break(
         name="forget-any-staged",
         rule="48: staged copies up to that version only",
-        patches=((moving, "forget", forgets_what_is_staged),),
+        patches=((bucket_moves, "forget", forgets_what_is_staged),),
         setting=Setting(**ONE, faults=Faults(move=2, deadline=1, overtake=1)),
     ),
 )

@@ -14,20 +14,20 @@ from tests.protocol import servers as shell
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.explore import Limits
 from tests.protocol.settings import Faults, Setting
-from trainer_sdk.pserver import bucket, fork
-from trainer_sdk.pserver import messages as server_messages
-from trainer_sdk.pserver.messages import DropFork
-from trainer_sdk.pserver.state import Phase as CutPhase
-from trainer_sdk.pserver.state import fork_marks
+from trainer_sdk.pserver.core import control, effects, fork, pushes
+from trainer_sdk.pserver.core import messages as server_messages
+from trainer_sdk.pserver.core.effects import DropFork
+from trainer_sdk.pserver.core.server_state import Phase as CutPhase
+from trainer_sdk.pserver.core.server_state import fork_marks
 
-_judge = bucket.judge
-_judge_group = bucket._Judged._judge
+_judge = pushes.judge
+_judge_group = pushes._Judged._judge
 _hold = fork.hold
 _record = cuts._record
 _compare = cuts.compare
 _lose_model = rollback.lose_model
 _marks = recovery.handle_marks
-_restore = bucket.restore
+_restore = control.restore
 _loaded = shell._loaded
 
 
@@ -68,8 +68,8 @@ def copied_at_hold(state: Any, event: Any, now_s: float) -> Any:
     groups = tuple(fork._forked_group(group, group.applied) for group in step.state.groups)
     sealed = replace(step.state, groups=groups, cut=replace(step.state.cut, phase=CutPhase.SEALED, deadline_s=None))
     writes = (
-        server_messages.OpenFork(cut=event.cut, buckets=step.state.active),
-        server_messages.WriteFork(cut=event.cut, marks=fork_marks(groups)),
+        effects.OpenFork(cut=event.cut, buckets=step.state.active),
+        effects.WriteFork(cut=event.cut, marks=fork_marks(groups)),
     )
     return replace(step, state=sealed, effects=(*step.effects, *writes))
 
@@ -160,7 +160,7 @@ BREAKS: Final = (
         name="no-hold",
         rule="19, 20: no push between HELD and CUT, and marks inside D",
         patches=(
-            (bucket, "judge", applied_while_held),
+            (pushes, "judge", applied_while_held),
             (fork, "_can_fork", lambda group, data: True),
             (cuts, "compare", compared_as_equal),
         ),
@@ -169,19 +169,19 @@ BREAKS: Final = (
     Break(
         name="wanted-live-only",
         rule="21: wanted positions go to the fork too",
-        patches=((bucket._Judged, "_judge", wanted_goes_to_live_alone),),
+        patches=((pushes._Judged, "_judge", wanted_goes_to_live_alone),),
         setting=SMALL,
     ),
     Break(
         name="shared-parameters",
         rule="21: other positions go to the live bucket alone",
-        patches=((bucket._Judged, "_judge", others_go_to_the_fork_too),),
+        patches=((pushes._Judged, "_judge", others_go_to_the_fork_too),),
         setting=SMALL,
     ),
     Break(
         name="straddle-live-only",
         rule="21: SPLIT",
-        patches=((bucket, "judge", never_split), (bucket._Judged, "_judge", straddling_goes_to_live_alone)),
+        patches=((pushes, "judge", never_split), (pushes._Judged, "_judge", straddling_goes_to_live_alone)),
         setting=Setting(positions=3, batches=(1, 2), faults=Faults(trainer_crash=1)),
         limits=Limits(states=200_000, seconds=1800),
         is_long=True,
@@ -213,7 +213,7 @@ BREAKS: Final = (
         name="restore-keeps-fork",
         rule="21, 26: RESTORE ends a fork, a roll-back the commit",
         patches=(
-            (bucket, "restore", restored_beside_its_fork),
+            (control, "restore", restored_beside_its_fork),
             (shell, "_loaded", loaded_beside_its_fork),
             (rollback, "lose_model", commit_goes_on),
             (cuts, "lose_model", commit_goes_on),

@@ -15,21 +15,22 @@ from tests.protocol.settings import Faults, Setting
 from tests.protocol.steps import masters as master_steps
 from tests.protocol.steps import servers as server_steps
 from tests.protocol.steps.change import UNNEEDED, Change, Label
-from trainer_sdk.pserver import bucket, fork, moving
-from trainer_sdk.pserver.messages import SendCopy, Tell, Verdict
-from trainer_sdk.pserver.staged import with_staged
-from trainer_sdk.pserver.state import Group, ServerState, Step, merged
-from trainer_sdk.pserver.state import Phase as CutPhase
+from trainer_sdk.pserver.core import bucket_moves, control, fork, pushes
+from trainer_sdk.pserver.core.effects import SendCopy, Tell
+from trainer_sdk.pserver.core.messages import Verdict
+from trainer_sdk.pserver.core.server_state import Group, ServerState, Step, merged
+from trainer_sdk.pserver.core.server_state import Phase as CutPhase
+from trainer_sdk.pserver.core.staged import with_staged
 
-_sent = moving._sent
+_sent = bucket_moves._sent
 _forked = fork._forked
-_skip = bucket.skip
-_freeze = moving.freeze
+_skip = control.skip
+_freeze = bucket_moves.freeze
 _hold = fork.hold
 _hold_expired = fork.hold_expired
 _of_servers = server_steps.of_servers
 _take_over = master_steps.take_over
-_judge_group = bucket._Judged._judge
+_judge_group = pushes._Judged._judge
 
 
 def sent_without_skips(*args: Any, **parts: Any) -> SendCopy:
@@ -128,7 +129,7 @@ def taken_over_in_a_skip(draft: Any) -> None:
     _take_over(draft)
 
 
-BUSY: Final = ((moving, "freeze", freeze_refused_while_cut), (fork, "hold", hold_refused_while_moving))
+BUSY: Final = ((bucket_moves, "freeze", freeze_refused_while_cut), (fork, "hold", hold_refused_while_moving))
 """Cuts and moves wait for each other (against 59)."""
 
 SOON: Final = ((cuts, "file_problem", lambda *_: ""),)
@@ -154,7 +155,7 @@ BREAKS: Final = (
     Break(
         name="freeze-keeps-fork",
         rule="59: FREEZE ends a fork that wants something of the bucket",
-        patches=((moving, "_let_go", keeps_the_fork),),
+        patches=((bucket_moves, "_let_go", keeps_the_fork),),
         setting=replace(HASTY, positions=2, buckets=2, moves_in=Phase.WRITING),
         limits=Limits(states=250_000, seconds=1800),
         is_long=True,
@@ -162,25 +163,28 @@ BREAKS: Final = (
     Break(
         name="fork-after-freeze",
         rule="59: nor does a fork of a frozen copy take a push",
-        patches=((moving, "_let_go", keeps_the_fork), (bucket._Judged, "_judge", fork_takes_what_the_frozen_lacks)),
+        patches=(
+            (bucket_moves, "_let_go", keeps_the_fork),
+            (pushes._Judged, "_judge", fork_takes_what_the_frozen_lacks),
+        ),
         setting=replace(HASTY, positions=2, buckets=2, moves_in=Phase.WRITING),
     ),
     Break(
         name="skip-on-frozen",
         rule="60: SKIP is taken by an active copy only",
-        patches=((bucket, "skip", frozen_skips_too),),
+        patches=((control, "skip", frozen_skips_too),),
         setting=SKIPPING,
     ),
     Break(
         name="skip-on-staged",
         rule="60: SKIP is taken by an active copy only",
-        patches=((bucket, "skip", staged_skips_too),),
+        patches=((control, "skip", staged_skips_too),),
         setting=replace(SKIPPING, buckets=2, faults=Faults(move=1, raising=1, deadline=1)),
     ),
     Break(
         name="skipped-stay-behind",
         rule="60: skips go where marks go",
-        patches=((moving, "_sent", sent_without_skips),),
+        patches=((bucket_moves, "_sent", sent_without_skips),),
         setting=SKIPPING,
     ),
     Break(

@@ -27,10 +27,10 @@ from tests.protocol.model import JobModel
 from tests.protocol.settings import Faults, Setting
 from tests.protocol.steps import trainers
 from tests.protocol.steps.change import Change, Label
-from trainer_sdk.pserver import bucket, restoring
-from trainer_sdk.pserver.state import Group, ServerState, Step
+from trainer_sdk.pserver.core import control, pushes, restore
+from trainer_sdk.pserver.core.server_state import Group, ServerState, Step
 
-_kept, _restore, _model_loaded = restoring._kept, bucket.restore, bucket.model_loaded
+_kept, _restore, _model_loaded = restore._kept, control.restore, control.model_loaded
 
 
 def kept_without_marks(state: ServerState, order: Restore) -> Iterator[Group]:
@@ -92,7 +92,7 @@ BREAKS: Final = (
     Break(
         name="keep-no-lineage",
         rule="6, 30: what was kept refuses gradients of the lineage before",
-        patches=((bucket, "push", any_lineage),),
+        patches=((pushes, "push", any_lineage),),
         setting=replace(CRASH, trainers=2),
     ),
     Break(
@@ -104,31 +104,31 @@ BREAKS: Final = (
     Break(
         name="keep-without-marks",
         rule="30: marks stay with the parameters",
-        patches=((restoring, "_kept", kept_without_marks),),
+        patches=((restore, "_kept", kept_without_marks),),
         setting=CRASH,
     ),
     Break(
         name="keep-marks-of-base",
         rule="30: marks are not those of head",
-        patches=((restoring, "_kept", kept_with_the_marks_of_the_base),),
+        patches=((restore, "_kept", kept_with_the_marks_of_the_base),),
         setting=CRASH,
     ),
     Break(
         name="keep-marks-for-lost",
         rule="30: what comes from head has head's marks",
-        patches=((bucket, "model_loaded", lost_with_the_marks_of_the_kept),),
+        patches=((control, "model_loaded", lost_with_the_marks_of_the_kept),),
         setting=replace(ALONE, faults=Faults(wish=1, server_crash=1)),
     ),
     Break(
         name="keep-version",
         rule="37: versions count from 0 in each lineage",
-        patches=((restoring, "_kept", kept_at_its_version), *IDLE),
+        patches=((restore, "_kept", kept_at_its_version), *IDLE),
         setting=MOVED,
     ),
     Break(
         name="keep-floors",
         rule="39, 49: floors end with the lineage",
-        patches=((bucket, "restore", floors_stay), *IDLE),
+        patches=((control, "restore", floors_stay), *IDLE),
         setting=replace(MOVED, faults=Faults(move=2, server_crash=1)),
     ),
     Break(

@@ -11,13 +11,13 @@ from master.job.state import Turn
 from tests.protocol.breaks.cuts import recorded_as_acked
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.settings import Faults, Setting
-from trainer_sdk.protocol import core as protocol_core
-from trainer_sdk.protocol import leases
+from trainer_sdk.protocol import leasing
+from trainer_sdk.protocol import transitions as protocol_core
 
 _record = cuts._record
 _offer_problem = cuts._offer_problem
 _void = dispatch.void
-_take = leases.take
+_take = leasing.take
 _StartFrom = ownership.StartFrom
 
 
@@ -86,8 +86,8 @@ BREAKS: Final = (
         name="no-dedupe",
         rule="33: only what the model has not marked is trained",
         patches=(
-            (leases, "take", done_again),
-            (protocol_core.leases, "take", done_again),
+            (leasing, "take", done_again),
+            (protocol_core.leasing, "take", done_again),
             (ownership, "gain", lambda books, _: books),
         ),
         setting=replace(ALONE, faults=Faults(take_over=1)),

@@ -8,16 +8,16 @@ from typing import Any, Final
 from master.api.positions import EMPTY, PositionSet
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.settings import Faults, Setting
-from trainer_sdk.protocol import batches, leases
-from trainer_sdk.protocol import values as said_by_trainers
-from trainer_sdk.pserver import bucket, fork, restoring
-from trainer_sdk.pserver import messages as server_messages
+from trainer_sdk.protocol import batches, leasing
+from trainer_sdk.protocol import trainer_events as said_by_trainers
+from trainer_sdk.pserver.core import fork, pushes, restore
+from trainer_sdk.pserver.core import messages as server_messages
 
-_push = bucket.push
-_judge = bucket.judge
-_judge_group = bucket._Judged._judge
+_push = pushes.push
+_judge = pushes.judge
+_judge_group = pushes._Judged._judge
 _file_written = fork.file_written
-_group = restoring._group
+_group = restore._group
 _trainer_push = batches.push
 
 
@@ -77,7 +77,7 @@ BREAKS: Final = (
     Break(
         name="no-generation",
         rule="6: a push of another lineage is STALE_LINEAGE",
-        patches=((bucket, "push", any_lineage),),
+        patches=((pushes, "push", any_lineage),),
         setting=Setting(faults=CRASH),
     ),
     Break(
@@ -85,20 +85,20 @@ BREAKS: Final = (
         rule="9: a push carries the lineage of its pull",
         patches=(
             (batches, "push", pushed_under_the_newest_lineage),
-            (leases, "_drop_all", nothing_forgotten_but_leases),
+            (leasing, "_drop_all", nothing_forgotten_but_leases),
         ),
         setting=Setting(is_slow=True, trainers=1, faults=CRASH),
     ),
     Break(
         name="batch-identity",
         rule="1: work is named by positions, not by the first of them",
-        patches=((bucket, "judge", first_position_decides),),
+        patches=((pushes, "judge", first_position_decides),),
         setting=Setting(servers=1, buckets=1, batches=(2, 1), pipeline=2, faults=Faults(pause=1)),
     ),
     Break(
         name="high-water",
         rule="8: a set, never one number",
-        patches=((bucket._Judged, "_judge", all_below_is_applied),),
+        patches=((pushes._Judged, "_judge", all_below_is_applied),),
         setting=Setting(trainers=1, pipeline=2),
     ),
     Break(
@@ -116,7 +116,7 @@ BREAKS: Final = (
     Break(
         name="marks-not-restored",
         rule="27: marks come from the base",
-        patches=((restoring, "_group", restored_without_marks),),
+        patches=((restore, "_group", restored_without_marks),),
         setting=Setting(**ONE, faults=CRASH),
     ),
 )

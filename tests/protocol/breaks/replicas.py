@@ -16,13 +16,13 @@ from tests.protocol.settings import Faults, Setting
 from tests.protocol.steps import moves as move_steps
 from tests.protocol.steps import relays
 from tests.protocol.steps.change import Change, Label
-from trainer_sdk.pserver import bucket, fork, moving
-from trainer_sdk.pserver.messages import Verdict
-from trainer_sdk.pserver.state import Group, ServerState, _marks, joined, merged
+from trainer_sdk.pserver.core import bucket_moves, fork, pushes
+from trainer_sdk.pserver.core.messages import Verdict
+from trainer_sdk.pserver.core.server_state import Group, ServerState, _marks, joined, merged
 
 _passed_on = relays.passed_on
 _of_moves = move_steps.of_moves
-_push_as_backup = bucket.push_as_backup
+_push_as_backup = pushes.push_as_backup
 _promoted = table.promoted
 _ask_again = skipping.ask_again
 
@@ -59,7 +59,7 @@ def confirmed_by_anybody(judged: Any, group: Group, backup: Any, buckets: Positi
         judged._said = known
 
 
-_confirmed = bucket._Judged._confirmed
+_confirmed = pushes._Judged._confirmed
 
 
 def overlap_is_told(judged: Any, group: Group, backup: Any, buckets: PositionSet) -> PositionSet:
@@ -145,7 +145,7 @@ BREAKS: Final = (
     Break(
         name="answer-first",
         rule="61: an owner applies and answers what its backup has confirmed",
-        patches=((bucket._Judged, "_confirmed", confirmed_unasked),),
+        patches=((pushes._Judged, "_confirmed", confirmed_unasked),),
         setting=CALM,
     ),
     Break(
@@ -157,7 +157,7 @@ BREAKS: Final = (
     Break(
         name="recruit-unfrozen",
         rule="43, 62: a new backup gets what the owner has frozen",
-        patches=((moving, "freeze", handed_over_unfrozen),),
+        patches=((bucket_moves, "freeze", handed_over_unfrozen),),
         setting=replace(LOST, servers=3),
     ),
     Break(
@@ -182,7 +182,7 @@ BREAKS: Final = (
     Break(
         name="overlap-is-told",
         rule="11, 61: what only the backup has is not complete",
-        patches=((bucket._Judged, "_confirmed", overlap_is_told),),
+        patches=((pushes._Judged, "_confirmed", overlap_is_told),),
         setting=Setting(buckets=1, copies=2, batches=(1, 2), faults=Faults(trainer_crash=1)),
     ),
     Break(
@@ -197,19 +197,19 @@ LARGER: Final = (
     Break(
         name="no-since",
         rule="47, 62: a copy of any version since which the table has named its server",
-        patches=((moving, "_is_own", only_from_the_version_before),),
+        patches=((bucket_moves, "_is_own", only_from_the_version_before),),
         setting=Setting(**PAIR, servers=3, faults=Faults(move=1, deadline=1, server_crash=1)),
     ),
     Break(
         name="promoted-takes-passes",
         rule="62: a promoted backup refuses what is passed on at the version before",
-        patches=((bucket, "push_as_backup", promoted_takes_what_is_passed_on),),
+        patches=((pushes, "push_as_backup", promoted_takes_what_is_passed_on),),
         setting=Setting(**PAIR, servers=3, faults=Faults(break_=1, pause=1)),
     ),
     Break(
         name="said-by-anybody",
         rule="61: what the backup of this very version has confirmed",
-        patches=((bucket._Judged, "_confirmed", confirmed_by_anybody), (relays, "said", any_said)),
+        patches=((pushes._Judged, "_confirmed", confirmed_by_anybody), (relays, "said", any_said)),
         setting=replace(LOST, servers=3),
     ),
     Break(

@@ -14,10 +14,10 @@ from tests.protocol import masters
 from tests.protocol.breaks.left_out import LATE, MOVE, ONE, Break, always, on_installed
 from tests.protocol.explore import Limits
 from tests.protocol.settings import Faults, Setting
-from trainer_sdk.pserver import moving
-from trainer_sdk.pserver.state import ServerState, merged
+from trainer_sdk.pserver.core import bucket_moves
+from trainer_sdk.pserver.core.server_state import ServerState, merged
 
-_activated = moving._activated
+_activated = bucket_moves._activated
 _undone = table.undone
 _installed = moves.handle_installed
 _handle_raised = restoring.handle_raised
@@ -95,7 +95,7 @@ BREAKS: Final = (
     Break(
         name="undo-keeps-version",
         rule="38, 46: every end of a move raises the version",
-        patches=((table, "undone", undone_at_the_same_version), (moving, "_activated", same_version_thaws)),
+        patches=((table, "undone", undone_at_the_same_version), (bucket_moves, "_activated", same_version_thaws)),
         setting=Setting(**ONE, faults=Faults(move=2, deadline=1)),
     ),
     Break(

@@ -15,7 +15,7 @@ from tests.protocol.draft import Draft
 from tests.protocol.servers import ServerProcess
 from tests.protocol.steps.change import Change, Label
 from tests.protocol.world import Cast, Parcel, Relay, World
-from trainer_sdk.pserver import bucket, messages
+from trainer_sdk.pserver.core import messages, pushes
 
 Said: TypeAlias = tuple[messages.BackupSaid, ...]
 
@@ -91,5 +91,5 @@ def _arrives(draft: Draft, number: int, relay: Relay) -> None:
     assert step.answer is not None
     draft.server_stepped(backup, step)
     draft.relays.discard(number)
-    answer = bucket.said_of(relay.one, step.answer)
+    answer = pushes.said_of(relay.one, step.answer)
     draft.relays.add(draft.cast.relays.number(replace(relay, said=answer)))

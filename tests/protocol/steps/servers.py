@@ -17,8 +17,8 @@ from tests.protocol.masters import MasterProcess
 from tests.protocol.servers import ServerProcess
 from tests.protocol.steps.change import Change, Label
 from tests.protocol.world import NOBODY, Cast, ServerSlot, World
-from trainer_sdk.pserver import bucket
-from trainer_sdk.pserver.state import Phase as CutPhase
+from trainer_sdk.pserver.core import control
+from trainer_sdk.pserver.core.server_state import Phase as CutPhase
 
 
 def of_servers(cast: Cast, world: World) -> Iterator[Change]:
@@ -32,7 +32,7 @@ def of_servers(cast: Cast, world: World) -> Iterator[Change]:
             yield Change(Label("{} connects", (name,)), lambda d, s=s: d.connect_server(s, d.term()))
         yield from _of_orders(s, slot)
         yield from _of_files(s, slot.process)
-        if (due := bucket.deadline(state)) is not None:
+        if (due := control.deadline(state)) is not None:
             fault = None if is_over(leader, slot) else "deadline"
             yield Change(
                 Label("{} at {}: {}", ("time is up", name, due[1])),

@@ -11,7 +11,7 @@ from master.api.manifest import Manifest
 from master.api.positions import EMPTY, PositionSet
 from tests.chaos.ledger import Head, Saw, buckets_of_stamps, check_gradients, check_head, program, verdict
 from tests.chaos.rows import check_looks, check_rows
-from trainer_sdk.order import RecordOrder
+from trainer_sdk.record_order import RecordOrder
 
 SIZE, EPOCHS, BUCKETS, BATCH = 8, 2, 2, 4
 SUMS = BUCKETS * program.SUMS_PER_BUCKET

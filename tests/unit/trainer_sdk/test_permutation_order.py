@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_sdk.permutation import MAX_SIZE, Permutation
+from trainer_sdk.record_order import MAX_SIZE, Permutation
 
 SEEDS = st.integers(-(2**63), 2**64)
 EPOCHS = st.integers(0, 10**6)

@@ -44,7 +44,7 @@ from trainer_sdk.protocol import (
     handle,
     start,
 )
-from trainer_sdk.pserver.messages import Ruling, Verdict
+from trainer_sdk.pserver.core.messages import Ruling, Verdict
 
 SIZE, EPOCHS, BATCH, BUCKETS = 12, 2, 4, 3
 ELSEWHERE = (Verdict.MOVED, Verdict.FROZEN, Verdict.NOT_YET)

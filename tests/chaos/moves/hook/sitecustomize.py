@@ -17,9 +17,9 @@ from pathlib import Path
 
 LOGGERS = (
     "trainer_sdk.pserver.shell",
-    "trainer_sdk.pserver.service",
-    "trainer_sdk.pserver.couriers",
-    "trainer_sdk.pserver.relays",
+    "trainer_sdk.pserver.process.parameter_server",
+    "trainer_sdk.pserver.transfer.bucket_sender",
+    "trainer_sdk.pserver.transfer.push_replication",
     "master.persistence",
 )
 TAKEN = {
@@ -108,7 +108,7 @@ class Stops(logging.Filter):
         self.folder = folder
 
     def filter(self, record):
-        if PIECE_BYTES and (service := sys.modules.get("trainer_sdk.pserver.service")):
+        if PIECE_BYTES and (service := sys.modules.get("trainer_sdk.pserver.process.parameter_server")):
             service.PIECE_BYTES = PIECE_BYTES
         if record.levelno > logging.DEBUG:
             return True

@@ -12,16 +12,17 @@ from master.api.positions import PositionSet
 from tests.integration.certificates import Authority
 from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, span, verdicts
 from trainer_sdk.errors import WireError
-from trainer_sdk.pserver import relays, service
-from trainer_sdk.pserver.connection import ClientSettings, Connection
-from trainer_sdk.pserver.exchange import Request, exchange
-from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import Push, Target
-from trainer_sdk.pserver.patience import Patience
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.wire import Kind
-from trainer_sdk.pserver.wire_copies import encode_pass
-from trainer_sdk.pserver.wire_messages import PushHead, Section, Shape, decode_push_answer, encode_push
+from trainer_sdk.pserver.client.fan_out import Request, exchange
+from trainer_sdk.pserver.core.messages import Push, Target
+from trainer_sdk.pserver.process import parameter_server
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.transfer import push_replication
+from trainer_sdk.pserver.transport.cancellation import Patience
+from trainer_sdk.pserver.transport.frames import Kind
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
+from trainer_sdk.pserver.wire.heads import PushHead, Section, Shape, decode_push_answer, encode_push
+from trainer_sdk.pserver.wire.peer_heads import encode_pass
 
 ALL = PositionSet.span(0, BUCKETS)
 
@@ -29,13 +30,13 @@ ALL = PositionSet.span(0, BUCKETS)
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A backup is silent in these tests when it has ended, never because the machine is busy."""
-    monkeypatch.setattr(relays, "IO_S", PATIENCE_S)
+    monkeypatch.setattr(push_replication, "IO_S", PATIENCE_S)
 
 
-@pytest.fixture(autouse=True, params=[64, service.PIECE_BYTES], ids=["in pieces", "whole"])
+@pytest.fixture(autouse=True, params=[64, parameter_server.PIECE_BYTES], ids=["in pieces", "whole"])
 def pieces(request, monkeypatch):
     """The pushes of these tests are small: they are passed on as they come, or once they are there."""
-    monkeypatch.setattr(service, "PIECE_BYTES", request.param)
+    monkeypatch.setattr(parameter_server, "PIECE_BYTES", request.param)
 
 
 def paired(job):
@@ -146,9 +147,9 @@ def test_a_backup_that_is_slow_to_greet_is_waited_for(new_job, tmp_path):
 
 def test_a_large_push_is_waited_for_as_long_as_its_bytes_take(new_job, monkeypatch):
     """A backup that is at work has not stopped: its owner says nothing of it to the master."""
-    monkeypatch.setattr(relays, "IO_S", 0.2)
-    monkeypatch.setattr(relays, "SLOWEST_BYTES_PER_S", 10.0)
-    monkeypatch.setattr(relays, "MOST_MORE_S", PATIENCE_S)
+    monkeypatch.setattr(push_replication, "IO_S", 0.2)
+    monkeypatch.setattr(push_replication, "SLOWEST_BYTES_PER_S", 10.0)
+    monkeypatch.setattr(push_replication, "MOST_MORE_S", PATIENCE_S)
     job = paired(new_job(2))
     for server in job.servers:
         server.service.push_as_backup = after_half_a_second(server.service.push_as_backup)

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from trainer_sdk.pserver import wire
-from trainer_sdk.pserver.wire import Channel, Kind, WireLimits
+from trainer_sdk.pserver.transport import frames
+from trainer_sdk.pserver.transport.frames import Channel, Kind, WireLimits
 
 LIMITS = WireLimits(io_s=20.0)
 
@@ -64,6 +64,6 @@ def test_a_frame_that_breaks_off_is_no_frame(pair):
 def test_what_was_not_taken_is_sent_next(sent):
     """Pieces that went are gone, of one that went in part the rest stays."""
     pieces = [b"abc", memoryview(b"de"), b"fghi"]
-    left = wire._rest(pieces, sent)
+    left = frames._rest(pieces, sent)
     assert b"".join(map(bytes, left)) == b"abcdefghi"[sent:]
     assert all(left)

@@ -20,8 +20,8 @@ from master.api.messages import (
 from master.api.storage import open_storage
 from tests.integration.data_path_stage import FIRST, span, verdicts
 from trainer_sdk.errors import NotReadyError
-from trainer_sdk.pserver.checkpoint_file import read_index
-from trainer_sdk.pserver.messages import Verdict
+from trainer_sdk.pserver.core.messages import Verdict
+from trainer_sdk.pserver.transfer.checkpoint_file import read_index
 
 
 def test_checkpoint_is_restored_onto_another_number_of_servers(new_job, tmp_path):

@@ -13,14 +13,16 @@ from master.api.positions import EMPTY, PositionSet
 from tests.integration.certificates import Authority
 from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, TableError, WireError
-from trainer_sdk.pserver import couriers, freezing
-from trainer_sdk.pserver.bucket_bytes import encode_bucket
-from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import CopyArrived, CopyHead, Verdict
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.sparse import SparsePart
-from trainer_sdk.pserver.tables import Model, Portion
-from trainer_sdk.pserver.wire_copies import CopyStatus, copy_digest
+from trainer_sdk.pserver.core import freeze_queue
+from trainer_sdk.pserver.core.effects import CopyArrived
+from trainer_sdk.pserver.core.messages import CopyHead, Verdict
+from trainer_sdk.pserver.tables.bucket_codec import encode_bucket
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.tables.model import Model, Portion
+from trainer_sdk.pserver.tables.sparse_store import SparsePart
+from trainer_sdk.pserver.transfer import bucket_sender
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.wire.peer_heads import CopyStatus, copy_digest
 
 MOVED = 3  # a bucket of the first of two servers
 WITH_ROWS = 11  # another one: rows 5 and 11 lie in it
@@ -194,8 +196,8 @@ def test_a_push_while_a_bucket_is_copied_ahead_is_in_the_difference(new_job, mon
 
 def test_a_bucket_behind_one_whose_move_was_undone_is_frozen_all_the_same(new_job, monkeypatch):
     """Its turn comes with an order that freezes nothing, and nothing is under way whose end would bring the next."""
-    monkeypatch.setattr(freezing, "FROZEN_BYTES", 0)
-    monkeypatch.setattr(couriers, "BUDGET_S", PATIENCE_S)
+    monkeypatch.setattr(freeze_queue, "FROZEN_BYTES", 0)
+    monkeypatch.setattr(bucket_sender, "BUDGET_S", PATIENCE_S)
     job = new_job(2).restore()
     source = job.servers[0].service
     with socket.create_server(("127.0.0.1", 0)) as stopped:

@@ -13,16 +13,15 @@ from master.api.messages import Installed
 from master.api.positions import EMPTY
 from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, span
 from trainer_sdk.errors import WireError
-from trainer_sdk.pserver import couriers
-from trainer_sdk.pserver.couriers import Couriers, Post
-from trainer_sdk.pserver.handshake import Role, greet_server, welcome_client
-from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import SendCopy
-from trainer_sdk.pserver.parcels import packed
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.tables import Model
-from trainer_sdk.pserver.wire import Channel, Kind, WireLimits
-from trainer_sdk.pserver.wire_copies import CopyStatus, decode_copy_answer, encode_copy
+from trainer_sdk.pserver.core.effects import SendCopy
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.tables.model import Model
+from trainer_sdk.pserver.transfer import bucket_sender
+from trainer_sdk.pserver.transfer.bucket_sender import Couriers, Post, packed
+from trainer_sdk.pserver.transport.frames import Channel, Kind, WireLimits
+from trainer_sdk.pserver.transport.handshake import Role, greet_server, welcome_client
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.wire.peer_heads import CopyStatus, decode_copy_answer, encode_copy
 
 MODEL = Model(Layout.of(TABLES, BUCKETS), span(0, BUCKETS))
 
@@ -154,7 +153,7 @@ def test_a_repeat_of_what_is_on_its_way_is_sent_only_if_that_does_not_arrive(tar
 
 def test_a_target_that_answers_a_byte_now_and_then_has_no_more_time_than_another(target, monkeypatch):
     """Each socket operation is in time, all of them together are not: the connection is cut at the deadline."""
-    monkeypatch.setattr(couriers, "BUDGET_S", 0.5)
+    monkeypatch.setattr(bucket_sender, "BUDGET_S", 0.5)
     was_cut = threading.Event()
 
     def answer_slowly(listening):

@@ -23,7 +23,7 @@ from master.api.messages import (
 )
 from tests.integration.data_path_stage import BUCKETS, FIRST, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, ServerUnavailableError, TableError
-from trainer_sdk.pserver.messages import Verdict
+from trainer_sdk.pserver.core.messages import Verdict
 
 
 def test_pushed_gradients_are_in_the_next_pull_exactly_once(new_job):

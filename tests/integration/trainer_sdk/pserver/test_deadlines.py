@@ -2,7 +2,7 @@
 
 import threading
 
-from trainer_sdk.pserver import weighing
+from trainer_sdk.pserver.tables import bucket_load
 
 
 class Full(list):
@@ -14,7 +14,7 @@ class Full(list):
 
 def test_an_error_in_the_thread_of_deadlines_ends_the_process_and_is_not_kept_silent(new_job, monkeypatch):
     """The process would go on and miss every deadline; another one restores its buckets."""
-    monkeypatch.setattr(weighing, "REPORT_EVERY_S", 0.05)
+    monkeypatch.setattr(bucket_load, "REPORT_EVERY_S", 0.05)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     server = new_job(1).restore().servers[0]
     server.said = Full()

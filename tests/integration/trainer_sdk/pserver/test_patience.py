@@ -10,11 +10,11 @@ import pytest
 from master.api.identities import Incarnation, MemberName, ServerPlace
 from tests.integration.certificates import Authority
 from trainer_sdk.errors import ServerUnavailableError
-from trainer_sdk.pserver.connection import ClientSettings, Connection
-from trainer_sdk.pserver.handshake import welcome_client
-from trainer_sdk.pserver.patience import Patience
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.wire import Channel, WireLimits
+from trainer_sdk.pserver.transport.cancellation import Patience
+from trainer_sdk.pserver.transport.frames import Channel, WireLimits
+from trainer_sdk.pserver.transport.handshake import welcome_client
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
 
 LONG_S = 60.0
 SETTINGS = ClientSettings(limits=WireLimits(io_s=LONG_S, hello_s=LONG_S), connect_s=LONG_S)

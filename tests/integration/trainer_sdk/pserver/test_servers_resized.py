@@ -20,10 +20,9 @@ from master.job.placement import Weight, classes
 from tests.integration.master_stage import JOB, ask_status
 from tests.integration.sdk_stage import BUDGET_S, running
 from trainer_sdk.pserver.__main__ import EXIT_OWNING
-from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import ApplyLive
-from trainer_sdk.pserver.tables import Model, SparseGradient
-from trainer_sdk.pserver.weighing import REPORT_EVERY_S, Weighing
+from trainer_sdk.pserver.tables.bucket_load import REPORT_EVERY_S, Weighing
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.tables.model import Model, SparseGradient
 
 SIZE, BATCH = 6000, 20
 BUCKETS = 256
@@ -60,7 +59,7 @@ def weights_of(*, is_dense):
     model = Model(Layout.of((table,), BUCKETS), ALL)
     if not is_dense:
         rows = SparseGradient(table=0, ids=np.arange(SIZE), rows=np.ones((SIZE, 1), np.int64))
-        model.apply(ApplyLive(buckets=ALL), [rows], ALL)
+        model.apply(ALL, [rows], ALL)
     return [Weight(size_bytes=size) for size in Weighing(model, 0.0).begin(Lineage(1), ALL).sizes_bytes]
 
 

@@ -20,13 +20,13 @@ from master.api.lines import PlainLines
 from tests.integration.certificates import Authority
 from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
-from trainer_sdk.pserver.client import PserverClient
-from trainer_sdk.pserver.connection import ClientSettings
-from trainer_sdk.pserver.handshake import greet_server
-from trainer_sdk.pserver.listener import Listener
-from trainer_sdk.pserver.messages import Verdict
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.wire import Channel, Kind, WireLimits
+from trainer_sdk.pserver.client.pserver_client import PserverClient
+from trainer_sdk.pserver.core.messages import Verdict
+from trainer_sdk.pserver.process.data_listener import Listener
+from trainer_sdk.pserver.transport.frames import Channel, Kind, WireLimits
+from trainer_sdk.pserver.transport.handshake import greet_server
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.transport.server_connection import ClientSettings
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from master.api.calls import CONNECT, STATUS, ask_master
 from master.api.proof import CHALLENGE_KEY, Prover
 from master.gate import Gate
-from trainer_sdk.channel import _connect
+from trainer_sdk.master_stream import _connect
 
 TOKEN, JOB = "s3cret" * 8, "digits"
 

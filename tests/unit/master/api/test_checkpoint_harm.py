@@ -31,11 +31,11 @@ from master.api.verifying import verify_folder
 from master.folder import CheckpointFolder
 from tests.unit.master.api.test_manifest_codec import MANIFEST
 from trainer_sdk.errors import CheckpointError
-from trainer_sdk.pserver.bucket_bytes import encode_bucket
-from trainer_sdk.pserver.checkpoint_file import Author, write_checkpoint
-from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.loading import load_model
-from trainer_sdk.pserver.tables import Model
+from trainer_sdk.pserver.tables.bucket_codec import encode_bucket
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.tables.model import Model
+from trainer_sdk.pserver.transfer.checkpoint_file import Author, write_checkpoint
+from trainer_sdk.pserver.transfer.io_jobs import load_model
 
 CASES = 1000
 BUCKETS = 4

@@ -24,7 +24,7 @@ from master.record_forms import FORMS, decode_record, encode_record, restating, 
 from master.store.keys import JobKeys
 from master.store.memory import MemoryCluster
 from master.store.port import Put, Transaction
-from trainer_sdk.pserver.checkpoint_file import INDEX_FORM, read_index
+from trainer_sdk.pserver.transfer.checkpoint_file import INDEX_FORM, read_index
 
 KEPT = Path(__file__).parents[3] / "kept"
 VERSIONS = sorted(KEPT.glob("v*"))

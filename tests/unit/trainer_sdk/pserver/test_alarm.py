@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from trainer_sdk.pserver import alarm
-from trainer_sdk.pserver.alarm import Alarm
+from trainer_sdk.pserver.transport import cancellation
+from trainer_sdk.pserver.transport.cancellation import Alarm
 
 LONG_S = 180.0
 
@@ -67,7 +67,7 @@ class Clock:
 def test_a_block_that_was_left_in_time_rings_nothing(bell, monkeypatch):
     """Not even when its deadline passes while the next block waits."""
     clock = Clock()
-    monkeypatch.setattr(alarm, "time", clock)
+    monkeypatch.setattr(cancellation, "time", clock)
     with bell.alarm.at(0.01):
         pass
     with bell.alarm.at(0.05):
@@ -81,7 +81,7 @@ def test_a_block_that_was_left_in_time_rings_nothing(bell, monkeypatch):
 
 
 def test_a_thread_that_is_kept_for_no_time_keeps_its_deadline(bell, monkeypatch):
-    monkeypatch.setattr(alarm, "_IDLE_S", 0.0)
+    monkeypatch.setattr(cancellation, "_IDLE_S", 0.0)
     for _ in range(2):
         with bell.alarm.at(time.monotonic() + 0.01):
             bell.wait()
@@ -90,11 +90,11 @@ def test_a_thread_that_is_kept_for_no_time_keeps_its_deadline(bell, monkeypatch)
 
 def test_a_thread_that_idles_is_woken_for_the_next_deadline(bell, monkeypatch):
     """It does not sleep on until it would have ended."""
-    monkeypatch.setattr(alarm, "_IDLE_S", 3600.0)
+    monkeypatch.setattr(cancellation, "_IDLE_S", 3600.0)
     for _ in range(2):
         with bell.alarm.at(time.monotonic() + 0.01):
             bell.wait()
-    monkeypatch.setattr(alarm, "_IDLE_S", 0.0)
+    monkeypatch.setattr(cancellation, "_IDLE_S", 0.0)
     with bell.alarm.at(time.monotonic() + 0.01):
         bell.wait()
     assert bell.rings == 3

@@ -6,9 +6,10 @@ import pytest
 
 from master.api.identities import Incarnation, Lineage, MemberName, ServerPlace, Version
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.bucket import push, push_as_backup, said_of
-from trainer_sdk.pserver.messages import ApplyLive, BackupSaid, PassOn, Push, PushAnswer, Ruling, Target, Verdict
-from trainer_sdk.pserver.state import Group, ServerState
+from trainer_sdk.pserver.core.effects import ApplyLive
+from trainer_sdk.pserver.core.messages import BackupSaid, PassOn, Push, PushAnswer, Ruling, Target, Verdict
+from trainer_sdk.pserver.core.pushes import push, push_as_backup, said_of
+from trainer_sdk.pserver.core.server_state import Group, ServerState
 
 ALL = PositionSet.span(0, 8)
 BATCH = PositionSet.span(0, 32)

@@ -19,8 +19,8 @@ from master.api.messages import (
     Written,
 )
 from master.api.positions import PositionSet
-from trainer_sdk.pserver.bucket import deadline, handle, push
-from trainer_sdk.pserver.messages import (
+from trainer_sdk.pserver.core.control import deadline, handle
+from trainer_sdk.pserver.core.effects import (
     ApplyBoth,
     ApplyLive,
     DropFork,
@@ -29,13 +29,12 @@ from trainer_sdk.pserver.messages import (
     ForkExpired,
     HoldExpired,
     OpenFork,
-    Push,
-    Target,
     Tell,
-    Verdict,
     WriteFork,
 )
-from trainer_sdk.pserver.state import Group, Phase, ServerState, check_state
+from trainer_sdk.pserver.core.messages import Push, Target, Verdict
+from trainer_sdk.pserver.core.pushes import push
+from trainer_sdk.pserver.core.server_state import Group, Phase, ServerState, check_state
 
 ALL = PositionSet.span(0, 8)
 

@@ -29,28 +29,26 @@ from master.api.messages import (
     Written,
 )
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.bucket import handle, push
-from trainer_sdk.pserver.messages import (
+from trainer_sdk.pserver.core.bucket_moves import try_current, wants
+from trainer_sdk.pserver.core.control import handle
+from trainer_sdk.pserver.core.effects import (
     ApplyLive,
     AskFull,
     CopyArrived,
-    CopyHead,
     DropLive,
     DropStaged,
     FileWritten,
     FullWanted,
     OpenFork,
-    Push,
     SendCopy,
     ServeStaged,
     StageCopy,
-    Target,
     Tell,
-    Verdict,
     WriteFork,
 )
-from trainer_sdk.pserver.moving import try_current, wants
-from trainer_sdk.pserver.state import Group, Phase, ServerState, check_state
+from trainer_sdk.pserver.core.messages import CopyHead, Push, Target, Verdict
+from trainer_sdk.pserver.core.pushes import push
+from trainer_sdk.pserver.core.server_state import Group, Phase, ServerState, check_state
 
 G = Lineage(1)
 HERE, THERE = Incarnation("here"), Incarnation("there")

@@ -7,19 +7,11 @@ import pytest
 from master.api.identities import Incarnation, Lineage, Version
 from master.api.messages import AskMarks, BucketMarks, MarksReport, Restore, Restored, RestoreFailed, Skip, SkipAnswer
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.bucket import handle, push
-from trainer_sdk.pserver.messages import (
-    ApplyLive,
-    LoadFailed,
-    LoadModel,
-    ModelLoaded,
-    Push,
-    Ruling,
-    Target,
-    Tell,
-    Verdict,
-)
-from trainer_sdk.pserver.state import ServerState, check_state
+from trainer_sdk.pserver.core.control import handle
+from trainer_sdk.pserver.core.effects import ApplyLive, LoadFailed, LoadModel, ModelLoaded, Tell
+from trainer_sdk.pserver.core.messages import Push, Ruling, Target, Verdict
+from trainer_sdk.pserver.core.pushes import push
+from trainer_sdk.pserver.core.server_state import ServerState, check_state
 
 ALL = PositionSet.span(0, 8)
 RESTORE = Restore(

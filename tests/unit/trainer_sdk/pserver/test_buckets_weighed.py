@@ -6,10 +6,9 @@ import pytest
 from master.api.identities import Lineage, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
 from master.job.resizing import HOT
-from trainer_sdk.pserver.layout import Layout, buckets_of_rows
-from trainer_sdk.pserver.messages import ApplyLive
-from trainer_sdk.pserver.tables import Model, SparseGradient
-from trainer_sdk.pserver.weighing import Weighing
+from trainer_sdk.pserver.tables.bucket_load import Weighing
+from trainer_sdk.pserver.tables.layout import Layout, buckets_of_rows
+from trainer_sdk.pserver.tables.model import Model, SparseGradient
 
 BUCKETS = 4
 ALL = PositionSet.span(0, BUCKETS)
@@ -33,7 +32,7 @@ def model():
 def test_sizes_are_parameters_slots_and_trained_rows_and_follow_a_move(model):
     """100 numbers of 4 bytes, three times for Adam; each trained row of two numbers and its id."""
     ids = np.arange(0, 40)
-    model.apply(ApplyLive(buckets=ALL), [SparseGradient(table=1, ids=ids, rows=np.ones((40, 2), np.float32))], ALL)
+    model.apply(ALL, [SparseGradient(table=1, ids=ids, rows=np.ones((40, 2), np.float32))], ALL)
     rows = np.bincount(buckets_of_rows(ids, BUCKETS), minlength=BUCKETS)
     report = Weighing(model, 0.0).begin(FIRST, ALL)
     assert report.sizes_bytes == tuple(1200 + 16 * rows)
@@ -75,7 +74,7 @@ def test_what_was_taken_stays_as_it_was_while_others_push(model):
     ids = np.arange(0, 40)
     for _ in range(17):
         weighing.pass_rows(1, ids)
-    model.apply(ApplyLive(buckets=ALL), [SparseGradient(table=1, ids=ids, rows=np.ones((40, 2), np.float32))], ALL)
+    model.apply(ALL, [SparseGradient(table=1, ids=ids, rows=np.ones((40, 2), np.float32))], ALL)
     said = tally.report()
     assert said.loads == (FLOOR + 40.0,) * BUCKETS
     assert said.sizes_bytes == (1200,) * BUCKETS

@@ -7,8 +7,8 @@ from master.api.messages import BucketMarks
 from master.api.positions import PositionSet
 from master.api.storage import LocalStorage
 from trainer_sdk.errors import CheckpointError
-from trainer_sdk.pserver import checkpoint_file
-from trainer_sdk.pserver.checkpoint_file import Author, read_buckets, read_index, write_checkpoint
+from trainer_sdk.pserver.transfer import checkpoint_file
+from trainer_sdk.pserver.transfer.checkpoint_file import Author, read_buckets, read_index, write_checkpoint
 
 AUTHOR = Author(
     server=MemberName("s0"),

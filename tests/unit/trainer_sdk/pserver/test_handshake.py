@@ -5,9 +5,9 @@ import json
 import pytest
 
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
-from trainer_sdk.pserver.handshake import WIRE_VERSION, Role, greet_server, welcome_client
-from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.wire import Frame, Kind
+from trainer_sdk.pserver.transport.frames import Frame, Kind
+from trainer_sdk.pserver.transport.handshake import WIRE_VERSION, Role, greet_server, welcome_client
+from trainer_sdk.pserver.transport.security import Security
 
 MINE, GUESSED = Security(token=b"secret"), Security(token=b"guess")
 NONCE = "ab" * 32

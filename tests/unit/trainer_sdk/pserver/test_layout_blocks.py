@@ -8,7 +8,7 @@ import pytest
 from master.api.identities import Initialiser, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
 from trainer_sdk.errors import TableError
-from trainer_sdk.pserver.layout import DenseLayout, Layout, buckets_of_rows
+from trainer_sdk.pserver.tables.layout import DenseLayout, Layout, buckets_of_rows
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (63,), (64,), (65,), (10, 1000), (257, 64), (100_003,)])

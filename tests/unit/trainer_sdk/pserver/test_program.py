@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from trainer_sdk.pserver import __main__ as program
-from trainer_sdk.pserver.departure import Orphaned
+from trainer_sdk.pserver.core.shutdown import Orphaned
 
 
 class Nothing:

@@ -18,20 +18,11 @@ from master.api.messages import (
     RestoreFailed,
 )
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.bucket import handle, push
-from trainer_sdk.pserver.messages import (
-    CopyArrived,
-    CopyHead,
-    DropFork,
-    LoadFailed,
-    LoadModel,
-    ModelLoaded,
-    Push,
-    Target,
-    Tell,
-    Verdict,
-)
-from trainer_sdk.pserver.state import Phase, ServerState, check_state
+from trainer_sdk.pserver.core.control import handle
+from trainer_sdk.pserver.core.effects import CopyArrived, DropFork, LoadFailed, LoadModel, ModelLoaded, Tell
+from trainer_sdk.pserver.core.messages import CopyHead, Push, Target, Verdict
+from trainer_sdk.pserver.core.pushes import push
+from trainer_sdk.pserver.core.server_state import Phase, ServerState, check_state
 
 HERE = Incarnation("here")
 MINE, LOST = PositionSet.span(0, 4), PositionSet.span(4, 6)

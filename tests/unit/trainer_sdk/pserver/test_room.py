@@ -5,7 +5,7 @@ import resource
 import numpy as np
 import pytest
 
-from trainer_sdk.pserver.room import Room
+from trainer_sdk.pserver.tables.lazy_array import Room
 
 FLOAT = np.dtype(np.float32)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trainer_sdk.pserver.departure import (
+from trainer_sdk.pserver.core.shutdown import (
     APART_S,
     Apart,
     Departure,

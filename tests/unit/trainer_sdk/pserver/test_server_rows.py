@@ -5,9 +5,9 @@ import pytest
 
 from master.api.identities import Initialiser, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
-from trainer_sdk.pserver.layout import buckets_of_rows
-from trainer_sdk.pserver.rows import Rows
-from trainer_sdk.pserver.sparse import SparsePart
+from trainer_sdk.pserver.tables.layout import buckets_of_rows
+from trainer_sdk.pserver.tables.row_store import Rows
+from trainer_sdk.pserver.tables.sparse_store import SparsePart
 
 COUNT = 4000
 BUCKETS = 4

@@ -14,15 +14,16 @@ from master.api.messages import Cut, Drop, Hold, Kept, Restore, Restored
 from master.api.positions import EMPTY, PositionSet
 from master.api.storage import open_storage
 from trainer_sdk.errors import TableError
-from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import CopyArrived, CopyHead, ModelLoaded
-from trainer_sdk.pserver.scratch import Scratch
-from trainer_sdk.pserver.service import Service
+from trainer_sdk.pserver.core.effects import CopyArrived, ModelLoaded
+from trainer_sdk.pserver.core.messages import CopyHead
+from trainer_sdk.pserver.core.server_state import Limits
+from trainer_sdk.pserver.process.parameter_server import Service
 from trainer_sdk.pserver.shell import Outside, Shell
-from trainer_sdk.pserver.state import Limits
-from trainer_sdk.pserver.tables import Model
-from trainer_sdk.pserver.wire_copies import CopyStatus
-from trainer_sdk.pserver.wire_messages import PullHead, Section, Shape
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.tables.model import Model
+from trainer_sdk.pserver.wire.bodies import Scratch
+from trainer_sdk.pserver.wire.heads import PullHead, Section, Shape
+from trainer_sdk.pserver.wire.peer_heads import CopyStatus
 
 HERE = Incarnation("here")
 FIRST, SECOND = Lineage(1), Lineage(2)

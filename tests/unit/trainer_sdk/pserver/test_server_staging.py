@@ -5,7 +5,7 @@ import resource
 import numpy as np
 
 from master.api.identities import BucketId
-from trainer_sdk.pserver.staging import Staging, fresh
+from trainer_sdk.pserver.tables.staging_area import Staging, fresh
 
 SIZE = 1 << 20
 ONE, TWO = BucketId(1), BucketId(2)

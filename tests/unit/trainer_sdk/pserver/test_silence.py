@@ -1,6 +1,6 @@
-"""How long a backup has been silent (`trainer_sdk.pserver.silence`): what nobody tried, nobody failed in."""
+"""How long a backup has been silent (`push_replication`): what nobody tried, nobody failed in."""
 
-from trainer_sdk.pserver.silence import failed
+from trainer_sdk.pserver.transfer.push_replication import failed
 
 
 def after(*attempts):

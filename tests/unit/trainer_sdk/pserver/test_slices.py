@@ -6,9 +6,7 @@ import pytest
 from master.api.identities import Incarnation, Lineage, MemberName, Route, ServerPlace, TableSpec, Version
 from master.api.positions import PositionSet
 from trainer_sdk.errors import TableError, UsageError
-from trainer_sdk.pserver.layout import Layout, buckets_of_rows
-from trainer_sdk.pserver.messages import Target
-from trainer_sdk.pserver.slices import (
+from trainer_sdk.pserver.client.shares import (
     check_route,
     dense_gradient,
     new_arrays,
@@ -18,6 +16,8 @@ from trainer_sdk.pserver.slices import (
     shares,
     sparse_gradient,
 )
+from trainer_sdk.pserver.core.messages import Target
+from trainer_sdk.pserver.tables.layout import Layout, buckets_of_rows
 
 BUCKETS = 6
 DENSE = TableSpec(name="w", shape=(5, 7), dtype="float32")

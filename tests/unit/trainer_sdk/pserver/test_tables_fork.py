@@ -6,9 +6,8 @@ import pytest
 from master.api.identities import Initialiser, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
 from trainer_sdk.errors import TableError
-from trainer_sdk.pserver.layout import Layout, buckets_of_rows
-from trainer_sdk.pserver.messages import ApplyBoth, ApplyLive
-from trainer_sdk.pserver.tables import DenseGradient, ForkedModel, Model, SparseGradient
+from trainer_sdk.pserver.tables.layout import Layout, buckets_of_rows
+from trainer_sdk.pserver.tables.model import DenseGradient, ForkedModel, Model, SparseGradient
 
 BUCKETS = 16
 ALL = PositionSet.span(0, BUCKETS)
@@ -34,11 +33,11 @@ def gradients(seed, buckets=ALL):
 
 
 def live(model, seed, buckets=ALL):
-    model.apply(ApplyLive(buckets=buckets), gradients(seed, buckets), buckets)
+    model.apply(buckets, gradients(seed, buckets), buckets)
 
 
 def both(model, seed, buckets=ALL):
-    model.apply(ApplyBoth(buckets=buckets), gradients(seed, buckets), buckets)
+    model.apply(buckets, gradients(seed, buckets), buckets, to_fork=True)
 
 
 def contents(model):

@@ -5,10 +5,9 @@ import pytest
 
 from master.api.identities import Initialiser, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
-from trainer_sdk.pserver.initialisers import initial_elements, initial_rows
-from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import ApplyLive
-from trainer_sdk.pserver.tables import DenseGradient, Model, SparseGradient
+from trainer_sdk.pserver.tables.initialisers import initial_elements, initial_rows
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.tables.model import DenseGradient, Model, SparseGradient
 
 KINDS = ("sgd", "momentum", "adagrad", "adam")
 BUCKETS = 16
@@ -55,7 +54,7 @@ def test_dense_table_follows_the_formula(kind, size):
     start = initial_elements(spec, 0, size)
     gradients = np.random.default_rng(3).normal(size=(4, size))
     for gradient in gradients:
-        model.apply(ApplyLive(buckets=ALL), [DenseGradient(table=0, values=gradient.copy())], ALL)
+        model.apply(ALL, [DenseGradient(table=0, values=gradient.copy())], ALL)
     (values,) = model.parts[0].read(ALL)
     for at in (0, 1, size // 2, size - 1):
         assert values[at] == pytest.approx(reference(kind, start[at], gradients[:, at]), rel=1e-10)
@@ -73,8 +72,8 @@ def test_buckets_stepped_unequally_often_are_corrected_each_by_its_own_count(kin
     for start, stop in runs:
         inside[start:stop] = True
     gradient = np.linspace(-1, 1, 1600)
-    model.apply(ApplyLive(buckets=few), [DenseGradient(table=0, values=gradient[inside].copy())], few)
-    model.apply(ApplyLive(buckets=ALL), [DenseGradient(table=0, values=gradient.copy())], ALL)
+    model.apply(few, [DenseGradient(table=0, values=gradient[inside].copy())], few)
+    model.apply(ALL, [DenseGradient(table=0, values=gradient.copy())], ALL)
     (values,) = model.parts[0].read(ALL)
     for at in (np.flatnonzero(inside)[0], np.flatnonzero(inside)[-1], np.flatnonzero(~inside)[5]):
         times = 2 if inside[at] else 1
@@ -95,8 +94,8 @@ def test_sparse_rows_follow_the_formula_each_with_its_own_steps(kind):
     model = Model(Layout.of((spec,), BUCKETS), ALL)
     ids = np.array([7, 500, 7])
     rows = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [10.0, 20.0, 30.0]])
-    model.apply(ApplyLive(buckets=ALL), [SparseGradient(table=0, ids=ids, rows=rows.copy())], ALL)
-    model.apply(ApplyLive(buckets=ALL), [SparseGradient(table=0, ids=ids[:1], rows=rows[:1].copy())], ALL)
+    model.apply(ALL, [SparseGradient(table=0, ids=ids, rows=rows.copy())], ALL)
+    model.apply(ALL, [SparseGradient(table=0, ids=ids[:1], rows=rows[:1].copy())], ALL)
     start = initial_rows(spec, np.array([7, 500, 8]))
     found = model.parts[0].read(np.array([7, 500, 8]))
     assert found[0, 1] == pytest.approx(reference(kind, start[0, 1], [22.0, 2.0]), rel=1e-10)
@@ -110,7 +109,7 @@ def test_float32_adam_stays_close_to_the_formula():
     spec = TableSpec(name="w", shape=(64,), optimiser=OptimiserSpec(kind="adam", learning_rate=0.001))
     model = Model(Layout.of((spec,), BUCKETS), ALL)
     gradient = np.full(64, 0.3, dtype=np.float32)
-    model.apply(ApplyLive(buckets=ALL), [DenseGradient(table=0, values=gradient)], ALL)
+    model.apply(ALL, [DenseGradient(table=0, values=gradient)], ALL)
     (values,) = model.parts[0].read(ALL)
     assert values == pytest.approx(-0.001, rel=1e-5)
 
@@ -126,7 +125,7 @@ def test_counter_table_counts_exactly():
     )
     model = Model(Layout.of((spec,), BUCKETS), ALL)
     for _ in range(3):
-        model.apply(ApplyLive(buckets=ALL), [DenseGradient(table=0, values=np.ones(100, dtype=np.int64))], ALL)
+        model.apply(ALL, [DenseGradient(table=0, values=np.ones(100, dtype=np.int64))], ALL)
     (values,) = model.parts[0].read(ALL)
     assert (values == 2**60 + 3).all()
 

@@ -10,18 +10,11 @@ from hypothesis import strategies as st
 from master.api.identities import BucketId, Incarnation, LeaseToken, Lineage, TableSpec, Term, Version
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
-from trainer_sdk.pserver.bodies import gradients_in, ids_in, padded
-from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import CopyHead, Push, PushAnswer, Ruling, Target, Verdict
-from trainer_sdk.pserver.wire import Kind
-from trainer_sdk.pserver.wire_copies import (
-    CopyStatus,
-    decode_copy,
-    decode_copy_answer,
-    encode_copy,
-    encode_copy_answer,
-)
-from trainer_sdk.pserver.wire_messages import (
+from trainer_sdk.pserver.core.messages import CopyHead, Push, PushAnswer, Ruling, Target, Verdict
+from trainer_sdk.pserver.tables.layout import Layout
+from trainer_sdk.pserver.transport.frames import Kind
+from trainer_sdk.pserver.wire.bodies import gradients_in, ids_in, padded
+from trainer_sdk.pserver.wire.heads import (
     PullAnswer,
     PullHead,
     PullStatus,
@@ -36,6 +29,13 @@ from trainer_sdk.pserver.wire_messages import (
     encode_pull_answer,
     encode_push,
     encode_push_answer,
+)
+from trainer_sdk.pserver.wire.peer_heads import (
+    CopyStatus,
+    decode_copy,
+    decode_copy_answer,
+    encode_copy,
+    encode_copy_answer,
 )
 
 LAYOUT = Layout.of((TableSpec(name="w", shape=(3,)), TableSpec(name="e", shape=(9, 3), kind="sparse")), 4)

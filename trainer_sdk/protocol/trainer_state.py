@@ -1,0 +1,164 @@
+"""What a trainer remembers, and what must hold of it after every step.
+
+A position that is held is in exactly one place: in a holding's `rest` (not given yet), in a part or a flight (some
+bucket has not confirmed it), or in a holding's `confirmed` (every bucket has; the ack has not been sent).  It leaves
+the state by an ack, by a return, or with everything else when the trainer is fenced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from master.api.identities import NO_LINEAGE, Incarnation, LeaseToken, Lineage, MemberName
+from master.api.messages import Declare, OfferCheckpoint
+from master.api.positions import EMPTY, PositionSet, union
+from trainer_sdk.protocol.trainer_events import Effect, Finish
+
+
+class Phase(StrEnum):
+    APART = "apart"  # no stream; what is held is trained meanwhile
+    JOINING = "joining"  # registered on this stream, not answered yet
+    JOINED = "joined"
+    LEFT = "left"  # returned everything, said good-bye
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A lease as the trainer sees it."""
+
+    token: LeaseToken
+    rest: PositionSet  # not given to the script yet
+    confirmed: PositionSet = EMPTY  # by every bucket; not acked yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Positions whose gradient some buckets still miss: to be computed anew and pushed to these alone (rule 11)."""
+
+    token: LeaseToken
+    positions: PositionSet
+    buckets: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """A batch in the script's hands, or pushed and not answered."""
+
+    number: int
+    token: LeaseToken
+    positions: PositionSet
+    buckets: PositionSet = EMPTY  # that still miss it; empty: every bucket there is
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerState:
+    """Everything the trainer knows; a value that hashes, so that a checker can keep it in a set.
+
+    Without slots for the sake of `with_hand`, which runs twice a batch.
+    """
+
+    name: MemberName
+    ordinal: int
+    incarnation: Incarnation
+    has_final_hook: bool = False
+
+    phase: Phase = Phase.APART
+    lineage: Lineage = NO_LINEAGE
+    spec: Declare | None = None
+    buckets: PositionSet = EMPTY  # every bucket there is; empty until the route is known
+
+    holdings: tuple[Holding, ...] = ()
+    parts: tuple[Part, ...] = ()
+    flights: tuple[Flight, ...] = ()
+    next_flight: int = 0
+    pulled: Lineage = NO_LINEAGE  # of the parameters that the script computes with
+
+    request: int = 0  # the last one sent; 0: none yet
+    is_asking: bool = False  # no Granted yet for `request`: asked, or told to wait
+    is_told_to_wait: bool = False  # ... the latter
+    granted_count: int = 0  # positions of the last grant: says when to ask for more
+    is_wanted: bool = False  # the script waits for a batch
+    is_draining: bool = False
+    final: Finish | None = None
+
+    applied: PositionSet = EMPTY  # what the script's own model contains (rule 33); empty with servers or no model
+    committed: PositionSet = EMPTY  # of `applied`, what a committed checkpoint contains
+    offer: OfferCheckpoint | None = None
+
+    def with_hand(
+        self,
+        *,
+        holdings: tuple[Holding, ...],
+        parts: tuple[Part, ...],
+        flights: tuple[Flight, ...],
+        next_flight: int,
+        is_wanted: bool,
+    ) -> TrainerState:
+        """The same with other work in hand; what `dataclasses.replace` does, in a tenth of its 6 us."""
+        hand = {
+            "holdings": holdings,
+            "parts": parts,
+            "flights": flights,
+            "next_flight": next_flight,
+            "is_wanted": is_wanted,
+        }
+        changed = object.__new__(TrainerState)
+        object.__setattr__(changed, "__dict__", self.__dict__ | hand)
+        return changed
+
+    @property
+    def held(self) -> PositionSet:
+        """Every position that is this trainer's to finish or to give back."""
+        return union((*(h.rest | h.confirmed for h in self.holdings), self.unconfirmed))
+
+    @property
+    def unconfirmed(self) -> PositionSet:
+        """Given to the script, or partly applied: some bucket may miss them."""
+        return union(p.positions for p in self.pieces)
+
+    @property
+    def pieces(self) -> tuple[Part | Flight, ...]:
+        """All that some bucket may miss, computed or to be computed."""
+        return (*self.parts, *self.flights)
+
+    @property
+    def own_model(self) -> bool:
+        return self.spec is not None and self.spec.own_model
+
+    @property
+    def has_servers(self) -> bool:
+        return self.spec is not None and bool(self.spec.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state after an event, and what the shell does next, in this order."""
+
+    state: TrainerState
+    effects: tuple[Effect, ...] = ()
+
+
+def start(*, name: MemberName, ordinal: int, incarnation: Incarnation, has_final_hook: bool = False) -> TrainerState:
+    """A process that has just begun: no stream, no lease, no model."""
+    return TrainerState(name=name, ordinal=ordinal, incarnation=incarnation, has_final_hook=has_final_hook)
+
+
+def check_invariants(state: TrainerState) -> None:
+    """Raises AssertionError when a position stands in two places, or something is owed to nobody."""
+    unconfirmed = state.unconfirmed
+    seen = EMPTY
+    tokens = {h.token for h in state.holdings}
+    for holding in state.holdings:
+        assert holding.rest.isdisjoint(holding.confirmed), f"given and not given: {holding}"
+        mine = holding.rest | holding.confirmed
+        assert mine.isdisjoint(unconfirmed), f"confirmed or in hand, and computed: {holding}, {unconfirmed}"
+        assert mine.isdisjoint(seen), f"{mine & seen} in two holdings"
+        seen |= mine
+    for piece in state.pieces:
+        assert piece.positions, f"nothing to compute in {piece}"
+        assert piece.token in tokens, f"{piece} belongs to no lease that is held"
+    assert not (state.is_draining and any(h.rest for h in state.holdings)), (
+        "a draining trainer keeps what it will not do"
+    )
+    assert not (state.phase is Phase.LEFT and state.holdings), "has left, and holds positions"

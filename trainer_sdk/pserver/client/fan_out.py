@@ -1,0 +1,100 @@
+"""Requests to several servers and their answers, over connections that may break at any moment.
+
+Requests go out to all servers before any answer is read, so they work at the same time; with one thread and blocking
+sockets, for the trainer has nothing else to do.  A broken connection is made again within the budget and the *same*
+requests are sent again: a bucket that has applied a push says REPEAT (rule 6).
+
+A script's signal handler may raise between any two lines (a timer, Ctrl-C in a notebook), and the script may go on.
+Half a frame must not be completed by the next one, nor an old answer be taken for a new one, so a connection that owes
+something (`is_owed`) is closed before its next use.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainer_sdk.errors import ServerUnavailableError, WireError
+from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind
+from trainer_sdk.pserver.transport.server_connection import Connection
+
+_ANSWERS: Final = frozenset({Kind.PUSH_ANSWER, Kind.PULL_ANSWER})
+_MAX_TEXT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One frame to one server, and where the body of its answer goes."""
+
+    kind: Kind
+    head: bytes
+    body: Sequence[memoryview]
+    into: Sequence[memoryview] = ()
+
+
+Requests = tuple[Request, ...]
+"""To one server, sent back to back; none: nothing of interest lies there."""
+
+
+def exchange(connections: Sequence[Connection], requests: Sequence[Requests], deadline_s: float) -> list[list[Frame]]:
+    """The answers to each server's requests, in order; `deadline_s` is on the monotonic clock.
+
+    An answer without a body is taken where one was expected: no model there, say.  Raises ServerUnavailableError when
+    the deadline passed, and WireError when a server refuses.
+    """
+    answers: list[list[Frame]] = [[] for _ in requests]
+    waiting = {index for index, some in enumerate(requests) if some}
+    while waiting:
+        asked = [index for index in sorted(waiting) if _try_send(connections[index], requests[index], deadline_s)]
+        for index in asked:
+            if (found := _try_receive(connections[index], requests[index])) is not None:
+                answers[index] = found
+                waiting.discard(index)
+        if waiting and time.monotonic() >= deadline_s:
+            names = ", ".join(connections[index].place.name for index in sorted(waiting))
+            raise ServerUnavailableError(f"no answer in time from {names}")
+    return answers
+
+
+def _try_send(connection: Connection, requests: Requests, deadline_s: float) -> bool:
+    """False: the connection broke.  Raises ServerUnavailableError when none can be made."""
+    if connection.is_owed:
+        connection.close()
+    channel = connection.channel(deadline_s)
+    connection.is_owed = True
+    try:
+        for request in requests:
+            channel.send(request.kind, request.head, request.body, more=request is not requests[-1])
+    except OSError:
+        connection.close()
+        return False
+    return True
+
+
+def _try_receive(connection: Connection, requests: Requests) -> list[Frame] | None:
+    """None: the connection broke.  Raises WireError when the server refuses or answers something else."""
+    channel = connection.channel(0.0)
+    try:
+        answers = [_answer(channel, request, connection.place.name) for request in requests]
+    except OSError:
+        connection.close()
+        return None
+    except WireError:
+        connection.close()
+        raise
+    connection.is_owed = False
+    return answers
+
+
+def _answer(channel: Channel, request: Request, server: str) -> Frame:
+    frame = channel.receive()
+    if frame.kind not in _ANSWERS:
+        raise WireError(f"{server} refuses: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+    if frame.body_bytes:
+        expected = sum(piece.nbytes for piece in request.into)
+        if frame.body_bytes != expected:
+            raise WireError(f"{server} answers with {frame.body_bytes} bytes where {expected} were asked for")
+        channel.receive_into(request.into)
+    return frame

@@ -1,0 +1,345 @@
+"""Pull and push for a trainer: every batch goes to every server, and what comes back is of one lineage.
+
+What to do with verdicts, rules 11 to 14, is decided in `trainer_sdk.protocol`; how requests travel is in `exchange`,
+how arrays are cut in `slices`.  Not thread-safe but for `give_up`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from master.api.identities import LeaseToken, Lineage, Route, ServerPlace, TableSpec
+from master.api.positions import EMPTY, PositionSet
+from trainer_sdk.errors import NotReadyError, UsageError
+from trainer_sdk.pserver.client.fan_out import Request, Requests, exchange
+from trainer_sdk.pserver.client.shares import (
+    Rows,
+    Share,
+    check_route,
+    dense_gradient,
+    new_arrays,
+    row_ids,
+    rows_by_server,
+    rows_in,
+    shares,
+    sparse_gradient,
+)
+from trainer_sdk.pserver.core.messages import Push, PushAnswer, Ruling, Verdict
+from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, row_shape, row_width
+from trainer_sdk.pserver.transport.cancellation import Patience
+from trainer_sdk.pserver.transport.frames import Frame, Kind
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
+from trainer_sdk.pserver.wire.bodies import padded
+from trainer_sdk.pserver.wire.heads import (
+    PullHead,
+    PullStatus,
+    PushHead,
+    Section,
+    Shape,
+    decode_pull_answer,
+    decode_push_answer,
+    encode_pull,
+    encode_push,
+    padding,
+)
+
+_MIXED_PAUSE_S: Final = 0.02
+
+
+class Pulled(NamedTuple):
+    """Dense tables as of one lineage.  The arrays are the client's: the next pull overwrites them."""
+
+    lineage: Lineage
+    tables: dict[str, Array]
+
+
+class PulledRows(NamedTuple):
+    """`rows[i]` is row `ids[i]` of the question."""
+
+    lineage: Lineage
+    rows: Array
+
+
+class _Question(NamedTuple):
+    """A pull of dense tables: where its answer will stand, and what is sent to each server."""
+
+    tables: dict[str, Array]
+    requests: tuple[Requests, ...]
+
+
+class PserverClient:
+    """All parameter servers of a job, seen from one trainer."""
+
+    def __init__(
+        self,
+        security: Security | None = None,
+        settings: ClientSettings | None = None,
+        *,
+        is_outdated: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_outdated`: a newer route than the one set is known, so a server that is gone is not waited for."""
+        self._is_outdated = is_outdated
+        self._security = security or Security()
+        self._settings = settings or ClientSettings()
+        self._context = self._security.client_context()
+        self._patience = Patience()
+        self._connections: tuple[Connection, ...] = ()
+        self._route: Route | None = None
+        self._shares: tuple[Share, ...] = ()
+        self._layout = Layout.of((), 1)
+        self._all_buckets = EMPTY
+        self._questions: dict[tuple[str, ...] | None, _Question] = {}
+        self._arrays: dict[str, Array] = {}
+
+    def set_route(self, route: Route, tables: tuple[TableSpec, ...], bucket_count: int) -> None:
+        """From now on pulls and pushes go to the owners that it names.  Raises TableError or UsageError."""
+        check_route(route, bucket_count)
+        layout = self._layout
+        if (tables, bucket_count) != (layout.tables, layout.bucket_count):
+            layout = Layout.of(tables, bucket_count)
+            self._arrays = new_arrays(tables)
+        known = {connection.place: connection for connection in self._connections}
+        self._connections = tuple(
+            known[place] if place in known else self._connection(place) for place in route.servers
+        )
+        for place in known.keys() - set(route.servers):
+            known[place].close()
+        self._layout, self._route, self._shares = layout, route, shares(route, layout)
+        self._all_buckets = PositionSet.span(0, bucket_count)
+        self._questions.clear()
+
+    def _connection(self, place: ServerPlace) -> Connection:
+        return Connection(
+            place, self._security, self._settings, self._context, self._patience, is_outdated=self._is_outdated
+        )
+
+    def give_up(self) -> None:
+        """The call that waits, if one does, and every later one raise ServerUnavailableError.  From any thread."""
+        self._patience.end()
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    def pull(self, names: Iterable[str] | None = None) -> Pulled:
+        """These dense tables, or all, each bucket untorn and all of one lineage (rule 9).
+
+        Raises NotReadyError (a server restores, or the route is old) and ServerUnavailableError.
+        """
+        question = self._question(names)
+        return Pulled(self._pull_at_one_lineage(question.requests), dict(question.tables))
+
+    def pull_rows(self, name: str, ids: npt.ArrayLike) -> PulledRows:
+        """These rows of a sparse table, in this order, repeats allowed.  Raises as `pull` does, and TableError."""
+        index = self._layout.index_of(name)
+        spec = self._layout.tables[index]
+        if spec.kind != "sparse":
+            raise UsageError(f"tables.{name} is dense: use pull()")
+        asked = row_ids(spec, ids)
+        places = rows_by_server(self._layout, self._current(), asked)
+        parts = [np.empty((len(at), row_width(spec)), dtype=spec.dtype) for at in places]
+        requests = [
+            self._rows_question(share, index, asked[at], part)
+            for share, at, part in zip(self._shares, places, parts, strict=True)
+        ]
+        lineage = self._pull_at_one_lineage(requests)
+        rows = np.empty((len(asked), row_width(spec)), dtype=spec.dtype)
+        for at, part in zip(places, parts, strict=True):
+            rows[at] = part
+        return PulledRows(lineage=lineage, rows=rows.reshape(len(asked), *row_shape(spec)))
+
+    def push(
+        self,
+        lineage: Lineage,
+        positions: PositionSet,
+        gradients: Mapping[str, npt.ArrayLike | Rows],
+        *,
+        token: LeaseToken | None = None,
+        buckets: PositionSet | None = None,
+    ) -> PushAnswer:
+        """One batch, computed on a pull of `lineage`, to all buckets or to these; the rulings of all servers.
+
+        Every bucket asked for stands in one ruling; HELD only if a hold outlasted the budget.  May be called again with
+        the same arguments after any error (rule 9).  Raises ServerUnavailableError, TableError, UsageError.
+        """
+        deadline_s = time.monotonic() + self._settings.budget_s
+        flat = self._checked(positions, gradients)
+        left = self._all_buckets if buckets is None else buckets
+        rulings: list[Ruling] = []
+        while left:
+            requests = [self._push_request(share, lineage, positions, flat, token) for share in self._shares_of(left)]
+            said = _rulings(exchange(self._connections, requests, deadline_s))
+            left = _held(said) if time.monotonic() < deadline_s else EMPTY
+            rulings += [ruling for ruling in said if not left or ruling.verdict is not Verdict.HELD]
+        return PushAnswer(lineage=lineage, rulings=_merged(rulings))
+
+    def push_and_pull(
+        self,
+        lineage: Lineage,
+        positions: PositionSet,
+        gradients: Mapping[str, npt.ArrayLike | Rows],
+        names: Iterable[str] | None = None,
+        *,
+        token: LeaseToken | None = None,
+    ) -> tuple[PushAnswer, Pulled | None]:
+        """`push` to all buckets and `pull` in one round trip: the pull is asked before the push is answered.
+
+        None instead of what was pulled: it was not of one lineage, or some server could not serve it; pull again.
+        Raises as `push` does, and may be called again likewise.
+        """
+        deadline_s = time.monotonic() + self._settings.budget_s
+        flat = self._checked(positions, gradients)
+        question = self._question(names)
+        requests = [
+            (*self._push_request(share, lineage, positions, flat, token), *asked)
+            for share, asked in zip(self._shares, question.requests, strict=True)
+        ]
+        frames = exchange(self._connections, requests, deadline_s)
+        said = _merged(_rulings(answers[:1] for answers in frames))
+        answers = {decode_pull_answer(frame.head) for found in frames for frame in found[1:]}
+        pulled = None
+        if len(answers) == 1 and (only := answers.pop()).status is PullStatus.OK:
+            pulled = Pulled(only.lineage, dict(question.tables))
+        return PushAnswer(lineage=lineage, rulings=said), pulled
+
+    # ---- questions --------------------------------------------------------------------------------------------------
+
+    def _question(self, names: Iterable[str] | None) -> _Question:
+        """The same for every pull of these tables until the route changes: heads and memory are kept."""
+        key = None if names is None else tuple(names)
+        found = self._questions.get(key)
+        if found is None:
+            found = self._questions[key] = self._new_question(key)
+        return found
+
+    def _new_question(self, names: tuple[str, ...] | None) -> _Question:
+        layout = self._layout
+        wanted = range(len(layout.tables)) if names is None else [layout.index_of(name) for name in names]
+        dense = [index for index in wanted if layout.dense[index] is not None]
+        tables = {layout.tables[index].name: self._arrays[layout.tables[index].name] for index in dense}
+        return _Question(tables, tuple(self._dense_question(share, dense) for share in self._shares))
+
+    def _dense_question(self, share: Share, tables: Iterable[int]) -> Requests:
+        if not share.buckets:
+            return ()
+        sections: list[Section] = []
+        into: list[memoryview] = []
+        for index in tables:
+            if (cut := share.cuts[index]) is not None:
+                sections.append(cut.section)
+                into += [*cut.pieces(self._arrays[self._layout.tables[index].name].reshape(-1)), *cut.gap]
+        head = PullHead(layout=self._layout.digest, buckets=share.buckets, sections=tuple(sections))
+        return (Request(Kind.PULL, encode_pull(head), (), into),)
+
+    def _rows_question(self, share: Share, index: int, ids: Ids, into: Array) -> Requests:
+        section = Section(index, Shape.SPARSE, len(ids))
+        head = PullHead(layout=self._layout.digest, buckets=share.buckets, sections=(section,))
+        return (Request(Kind.PULL, encode_pull(head), list(padded([ids])), _with_padding([into])),)
+
+    def _push_request(
+        self,
+        share: Share,
+        lineage: Lineage,
+        positions: PositionSet,
+        gradients: Mapping[int, Array | tuple[Ids, Array]],
+        token: LeaseToken | None,
+    ) -> Requests:
+        if not share.targets:
+            return ()
+        sections: list[Section] = []
+        body: list[memoryview] = []
+        for index, given in gradients.items():
+            if (cut := share.cuts[index]) is not None and not isinstance(given, tuple):
+                sections.append(cut.section)
+                body += cut.pieces(given)
+                body += cut.gap
+            elif isinstance(given, tuple):
+                inside = rows_in(self._layout, given[0], share.buckets)
+                ids, rows = (given[0], given[1]) if inside.all() else (given[0][inside], given[1][inside])
+                sections.append(Section(index, Shape.SPARSE, len(ids)))
+                body += chain(padded([ids]), padded([rows]))
+        push = Push(lineage=lineage, positions=positions, targets=share.targets, token=token)
+        head = PushHead(push, self._layout.digest, tuple(sections))
+        return (Request(Kind.PUSH, encode_push(head), body),)
+
+    def _shares_of(self, buckets: PositionSet) -> Sequence[Share]:
+        if buckets is self._all_buckets:
+            return self._shares
+        return [share.only(buckets, self._layout) for share in self._shares]
+
+    def _checked(
+        self, positions: PositionSet, gradients: Mapping[str, npt.ArrayLike | Rows]
+    ) -> dict[int, Array | tuple[Ids, Array]]:
+        self._current()
+        if not positions:
+            raise UsageError("push() of no positions: say which samples the gradient is of")
+        out: dict[int, Array | tuple[Ids, Array]] = {}
+        for name, given in gradients.items():
+            index = self._layout.index_of(name)
+            spec = self._layout.tables[index]
+            if spec.kind == "sparse":
+                out[index] = sparse_gradient(spec, self._layout.dtypes[index], given)
+            else:
+                out[index] = dense_gradient(spec, self._layout.dtypes[index], given)
+        return out
+
+    def _current(self) -> Route:
+        if self._route is None:
+            raise NotReadyError("the parameter servers are not known yet: wait for the master's route")
+        return self._route
+
+    # ---- talking ----------------------------------------------------------------------------------------------------
+
+    def _pull_at_one_lineage(self, requests: Sequence[Requests]) -> Lineage:
+        """Asks all servers until all answers are of one lineage; a mixture is discarded."""
+        self._current()
+        deadline_s = time.monotonic() + self._settings.budget_s
+        while True:
+            frames = chain.from_iterable(exchange(self._connections, requests, deadline_s))
+            answers = [decode_pull_answer(frame.head) for frame in frames]
+            if any(answer.status is PullStatus.MOVED for answer in answers):
+                raise NotReadyError(
+                    "a parameter server does not hold what the route says: it is old", retry_after_s=0.1
+                )
+            if any(answer.status is PullStatus.NOT_READY for answer in answers):
+                raise NotReadyError("a parameter server is restoring its model", retry_after_s=0.1)
+            if len({answer.lineage for answer in answers}) == 1:
+                return answers[0].lineage
+            if time.monotonic() + _MIXED_PAUSE_S > deadline_s:
+                raise NotReadyError("the parameter servers are being rolled back", retry_after_s=0.1)
+            time.sleep(_MIXED_PAUSE_S)
+
+
+def _rulings(frames: Iterable[Sequence[Frame]]) -> list[Ruling]:
+    return [ruling for answers in frames for frame in answers for ruling in decode_push_answer(frame.head).rulings]
+
+
+def _with_padding(pieces: Sequence[Array]) -> list[memoryview]:
+    views = [piece.data.cast("B") for piece in pieces if piece.size]
+    gap = padding(sum(view.nbytes for view in views))
+    return [*views, memoryview(bytearray(gap))] if gap else views
+
+
+def _held(rulings: Iterable[Ruling]) -> PositionSet:
+    held = EMPTY
+    for ruling in rulings:
+        if ruling.verdict is Verdict.HELD:
+            held |= ruling.buckets
+    return held
+
+
+def _merged(rulings: Sequence[Ruling]) -> tuple[Ruling, ...]:
+    if len(rulings) == 1:
+        return tuple(rulings)
+    found: dict[tuple[Verdict, PositionSet], PositionSet] = {}
+    for ruling in rulings:
+        key = (ruling.verdict, ruling.positions)
+        found[key] = found.get(key, EMPTY) | ruling.buckets
+    return tuple(Ruling(buckets=buckets, verdict=verdict, positions=p) for (verdict, p), buckets in found.items())

@@ -1,0 +1,268 @@
+"""The core of a parameter server: every push is applied at most once to every bucket, whatever the network does.
+
+A bucket's marks, the set of positions it has applied, change together with its parameters and go wherever they go.
+`push` judges a push bucket by bucket and says which buckets get the gradient; `handle` takes everything else.  Both
+are functions of state and event: sockets, files, clocks and NumPy are in the shell, which applies the effects under one
+lock with the new state, so that parameters and marks change as one.  Cuts are in `fork`.  Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from master.api.identities import Incarnation, ServerPlace, Version
+from master.api.positions import EMPTY, PositionSet
+from trainer_sdk.pserver.core import fork
+from trainer_sdk.pserver.core.effects import (
+    ApplyBoth,
+    ApplyLive,
+    PushEffect,
+)
+from trainer_sdk.pserver.core.messages import CONFIRMED, BackupSaid, PassOn, Push, PushAnswer, Ruling, Target, Verdict
+from trainer_sdk.pserver.core.server_state import ForkMarks, Group, ServerState, joined, merged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushStep:
+    """What a push leads to: the answer is sent once the effects are applied and `state` holds."""
+
+    state: ServerState
+    answer: PushAnswer
+    effects: tuple[PushEffect, ...] = ()
+    passes: tuple[PassOn, ...] = ()
+
+
+def push(state: ServerState, event: Push, said: tuple[BackupSaid, ...] | None = None) -> PushStep:
+    """Judges a push by rule 6 and marks what is to be applied.
+
+    HELD in the answer: nothing has changed, the shell asks again when the hold is over, or lets the trainer send it
+    again.  Every bucket is in at most one Apply effect, and in one exactly when its verdict is APPLIED.
+
+    `passes`: nothing has changed and nothing is to be answered.  These go to their backups first, and the push is
+    judged again with what they have `said`: an owner applies what its backup has confirmed at this very version, and
+    no more (rule 61).  What was not asked of the right one by then is NOT_YET, and comes again.
+    """
+    return _judged(state, event, _Judged(state=state, positions=event.positions, said=said))
+
+
+def push_as_backup(state: ServerState, event: Push) -> PushStep:
+    """Judges what an owner passes on: taken only at the version at which this server is the backup (rules 61, 62)."""
+    return _judged(state, event, _Judged(state=state, positions=event.positions, of_backups=True))
+
+
+def said_of(one: PassOn, answer: PushAnswer) -> tuple[BackupSaid, ...]:
+    """What a backup's answer says of the versions at which it was asked."""
+    return tuple(
+        BackupSaid(backup=one.to.incarnation, version=target.version, ruling=inside)
+        for target in one.targets
+        for ruling in answer.rulings
+        if (inside := _within(ruling, target.buckets)) is not None
+    )
+
+
+def _judged(state: ServerState, event: Push, judged: _Judged) -> PushStep:
+    if not state.is_ready:
+        return _refused(state, event, Verdict.NOT_READY)
+    if event.lineage != state.lineage:
+        return _refused(state, event, Verdict.STALE_LINEAGE)
+    groups = state.groups
+    for target in event.targets:
+        groups = judged.take(target, groups)
+    answer = PushAnswer(lineage=state.lineage, rulings=judged.rulings())
+    if judged.passes:
+        return PushStep(state=state, answer=answer, passes=judged.passed())
+    if not (judged.live or judged.both):
+        return PushStep(state=state, answer=answer)
+    after = ServerState(  # by name, not `replace`: this is the path of every push
+        incarnation=state.incarnation,
+        limits=state.limits,
+        lineage=state.lineage,
+        taken=state.taken,
+        restoring=state.restoring,
+        groups=groups if len(groups) == 1 else merged(groups),
+        cut=state.cut,
+        moving=state.moving,
+    )
+    effects: list[PushEffect] = []
+    if judged.live:
+        effects.append(ApplyLive(buckets=judged.live))
+    if judged.both:
+        effects.append(ApplyBoth(buckets=judged.both))
+        after, writes = fork.sealed_if_complete(after)
+        effects += writes
+    return PushStep(state=after, answer=answer, effects=tuple(effects))
+
+
+class _Judged:
+    """A push taken apart: verdicts by bucket, and which buckets get the gradient where."""
+
+    __slots__ = ("_held", "_moving", "_of_backups", "_positions", "_rulings", "_said", "both", "live", "passes")
+
+    def __init__(
+        self,
+        *,
+        state: ServerState,
+        positions: PositionSet,
+        of_backups: bool = False,
+        said: tuple[BackupSaid, ...] | None = None,
+    ) -> None:
+        self._held = state.held if state.cut is not None else EMPTY
+        self._moving = state.moving
+        self._positions = positions
+        self._of_backups = of_backups
+        self._said = said
+        self._rulings: list[Ruling] = []
+        self.live = EMPTY
+        self.both = EMPTY
+        self.passes: dict[Incarnation, tuple[ServerPlace, dict[Version, PositionSet]]] = {}
+
+    def take(self, target: Target, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+        """Judges the target's buckets; returns all groups as they are afterwards, split where they now differ."""
+        after: list[Group] = []
+        missing = target.buckets
+        for group in groups:
+            is_meant = group.version == target.version and group.is_backup is self._of_backups
+            if not is_meant or not (inside := _common(group.buckets, target.buckets)):
+                after.append(group)
+                continue
+            missing = EMPTY if inside is missing else missing - inside
+            if inside is not group.buckets and (rest := group.buckets - inside):
+                after.append(replace(group, buckets=rest))
+            if self._held and (free := inside - self._held) and free != inside:
+                after += self._judge_backed(group, free)
+                inside = inside & self._held
+            after += self._judge_backed(group, inside)
+        if missing:
+            self._rule_missing(missing)
+        return tuple(after)
+
+    def _rule_missing(self, missing: PositionSet) -> None:
+        staged = missing & self._moving.staged_buckets
+        if staged:
+            self._rule(staged, Verdict.NOT_YET)
+        if rest := missing - staged:
+            self._rule(rest, Verdict.MOVED)
+
+    def rulings(self) -> tuple[Ruling, ...]:
+        return tuple(self._rulings)
+
+    def passed(self) -> tuple[PassOn, ...]:
+        return tuple(
+            PassOn(to=place, targets=tuple([Target(buckets=b, version=v) for v, b in asked.items()]))
+            for place, asked in self.passes.values()
+        )
+
+    def _judge_backed(self, group: Group, buckets: PositionSet) -> tuple[Group, ...]:
+        """As `_judge`, where what is to be applied is applied as far as the backup has it (rule 61)."""
+        if group.backup is None:
+            return (self._judge(group, buckets),)
+        is_holding = bool(self._held) and not buckets.isdisjoint(self._held)
+        if judge(group, self._positions, is_holding=is_holding)[0] is not Verdict.APPLIED:
+            return (self._judge(group, buckets),)
+        confirmed = self._confirmed(group, group.backup, buckets)
+        if not confirmed:
+            return (_part(group, buckets),)
+        judged, rest = self._judge(group, confirmed), buckets - confirmed
+        return (judged, _part(group, rest)) if rest else (judged,)
+
+    def _confirmed(self, group: Group, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
+        """Those that their backup has; of the others it is said what the trainer is to do, or they are passed on."""
+        if self._said is None:
+            _, asked = self.passes.setdefault(backup.incarnation, (backup, {}))
+            before = asked.get(group.version)
+            asked[group.version] = buckets if before is None else before | buckets
+            return EMPTY
+        confirmed, rest = EMPTY, buckets
+        for said in self._said:
+            if (said.backup, said.version) != (backup.incarnation, group.version):
+                continue
+            inside = _common(said.ruling.buckets, rest)
+            if inside and said.ruling.verdict in CONFIRMED:
+                confirmed = confirmed | inside if confirmed else inside
+                rest -= inside
+            elif inside and said.ruling.verdict is Verdict.OVERLAP:
+                self._rule(inside, Verdict.SPLIT, self._positions - said.ruling.positions)  # what it is ahead by
+                rest -= inside
+        if rest:
+            self._rule(rest, Verdict.NOT_YET)
+        return confirmed
+
+    def _judge(self, group: Group, buckets: PositionSet) -> Group:
+        is_holding = self._held and not buckets.isdisjoint(self._held)
+        verdict, named = judge(group, self._positions, is_holding=bool(is_holding))
+        self._rule(buckets, verdict, named)
+        if verdict is not Verdict.APPLIED:
+            return _part(group, buckets)
+        if group.fork is not None and not self._positions.isdisjoint(group.fork.wanted):
+            self.both = joined(self.both, buckets) if self.both else buckets
+            forked: ForkMarks | None = fork.marked(group.fork, self._positions)
+        else:
+            self.live = joined(self.live, buckets) if self.live else buckets
+            forked = group.fork
+        return Group(
+            buckets=buckets,
+            version=group.version,
+            applied=group.applied | self._positions,
+            skipped=group.skipped,
+            fork=forked,
+            backup=group.backup,
+            is_backup=group.is_backup,
+        )
+
+    def _rule(self, buckets: PositionSet, verdict: Verdict, positions: PositionSet = EMPTY) -> None:
+        for number, said in enumerate(self._rulings):  # few, nearly always none yet
+            if said.verdict is verdict and said.positions == positions:
+                self._rulings[number] = replace(said, buckets=joined(said.buckets, buckets))
+                return
+        self._rulings.append(Ruling(buckets=buckets, verdict=verdict, positions=positions))
+
+
+def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Verdict, PositionSet]:
+    """Rules 6 and 50 for buckets live at the right lineage and version; a hold stops only what would be applied.
+
+    A push of no positions is vacuously a REPEAT: it can mark nothing, so it may apply nothing.
+    """
+    if group.skipped and (quarantined := group.skipped & positions):
+        return Verdict.SKIPPED, quarantined
+    if not positions:
+        return Verdict.REPEAT, EMPTY
+    before = group.applied & positions
+    if before and before == positions:
+        return Verdict.REPEAT, EMPTY
+    if group.is_frozen:
+        return Verdict.FROZEN, EMPTY
+    if before:
+        return Verdict.OVERLAP, positions - before
+    if is_holding:
+        return Verdict.HELD, EMPTY
+    if group.fork is not None and (inside := group.fork.wanted & positions) and inside != positions:
+        return Verdict.SPLIT, inside
+    return Verdict.APPLIED, EMPTY
+
+
+def _part(group: Group, buckets: PositionSet) -> Group:
+    """These buckets of the group, which are nearly always all of it."""
+    return group if buckets == group.buckets else replace(group, buckets=buckets)
+
+
+def _within(ruling: Ruling, buckets: PositionSet) -> Ruling | None:
+    """What it says of these buckets; None: nothing."""
+    if ruling.buckets == buckets:
+        return ruling
+    common = ruling.buckets & buckets
+    return replace(ruling, buckets=common) if common else None
+
+
+def _common(held: PositionSet, asked: PositionSet) -> PositionSet:
+    """Both; the very object `asked` when it is all of what is held, which is nearly always."""
+    return asked if held == asked else held & asked
+
+
+def _refused(state: ServerState, event: Push, verdict: Verdict) -> PushStep:
+    buckets = EMPTY
+    for target in event.targets:
+        buckets |= target.buckets
+    return PushStep(
+        state=state,
+        answer=PushAnswer(lineage=state.lineage, rulings=(Ruling(buckets=buckets, verdict=verdict),)),
+    )

@@ -1,0 +1,92 @@
+"""RESTORE: the server drops its model and takes that of a newer lineage (rules 26 to 30).
+
+Only the incarnation that the order names takes it, and only if the order's lineage is larger than any taken before: a
+repeated order must not wipe newer work.  The shell reads the files (`LoadModel`); until then the server answers
+NOT_READY.
+
+An order may name buckets that stay (KEEP, rule 30).  The server keeps each of them that it still has as the order says:
+of that lineage, active and at that version.  All other buckets come from the base, so an order may name too much and
+never too little.  Marks and parameters stay; holds, forks, staged copies and floors end.  A kept bucket has no backup:
+the backup would have the base's content (rule 61).  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from master.api.identities import NO_LINEAGE
+from master.api.messages import Restore, Restored, RestoreFailed
+from master.api.positions import EMPTY, PositionSet, union
+from trainer_sdk.pserver.core import fork
+from trainer_sdk.pserver.core.effects import LoadFailed, LoadModel, ModelLoaded, Tell
+from trainer_sdk.pserver.core.server_state import Group, ServerState, Step, apart, merged
+from trainer_sdk.pserver.core.staged import UNMOVED
+
+
+def restore(state: ServerState, event: Restore) -> Step:
+    """Takes it, says Restored again when it has been carried out, or ignores it."""
+    if event.incarnation != state.incarnation:
+        return Step(state)
+    if event.lineage == state.lineage:
+        return Step(state, (Tell(message=Restored(lineage=event.lineage)),))
+    is_failed = event.lineage == state.taken and state.restoring is None
+    if event.lineage <= state.taken and not is_failed:
+        return Step(state)
+    ended, effects = fork.ended(state)
+    kept = state.kept if is_failed else merged(_kept(ended, event))
+    after = replace(
+        ended, lineage=NO_LINEAGE, taken=event.lineage, restoring=event, kept=kept, groups=(), moving=UNMOVED
+    )
+    return Step(after, (*effects, LoadModel(restore=event, keeps=union(group.buckets for group in kept))))
+
+
+def _kept(state: ServerState, order: Restore) -> Iterator[Group]:
+    """What stays, as it will be in the new lineage.  What an unfinished RESTORE kept is of that one's lineage."""
+    lineage, groups = (state.lineage, state.groups) if state.is_ready else (state.taken, state.kept)
+    for named in order.kept:
+        for group in apart(groups, named.buckets & order.buckets)[0] if named.lineage == lineage else ():
+            if group.version == named.version and not (group.is_frozen or group.is_backup):
+                yield _group(order, group.buckets, group.applied, group.skipped)
+
+
+def model_loaded(state: ServerState, event: ModelLoaded) -> Step:
+    """Serves from here on.  Of a bucket that no file names nothing is trained; the quarantine holds for all (27)."""
+    order = state.restoring
+    if order is None or order.lineage != event.lineage:
+        return Step(state)
+    groups = list(state.kept)
+    rest = (order.buckets | order.standby) - union(group.buckets for group in groups)
+    for marks in event.marks:
+        buckets = marks.buckets & rest
+        if buckets:
+            groups.append(_group(order, buckets, marks.applied, marks.skipped))
+            rest -= buckets
+    if rest:
+        groups.append(_group(order, rest, EMPTY, EMPTY))
+    groups = [*_with_backups(order, groups)]
+    after = replace(state, lineage=order.lineage, restoring=None, kept=(), groups=merged(groups))
+    return Step(after, (Tell(message=Restored(lineage=order.lineage)),))
+
+
+def _with_backups(order: Restore, groups: Sequence[Group]) -> Iterator[Group]:
+    """Of each bucket whether it is a backup, or where its backup is (rule 61)."""
+    standby, rest = apart(groups, order.standby)
+    yield from (replace(group, is_backup=True) for group in standby)
+    for backed in order.backed:
+        inside, rest = apart(rest, backed.buckets)
+        yield from (replace(group, backup=backed.backup) for group in inside)
+    yield from rest
+
+
+def load_failed(state: ServerState, event: LoadFailed) -> Step:
+    """Holds no model but what it keeps; the same RESTORE may be tried again, an older one is not taken."""
+    if state.restoring is None or state.restoring.lineage != event.lineage:
+        return Step(state)
+    after = replace(state, restoring=None)
+    told = RestoreFailed(lineage=event.lineage, message=event.message, is_damaged=event.is_damaged)
+    return Step(after, (Tell(message=told),))
+
+
+def _group(order: Restore, buckets: PositionSet, applied: PositionSet, skipped: PositionSet) -> Group:
+    return Group(buckets=buckets, version=order.version, applied=applied, skipped=skipped | order.quarantine)

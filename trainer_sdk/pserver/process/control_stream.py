@@ -1,0 +1,128 @@
+"""The control side of a parameter server: a member's stream to the master, for as long as the process lives.
+
+Whenever a stream stands the server registers with the lineage that it holds, so a master that was restarted learns
+what is there and asks again for what it has not heard; the model is kept whatever becomes of the stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from master.api.identities import Incarnation, MemberName
+from master.api.messages import (
+    Activate,
+    AskMarks,
+    Cut,
+    Drop,
+    Fenced,
+    Forget,
+    Freeze,
+    Hold,
+    MasterMessage,
+    Refused,
+    RegisterServer,
+    Released,
+    Restore,
+    ServerLeaving,
+    ServerMessage,
+    ServerWelcome,
+    Skip,
+    Warm,
+)
+from trainer_sdk.master_stream import Address, Channel
+from trainer_sdk.pserver.core.shutdown import Apart, Fact, Heard, Let, Turned
+from trainer_sdk.pserver.process.parameter_server import Service
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Self:
+    """How this server introduces itself."""
+
+    name: MemberName
+    ordinal: int
+    incarnation: Incarnation
+    address: str  # host:port of its data path
+
+
+class Member:
+    """Registers, takes orders, and says what the service answers; `happened` hears what bears on this process's end."""
+
+    def __init__(self, identity: Self, happened: Callable[[Fact], None]) -> None:
+        self._identity = identity
+        self._happened = happened
+        self._service: Service | None = None
+        self._is_leaving = False
+        self._channel = Channel(self)
+
+    def serve(self, service: Service, address: Address) -> None:
+        """From now on the master is listened to."""
+        self._service = service
+        self._channel.connect(address)
+
+    def tell(self, message: ServerMessage) -> None:
+        """Says it if a stream stands; a master that missed it asks again.  Never blocks."""
+        self._channel.say((message,))
+
+    def leave(self, reason: str) -> None:
+        """The master is told that this server has to go, now and on every stream to come."""
+        self._is_leaving = True
+        self.tell(ServerLeaving(reason=reason))
+
+    def close(self) -> None:
+        self._channel.close()
+
+    # ---- what happens on the stream, in the channel's thread --------------------------------------------------------
+
+    def stream_opened(self) -> None:
+        self._register()
+
+    def stream_broken(self, reason: str) -> None:
+        log.warning("the master cannot be heard (%s); the model is kept", reason)
+        self._happened(Apart())
+
+    def refused(self, reason: str) -> None:
+        self._happened(Turned(reason=reason))
+
+    def received(self, messages: tuple[MasterMessage, ...]) -> None:
+        for message in messages:
+            self._take(message)
+
+    def _take(self, message: MasterMessage) -> None:
+        match message:
+            case Restore() | AskMarks() | Hold() | Cut() | Drop() | Skip() | Warm() | Freeze() | Activate() | Forget():
+                if self._service is not None:
+                    log.debug("%s", message)
+                    self._service.control(message)
+            case ServerWelcome():
+                log.info("registered, term %d, lineage %d", message.term, message.lineage)
+                self._happened(Heard())
+            case Fenced():
+                log.warning("fenced: %s; registering again", message.reason)
+                self._register()
+            case Released():
+                is_owning = self._service is not None and self._service.has_buckets
+                log.info("released%s", ": nobody is left to take its buckets" if is_owning else ", owning nothing")
+                self._happened(Let())
+            case Refused():
+                self._happened(Turned(reason=f"{message.field} {message.message}"))
+            case _:
+                log.error("a message for trainers arrived: %s", type(message).__name__)
+
+    def _register(self) -> None:
+        if self._service is None:
+            return
+        me = self._identity
+        self.tell(
+            RegisterServer(
+                name=me.name,
+                ordinal=me.ordinal,
+                incarnation=me.incarnation,
+                address=me.address,
+                lineage=self._service.lineage,
+                is_leaving=self._is_leaving,
+            )
+        )

@@ -1,0 +1,217 @@
+"""The data port of a parameter server: one thread for each connection, blocking sockets.
+
+A job has tens of trainers, each with one connection to each server, and servers that hand buckets over; a blocked
+thread costs nothing and holds no lock, and large copies, hashes and socket calls leave the interpreter to others.  What
+a stranger sends ends its own connection, never the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from master.api.sockets import check_peer
+from master.api.strangers import ForeignUserError
+from trainer_sdk.errors import AuthenticationError, TableError, WireError
+from trainer_sdk.pserver.process.parameter_server import Service
+from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind, WireLimits
+from trainer_sdk.pserver.transport.handshake import PROBE, Role, welcome_client
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.wire.bodies import Scratch
+from trainer_sdk.pserver.wire.heads import decode_pull, decode_push, encode_pull_answer, encode_push_answer
+from trainer_sdk.pserver.wire.peer_heads import decode_copy, decode_pass, encode_copy_answer
+
+log = logging.getLogger(__name__)
+
+_MAX_CONNECTIONS: Final = 1024  # of members
+_MAX_GREETINGS: Final = 256
+"""Connections that have not proved yet that they are members': beyond it the one that takes longest is cut.  A member
+needs a few milliseconds, so that strangers push out strangers."""
+_BODY_SLOT: Final = -1
+_ACCEPT_PAUSE_S: Final = 0.1
+
+
+class Listener:
+    """Serves on a listening socket, which is its own from then on, until `close`."""
+
+    def __init__(self, service: Service, security: Security, listening: socket.socket, limits: WireLimits) -> None:
+        self._service, self._security, self._limits = service, security, limits
+        self._context = security.server_context()
+        self._socket = listening
+        self._greeting: dict[socket.socket, None] = {}  # oldest first
+        self._open: set[socket.socket] = set()  # of members
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._accept, name="accept", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Nobody is served any more; connections are cut."""
+        with self._lock:
+            self._is_closed = True
+            for sock in (self._socket, *self._greeting, *self._open):
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+        is_named = self._socket.family == socket.AF_UNIX
+        path = str(self._socket.getsockname()) if is_named else ""
+        self._socket.close()
+        self._thread.join()
+        if is_named:
+            Path(path).unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._socket.accept()
+            except OSError as error:
+                if self._is_closed:
+                    return
+                log.warning("accept failed: %s", error)  # out of descriptors, say: those that are open go on
+                time.sleep(_ACCEPT_PAUSE_S)
+                continue
+            if not self._take_in(sock):
+                sock.close()
+                continue
+            self._begin(sock)
+
+    def _begin(self, sock: socket.socket) -> None:
+        """A thread serves it; where the system gives none now, the connection is over, and others are still let in."""
+        try:
+            threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True).start()
+        except RuntimeError as error:  # a limit on tasks, of which strangers may hold many, or no memory
+            log.warning("a connection was cut: %s", error)
+            with self._lock:
+                self._greeting.pop(sock, None)
+            sock.close()
+            time.sleep(_ACCEPT_PAUSE_S)
+
+    def _take_in(self, sock: socket.socket) -> bool:
+        """False: nobody is served any more."""
+        with self._lock:
+            if self._is_closed:
+                return False
+            if len(self._greeting) >= _MAX_GREETINGS:
+                oldest = next(iter(self._greeting))
+                del self._greeting[oldest]
+                with suppress(OSError):
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # its thread ends and closes it
+            self._greeting[sock] = None
+            return True
+
+    def _take_over(self, raw: socket.socket, encrypted: socket.socket) -> None:
+        """From now on this one, which has the descriptor, is cut.  Raises WireError when it was already."""
+        with self._lock:
+            if raw not in self._greeting:
+                raise WireError("cut, for others greet sooner")
+            del self._greeting[raw]
+            self._greeting[encrypted] = None
+
+    def _take_as_member(self, sock: socket.socket) -> None:
+        """Raises WireError: there are too many, or it was cut meanwhile."""
+        with self._lock:
+            if sock not in self._greeting:
+                raise WireError("cut, for others greet sooner")
+            if len(self._open) >= _MAX_CONNECTIONS:
+                raise WireError(f"more than {_MAX_CONNECTIONS} connections of members")
+            del self._greeting[sock]
+            self._open.add(sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        """The outermost shell of a connection: whatever goes wrong in it ends it, and is said once in the log."""
+        raw = sock
+        try:
+            sock.settimeout(self._limits.hello_s)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            check_peer(sock)
+            if self._context is not None:
+                sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                self._take_over(raw, sock)
+                sock.do_handshake()
+            channel = Channel(sock, self._limits)
+            name, role = welcome_client(channel, self._security, self._service.incarnation)
+            self._take_as_member(sock)
+            log.log(logging.DEBUG if name == PROBE else logging.INFO, "%s connected", name)
+            self._converse(channel, role)
+        except (WireError, AuthenticationError, ForeignUserError, OSError) as error:
+            log.info("connection ended: %s", error)
+        except Exception:
+            log.exception("connection ended by an error of this server")
+        finally:
+            with self._lock:
+                self._open.discard(sock)
+                for one in (raw, sock):
+                    self._greeting.pop(one, None)
+            sock.close()
+
+    def _converse(self, channel: Channel, role: Role) -> None:
+        scratch = Scratch()
+        while (frame := channel.wait()) is not None:
+            arriving = _Arriving(channel, frame.body_bytes)
+            try:
+                if frame.kind is Kind.COPY:
+                    self._take_copy(arriving, frame, role)
+                else:
+                    self._answer(arriving, frame, scratch, role)
+            except (WireError, TableError) as error:
+                arriving.skip()  # who still sends does not read why
+                channel.send(Kind.REFUSED, str(error).encode())
+                raise WireError(str(error)) from error
+
+    def _answer(self, arriving: _Arriving, frame: Frame, scratch: Scratch, role: Role) -> None:
+        channel, body = arriving.channel, scratch.view(_BODY_SLOT, frame.body_bytes)
+        match frame.kind:
+            case Kind.PUSH:
+                answer = self._service.push(decode_push(frame.head), body, arriving.receive)
+                channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer), more=channel.has_input())  # a pull follows
+            case Kind.PULL:
+                arriving.receive(body, body.nbytes)
+                pulled, pieces = self._service.pull(decode_pull(frame.head), body, scratch)
+                channel.send(Kind.PULL_ANSWER, encode_pull_answer(pulled), pieces)
+            case Kind.PASS if role is Role.SERVER:
+                arriving.receive(body, body.nbytes)
+                answer = self._service.push_as_backup(*decode_pass(frame.head), body)
+                channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer))
+            case _:
+                raise WireError(f"{frame.kind.name} where a question was due")
+
+    def _take_copy(self, arriving: _Arriving, frame: Frame, role: Role) -> None:
+        """Nothing is allocated for the body before the head is one of a bucket that may come here now."""
+        if role is not Role.SERVER:
+            raise WireError("a bucket, from one who is no parameter server")
+        head = decode_copy(frame.head)
+        status = self._service.copies.judge(head)
+        if status is None:
+            body = self._service.copies.body(frame.body_bytes)
+            arriving.receive(body, body.nbytes)
+            status = self._service.copies.take(head, body)
+        else:
+            arriving.skip()
+        arriving.channel.send(Kind.COPY_ANSWER, encode_copy_answer(status))
+
+
+class _Arriving:
+    """A body that is not, or not wholly, received yet."""
+
+    def __init__(self, channel: Channel, size: int) -> None:
+        self.channel = channel
+        self._left = size
+
+    def receive(self, view: memoryview, least: int) -> int:
+        """Fills it with the next bytes, with so many at least, and returns how many those are."""
+        got = self.channel.receive_some_of(view, least)
+        self._left -= got
+        return got
+
+    def skip(self) -> None:
+        """Takes what is left, which nobody wants."""
+        self.channel.skip(self._left)
+        self._left = 0

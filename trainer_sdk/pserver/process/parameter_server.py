@@ -1,0 +1,261 @@
+"""One parameter server put together, and its doors: trainers push and pull, the master gives orders.
+
+Connections call `push` and `pull` from their own threads, the control stream calls `control`.  A push that meets a hold
+waits here, no longer than the hold may last.  Other servers' door is `copies`; what a server has, and the lock over it,
+is in `shell`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, assert_never
+
+from master.api.identities import Incarnation, Lineage, MemberName
+from master.api.messages import Activate, Forget, Freeze, Restore
+from master.api.positions import PositionSet
+from trainer_sdk.errors import WireError
+from trainer_sdk.pserver.core import pushes
+from trainer_sdk.pserver.core.effects import Event, LoadModel, SendCopy, WriteFork
+from trainer_sdk.pserver.core.messages import BackupSaid, PassOn, PushAnswer, Verdict
+from trainer_sdk.pserver.core.server_state import Limits, joined
+from trainer_sdk.pserver.shell import Deadlines, Errand, Outside, Shell
+from trainer_sdk.pserver.tables.dense_store import DensePart
+from trainer_sdk.pserver.tables.model import DenseGradient, Gradient, check_ids
+from trainer_sdk.pserver.transfer.bucket_transfer import Copies
+from trainer_sdk.pserver.transfer.io_jobs import Errands
+from trainer_sdk.pserver.transfer.push_replication import Relays
+from trainer_sdk.pserver.wire.bodies import Scratch, gradients_in, ids_in, padded
+from trainer_sdk.pserver.wire.heads import PullAnswer, PullHead, PullStatus, PushHead, Section
+
+log = logging.getLogger(__name__)
+
+
+Receive = Callable[[memoryview, int], int]
+"""Fills what it is given with the next bytes of a body, with so many at least, and returns how many those are."""
+
+PIECE_BYTES: Final = 128 * 1024
+"""At least, of a push that is passed on as it comes: small beside what links hold, large beside what a call costs."""
+
+
+class _ToPass(NamedTuple):
+    """What is to go to backups first.
+
+    `gradients` were checked against the tables, which are the same as long as the push's lineage is this server's.
+    """
+
+    passes: tuple[PassOn, ...]
+    gradients: list[Gradient]
+
+
+class _Passed(NamedTuple):
+    """What backups have `said` of it."""
+
+    gradients: list[Gradient]
+    said: tuple[BackupSaid, ...]
+
+
+class Service:
+    """One parameter server, thread-safe."""
+
+    def __init__(
+        self, *, name: MemberName, incarnation: Incarnation, outside: Outside, limits: Limits | None = None
+    ) -> None:
+        self._shell = Shell(incarnation=incarnation, outside=outside, limits=limits or Limits(), begin=self._begin)
+        self._errands = Errands(name, self._shell)
+        self.copies = Copies(name, self._shell)
+        self._relays = Relays(name, outside.security, outside.tell)
+        self._deadlines = Deadlines(self._shell)
+        self.longest_hold_s = 0.0
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self._shell.state.incarnation
+
+    @property
+    def lineage(self) -> Lineage:
+        return self._shell.state.lineage
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether anything may be lost with this process; what was handed over may be its own by the table already."""
+        state = self._shell.state
+        is_handed_over = any(staged.is_final for staged in state.moving.staged)
+        has_only_copies = any(not group.is_backup and group.backup is None for group in state.groups)
+        return has_only_copies or bool(state.kept) or is_handed_over or state.restoring is not None
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether any bucket is here; others may have it too, and may be about to end as well."""
+        return self.has_buckets or bool(self._shell.state.groups)
+
+    def close(self) -> None:
+        """No deadline is watched any more; waiting pushes are answered, copies under way are broken off."""
+        self.copies.close()
+        self._relays.close()
+        self._shell.close()
+        self._deadlines.join()
+
+    def control(self, event: Event) -> None:
+        """Takes a message of the master."""
+        if isinstance(event, Freeze):
+            self.copies.freeze(event)
+        else:
+            self._shell.control(event)
+        if isinstance(event, Activate | Forget | Restore):
+            self.copies.end_watches()
+            self._relays.keep({group.backup.incarnation for group in self._shell.state.groups if group.backup})
+
+    def _begin(self, effect: Errand) -> None:
+        match effect:
+            case SendCopy():
+                self.copies.send(effect)
+            case LoadModel():
+                self.copies.forget_all()
+                self._errands.load(effect)
+            case WriteFork():
+                self._errands.write(effect)
+            case _:
+                assert_never(effect)
+
+    # ---- trainers ---------------------------------------------------------------------------------------------------
+
+    def push(self, head: PushHead, body: memoryview, receive: Receive) -> PushAnswer:
+        """Judges, applies and marks as one step.  Raises WireError or TableError, and nothing has changed.
+
+        `receive` fills `body`, or piece after piece of it: what has a backup goes there as it comes, if it is large.
+        """
+        pushed = joined(*[target.buckets for target in head.push.targets])
+        taken = self._take(head, body, pushed, self._received(head, body, pushed, receive))
+        if isinstance(taken, PushAnswer):
+            return taken
+        passage = self._relays.begin(head, taken.passes, pushed, body.nbytes)
+        passage.go_on(body)
+        answer = self._take(head, body, pushed, _Passed(taken.gradients, passage.said()))
+        assert isinstance(answer, PushAnswer), "what backups have said, they are not asked again"
+        return answer
+
+    def _received(self, head: PushHead, body: memoryview, pushed: PositionSet, receive: Receive) -> _Passed | None:
+        """The body is here; and if it went on to its backups as it came, what they have said of it."""
+        passes = self._passes(head) if body.nbytes > PIECE_BYTES else ()
+        if not passes:
+            receive(body, body.nbytes)
+            return None
+        passage = self._relays.begin(head, passes, pushed, body.nbytes)
+        try:
+            at = 0
+            while at < body.nbytes:
+                stop = at + receive(body[at:], PIECE_BYTES)
+                passage.go_on(body[at:stop])
+                at = stop
+            with self._shell.lock:
+                gradients = self._checked(head, body, pushed) if self._is_of_this_model(head) else None
+        except BaseException:
+            passage.abandon()
+            raise
+        if gradients is None:  # another lineage came meanwhile: it is judged by its head
+            passage.abandon()
+            return None
+        return _Passed(gradients, passage.said())
+
+    def _passes(self, head: PushHead) -> tuple[PassOn, ...]:
+        """To whom this push goes first, as far as its head tells; none also where it is to be refused."""
+        shell = self._shell
+        with shell.lock:
+            has_backups = any(group.backup for group in shell.state.groups)  # else it need not be judged twice
+            is_early = has_backups and self._is_of_this_model(head)
+            return pushes.push(shell.state, head.push, None).passes if is_early else ()
+
+    def _is_of_this_model(self, head: PushHead) -> bool:
+        model = self._shell.model
+        return model is not None and model.layout.digest == head.layout
+
+    def push_as_backup(self, head: PushHead, pushed: PositionSet, body: memoryview) -> PushAnswer:
+        """What an owner passes on: some of the buckets that a trainer has `pushed` (rule 61).  Raises as `push`."""
+        shell = self._shell
+        with shell.lock:
+            step = pushes.push_as_backup(shell.state, head.push)
+            if step.effects:
+                self._keep(step, self._checked(head, body, pushed), pushed)
+                log.debug("%s", head.push)
+            return step.answer
+
+    def _take(
+        self, head: PushHead, body: memoryview, pushed: PositionSet, passed: _Passed | None = None
+    ) -> PushAnswer | _ToPass:
+        """The answer, with all that it says carried out; or what is to be passed on first, and nothing has changed."""
+        begun = time.monotonic()
+        shell = self._shell
+        with shell.lock:
+            until = begun + 2 * shell.state.limits.hold_s
+            while True:
+                step = pushes.push(shell.state, head.push, passed.said if passed else None)
+                if step.passes:
+                    return _ToPass(step.passes, self._checked(head, body, pushed))
+                if step.effects:
+                    self._keep(step, passed.gradients if passed else self._checked(head, body, pushed), pushed)
+                    return step.answer
+                is_held = any(ruling.verdict is Verdict.HELD for ruling in step.answer.rulings)
+                left = until - time.monotonic()
+                if not is_held or left <= 0 or shell.is_closed:
+                    return step.answer
+                shell.changed.wait(left)
+                self.longest_hold_s = max(self.longest_hold_s, time.monotonic() - begun)
+
+    def _checked(self, head: PushHead, body: memoryview, pushed: PositionSet) -> list[Gradient]:
+        model = self._shell.model_of(head.layout)
+        gradients = gradients_in(body, head.sections, model.layout)
+        model.check(gradients, pushed)
+        return gradients
+
+    def _keep(self, step: pushes.PushStep, gradients: list[Gradient], pushed: PositionSet) -> None:
+        self._shell.keep(step, gradients, pushed)
+        self._weigh(gradients, pushed)
+
+    def pull(self, head: PullHead, body: memoryview, scratch: Scratch) -> tuple[PullAnswer, list[memoryview]]:
+        """The answer and its body, copied out under the lock: of one lineage, and no bucket torn.
+
+        Raises WireError or TableError.
+        """
+        shell = self._shell
+        with shell.lock:
+            state = shell.state
+            if not state.is_ready:
+                return PullAnswer(lineage=state.lineage, status=PullStatus.NOT_READY), []
+            if not state.has(head.buckets):
+                return PullAnswer(lineage=state.lineage, status=PullStatus.MOVED), []
+            model = shell.model_of(head.layout)
+            ids = ids_in(body, head.sections, model.layout)
+            pieces: list[memoryview] = []
+            for number, section in enumerate(head.sections):
+                part = model.parts[section.table]
+                if isinstance(part, DensePart):
+                    pieces += _copied(part, section, head.buckets, scratch, number)
+                    shell.weighing.pass_dense(section.table, head.buckets)
+                else:
+                    check_ids(f"pull.tables.{part.spec.name}", ids[number], part.spec.shape[0])
+                    pieces += padded([part.read(ids[number])])
+                    shell.weighing.pass_rows(section.table, ids[number])
+            return PullAnswer(lineage=state.lineage, status=PullStatus.OK), pieces
+
+    def _weigh(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
+        for gradient in gradients:
+            if isinstance(gradient, DenseGradient):
+                self._shell.weighing.pass_dense(gradient.table, pushed)
+            else:
+                self._shell.weighing.pass_rows(gradient.table, gradient.ids)
+
+
+def _copied(
+    part: DensePart, section: Section, buckets: PositionSet, scratch: Scratch, slot: int
+) -> Iterator[memoryview]:
+    size = part.layout.count(buckets)
+    if section.length != size:
+        raise WireError(f"tables.{part.spec.name}: {section.length} elements asked for where the buckets have {size}")
+    out = scratch.array(slot, part.dtype, size)
+    at = 0
+    for values in part.read(buckets):
+        out[at : at + len(values)] = values
+        at += len(values)
+    return padded((out,))

@@ -1,0 +1,239 @@
+"""All numbers of one server: the tables' parts in its buckets, and at most one fork of them.
+
+No marks and no lineage here: the core says which buckets get a gradient and when a fork begins and ends; the shell
+applies that to this model and the core's new state under one lock.  Not thread-safe by itself.  Pure.
+Read `dense` and `sparse` for how a cut costs nothing but the first write after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from master.api.positions import PositionSet
+from trainer_sdk.errors import TableError
+from trainer_sdk.pserver.tables.dense_store import DensePart
+from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, buckets_of_rows
+from trainer_sdk.pserver.tables.sparse_store import SparsePart
+
+
+class DenseGradient(NamedTuple):
+    """`values` is flat and covers the elements of the push's buckets in order; worthless once applied."""
+
+    table: int
+    values: Array
+
+
+class SparseGradient(NamedTuple):
+    """Row `ids[i]` gets `rows[i]`; worthless once applied."""
+
+    table: int
+    ids: Ids
+    rows: Array
+
+
+Gradient = DenseGradient | SparseGradient
+
+
+class Portion(Enum):
+    """Of a bucket's content."""
+
+    ALL = auto()
+    ROWS = auto()  # of sparse tables: what may go ahead, for a dense table is written whole by every push
+    REST = auto()  # dense tables, and the rows that were written since `Model.watch`
+
+
+class Model:
+    """Freshly made, every number has its initial value."""
+
+    def __init__(self, layout: Layout, buckets: PositionSet) -> None:
+        self.layout, self.buckets = layout, buckets
+        self.parts: tuple[DensePart | SparsePart, ...] = tuple(
+            SparsePart(spec, layout.bucket_count) if dense is None else DensePart(spec, dense, buckets)
+            for spec, dense in zip(layout.tables, layout.dense, strict=True)
+        )
+
+    def check(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
+        """Raises TableError when a gradient does not fit; afterwards `apply` cannot fail."""
+        seen: set[int] = set()
+        for gradient in gradients:
+            if gradient.table in seen or not 0 <= gradient.table < len(self.parts):
+                raise TableError(_path(gradient), "named twice or not declared", hint="One gradient for each table")
+            seen.add(gradient.table)
+            part = self.parts[gradient.table]
+            match gradient, part:
+                case DenseGradient(), DensePart():
+                    _check_dense(gradient, part, pushed)
+                case SparseGradient(), SparsePart():
+                    self._check_sparse(gradient, part, pushed)
+                case _:
+                    raise TableError(
+                        _path(gradient), f"is a {part.spec.kind} table", hint="Push what it was declared to be"
+                    )
+
+    def apply(
+        self, buckets: PositionSet, gradients: Sequence[Gradient], pushed: PositionSet, *, to_fork: bool = False
+    ) -> None:
+        """One optimiser step of these buckets, of those that were pushed, and if so asked of the open fork's.
+
+        Gradients must have passed `check`.
+        """
+        for gradient in gradients:
+            part = self.parts[gradient.table]
+            match gradient, part:
+                case DenseGradient(), DensePart():
+                    part.apply(buckets, gradient.values, pushed, to_fork=to_fork)
+                case SparseGradient(), SparsePart():
+                    ids, rows = self._rows_in(gradient, buckets, pushed)
+                    if len(ids):
+                        part.apply(ids, rows, to_fork=to_fork)
+                case _:
+                    raise TypeError(gradient, part)
+
+    def open_fork(self, buckets: PositionSet) -> None:
+        """From now on these buckets as they are can be read by a `ForkedModel`, until `drop_fork`."""
+        for part in self.parts:
+            part.open_fork(buckets)
+
+    def drop_fork(self) -> None:
+        for part in self.parts:
+            part.drop_fork()
+
+    def content(self, bucket: int, portion: Portion = Portion.ALL) -> Iterator[tuple[str, dict[str, Array]]]:
+        """One live bucket, as `ForkedModel.read` gives it: copies of values, slots and step counts."""
+        for part, dense in zip(self.parts, self.layout.dense, strict=True):
+            if isinstance(part, SparsePart):
+                if arrays := part.written(bucket) if portion is Portion.REST else part.content(bucket):
+                    yield part.spec.name, arrays
+            elif dense is not None and portion is not Portion.ROWS:
+                for block in dense.blocks(PositionSet.of(bucket)):
+                    yield part.spec.name, part.content(block)
+
+    def watch(self, bucket: int) -> None:
+        """What is written in its rows from now on is told apart (`Portion.REST`)."""
+        for part in self.parts:
+            if isinstance(part, SparsePart):
+                part.watch(bucket)
+
+    def end_watch(self, bucket: int) -> None:
+        """Its rows are not told apart any more."""
+        for part in self.parts:
+            if isinstance(part, SparsePart):
+                part.end_watch(bucket)
+
+    def end_watches(self) -> None:
+        """Nothing is told apart any more, and pushes pay nothing for it."""
+        for part in self.parts:
+            if isinstance(part, SparsePart):
+                part.end_watches()
+
+    def row_count(self, bucket: int) -> int:
+        """Rows of it that have been trained, of all sparse tables."""
+        return sum(int(part.row_counts[bucket]) for part in self.parts if isinstance(part, SparsePart))
+
+    def rest_bytes(self, bucket: int) -> int:
+        """At most so much is in its REST, or in ALL of it where it is not watched."""
+        return sum(part.size_bytes(bucket) for part in self.parts)
+
+    def remove(self, buckets: PositionSet) -> None:
+        """These buckets are not here any more; what an open fork has of them stays, and no other bucket notices."""
+        for part in self.parts:
+            part.remove(buckets)
+        self.buckets -= buckets
+
+    def take_ready(self, bucket: int, row_counts: Mapping[str, int]) -> list[Callable[[], None]]:
+        """What makes memory ready for this bucket, and so many rows more by table: to be called without the lock."""
+        return [
+            part.take_ready(row_counts.get(part.spec.name, 0))
+            if isinstance(part, SparsePart)
+            else partial(part.make_ready, bucket)
+            for part in self.parts
+        ]
+
+    def install(self, bucket: int, contents: Mapping[str, dict[str, Array]]) -> None:
+        """This bucket is here with this content, by table name; what it says of nothing stays as it is.
+
+        Raises ValueError, KeyError or IndexError when the content does not fit (`contents.check_contents` says why).
+        """
+        self.buckets |= PositionSet.of(bucket)
+        for part, dense in zip(self.parts, self.layout.dense, strict=True):
+            arrays = contents.get(part.spec.name)
+            if not arrays:
+                continue
+            if isinstance(part, SparsePart):
+                part.install(arrays["ids"], {name: array for name, array in arrays.items() if name != "ids"})
+            elif dense is not None:
+                for block in dense.blocks(PositionSet.of(bucket)):
+                    part.install(block, arrays)
+
+    def _rows_in(self, gradient: SparseGradient, buckets: PositionSet, pushed: PositionSet) -> tuple[Ids, Array]:
+        if buckets == pushed:
+            return gradient.ids, gradient.rows
+        wanted = _lookup(buckets, self.layout.bucket_count)[buckets_of_rows(gradient.ids, self.layout.bucket_count)]
+        return gradient.ids[wanted], gradient.rows[wanted]
+
+    def _check_sparse(self, gradient: SparseGradient, part: SparsePart, pushed: PositionSet) -> None:
+        path = _path(gradient)
+        check_ids(path, gradient.ids, part.spec.shape[0])
+        homes = buckets_of_rows(gradient.ids, self.layout.bucket_count)
+        if not _lookup(pushed, self.layout.bucket_count)[homes].all():
+            raise TableError(f"{path}.ids", "rows of buckets that are not pushed", hint="Route rows by their bucket")
+
+
+class ForkedModel:
+    """Reads a complete fork bucket by bucket, while the live model goes on.
+
+    Make it, and call `read`, under the lock that guards the model; between two calls others may have it.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.layout = model.layout
+        self._rows = {i: part.fork_reader() for i, part in enumerate(model.parts) if isinstance(part, SparsePart)}
+
+    def arrange(self) -> None:
+        """Finds the rows of each bucket.  Call it once before `read`, without the lock: it sorts all ids."""
+        for reader in self._rows.values():
+            reader.arrange()
+
+    def read(self, bucket: int) -> Iterator[tuple[str, dict[str, Array]]]:
+        """Table name and arrays of each table that has something in this bucket; all of them copies."""
+        one = PositionSet.of(bucket)
+        for index, (part, dense) in enumerate(zip(self._model.parts, self._model.layout.dense, strict=True)):
+            if isinstance(part, SparsePart):
+                arrays = self._rows[index].read(bucket)
+                if arrays:
+                    yield part.spec.name, arrays
+            elif dense is not None:
+                for block in dense.blocks(one):
+                    yield part.spec.name, part.forked(block)
+
+
+def check_ids(path: str, ids: Ids, row_count: int) -> None:
+    """Raises TableError unless every id names a row."""
+    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= row_count):
+        wrong = ids[(ids < 0) | (ids >= row_count)][0]
+        raise TableError(f"{path}.ids", f"row {wrong} of {row_count:,} rows", hint="Row ids count from 0")
+
+
+def _check_dense(gradient: DenseGradient, part: DensePart, pushed: PositionSet) -> None:
+    wanted = part.layout.count(pushed)
+    if len(gradient.values) != wanted:
+        raise TableError(
+            _path(gradient), f"{len(gradient.values)} numbers for {wanted}", hint="Push all elements of the buckets"
+        )
+
+
+def _path(gradient: Gradient) -> str:
+    return f"push.tables[{gradient.table}]"
+
+
+def _lookup(buckets: PositionSet, bucket_count: int) -> Array:
+    out = np.zeros(bucket_count, dtype=bool)
+    for start, stop in buckets.ranges():
+        out[start:stop] = True
+    return out

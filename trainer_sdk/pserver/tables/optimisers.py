@@ -1,0 +1,98 @@
+"""SGD, momentum, Adagrad and Adam on flat NumPy arrays, in place.
+
+A rule gets parameters, its slots and a gradient of one length, and how often these parameters have been stepped
+before.  It overwrites the gradient: on the server that is the buffer in which it arrived.  Where they live, and that a
+fork has its own, is the tables' business (`dense`, `sparse`).  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from master.api.identities import OptimiserSpec
+from trainer_sdk.pserver.tables.layout import Array
+
+_CHUNK: Final = 1 << 15  # elements at a time: gradient, parameters, slots and temporaries stay in the cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One optimiser: the names of its slots, each an array like the parameters, and its step."""
+
+    slots: tuple[str, ...]
+    is_counted: bool  # the step depends on how many came before it
+    step: Callable[[OptimiserSpec, Array, Sequence[Array], Array, Array | int], None]
+
+
+def update(spec: OptimiserSpec, values: Array, slots: Sequence[Array], gradient: Array, steps: Array | int = 0) -> None:
+    """Applies one gradient in place; `gradient` is worthless afterwards.
+
+    `steps` counts this step in (from 1), one number for all or one for each row of two-dimensional `values`; rules that
+    are not counted ignore it.
+    """
+    step = RULES[spec.kind].step
+    if values.ndim > 1 or len(values) <= _CHUNK:
+        step(spec, values, slots, gradient, steps)
+        return
+    for low in range(0, len(values), _CHUNK):
+        part = slice(low, low + _CHUNK)
+        step(spec, values[part], [slot[part] for slot in slots], gradient[part], steps)
+
+
+def _sgd(spec: OptimiserSpec, values: Array, _slots: Sequence[Array], gradient: Array, _steps: Array | int) -> None:
+    gradient *= values.dtype.type(spec.learning_rate)
+    values -= gradient
+
+
+def _momentum(spec: OptimiserSpec, values: Array, slots: Sequence[Array], gradient: Array, _steps: Array | int) -> None:
+    """Polyak's heavy ball: velocity = momentum * velocity + gradient; values -= learning_rate * velocity."""
+    (velocity,) = slots
+    velocity *= spec.momentum
+    velocity += gradient
+    np.multiply(velocity, spec.learning_rate, out=gradient)
+    values -= gradient
+
+
+def _adagrad(spec: OptimiserSpec, values: Array, slots: Sequence[Array], gradient: Array, _steps: Array | int) -> None:
+    """Duchi, Hazan and Singer 2011: values -= learning_rate * gradient / (sqrt(sum of squares) + epsilon)."""
+    (squares,) = slots
+    squares += gradient * gradient
+    scale = np.sqrt(squares)
+    scale += spec.epsilon
+    gradient *= spec.learning_rate
+    gradient /= scale
+    values -= gradient
+
+
+def _adam(spec: OptimiserSpec, values: Array, slots: Sequence[Array], gradient: Array, steps: Array | int) -> None:
+    """Kingma and Ba 2015, algorithm 1: both moments bias-corrected by the number of steps of these parameters."""
+    mean, square = slots
+    count = np.asarray(steps, dtype=np.float64)
+    if count.ndim:
+        count = count[:, None]
+    correction = np.asarray(1 - spec.second_decay**count, dtype=values.dtype)
+    rate = np.asarray(spec.learning_rate / (1 - spec.momentum**count), dtype=values.dtype)
+    mean *= spec.momentum
+    mean += (1 - spec.momentum) * gradient
+    gradient *= gradient
+    gradient *= 1 - spec.second_decay
+    square *= spec.second_decay
+    square += gradient
+    np.divide(square, correction, out=gradient)
+    np.sqrt(gradient, out=gradient)
+    gradient += spec.epsilon
+    np.divide(mean, gradient, out=gradient)
+    gradient *= rate
+    values -= gradient
+
+
+RULES: Final[Mapping[Literal["sgd", "momentum", "adagrad", "adam"], Rule]] = {
+    "sgd": Rule(slots=(), is_counted=False, step=_sgd),
+    "momentum": Rule(slots=("velocity",), is_counted=False, step=_momentum),
+    "adagrad": Rule(slots=("squares",), is_counted=False, step=_adagrad),
+    "adam": Rule(slots=("mean", "square"), is_counted=True, step=_adam),
+}

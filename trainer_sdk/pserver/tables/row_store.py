@@ -1,0 +1,140 @@
+"""Rows by id that grow as they are first trained: an index from id to place, and values, slots and counts by place.
+
+The index is one int32 for each id that may ever be, zero meaning "never trained": its memory is touched, and so
+counted by the system, only where ids occur.  Values and slots likewise have address space for all rows (`room`).  Used
+for the live rows of a sparse table and for a fork's copies.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from master.api.identities import TableSpec
+from trainer_sdk.pserver.tables.layout import Array, Ids, row_width
+from trainer_sdk.pserver.tables.lazy_array import Room
+from trainer_sdk.pserver.tables.optimisers import RULES, update
+from trainer_sdk.pserver.tables.row_index import Places
+
+NO_ROW: Final = -1  # in `ids`, where a row stood
+_NO_PLACES: Final[Places] = np.zeros(0, dtype=np.intp)
+
+
+class Rows:
+    """Values, slots and step counts of the rows that are here."""
+
+    __slots__ = ("_counts", "_index", "_ready", "_rooms", "_rule", "_spec", "_width", "arrays", "count", "ids")
+
+    def __init__(self, spec: TableSpec) -> None:
+        self._spec = spec
+        self._rule = RULES[spec.optimiser.kind]
+        self._width = row_width(spec)
+        self._index = np.zeros(spec.shape[0], dtype=np.int32)  # place + 1
+        self.ids: Ids = np.zeros(0, dtype=np.int64)  # NO_ROW where a row has gone
+        self.arrays: list[Array] = [self._empty(0) for _ in range(1 + len(self._rule.slots))]  # values, then slots
+        self._counts = np.zeros(0, dtype=np.int32)
+        self.count = 0
+        self._rooms: list[Room] = []
+        self._ready = 0  # up to this place there is memory
+
+    def places(self, ids: Ids) -> Places:
+        """Where each row stands; -1 where it is not here."""
+        return self._index[ids].astype(np.intp) - 1
+
+    def read(self, places: Places) -> dict[str, Array]:
+        """Copies of rows by the names that they have in a file."""
+        names = ("values", *self._rule.slots)
+        out = {name: array.take(places, axis=0) for name, array in zip(names, self.arrays, strict=True)}
+        if self._rule.is_counted:
+            out["steps"] = self._counts[places].astype(np.int64)
+        return out
+
+    def add(self, ids: Ids, arrays: Mapping[str, Array], free: Places = _NO_PLACES) -> Places:
+        """Takes rows that are not here yet, each id once, to free places first; where they stand now.
+
+        Slots that `arrays` lacks begin at zero.
+        """
+        stop = self.count + len(ids) - len(free)
+        if stop > len(self.ids):
+            self._grow(stop)
+        places = np.concatenate((free, np.arange(self.count, stop)))
+        new = places if len(free) else slice(self.count, stop)
+        self.ids[new] = ids
+        for name, array in zip(("values", *self._rule.slots), self.arrays, strict=True):
+            array[new] = arrays.get(name, 0)
+        self._counts[new] = arrays.get("steps", 0)
+        self._index[ids] = places + 1
+        self.count = stop
+        return places
+
+    def write(self, places: Places, arrays: Mapping[str, Array]) -> None:
+        """This is the content of these rows from now on, each place once."""
+        for name, array in zip(("values", *self._rule.slots), self.arrays, strict=True):
+            array[places] = arrays.get(name, 0)
+        self._counts[places] = arrays.get("steps", 0)
+
+    def take_ready(self, count: int) -> Callable[[], None]:
+        """What makes memory ready for so many rows more; it may be called beside whoever writes here."""
+        start, stop = max(self._ready, self.count), min(self.count + count, self._spec.shape[0])
+        if stop > len(self.ids):
+            self._grow(stop)
+        self._ready = max(self._ready, stop)
+        rooms, width = tuple(self._rooms), self._width
+
+        def make_ready() -> None:
+            for room in rooms:
+                room.make_ready(start * width, stop * width)
+
+        return make_ready
+
+    def remove(self, places: Places) -> None:
+        """These rows are not here any more.  Their ids stand there until `wipe`, for a fork to read."""
+        self._index[self.ids[places]] = 0
+
+    def wipe(self, places: Places) -> None:
+        """Nothing stood here."""
+        self.ids[places] = NO_ROW
+
+    def step(self, places: Places, gradient: Array) -> None:
+        """One optimiser step of these rows, each place once; spoils `gradient`."""
+        parts = [array.take(places, axis=0) for array in self.arrays]
+        steps: Array | int = 0
+        if self._rule.is_counted:
+            self._counts[places] += 1
+            steps = self._counts[places]
+        update(self._spec.optimiser, parts[0], parts[1:], gradient, steps)
+        for array, part in zip(self.arrays, parts, strict=True):
+            array[places] = part
+
+    def _empty(self, capacity: int) -> Array:
+        return np.empty((capacity, self._width), dtype=self._spec.dtype)
+
+    def _grow(self, wanted: int) -> None:
+        """Half as much again, so that growing costs a constant for each row; what is wide has its room at once."""
+        capacity, rows = len(self.ids) * 3 // 2, self._spec.shape[0]
+        if wanted <= rows:  # more places than rows are needed only beside a fork
+            capacity = min(capacity, rows)
+        capacity = max(capacity, wanted, 1024)
+        self.ids = _grown(self.ids, self.count, lambda: np.empty(capacity, dtype=np.int64))
+        self._counts = _grown(self._counts, self.count, lambda: np.empty(capacity, dtype=np.int32))
+        if capacity > len(self.arrays[0]):
+            self._rooms, self._ready = [], 0
+            self.arrays = [_grown(array, self.count, lambda: self._roomy(capacity)) for array in self.arrays]
+
+    def _roomy(self, capacity: int) -> Array:
+        """For every row of the table, so that none is copied while pushes wait; if there is so much room."""
+        count = max(capacity, self._spec.shape[0])
+        try:
+            room = Room(count * self._width, np.dtype(self._spec.dtype), fills_up=True)
+        except (OSError, OverflowError):  # a system that promises no more than it has
+            return self._empty(capacity)
+        self._rooms.append(room)
+        return room.array.reshape(count, self._width)
+
+
+def _grown(old: Array, count: int, make: Callable[[], Array]) -> Array:
+    new = make()
+    new[:count] = old[:count]
+    return new

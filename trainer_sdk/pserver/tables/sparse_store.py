@@ -1,0 +1,226 @@
+"""One server's rows of a sparse table, made when they are first trained, copied on the first write after a cut.
+
+A row that was never trained has its initial value and takes no memory.  A fork remembers how many rows there were and
+keeps the old content of those written since, plus those that it has trained itself.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from master.api.identities import TableSpec
+from master.api.positions import EMPTY, PositionSet
+from trainer_sdk.pserver.tables.initialisers import initial_rows
+from trainer_sdk.pserver.tables.layout import Array, Ids, buckets_of_rows, row_width
+from trainer_sdk.pserver.tables.optimisers import RULES
+from trainer_sdk.pserver.tables.row_index import Homes, Places, Stamps
+from trainer_sdk.pserver.tables.row_store import NO_ROW, Rows
+
+
+class SparsePart:
+    """The rows of one sparse table that lie in this server's buckets."""
+
+    def __init__(self, spec: TableSpec, bucket_count: int) -> None:
+        self.spec = spec
+        self._bucket_count = bucket_count
+        self._live = Rows(spec)
+        self._homes = Homes(bucket_count)
+        self._found: dict[int, Places] = {}  # by bucket that was copied
+        self._stamps = Stamps()
+        self._fork: Rows | None = None
+        self._fork_count = 0  # rows up to this place were there at the cut
+        self._forked = EMPTY  # the buckets of the fork
+
+    @property
+    def row_count(self) -> int:
+        """Rows that have been trained."""
+        return int(self._homes.counts.sum())
+
+    @property
+    def row_counts(self) -> npt.NDArray[np.int64]:
+        """The same by bucket; not to be written to."""
+        return self._homes.counts
+
+    def open_fork(self, buckets: PositionSet) -> None:
+        """The rows of these buckets, as they are now, can be read by `fork_reader` from now on."""
+        self._live.wipe(self._homes.settle())
+        self._fork = Rows(self.spec)
+        self._fork_count = self._live.count
+        self._forked = buckets
+
+    def drop_fork(self) -> None:
+        self._fork = None
+        self._live.wipe(self._homes.settle())
+
+    def read(self, ids: Ids) -> Array:
+        """The live rows of these ids, in this order, as (len(ids), width)."""
+        places = self._live.places(ids)
+        missing = places < 0
+        if not missing.any():
+            return self._live.arrays[0].take(places, axis=0)  # half the time of indexing
+        out = initial_rows(self.spec, ids)
+        out[~missing] = self._live.arrays[0][places[~missing]]
+        return out
+
+    def apply(self, ids: Ids, gradient: Array, *, to_fork: bool) -> None:
+        """One optimiser step of these rows, here and if so asked in the fork; repeated ids are summed up first.
+
+        `gradient` is (len(ids), width) and spoilt.
+        """
+        ids, gradient = _summed(ids, gradient)
+        if self._fork is not None:
+            self._save(ids, self._fork, with_new=to_fork)
+            if to_fork:
+                self._fork.step(self._fork.places(ids), gradient.copy())
+        new = ids[self._live.places(ids) < 0]
+        if len(new):
+            self._add(new, {"values": initial_rows(self.spec, new)})
+        places = self._live.places(ids)
+        self._live.step(places, gradient)
+        self._stamps.note(places, self._homes)
+
+    def content(self, bucket: int) -> dict[str, Array]:
+        """Copies of one bucket's live rows by id, as `ForkReader.read` gives them; empty when none was trained."""
+        return self._content(self._by_id(bucket))
+
+    def watch(self, bucket: int) -> None:
+        """From now on `written` tells which of its rows changed."""
+        self._stamps.watch(bucket, self._homes)
+
+    def end_watch(self, bucket: int) -> None:
+        self._stamps.end(bucket)
+
+    def end_watches(self) -> None:
+        self._stamps.end_all()
+
+    def written(self, bucket: int) -> dict[str, Array]:
+        """Like `content`, of the rows that were written since `watch`."""
+        return self._content(self._stamps.written(bucket, self._by_id(bucket)))
+
+    def size_bytes(self, bucket: int) -> int:
+        """Of `written` at most where the bucket is watched, else of `content`."""
+        count = int(self._homes.counts[bucket])
+        if self._stamps.is_watched(bucket):
+            count = min(count, self._stamps.count(bucket))
+        copies = 1 + len(RULES[self.spec.optimiser.kind].slots)
+        return count * copies * row_width(self.spec) * np.dtype(self.spec.dtype).itemsize
+
+    def _by_id(self, bucket: int) -> Places:
+        """Where the rows of this bucket stand, by their ids.
+
+        Found without the lock, so what is remembered may be of before the same places were taken in another order.
+        """
+        found = self._found.get(bucket)
+        if found is None or not self._homes.are_of(bucket, found) or not _are_increasing(self._live.ids[found]):
+            places = self._homes.of(bucket)
+            found = self._found[bucket] = places[np.argsort(self._live.ids[places])]
+        return found
+
+    def _content(self, places: Places) -> dict[str, Array]:
+        return {"ids": self._live.ids[places], **self._live.read(places)} if len(places) else {}
+
+    def take_ready(self, count: int) -> Callable[[], None]:
+        """What makes memory ready for so many rows more; it may be called without the lock."""
+        return self._live.take_ready(max(0, count - self._homes.free_count))
+
+    def install(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
+        """Takes rows of a bucket; those that are here already have this content from now on."""
+        places = self._live.places(ids)
+        known = places >= 0
+        if known.any():
+            self._live.write(places[known], {name: array[known] for name, array in arrays.items()})
+            ids, arrays = ids[~known], {name: array[~known] for name, array in arrays.items()}
+        if len(ids):
+            self._add(ids, arrays)
+
+    def remove(self, buckets: PositionSet) -> None:
+        """The rows of these buckets are not live here any more; what an open fork has of them stays."""
+        for bucket in buckets:
+            places = self._places(bucket)
+            if self._fork is not None and bucket in self._forked:
+                self._save(self._live.ids[places], self._fork, with_new=False)
+            self._live.remove(places)
+            self._homes.leave(places)
+            self._stamps.end(bucket)
+        if self._fork is None:
+            self._live.wipe(self._homes.settle())
+
+    def _places(self, bucket: int) -> Places:
+        """Of its rows: as found when it was copied, if they are the same still."""
+        found = self._found.pop(bucket, None)
+        return found if found is not None and self._homes.are_of(bucket, found) else self._homes.of(bucket)
+
+    def _add(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
+        free = self._homes.take(len(ids)) if self._fork is None else self._homes.take(0)
+        places = self._live.add(ids, arrays, free)
+        self._homes.put(places, buckets_of_rows(ids, self._bucket_count), len(self._live.ids))
+
+    def fork_reader(self) -> ForkReader:
+        """A reader of the fork as it is; the fork changes no more (rule 21), live rows may."""
+        assert self._fork is not None
+        return ForkReader(self._live, self._fork, self._fork_count, self._bucket_count)
+
+    def _save(self, ids: Ids, fork: Rows, *, with_new: bool) -> None:
+        """Copies what is about to be written; `with_new` also makes rows that the fork does not have yet."""
+        ids = ids[fork.places(ids) < 0]
+        places = self._live.places(ids)
+        old = (places >= 0) & (places < self._fork_count)
+        if old.any():
+            fork.add(ids[old], self._live.read(places[old]))
+        if with_new and not old.all():
+            new = ids[~old]
+            fork.add(new, {"values": initial_rows(self.spec, new)})
+
+
+class ForkReader:
+    """The rows of a complete fork, bucket by bucket."""
+
+    def __init__(self, live: Rows, fork: Rows, count: int, bucket_count: int) -> None:
+        self._live, self._fork, self._bucket_count = live, fork, bucket_count
+        self._old = live.ids[:count]  # `ids` may be replaced by a longer array later; these stay as they are
+        self._own = fork.ids[: fork.count].copy()
+        self._ids = self._old
+        self._edges = np.zeros(bucket_count + 1, dtype=np.intp)
+
+    def arrange(self) -> None:
+        """Sorts all ids by bucket and, so that equal forks make equal files, by id within a bucket."""
+        old = self._old if self._old.min(initial=0) >= 0 else self._old[self._old != NO_ROW]
+        ids = np.concatenate((old, np.setdiff1d(self._own, old, assume_unique=True)))
+        buckets = buckets_of_rows(ids, self._bucket_count)
+        order = np.argsort(ids)
+        homes = buckets[order].astype(np.min_scalar_type(self._bucket_count))  # small numbers are sorted by radix
+        order = order[np.argsort(homes, kind="stable")]
+        self._ids = ids[order]
+        self._edges = np.searchsorted(buckets[order], np.arange(self._bucket_count + 1))
+
+    def read(self, bucket: int) -> dict[str, Array]:
+        """Copies of ids, values, slots and step counts; empty when no row of this bucket was trained."""
+        ids = self._ids[self._edges[bucket] : self._edges[bucket + 1]]
+        if not len(ids):
+            return {}
+        in_fork = self._fork.places(ids)
+        untouched = in_fork < 0
+        out = self._live.read(self._live.places(ids))
+        if not untouched.all():
+            for name, array in self._fork.read(in_fork[~untouched]).items():
+                out[name][~untouched] = array
+        return {"ids": ids, **out}
+
+
+def _summed(ids: Ids, gradient: Array) -> tuple[Ids, Array]:
+    """Each id once, the gradients of repeated ones added up."""
+    if len(ids) < 2 or _are_increasing(ids):
+        return ids, gradient
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+    if first.all():
+        return ids, gradient
+    return ordered[first], np.add.reduceat(gradient[order], np.flatnonzero(first), axis=0)
+
+
+def _are_increasing(ids: Ids) -> bool:
+    return bool((ids[1:] > ids[:-1]).all())

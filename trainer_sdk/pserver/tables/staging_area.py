@@ -1,0 +1,83 @@
+"""What is staged of buckets, and the memory in which it came.
+
+A bucket is received into memory of its own and lies there until it is served.  Fresh pages cost more than the copy
+into them, so while buckets come one after another that memory is used again.  Which are staged is decided in `moving`.
+Not thread-safe: `Staging` is under the shell's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from master.api.identities import BucketId
+from trainer_sdk.pserver.tables.bucket_codec import Contents
+from trainer_sdk.pserver.tables.layout import Array
+
+_SMALL_BYTES: Final = 1 << 18  # less is not worth keeping
+_SPARE_BYTES: Final = 32 << 20  # kept for the next ones
+
+
+class _Layer(NamedTuple):
+    contents: Contents  # views of `body`
+    body: memoryview
+
+
+class Staging:
+    """Of one server."""
+
+    def __init__(self) -> None:
+        self._layers: dict[BucketId, tuple[_Layer, ...]] = {}
+        self._spare: list[Array] = []  # of bytes
+
+    def take_spare(self, size_bytes: int) -> memoryview | None:
+        """Memory for a copy that is about to be received; None: there is none of that size, and `fresh` is wanted."""
+        for number, held in enumerate(self._spare):
+            if len(held) >= size_bytes > _SMALL_BYTES:
+                return self._spare.pop(number).data[:size_bytes]
+        return None
+
+    def put(self, bucket: BucketId, contents: Contents, body: memoryview, *, is_difference: bool) -> None:
+        """In place of what was staged of this bucket, or over it; `contents` are views of `body`, which is kept."""
+        below = self._layers[bucket] if is_difference else ()
+        if not is_difference:
+            self.drop(bucket)
+        self._layers[bucket] = (*below, _Layer(contents, body))
+
+    def take(self, bucket: BucketId) -> Iterator[Contents]:
+        """What is to be laid over each other, from below; worthless when the next one is asked for."""
+        for layer in self._layers.pop(bucket):
+            yield layer.contents
+            self._keep(layer.body)
+
+    def drop(self, bucket: BucketId) -> None:
+        for layer in self._layers.pop(bucket, ()):
+            self._keep(layer.body)
+
+    def clear(self) -> None:
+        self._layers.clear()
+        self._spare.clear()
+
+    def row_counts(self) -> Iterator[tuple[str, int]]:
+        """Table and number of rows, for all that is staged."""
+        for layers in self._layers.values():
+            for layer in layers:
+                yield from rows_in(layer.contents)
+
+    def _keep(self, body: memoryview) -> None:
+        memory, spare_bytes = body.obj, sum(map(len, self._spare))
+        if isinstance(memory, np.ndarray) and _SMALL_BYTES < len(memory) <= _SPARE_BYTES - spare_bytes:
+            self._spare.append(memory)
+
+
+def fresh(size_bytes: int) -> memoryview:
+    """Memory for a copy, uninitialised: its pages come with what is received, not while somebody waits for a lock."""
+    slack = size_bytes // 8 if size_bytes > _SMALL_BYTES else 0  # the next one may be a little larger
+    return np.empty(size_bytes + slack, dtype=np.uint8).data[:size_bytes]
+
+
+def rows_in(contents: Contents) -> Iterator[tuple[str, int]]:
+    """Table and number of rows."""
+    return ((name, len(arrays["ids"])) for name, arrays in contents.items() if "ids" in arrays)

@@ -1,0 +1,243 @@
+"""Bucket copies on their way to other servers: one thread for each target, and a bucket's bytes for the journey.
+
+A FREEZE must not wait for a network, and a target that has stopped must not delay copies to others.  So the server
+queues its orders here and goes on; a target's thread packs the content under the lock for a moment, sends it without
+the lock, and tries again within a budget.  A failure is logged and not reported: the master asks again, or undoes the
+move (rule 53).  Each target gets one copy at a time, so it never receives more of them at once than there are other
+servers; copies of frozen buckets, for which pushes wait, go before copies of buckets that are not frozen yet.
+
+Copies share their links with pushes and pulls.  Left to itself a connection fills the queue of the slowest port on its
+way, and every other packet waits there or is lost: one push took 270 ms.  So few bytes are in the network at once
+(BUFFER_BYTES): enough for 100 MB/s where an answer takes a millisecond, too few to fill a queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from master.api.identities import Incarnation, MemberName, ServerPlace
+from trainer_sdk.errors import AuthenticationError, CheckpointError, TemporaryError, WireError
+from trainer_sdk.pserver.core.effects import SendCopy
+from trainer_sdk.pserver.core.messages import CopyHead
+from trainer_sdk.pserver.tables.bucket_codec import Contents, check_contents, decode_bucket, encode_bucket
+from trainer_sdk.pserver.tables.layout import Array, Layout
+from trainer_sdk.pserver.transport.cancellation import Patience
+from trainer_sdk.pserver.transport.frames import Kind, WireLimits
+from trainer_sdk.pserver.transport.handshake import Role
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
+from trainer_sdk.pserver.wire.peer_heads import CopyStatus, copy_digest, decode_copy_answer, encode_copy
+
+log = logging.getLogger(__name__)
+
+BUDGET_S: Final = 8.0  # for one copy, all attempts; less than a master waits for one (`JobConfig.move_timeout_ns`)
+BUFFER_BYTES: Final = 96 << 10  # on the way to one server at once; the system doubles it
+_PAUSE_S: Final = 0.1  # after the first attempt that failed, twice as long after each other one
+_LONGEST_PAUSE_S: Final = 1.6
+_JOIN_S: Final = 0.1
+_IDLE_S: Final = 10.0  # then a connection is not worth keeping
+_MAX_WAITING: Final = 64  # orders for one target; a master has a few buckets on their way together
+_MAX_TEXT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """What couriers need of the service; called in their threads.
+
+    `pack` gives None where the copy is not wanted any more; `full_wanted` hears that a target lacks the base; `ended`
+    hears of each order that was taken, once, what the target has now of it: None where that is not known.
+    """
+
+    pack: Callable[[SendCopy], Parcel | None]
+    full_wanted: Callable[[SendCopy], None]
+    ended: Callable[[SendCopy, CopyHead | None], None]
+
+
+class Couriers:
+    """Of one server.  `send` may be called from any thread and does not block."""
+
+    def __init__(self, name: MemberName, security: Security, post: Post) -> None:
+        self._security, self._post = security, post
+        self._settings = ClientSettings(
+            name=name,
+            role=Role.SERVER,
+            limits=WireLimits(io_s=BUDGET_S),
+            budget_s=BUDGET_S,
+            buffer_bytes=BUFFER_BYTES,
+        )
+        self._patience = Patience()
+        self._waiting: dict[Incarnation, deque[SendCopy]] = {}  # by target; of each that has a thread
+        self._threads: set[threading.Thread] = set()
+        self._changed = threading.Condition()
+
+    def send(self, order: SendCopy) -> bool:
+        """Whether it is taken: sent after those before it to that target (rule 43).
+
+        If the same is on its way just now, it is sent once more only should that one not arrive: a link that needs
+        seconds for a bucket must not carry each twice.
+        """
+        with self._changed:
+            if self._patience.is_over:
+                return False
+            orders = self._waiting.get(order.target.incarnation)
+            if orders is None:
+                orders = deque()
+                thread = threading.Thread(target=self._serve, args=(order.target, orders), name="courier", daemon=True)
+                thread.start()  # may raise: what has no thread must not be found here by the next order
+                self._threads = {one for one in self._threads if one.is_alive()} | {thread}
+                self._waiting[order.target.incarnation] = orders
+            if any(_is_same(order, other) for other in orders):
+                return True
+            if len(orders) >= _MAX_WAITING:
+                log.warning("bucket %d is not sent to %s: too many wait", order.bucket, order.target.name)
+                return False
+            orders.append(order)
+            self._changed.notify_all()
+            return True
+
+    def close(self) -> None:
+        """Nothing is sent any more; what was on its way is broken off."""
+        self._patience.end()
+        with self._changed:
+            self._changed.notify_all()
+            threads = tuple(self._threads)
+        for thread in threads:
+            thread.join(_JOIN_S)
+
+    def _serve(self, target: ServerPlace, orders: deque[SendCopy]) -> None:
+        """One target's thread.  However it ends, the next order for that target starts another."""
+        try:
+            context = self._security.client_context()
+            connection = Connection(target, self._security, self._settings, context, self._patience)
+            with closing(connection):
+                while (order := self._next(target, orders)) is not None:
+                    self._end(order, self._try(connection, order, orders))
+        except Exception:
+            log.exception("nothing can be sent to %s", target.name)
+        finally:
+            with self._changed:
+                self._forget(target, orders)
+            for order in orders:
+                self._end(order, None)
+
+    def _try(self, connection: Connection, order: SendCopy, orders: deque[SendCopy]) -> CopyHead | None:
+        """What the target has of it now."""
+        try:
+            if (head := self._deliver(connection, order)) is not None:
+                self._drop_repeats(orders, order)
+        except Exception:  # no memory for it, say: the others may go all the same
+            connection.close()
+            log.exception("bucket %d did not reach %s", order.bucket, order.target.name)
+            return None
+        return head
+
+    def _end(self, order: SendCopy, head: CopyHead | None) -> None:
+        try:
+            self._post.ended(order, head)
+        except Exception:  # the service has said so and ends; what waits here need not
+            log.exception("bucket %d, on its way to %s", order.bucket, order.target.name)
+
+    def _next(self, target: ServerPlace, orders: deque[SendCopy]) -> SendCopy | None:
+        """None: nothing has come for long, or nothing is sent any more; nobody will look at these orders again."""
+        with self._changed:
+            self._changed.wait_for(lambda: orders or self._patience.is_over, _IDLE_S)
+            if orders and not self._patience.is_over:
+                order = next((order for order in orders if order.is_final), orders[0])
+                orders.remove(order)
+                return order
+            self._forget(target, orders)
+            return None
+
+    def _forget(self, target: ServerPlace, orders: deque[SendCopy]) -> None:
+        if self._waiting.get(target.incarnation) is orders:
+            del self._waiting[target.incarnation]
+
+    def _drop_repeats(self, orders: deque[SendCopy], order: SendCopy) -> None:
+        with self._changed:
+            for other in [other for other in orders if _is_same(order, other)]:
+                orders.remove(other)
+
+    def _deliver(self, connection: Connection, order: SendCopy) -> CopyHead | None:
+        """What the target has of it now."""
+        deadline_s, pause_s = time.monotonic() + BUDGET_S, _PAUSE_S
+        while (parcel := self._post.pack(order)) is not None:
+            try:
+                return parcel.head if self._arrives(connection, order, parcel, deadline_s) else None
+            except (OSError, TemporaryError) as error:
+                connection.close()
+                if time.monotonic() + pause_s > deadline_s or self._patience.is_over:
+                    log.warning("bucket %d did not reach %s: %s", order.bucket, order.target.name, error)
+                    return None
+                self._patience.pause(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            except (WireError, AuthenticationError) as error:
+                connection.close()
+                log.warning("bucket %d cannot go to %s: %s", order.bucket, order.target.name, error)
+                return None
+        return None
+
+    def _arrives(self, connection: Connection, order: SendCopy, parcel: Parcel, deadline_s: float) -> bool:
+        """False: the target lacks its base.  Raises what `_sent` raises, at the deadline at the latest."""
+        with connection.open_until(deadline_s):
+            status = _sent(connection, parcel, deadline_s)
+        log.debug("%s", order)
+        if status is CopyStatus.NEED_FULL:
+            self._post.full_wanted(order)
+        return status is CopyStatus.ARRIVED
+
+
+def _sent(connection: Connection, parcel: Parcel, deadline_s: float) -> CopyStatus:
+    """The target's answer.  Raises OSError, ServerUnavailableError, WireError or AuthenticationError."""
+    channel = connection.channel(deadline_s)
+    channel.send(Kind.COPY, encode_copy(parcel.head), parcel.body)
+    frame = channel.receive()
+    if frame.kind is not Kind.COPY_ANSWER:
+        raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+    return decode_copy_answer(frame.head)
+
+
+def _is_same(one: SendCopy, other: SendCopy) -> bool:
+    return (one.lineage, one.bucket, one.version, one.is_final, one.is_full) == (
+        other.lineage,
+        other.bucket,
+        other.version,
+        other.is_final,
+        other.is_full,
+    )
+
+
+class Parcel(NamedTuple):
+    """A bucket as it travels."""
+
+    head: CopyHead
+    body: Sequence[memoryview]
+
+
+def packed(
+    order: SendCopy, contents: Sequence[tuple[str, Mapping[str, Array]]], layout: Layout, base: str = ""
+) -> Parcel:
+    """The whole content, or what is to be laid over that with the digest `base`; arrays are not copied."""
+    body = encode_bucket(contents, layout.bucket_count)
+    return Parcel(order.head(copy_digest(body, base), base), body)
+
+
+def contents_in(head: CopyHead, body: memoryview, layout: Layout) -> Contents:
+    """The content, as views of `body`.  Raises WireError or TableError unless it is what the head says, and fits."""
+    what = f"copy of bucket {head.bucket}"
+    if not 0 <= head.bucket < layout.bucket_count:
+        raise WireError(f"{what}: there are {layout.bucket_count} buckets")
+    if copy_digest([body], head.base) != head.digest:
+        raise WireError(f"{what}: it does not have its digest, it was altered on the way")
+    try:
+        contents = decode_bucket(what, body, layout.bucket_count)
+    except CheckpointError as error:
+        raise WireError(str(error)) from error
+    check_contents(layout, head.bucket, contents, has_dense=head.is_final)
+    return contents

@@ -1,0 +1,241 @@
+"""Push replication: an owner sends each push to the bucket's backup before it applies it (rule 61).
+
+The owner's thread that receives a push sends the same bytes on as they come, piece by piece and without the lock, and
+waits for the backup's answer; the next trainer's push uses a connection of its own.  A failure is not answered to the
+trainer: what a backup has not confirmed is NOT_YET for the trainer, which sends the same gradient again.  The master is
+told that the backup is silent, and ends the wait by PROMOTE or ALONE (rule 62).  An owner never drops its backup by
+itself.
+
+A backup is silent while attempts fail (ADR 0318).  Without an attempt there is no silence: trainers may compute for
+minutes, and two failures that far apart are two silences.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+from master.api.identities import Incarnation, Lineage, MemberName
+from master.api.messages import BackupSilent
+from master.api.positions import PositionSet
+from trainer_sdk.errors import AuthenticationError, TemporaryError, WireError
+from trainer_sdk.pserver.core import pushes
+from trainer_sdk.pserver.core.messages import BackupSaid, PassOn, Push, PushAnswer
+from trainer_sdk.pserver.transport.cancellation import Patience
+from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind, WireLimits
+from trainer_sdk.pserver.transport.handshake import Role
+from trainer_sdk.pserver.transport.security import Security
+from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
+from trainer_sdk.pserver.wire.heads import PushHead, decode_push_answer
+from trainer_sdk.pserver.wire.peer_heads import encode_pass
+
+log = logging.getLogger(__name__)
+
+IO_S: Final = 2.0
+"""A backup that takes nothing for so long has stopped: the master is told; trainers ask for its table meanwhile."""
+
+SLOWEST_BYTES_PER_S: Final = 50e6
+"""Of a large push, taken and applied by a backup at work, with what others push meanwhile."""
+
+MOST_MORE_S: Final = 6.0
+"""A large push is waited for so much longer at most: its trainer waits 10 s for the owner."""
+
+_MAX_TEXT: Final = 4096
+_FAILURES: Final = (OSError, TemporaryError, WireError, AuthenticationError)
+
+
+class Relays:
+    """Connections of one server to the backups of what it owns.  Thread-safe."""
+
+    def __init__(self, name: MemberName, security: Security, tell: Callable[[BackupSilent], None]) -> None:
+        self._security = security
+        self._tell = tell
+        limits = WireLimits(io_s=IO_S)
+        self._settings = ClientSettings(name=name, role=Role.SERVER, limits=limits, budget_s=0.0, connect_s=IO_S)
+        self._patience = Patience()
+        self._lock = threading.Lock()
+        self._idle: dict[Incarnation, list[Connection]] = {}
+        self._silent: dict[Incarnation, Silence] = {}
+
+    def begin(self, head: PushHead, passes: Sequence[PassOn], pushed: PositionSet, body_bytes: int) -> Passage:
+        """A push whose body is still to come, on its way to its backups."""
+        return Passage(self, head, passes, pushed, body_bytes)
+
+    def keep(self, backups: Collection[Incarnation]) -> None:
+        """Nothing is passed on to any other: its connections are closed, and its silence is over."""
+        with self._lock:
+            gone = [one for backup, idle in self._idle.items() if backup not in backups for one in idle]
+            self._idle = {backup: idle for backup, idle in self._idle.items() if backup in backups}
+            self._silent = {backup: silence for backup, silence in self._silent.items() if backup in backups}
+        for connection in gone:
+            connection.close()
+
+    def close(self) -> None:
+        """Nothing is passed on any more; what was under way is broken off."""
+        self._patience.end()
+        with self._lock:
+            idle = [connection for some in self._idle.values() for connection in some]
+            self._idle.clear()
+        for connection in idle:
+            connection.close()
+
+    def connection(self, one: PassOn) -> Connection:
+        """One that nobody uses, until it is given back or closed."""
+        with self._lock:
+            idle = self._idle.get(one.to.incarnation)
+            connection = idle.pop() if idle else None
+        if connection is None:
+            context = self._security.client_context()
+            connection = Connection(
+                one.to, self._security, self._settings, context, self._patience, is_outdated=lambda: True
+            )
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """Its backup has answered, and owes nothing."""
+        backup = connection.place.incarnation
+        with self._lock:
+            self._silent.pop(backup, None)
+            self._idle.setdefault(backup, []).append(connection)
+
+    def tell_silent(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
+        """An attempt that began then has just failed."""
+        now_s = time.monotonic()
+        with self._lock:
+            silence = failed(self._silent.get(backup), begun_s, now_s)
+            self._silent[backup] = silence.told() if silence.is_due else silence
+        if silence.is_due:
+            self._tell(BackupSilent(lineage=lineage, backup=backup, silent_s=now_s - silence.since_s))
+
+    def drop(self, backup: Incarnation) -> None:
+        """Its idle connections are closed."""
+        with self._lock:
+            idle = self._idle.pop(backup, [])
+        for connection in idle:
+            connection.close()
+
+
+class Passage:
+    """One push on its way to its backups: `go_on` with each piece of its body, then `said`; or else `abandon`.
+
+    Of one thread.  All are sent everything before any answer is read.  The master is told of who takes or says nothing;
+    the time in which a trainer sends its push slowly is nobody's silence.
+    """
+
+    def __init__(
+        self, relays: Relays, head: PushHead, passes: Sequence[PassOn], pushed: PositionSet, body_bytes: int
+    ) -> None:
+        self._relays = relays
+        self._lineage = head.push.lineage
+        self._body_bytes = body_bytes
+        self._sent = list[tuple[PassOn, Connection]]()  # to whom all went that has come so far
+        try:
+            for one in passes:
+                self._begin(one, PushHead(_addressed(head, one), head.layout, head.sections), pushed)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _begin(self, one: PassOn, head: PushHead, pushed: PositionSet) -> None:
+        begun_s = time.monotonic()
+        connection = self._relays.connection(one)
+        try:
+            connection.channel(begun_s + IO_S).begin(Kind.PASS, encode_pass(head, pushed), self._body_bytes)
+        except _FAILURES as error:
+            self._fail(connection, error, begun_s)
+        else:
+            self._sent.append((one, connection))
+
+    def go_on(self, piece: memoryview) -> None:
+        """The next bytes of the body, in order."""
+        for one, connection in tuple(self._sent):
+            begun_s = time.monotonic()
+            try:
+                connection.channel(0.0).go_on(piece)
+            except _FAILURES as error:
+                self._sent.remove((one, connection))
+                self._fail(connection, error, begun_s)
+
+    def said(self) -> tuple[BackupSaid, ...]:
+        """What the backups have said of all of it; nothing of one that did not take it or did not answer."""
+        begun_s = time.monotonic()
+        until_s = begun_s + min(MOST_MORE_S, self._body_bytes / SLOWEST_BYTES_PER_S)
+        said = list[BackupSaid]()
+        for one, connection in self._sent:
+            log.debug("%s", one)
+            try:
+                said += pushes.said_of(one, _answer(connection, until_s))
+            except _FAILURES as error:
+                self._fail(connection, error, begun_s)
+            else:
+                self._relays.give_back(connection)
+        return tuple(said)
+
+    def abandon(self) -> None:
+        """Its body does not come whole: backups drop what they have of it with the connection."""
+        for _, connection in self._sent:
+            connection.close()
+
+    def _fail(self, connection: Connection, error: Exception, begun_s: float) -> None:
+        """An attempt that began then has failed; its process may be over: its other connections are worth no more."""
+        log.info("nothing can be passed on to %s: %s", connection.place.name, error)
+        connection.close()
+        self._relays.drop(connection.place.incarnation)
+        self._relays.tell_silent(connection.place.incarnation, self._lineage, begun_s)
+
+
+def _answer(connection: Connection, until_s: float) -> PushAnswer:
+    """Raises TimeoutError when it has said nothing for `IO_S`, nor until then."""
+    frame = _received(connection.channel(0.0), until_s)
+    if frame.kind is not Kind.PUSH_ANSWER:
+        raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+    return decode_push_answer(frame.head)
+
+
+def _received(channel: Channel, until_s: float) -> Frame:
+    while True:
+        try:
+            return channel.receive()
+        except TimeoutError:
+            if time.monotonic() >= until_s:
+                raise
+
+
+def _addressed(head: PushHead, one: PassOn) -> Push:
+    return Push(lineage=head.push.lineage, positions=head.push.positions, targets=one.targets, token=head.push.token)
+
+
+TELL_EVERY_S: Final = 1.0
+"""The master is told of a backup's silence at most so often."""
+
+LONGEST_PAUSE_S: Final = 2.0
+"""Between the end of a failure and the next attempt: trainers send again at once what is NOT_YET."""
+
+
+class Silence(NamedTuple):
+    """Of one backup, until something is taken by it; times of the monotonic clock."""
+
+    since_s: float
+    failed_s: float  # the last time
+    told_s: float = -math.inf
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the master is to be told, now that an attempt has failed."""
+        return self.failed_s - self.told_s >= TELL_EVERY_S
+
+    def told(self) -> Silence:
+        """The master has been told of all of it."""
+        return self._replace(told_s=self.failed_s)
+
+
+def failed(before: Silence | None, begun_s: float, now_s: float) -> Silence:
+    """An attempt that began then has just failed."""
+    if before is None:
+        return Silence(begun_s, now_s)
+    since_s = before.since_s if begun_s <= before.failed_s + LONGEST_PAUSE_S else begun_s
+    return Silence(since_s, max(now_s, before.failed_s), before.told_s)

@@ -1,0 +1,100 @@
+"""The first three frames of a connection: versions, and proof on both sides that they belong to one job.
+
+    server -> CHALLENGE(version, incarnation, nonce)
+    client -> HELLO(version, role, name, nonce, proof of the server's nonce in that role)
+    server -> WELCOME(proof of the client's nonce), or REFUSED(text)
+
+A server that hands a bucket over, or passes a push on, is a client too, of its own role: nobody else's are taken.  Both
+speak the same wire version or not at all: servers and trainers of a job run one image.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from enum import StrEnum
+from typing import Any, Final
+
+from master.api.lines import at_rest
+from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
+from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind
+from trainer_sdk.pserver.transport.security import Security
+
+WIRE_VERSION: Final = 6
+PROBE: Final = "liveness probe"  # the name of one who asks for nothing more (`alive`)
+_NONCE_BYTES: Final = 32
+_MAX_TEXT: Final = 4096
+
+
+class Role(StrEnum):
+    """What a client is.  All know one secret: this keeps mistakes out, not members of the job who mean harm."""
+
+    TRAINER = "client"  # may push and pull; so does a probe, which asks for nothing
+    SERVER = "peer"  # may also bring buckets, and pass on what trainers have pushed
+
+
+def welcome_client(channel: Channel, security: Security, incarnation: str) -> tuple[str, Role]:
+    """The server's side; the client's name and role.  Raises WireError or AuthenticationError, having said so."""
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    channel.send(Kind.CHALLENGE, _encode({"version": WIRE_VERSION, "incarnation": incarnation, "nonce": nonce.hex()}))
+    hello = _decode(channel.receive_hello(), Kind.HELLO)
+    try:
+        _check_version(hello)
+        role = Role.SERVER if hello.get("role") == Role.SERVER else Role.TRAINER
+        _check_proof(security, role, nonce, hello)
+    except (WireError, AuthenticationError) as error:
+        channel.send(Kind.REFUSED, str(error).encode())
+        raise
+    channel.send(Kind.WELCOME, _encode({"proof": security.proof("server", _nonce(hello))}))
+    return at_rest(str(hello.get("name"))[:256]), role
+
+
+def greet_server(channel: Channel, security: Security, name: str, role: Role = Role.TRAINER) -> str:
+    """The client's side; returns the server's incarnation.  Raises WireError or AuthenticationError."""
+    challenge = _decode(channel.receive_hello(), Kind.CHALLENGE)
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    proof = security.proof(role, _nonce(challenge))
+    said = {"version": WIRE_VERSION, "role": role, "name": name, "nonce": nonce.hex(), "proof": proof}
+    channel.send(Kind.HELLO, _encode(said))
+    _check_version(challenge)
+    welcome = _decode(channel.receive_hello(), Kind.WELCOME)
+    _check_proof(security, "server", nonce, welcome)
+    return str(challenge.get("incarnation"))
+
+
+def _check_proof(security: Security, role: str, nonce: bytes, said: dict[str, Any]) -> None:
+    if not security.accepts(role, nonce, str(said.get("proof"))):
+        raise AuthenticationError(f"the {role} does not know this job's secret (EDL_TOKEN_FILE)")
+
+
+def _encode(said: dict[str, Any]) -> bytes:
+    return json.dumps(said).encode()
+
+
+def _decode(frame: Frame, wanted: Kind) -> dict[str, Any]:
+    if frame.kind is Kind.REFUSED:
+        raise AuthenticationError(f"refused by the server: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+    if frame.kind is not wanted:
+        raise WireError(f"{frame.kind.name} where {wanted.name} was due")
+    try:
+        said = json.loads(frame.head)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"{wanted.name} is no JSON") from error
+    if not isinstance(said, dict):
+        raise WireError(f"{wanted.name} is no JSON object")
+    return said
+
+
+def _nonce(said: dict[str, Any]) -> bytes:
+    try:
+        return bytes.fromhex(str(said.get("nonce")))
+    except ValueError as error:
+        raise WireError("the nonce is not hexadecimal") from error
+
+
+def _check_version(said: dict[str, Any]) -> None:
+    if said.get("version") != WIRE_VERSION:
+        raise VersionSkewError(
+            f"the peer speaks version {str(said.get('version'))[:20]!r} of the data path, this side {WIRE_VERSION}: "
+            "run one EDL release in all pods of a job"
+        )

@@ -1,0 +1,156 @@
+"""A connection to one parameter server, a trainer's or another server's: made when needed, thrown away when anything
+goes wrong."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from master.api.identities import ServerPlace
+from master.api.sockets import check_peer, is_socket_address, socket_path
+from master.api.strangers import ForeignUserError
+from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
+from trainer_sdk.pserver.transport.cancellation import Alarm, Patience
+from trainer_sdk.pserver.transport.frames import Channel, WireLimits
+from trainer_sdk.pserver.transport.handshake import Role, greet_server
+from trainer_sdk.pserver.transport.security import Security
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.1  # a server that left is known to have left by the next one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How a trainer, or another server, talks to parameter servers."""
+
+    name: str = "trainer"  # for the server's log
+    role: Role = Role.TRAINER
+    limits: WireLimits = field(default_factory=lambda: WireLimits(io_s=10.0))  # of a server that stopped
+    budget_s: float = 2.0  # no new attempt after that: the route may have changed meanwhile
+    connect_s: float = 2.0  # one attempt
+    buffer_bytes: int = 0  # SO_SNDBUF, what may be on its way; 0: as the system likes
+
+
+class Connection:
+    """To one process of one server: another incarnation at the same address is refused, it holds another model."""
+
+    def __init__(
+        self,
+        place: ServerPlace,
+        security: Security,
+        settings: ClientSettings,
+        context: ssl.SSLContext | None,
+        patience: Patience,
+        *,
+        is_outdated: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_outdated`: this process may not be the one to ask any more; then it is tried once and not waited for."""
+        self.place = place
+        self._is_outdated = is_outdated
+        self._security = security
+        self._settings, self._context = settings, context
+        self._patience = patience
+        self._alarm = Alarm(self._break_off)
+        self._socket: socket.socket | None = None
+        self._channel: Channel | None = None
+        self.is_owed = False
+        """A request was begun and its answers are not whole: the next one needs another connection."""
+
+    def channel(self, deadline_s: float) -> Channel:
+        """An open channel.  Raises ServerUnavailableError when there is none at the deadline (monotonic clock)."""
+        pause_s = _FIRST_PAUSE_S
+        while self._channel is None:
+            try:
+                self._channel = self._connect(deadline_s)
+            except OSError as error:
+                if time.monotonic() + pause_s > deadline_s or self._is_outdated():
+                    raise ServerUnavailableError(f"{self.place.name} at {self.place.address}: {error}") from error
+                self._patience.pause(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return self._channel
+
+    def open_until(self, deadline_s: float) -> AbstractContextManager[None]:
+        """Whoever waits inside is woken with an OSError at the deadline (monotonic clock).
+
+        The limits of a channel hold for one socket operation each: a peer that takes a little now and then keeps them.
+        """
+        return self._alarm.at(deadline_s)
+
+    def _break_off(self) -> None:
+        """In a thread of its own; who connects just now has the same deadline."""
+        if (sock := self._socket) is not None:
+            self._patience.shut(sock)
+
+    def close(self) -> None:
+        """The next use connects again.  What was under way is lost; the same request may be sent again."""
+        self._channel = None
+        self.is_owed = False
+        if self._socket is not None:
+            self._patience.close(self._socket)
+            self._socket = None
+
+    def _connect(self, deadline_s: float) -> Channel:
+        try:
+            channel = Channel(self._dial(deadline_s), self._settings.limits)
+            incarnation = greet_server(channel, self._security, self._settings.name, self._settings.role)
+        except BaseException:
+            self.close()
+            raise
+        if incarnation != self.place.incarnation:
+            self.close()
+            raise ServerUnavailableError(
+                f"{self.place.name} at {self.place.address} is another process than the route names: it was restarted"
+            )
+        return channel
+
+    def _dial(self, deadline_s: float) -> socket.socket:
+        """What `socket.create_connection` does, with each socket known to our patience before it waits."""
+        if is_socket_address(self.place.address):
+            return self._dial_socket(deadline_s)
+        host, _, port = self.place.address.rpartition(":")
+        limit_s = max(0.05, min(self._settings.connect_s, deadline_s - time.monotonic()))
+        problem = OSError("its name has no address")
+        for family, kind, protocol, _, address in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):
+            try:
+                sock = self._hold(self._new_socket(family, kind, protocol))
+                sock.settimeout(limit_s)
+                sock.connect(address)
+                return sock if self._context is None else self._encrypt(sock, self._context)
+            except OSError as error:
+                self.close()
+                problem = error
+        raise problem
+
+    def _dial_socket(self, deadline_s: float) -> socket.socket:
+        sock = self._hold(self._new_socket(socket.AF_UNIX, socket.SOCK_STREAM, 0))
+        try:
+            sock.settimeout(max(0.05, min(self._settings.connect_s, deadline_s - time.monotonic())))
+            sock.connect(str(socket_path(self.place.address)))
+            check_peer(sock)
+        except ValueError as error:
+            raise OSError(str(error)) from error
+        except ForeignUserError as error:
+            raise AuthenticationError(f"{self.place.name} at {self.place.address}: {error}") from error
+        return sock if self._context is None else self._encrypt(sock, self._context)
+
+    def _encrypt(self, sock: socket.socket, context: ssl.SSLContext) -> socket.socket:
+        encrypted = context.wrap_socket(sock, do_handshake_on_connect=False)  # takes the descriptor over
+        self.close()
+        self._hold(encrypted)
+        encrypted.do_handshake()
+        return encrypted
+
+    def _new_socket(self, family: int, kind: int, protocol: int) -> socket.socket:
+        sock = socket.socket(family, kind, protocol)
+        if self._settings.buffer_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.buffer_bytes)
+        return sock
+
+    def _hold(self, sock: socket.socket) -> socket.socket:
+        self._patience.open(sock)
+        self._socket = sock
+        return sock

@@ -1,0 +1,261 @@
+"""Heads of the frames of `wire`: pushes, pulls and their answers to and from bytes, strictly.
+
+Little-endian, fixed layout; position sets in their own encoding.  Bodies are raw arrays in the order of `sections`,
+each padded to 8 bytes.  Whatever a stranger may send ends in a WireError.  Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from master.api.identities import Incarnation, LeaseToken, Lineage, Term, Version
+from master.api.positions import PositionsError, PositionSet
+from trainer_sdk.errors import WireError
+from trainer_sdk.pserver.core.messages import Push, PushAnswer, Ruling, Target, Verdict
+
+_PUSH: Final = struct.Struct("<qII")  # lineage, bytes of token, bytes of positions
+_ADDRESS: Final = struct.Struct("<8sHH")  # layout digest, targets, sections
+_TOKEN: Final = struct.Struct("<qqq")
+_TARGET: Final = struct.Struct("<q")
+_SECTION: Final = struct.Struct("<HBQ")
+_LENGTH: Final = struct.Struct("<I")
+_ANSWER: Final = struct.Struct("<qH")
+_RULING: Final = struct.Struct("<B")
+_PULL: Final = struct.Struct("<8sH")
+_PULLED: Final = struct.Struct("<qB")
+
+_VERDICTS: Final = tuple(Verdict)  # the order is part of the wire; new verdicts go to the end
+_NUMBER_OF: Final = {verdict: number for number, verdict in enumerate(_VERDICTS)}
+
+
+class Shape(IntEnum):
+    DENSE = 0
+    SPARSE = 1
+
+
+class Section(NamedTuple):
+    """One table in a body.  `length`: elements of a dense table, rows of a sparse one."""
+
+    table: int
+    shape: Shape
+    length: int
+
+
+class PushHead(NamedTuple):
+    push: Push
+    layout: bytes  # Layout.digest of the sender
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullHead:
+    """Asks for these tables: what lies in `buckets` of a dense one, the rows in the body of a sparse one."""
+
+    layout: bytes
+    buckets: PositionSet
+    sections: tuple[Section, ...]
+
+
+class PullStatus(IntEnum):
+    OK = 0
+    NOT_READY = 1
+    MOVED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullAnswer:
+    """OK: the body has the tables in the order asked, and all of them are of `lineage`."""
+
+    lineage: Lineage
+    status: PullStatus
+
+
+def encode_push(head: PushHead) -> bytes:
+    push = head.push
+    token, positions = _encoded_token(push.token), push.positions.encode()
+    address = _encoded_address(push.targets, head.layout, len(head.sections))
+    sections = [_SECTION.pack(*section) for section in head.sections]
+    return b"".join((_PUSH.pack(push.lineage, len(token), len(positions)), token, positions, address, *sections))
+
+
+def decode_push(data: bytes) -> PushHead:
+    """Of all this only positions are new in every batch; the rest is looked up."""
+    if len(data) < _PUSH.size:
+        raise WireError("a head is cut short")
+    lineage, token_bytes, position_bytes = _PUSH.unpack_from(data)
+    middle = _PUSH.size + token_bytes
+    end = middle + position_bytes
+    targets, layout, sections = _address(data[end:])
+    positions, token = positions_in(data[middle:end]), _token(data[_PUSH.size : middle])
+    return PushHead(Push(lineage=lineage, positions=positions, targets=targets, token=token), layout, sections)
+
+
+@lru_cache(maxsize=256)
+def _encoded_token(token: LeaseToken | None) -> bytes:
+    if token is None:
+        return b""
+    return _TOKEN.pack(token.term, token.lineage, token.number) + token.incarnation.encode()
+
+
+@lru_cache(maxsize=256)
+def _token(data: bytes) -> LeaseToken | None:
+    if not data:
+        return None
+    reader = Reader(data)
+    term, lineage, number = reader.take(_TOKEN)
+    incarnation = Incarnation(reader.rest().decode(errors="replace"))
+    return LeaseToken(term=Term(term), lineage=Lineage(lineage), incarnation=incarnation, number=number)
+
+
+@lru_cache(maxsize=256)
+def _encoded_address(targets: tuple[Target, ...], layout: bytes, section_count: int) -> bytes:
+    out = [_ADDRESS.pack(layout, len(targets), section_count)]
+    for target in targets:
+        out += [_TARGET.pack(target.version), encoded_buckets(target.buckets)]
+    return b"".join(out)
+
+
+@lru_cache(maxsize=256)
+def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...]]:
+    """Where a push goes and what its body has: the same in every batch of a trainer, unless rows are sparse."""
+    reader = Reader(data)
+    layout, target_count, section_count = reader.take(_ADDRESS)
+    targets = tuple(
+        Target(version=Version(reader.take(_TARGET)[0]), buckets=buckets_in(reader.sized()))
+        for _ in range(target_count)
+    )
+    sections = _sections(reader, section_count)
+    reader.end()
+    return targets, layout, sections
+
+
+@lru_cache(maxsize=256)
+def encode_push_answer(answer: PushAnswer) -> bytes:
+    out = [_ANSWER.pack(answer.lineage, len(answer.rulings))]
+    for ruling in answer.rulings:
+        out += [_RULING.pack(_NUMBER_OF[ruling.verdict]), encoded_buckets(ruling.buckets)]
+        out.append(sized(ruling.positions.encode()))
+    return b"".join(out)
+
+
+@lru_cache(maxsize=256)
+def decode_push_answer(data: bytes) -> PushAnswer:
+    reader = Reader(data)
+    lineage, count = reader.take(_ANSWER)
+    rulings = []
+    for _ in range(count):
+        (number,) = reader.take(_RULING)
+        if number >= len(_VERDICTS):
+            raise WireError(f"verdict {number} is unknown: another version of EDL?")
+        buckets, positions = buckets_in(reader.sized()), reader.sized()
+        rulings.append(Ruling(verdict=_VERDICTS[number], buckets=buckets, positions=positions_in(positions)))
+    reader.end()
+    return PushAnswer(lineage=Lineage(lineage), rulings=tuple(rulings))
+
+
+@lru_cache(maxsize=256)
+def encode_pull(head: PullHead) -> bytes:
+    out = [_PULL.pack(head.layout, len(head.sections)), encoded_buckets(head.buckets)]
+    out += [_SECTION.pack(*section) for section in head.sections]
+    return b"".join(out)
+
+
+@lru_cache(maxsize=256)
+def decode_pull(data: bytes) -> PullHead:
+    reader = Reader(data)
+    layout, section_count = reader.take(_PULL)
+    buckets = buckets_in(reader.sized())
+    head = PullHead(layout=layout, buckets=buckets, sections=_sections(reader, section_count))
+    reader.end()
+    return head
+
+
+def encode_pull_answer(answer: PullAnswer) -> bytes:
+    return _PULLED.pack(answer.lineage, answer.status)
+
+
+@lru_cache(maxsize=256)
+def decode_pull_answer(data: bytes) -> PullAnswer:
+    reader = Reader(data)
+    lineage, status = reader.take(_PULLED)
+    reader.end()
+    return PullAnswer(lineage=Lineage(lineage), status=_named(PullStatus, status))
+
+
+def padding(size_bytes: int) -> int:
+    """How many zero bytes follow an array of that size in a body."""
+    return -size_bytes % 8
+
+
+class Reader:
+    """Takes a head apart from front to back."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, form: struct.Struct) -> tuple[Any, ...]:
+        try:
+            out = form.unpack_from(self._data, self._at)
+        except struct.error as error:
+            raise WireError("a head is cut short") from error
+        self._at += form.size
+        return out
+
+    def sized(self) -> bytes:
+        (length,) = self.take(_LENGTH)
+        out = self._data[self._at : self._at + length]
+        if len(out) != length:
+            raise WireError("a head is cut short")
+        self._at += length
+        return out
+
+    def rest(self) -> bytes:
+        return self._data[self._at :]
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise WireError(f"a head has {len(self._data) - self._at} bytes too many")
+
+
+def sized(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+def _sections(reader: Reader, count: int) -> tuple[Section, ...]:
+    out = []
+    for _ in range(count):
+        table, shape, rows = reader.take(_SECTION)
+        out.append(Section(table, _named(Shape, shape), rows))
+    return tuple(out)
+
+
+def positions_in(data: bytes) -> PositionSet:
+    try:
+        return PositionSet.decode(data)
+    except PositionsError as error:
+        raise WireError(str(error)) from error
+
+
+_Named = Any
+
+
+def _named(words: _Named, number: int) -> _Named:
+    try:
+        return words(number)
+    except ValueError as error:
+        raise WireError(f"{words.__name__} {number} is unknown: another version of EDL?") from error
+
+
+@lru_cache(maxsize=256)
+def buckets_in(data: bytes) -> PositionSet:
+    """Bucket sets are nearly always the same few."""
+    return positions_in(data)
+
+
+@lru_cache(maxsize=256)
+def encoded_buckets(buckets: PositionSet) -> bytes:
+    return sized(buckets.encode())

@@ -1,0 +1,298 @@
+"""Runs the trainer's protocol between two threads: the script's and the channel's.
+
+One lock guards the state; whoever brings an event decides on it, carries the sends out in order, and leaves what
+concerns the script in `Mailbox` fields for it to find.  The script's thread waits on one condition and never for a
+call: leases are fetched before they are needed.  Not here: what the script sees (`session`, `data`, `tables`).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import assert_never, cast
+
+from master.api.identities import Lineage
+from master.api.messages import Drain, MasterMessage, OfferAnswered, Registered, ToTrainer, TrainerMessage
+from trainer_sdk.errors import LeaveNow, MasterUnavailableError, UsageError
+from trainer_sdk.master_stream import Channel
+from trainer_sdk.protocol import (
+    AcquireDue,
+    AskLater,
+    BatchWanted,
+    CheckpointWanted,
+    Complain,
+    Discard,
+    DrainDeadlinePassed,
+    DrainRequested,
+    Effect,
+    Event,
+    Finish,
+    GiveBatch,
+    OfferSettled,
+    Phase,
+    Place,
+    Push,
+    PushAgain,
+    ReportDue,
+    Restart,
+    Send,
+    StreamBroken,
+    StreamOpened,
+    TrainerState,
+    UseRoute,
+    handle,
+)
+
+FIRST_REPORT_S = 1.0  # until the master has said how often it wants to hear
+
+
+class Driver:
+    """The state of one trainer and everything that moves it.  Public methods may be called from any thread."""
+
+    def __init__(self, state: TrainerState, *, check_alive: Callable[[], None] = lambda: None) -> None:
+        """`check_alive` raises when waiting has become pointless: whoever would answer is gone for good."""
+        self.state = state
+        self._check_alive = check_alive
+        self.place = Place(rank=0, world_size=1)
+        self.route: UseRoute | None = None
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._answer: GiveBatch | Finish | None = None
+        self._restart: Restart | None = None
+        self._is_checkpoint_wanted = False
+        self._settled: OfferAnswered | None = None
+        self._told_to_wait = False
+        self._complaint = ""
+        self._is_placed = False
+        self._is_time_up = False
+        self._at_time_up: list[Callable[[], None]] = []
+        self._apart_since_s: float | None = monotonic()
+        self._apart_reason = "no answer yet"
+        self._report_every_s = FIRST_REPORT_S
+        self.waited_s = 0.0  # for parameter servers, since the beginning; grown by the script's thread alone
+        self._report: Callable[[], ReportDue] = lambda: ReportDue(steps=0)
+        self.channel = Channel(self)
+
+    # ---- events in, effects out ---------------------------------------------------------------------------------
+
+    def feed(self, event: Event) -> tuple[Effect, ...]:
+        """The effects of this event, the sends among them carried out."""
+        with self._lock:
+            return self._feed(event)
+
+    def _feed(self, event: Event) -> tuple[Effect, ...]:
+        step = handle(self.state, event)
+        self.state = step.state
+        said: list[TrainerMessage] = []
+        for effect in step.effects:
+            if isinstance(effect, Send):
+                said.append(effect.message)
+            else:
+                self._carry_out(effect)
+        if said:
+            self.channel.say(tuple(said))
+        return step.effects
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case GiveBatch() | Finish():
+                self._answer = effect
+                self._told_to_wait = False
+            case AskLater(request=request, after_s=after_s):
+                self._told_to_wait = True
+                self.channel.after(after_s, lambda: self.feed(AcquireDue(request=request)))
+            case UseRoute():
+                self.route = effect
+            case Place():
+                self.place = effect
+                self._is_placed = True
+            case Restart():
+                self._restart = effect
+            case CheckpointWanted():
+                self._is_checkpoint_wanted = True
+            case OfferSettled(answer=answer):
+                self._settled = answer
+            case Complain(field=field, message=message):
+                self._complaint = f"{field}: {message}"
+            case Push() | PushAgain() | Discard() | Send():
+                return  # whoever fed the event acts on these
+            case _:
+                assert_never(effect)
+        self._changed.notify_all()
+
+    # ---- the script's side --------------------------------------------------------------------------------------
+
+    def want_batch(self, *, budget_s: float) -> GiveBatch | Finish | Restart | CheckpointWanted:
+        """The next batch, the end, or what the script's own model needs first.
+
+        Raises MasterUnavailableError when nothing was left to train and no master answered for `budget_s`, UsageError
+        when what is declared was refused or when only batches that the script never finished are left, LeaveNow when
+        the time to leave is over.
+        """
+        began_s = monotonic()
+        with self._lock:
+            if self._answer is None and not self.state.is_wanted:
+                self._feed(BatchWanted())
+            while True:
+                self._check_refused()
+                urgent = self._take_urgent()
+                if urgent is not None:
+                    return urgent
+                if self._answer is not None:
+                    answer, self._answer = self._answer, None
+                    return answer
+                if self._told_to_wait and self.state.flights:
+                    raise UsageError(
+                        f"{len(self.state.flights)} batches were given and never finished: call done() on each batch"
+                        + (" after push()" if self.state.has_servers else "")
+                    )
+                self._wait(began_s, budget_s)
+
+    def wait_for_route(self, *, budget_s: float) -> UseRoute:
+        """The routing table, once the master has sent one.  Raises as `want_batch`."""
+        began_s = monotonic()
+        with self._lock:
+            while self.route is None:
+                self._check_refused()
+                self._wait(began_s, budget_s)
+            return self.route
+
+    def wait_until_joined(self, *, budget_s: float) -> None:
+        """Until a master knows this trainer, so that its rank means something.  Raises as `want_batch`."""
+        began_s = monotonic()
+        with self._lock:
+            while not self._is_placed:
+                self._check_refused()
+                self._wait(began_s, budget_s)
+
+    def wait_for_change(self, timeout_s: float) -> None:
+        """Until the master or the clock changed something, or this time has passed.  Raises LeaveNow."""
+        self._check_alive()
+        with self._lock:
+            self._check_time()
+            self._changed.wait(timeout_s)
+
+    def settle_offer(self, *, offer: int, budget_s: float) -> OfferAnswered:
+        """The master's word on this checkpoint.  Raises as `want_batch`."""
+        began_s = monotonic()
+        with self._lock:
+            while self._settled is None or self._settled.offer != offer:
+                self._check_refused()
+                if monotonic() - began_s > budget_s:
+                    raise MasterUnavailableError(
+                        f"the master did not answer an offered checkpoint within {budget_s:g} s"
+                    )
+                self._wait(began_s, budget_s)
+            answer, self._settled = self._settled, None
+            return answer
+
+    def _wait(self, began_s: float, budget_s: float) -> None:
+        """Until something changed; the pause is cut so that a signal or the end of the budget is seen."""
+        self._check_alive()
+        self._check_time()
+        if self._apart_since_s is not None and monotonic() - max(began_s, self._apart_since_s) > budget_s:
+            raise MasterUnavailableError(
+                f"no master of this job could be reached for {budget_s:g} s ({self._apart_reason}). "
+                "Is the job's master running, is EDL_MASTER its address, and does EDL_TLS_DIR hold for both sides?"
+            )
+        self._changed.wait(timeout=0.5)
+
+    def _check_time(self) -> None:
+        if self._is_time_up:
+            raise LeaveNow
+
+    def _check_refused(self) -> None:
+        if self._complaint:
+            raise UsageError(self._complaint)
+
+    def _take_urgent(self) -> Restart | CheckpointWanted | None:
+        if not self.state.own_model:
+            return None
+        if self._restart is not None:
+            restart, self._restart = self._restart, None
+            return restart
+        if self._is_checkpoint_wanted:
+            self._is_checkpoint_wanted = False
+            return CheckpointWanted()
+        return None
+
+    def is_in_hand(self, flight: int) -> bool:
+        """Whether what this flight computes still counts."""
+        return any(f.number == flight for f in self.state.flights)
+
+    @property
+    def lineage(self) -> Lineage:
+        return self.state.lineage
+
+    # ---- the clock's side ---------------------------------------------------------------------------------------
+
+    def report_with(self, report: Callable[[], ReportDue]) -> None:
+        """From now on say this every so often."""
+        self._report = report
+        self.channel.after(self._report_every_s, self._report_now)
+
+    def _report_now(self) -> None:
+        self.feed(self._report())
+        if self.state.phase is not Phase.LEFT:
+            self.channel.after(self._report_every_s, self._report_now)
+
+    def drain(self, *, deadline_s: float, reason: str) -> None:
+        """Finish the batch, return the rest; after the deadline return that too.  Safe in a signal handler."""
+        self.channel.post(lambda: self._drain(deadline_s, reason))
+
+    def when_time_is_up(self, action: Callable[[], None]) -> None:
+        """Run it at the drain deadline, or now if that has passed; in whichever thread."""
+        with self._lock:
+            self._at_time_up.append(action)
+            is_late = self._is_time_up
+        if is_late:
+            action()
+
+    def _drain(self, deadline_s: float, reason: str) -> None:
+        self.feed(DrainRequested(reason=reason))
+        self.channel.after(deadline_s, self._give_up)
+
+    def _give_up(self) -> None:
+        """What is unconfirmed goes back, never acked (rule 13), and the script waits for nobody any more."""
+        with self._lock:
+            self._feed(DrainDeadlinePassed())
+            self._is_time_up = True
+            self._changed.notify_all()
+            actions = tuple(self._at_time_up)
+        for action in actions:
+            action()
+
+    # ---- the channel's side: Listener ---------------------------------------------------------------------------
+
+    def stream_opened(self) -> None:
+        self.feed(StreamOpened())
+
+    def stream_broken(self, reason: str) -> None:
+        with self._lock:
+            self._apart_since_s = self._apart_since_s or monotonic()
+            self._apart_reason = reason
+            self._feed(StreamBroken())
+
+    def refused(self, reason: str) -> None:
+        with self._lock:
+            self._complaint = f"the master refuses this trainer: {reason}"
+            self._changed.notify_all()
+
+    def received(self, messages: tuple[MasterMessage, ...]) -> None:
+        for message in messages:
+            if isinstance(message, Registered):
+                self._apart_since_s = None
+                self._report_every_s = max(0.05, message.report_every_s)
+            if isinstance(message, Drain):
+                self.channel.after(message.deadline_s, self._give_up)
+            self.feed(cast(ToTrainer, message))
+
+
+def finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What may travel: infinite and NaN are left out (a loss may well be).  Raises UsageError for what is no number."""
+    try:
+        return {str(name): float(value) for name, value in metrics.items() if math.isfinite(value)}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError(f"metrics {metrics!r}: give names and numbers, loss=0.5 say ({error})") from error

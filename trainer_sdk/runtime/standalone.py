@@ -1,0 +1,206 @@
+"""`python script.py` without a cluster: a master, and a parameter server if there are tables, as its children.
+
+The same programs and the same wire as on a cluster, for debugging; the master keeps its records in memory, so nothing
+outlives the script but the checkpoints of a folder that EDL_CHECKPOINT_URI names.  They listen on Unix sockets that are
+this user's alone, and ask for a secret of their own (ADR 0170); with EDL_TLS_DIR on ports of loopback.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, sleep, time
+from typing import Final
+
+from master.api.errors import ManifestError, StorageError
+from master.api.fallback import check_start
+from master.api.folder_lock import FolderInUseError, FolderLock, claim_folder
+from master.api.identities import HistoryId
+from master.api.resuming import parse_answer
+from master.api.sockets import SCHEME, make_socket_folder, temporary_parent
+from master.api.storage import open_storage
+from trainer_sdk.environment import Environment
+from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailableError, UsageError
+
+START_S: Final = 60.0  # a second or two, but where the machine is busy; a child that has ended is noticed at once
+STOP_S: Final = 5.0
+LOG_TAIL_BYTES: Final = 2_000
+NOT_NOTED: Final = re.compile(r" is not noted in the folder: (.*)")  # logged by the master while its commits wait
+TELL_EVERY_S: Final = 1.0
+MANIFEST_ID: Final = re.compile(r"\d{6,}-\d{10,}-\d{6,}-\w+")
+HOME: Final = Path(__file__).resolve().parents[2]  # the children run this EDL, not another one on their path
+NOT_INHERITED: Final = frozenset({"EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_ROLE"})  # of a pod, not of its children
+
+
+class Standalone:
+    """The children of one session.  After `stop` none of them runs and the temporary folder is gone."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        places = (tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108 - looked at before one is taken
+        self._folder = Path(tempfile.mkdtemp(prefix="edl-", dir=temporary_parent(places)))
+        self._sockets = make_socket_folder(self._folder / "s")
+        self._history = HistoryId(f"script-{uuid.uuid4().hex}")
+        self._claimed: FolderLock | None = None
+        self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._is_over = Event()
+        self._teller = Thread(target=self._tell_of_commits, name="edl-commits", daemon=True)
+
+    def start(self, *, has_tables: bool) -> Environment:
+        """The environment with the address of the master that now runs.
+
+        Raises CheckpointError where the folder cannot be read (M11), MasterUnavailableError, ChildEndedError.
+        """
+        address_file = self._folder / "master.address"
+        uri = self._environment.checkpoint_uri or str(self._folder / "checkpoints")
+        self._claim(uri)
+        self._check_start(uri)
+        told = replace(self._environment, checkpoint_uri=uri, token_file=self._environment.token_file or self._token())
+        common = {
+            "EDL_JOB": told.job,
+            "EDL_CHECKPOINT_URI": uri,
+            "EDL_ORDINAL": "0",
+            "EDL_TOKEN_FILE": told.token_file,
+        }
+        self._spawn(
+            "master",
+            {
+                **common,
+                "EDL_NAME": f"{self._environment.job}-master-0",
+                "EDL_LISTEN": "127.0.0.1:0" if told.tls_dir else f"{SCHEME}{self._sockets}/master",
+                "EDL_ADDRESS_FILE": str(address_file),
+                "EDL_SERVERS": str(int(has_tables)),
+                "EDL_ETCD_ENDPOINTS": "",
+                "EDL_HISTORY": self._history if told.checkpoint_start or not self._claimed else "",  # else its folder's
+                "EDL_CHECKPOINT_START": told.checkpoint_start,
+                "EDL_WHEN_UNREADABLE": told.when_unreadable.value,
+            },
+        )
+        address = self._wait_for(address_file)
+        if has_tables:
+            name = f"{self._environment.job}-server-0"
+            # nobody else's business; and nobody else could take its buckets: it ends when told
+            listen = "127.0.0.1:0" if told.tls_dir else f"{SCHEME}{self._sockets}"
+            here = {"EDL_MASTER": address, "EDL_LISTEN": listen, "EDL_GRACE_S": "0"}
+            self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
+        what = "a master and a parameter server" if has_tables else "a master"
+        _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
+        self._teller.start()
+        return replace(told, master=address)
+
+    def _claim(self, uri: str) -> None:
+        """The folder is this script's, and that of no other run, until its children have ended."""
+        try:
+            holder = f"a script that runs alone, process {os.getpid()}"
+            self._claimed = claim_folder(open_storage(uri), holder, allows_shared=True)
+        except FolderInUseError as error:
+            raise UsageError(f"EDL_CHECKPOINT_URI: {error}") from error
+        except StorageError as error:
+            raise CheckpointError(error.name, error.problem) from error
+
+    def _check_start(self, uri: str) -> None:
+        """What the master will find, told by the script itself before anything starts."""
+        start, when = self._environment.checkpoint_start, self._environment.when_unreadable
+        try:
+            answer = parse_answer(start, self._history) if start else None
+            check_start(open_storage(uri), answer, when, now_s=time())
+        except ManifestError as error:
+            raise UsageError(f"EDL_CHECKPOINT_START: {error}") from error
+        except StorageError as error:
+            raise CheckpointError(error.name, error.problem) from error
+
+    def check(self) -> None:
+        """Raises ChildEndedError, with the end of its log, when a child has ended before its script."""
+        for module, child in self._children:
+            if (code := child.poll()) is not None:
+                tail = self._log(module).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+                raise ChildEndedError(f"python -m {module}, started by this script, ended with {code}:\n{tail}")
+
+    def _tell_of_commits(self) -> None:
+        """Says why the master's commits do not come to their end, each reason once: nobody else reads its log."""
+        read_to, told = 0, ""
+        while not self._is_over.wait(TELL_EVERY_S):
+            lines = self._master_said(read_to)
+            read_to += len(lines)
+            for problem in NOT_NOTED.findall(lines.decode(errors="replace")):
+                if (reason := MANIFEST_ID.sub("", problem)) != told:
+                    _say(f"edl: training goes on, and no checkpoint is committed: {problem}")
+                    told = reason
+
+    def _master_said(self, since: int) -> bytes:
+        """Whole lines of its log from this offset on."""
+        with suppress(OSError), self._log("master").open("rb") as log:  # somebody may have cleared it away
+            log.seek(since)
+            news = log.read()
+            return news[: news.rfind(b"\n") + 1]
+        return b""
+
+    def stop(self) -> None:
+        if self._teller.is_alive():  # not in a forked child
+            self._is_over.set()
+            self._teller.join(STOP_S)
+        for _, child in reversed(self._children):
+            child.terminate()
+        deadline_s = monotonic() + STOP_S
+        for _, child in reversed(self._children):
+            try:
+                child.wait(max(0.1, deadline_s - monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                with suppress(subprocess.TimeoutExpired):  # a signal handler that raised may have left its lock held
+                    child.wait(STOP_S)
+        self._children.clear()
+        if self._claimed is not None:
+            self._claimed.release()
+        for folder in (self._sockets, self._folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _token(self) -> str:
+        """A secret that only these processes know."""
+        path = self._folder / "token"  # in a folder of mode 0700
+        path.write_text(secrets.token_hex(32), encoding="ascii")
+        return str(path)
+
+    def _spawn(self, module: str, settings: Mapping[str, str]) -> None:
+        role = "server" if module.endswith("pserver") else module
+        inherited = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED}
+        environment = inherited | {"EDL_ROLE": role, "EDL_PARENT_PID": str(os.getpid())} | dict(settings)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOME), inherited.get("PYTHONPATH"))))
+        with self._log(module).open("wb") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", module],  # -P: a master.py beside the script is not ours
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the script, which then stops its children
+            )
+        self._children.append((module, child))
+
+    def _wait_for(self, address_file: Path) -> str:
+        deadline_s = monotonic() + START_S
+        while monotonic() < deadline_s:
+            if address_file.exists() and (address := address_file.read_text(encoding="utf-8").strip()):
+                return address
+            self.check()
+            sleep(0.02)
+        raise MasterUnavailableError(f"python -m master did not say where it listens within {START_S:g} s")
+
+    def _log(self, module: str) -> Path:
+        return self._folder / f"{module}.log"
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
