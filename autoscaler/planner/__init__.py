@@ -19,9 +19,9 @@ plans again and again keeps a `memo`.  Amounts and shares are whole numbers, so 
 mean stands in `autoscaler.domain`; `autoscaler.loop` carries plans out.
 """
 
-from autoscaler.planner.memo import Memo
-from autoscaler.planner.memory import record_applied
+from autoscaler.planner.next_history import record_applied
 from autoscaler.planner.plan import plan
 from autoscaler.planner.revalidate import still_valid
+from autoscaler.planner.working_copy.memo import Memo
 
 __all__ = ["Memo", "plan", "record_applied", "still_valid"]

@@ -30,17 +30,17 @@ from autoscaler.domain import (
     Shape,
     Tier,
 )
-from autoscaler.planner.grades import grade_of
-from autoscaler.planner.job_draft import JobDraft, Offers
-from autoscaler.planner.quotas import Newcomer, QuotaBook
-from autoscaler.planner.rank import Rank, rank_of
-from autoscaler.planner.rooms import Rooms
-from autoscaler.planner.shapes import Shapes
+from autoscaler.planner.working_copy.free_capacity import Rooms
+from autoscaler.planner.working_copy.grades import grade_of
+from autoscaler.planner.working_copy.planned_job import JobDraft, Offers
+from autoscaler.planner.working_copy.quota_usage import Newcomer, QuotaBook
+from autoscaler.planner.working_copy.ranks import Rank, rank_of
+from autoscaler.planner.working_copy.shapes import Shapes
 
 if TYPE_CHECKING:  # what other modules keep here for the plan
-    from autoscaler.planner.fairness import Namespaces
-    from autoscaler.planner.supply import Supply
-    from autoscaler.planner.waste import Waste
+    from autoscaler.planner.placement.reclaimable import Supply
+    from autoscaler.planner.placement.waste import Waste
+    from autoscaler.planner.working_copy.fairness import Namespaces
 
 SupplyKey = tuple[Rank | None, int | None]
 

@@ -44,7 +44,7 @@ from autoscaler.domain import (
     TrainerSpec,
 )
 from autoscaler.errors import in_words
-from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.working_copy.planned_job import JobDraft
 
 MOST_FOUND: Final = 16
 """Faults found in one pass: each costs another try of the whole, and the loop has more to do than to plan.

@@ -6,20 +6,20 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from autoscaler.domain import ClusterView, JobName, Plan, Policy
-from autoscaler.planner.core import restore_cores
-from autoscaler.planner.draft import Draft
-from autoscaler.planner.elastic import complete_servers
-from autoscaler.planner.emit import emit
+from autoscaler.domain import Bottleneck, ClusterView, Decision, JobName, Plan, Policy, Reason
 from autoscaler.planner.exclusion import plan_without
-from autoscaler.planner.forced import make_room
-from autoscaler.planner.gangs import admit_gangs, settle_headroom
-from autoscaler.planner.keep import keep_running_jobs
-from autoscaler.planner.memo import Memo
-from autoscaler.planner.moving import begin_moves, finish_moves
-from autoscaler.planner.others import place_others
-from autoscaler.planner.stale import stand_still, why_stale
-from autoscaler.planner.transfer import share_out
+from autoscaler.planner.phases.p1_external_pods import place_others
+from autoscaler.planner.phases.p2_finish_moves import finish_moves
+from autoscaler.planner.phases.p2_retain import keep_running_jobs, restore_cores
+from autoscaler.planner.phases.p3_reclaim import make_room
+from autoscaler.planner.phases.p4_gangs import admit_gangs, settle_headroom
+from autoscaler.planner.phases.p6_begin_moves import begin_moves
+from autoscaler.planner.phases.p6_transfer import share_out
+from autoscaler.planner.phases.p7_actions import emit
+from autoscaler.planner.sharing.elastic_servers import complete_servers
+from autoscaler.planner.working_copy.memo import Memo
+from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.working_copy import Draft
 
 NOBODY: Final[Mapping[JobName, str]] = MappingProxyType({})
 
@@ -66,3 +66,44 @@ def decide_on(draft: Draft) -> Plan:
     complete_servers(draft)
     begin_moves(draft)
     return emit(draft)  # P7
+
+
+def why_stale(snapshot: Draft) -> str:
+    """Return why nothing may be written, or an empty text.  An age that is NaN is too old."""
+    view, policy, now_s = snapshot.view, snapshot.policy, snapshot.now_s
+    if not view.is_synced:
+        return "the first listing of the cluster is not complete"
+    if not now_s - view.observed_at_s <= policy.stale_limit_s:
+        return f"the view is {now_s - view.observed_at_s:.1f} s old; at most {policy.stale_limit_s:g} s"
+    lost = len(snapshot.rooms) - len(snapshot.rooms.ready)
+    if lost * 100 > policy.lost_nodes_limit_percent * len(view.nodes):
+        return f"{lost} of {len(view.nodes)} nodes are not ready at once"
+    return ""
+
+
+def stand_still(snapshot: Draft, why: str) -> Plan:
+    """Return a plan that writes nothing and keeps every size and the whole memory."""
+    return Plan(
+        revision=snapshot.view.revision,
+        planned_at_s=snapshot.now_s,
+        decisions=tuple(unchanged(job, why) for job in snapshot.jobs.values()),
+        history=snapshot.view.history,
+    )
+
+
+def unchanged(job: JobDraft, why: str) -> Decision:
+    """Return the decision to leave a job as it is."""
+    spec = job.job.trainer
+    return Decision(
+        job=job.job.name,
+        now=job.now,
+        target=spec.largest_allowed(job.now) if job.now else 0,
+        min=spec.min_replicas,
+        max=spec.max_replicas,
+        servers=job.servers_now,
+        servers_target=job.servers_now,
+        reason=Reason.STALE_VIEW,
+        bottleneck=Bottleneck.STALE_VIEW,
+        message=why,
+        is_degraded=job.is_degraded,
+    )

@@ -27,11 +27,11 @@ from autoscaler.domain import (
     Role,
 )
 from autoscaler.errors import in_words
-from autoscaler.planner.draft import Draft
 from autoscaler.planner.exclusion import MOST_FOUND, find_culprit, leave_out
-from autoscaler.planner.memo import Memo
-from autoscaler.planner.needed import is_for_others, needed_deletions
-from autoscaler.planner.stale import why_stale
+from autoscaler.planner.plan import why_stale
+from autoscaler.planner.still_needed import is_for_others, needed_deletions
+from autoscaler.planner.working_copy.memo import Memo
+from autoscaler.planner.working_copy.working_copy import Draft
 
 # The others are asked for by the user, the node or the job itself, whatever is left.
 TAKEN_FOR_OTHERS = frozenset(

@@ -16,7 +16,7 @@ from autoscaler.domain import (
     Role,
     Tier,
 )
-from autoscaler.planner.gangs import STARTS_PER_PLAN
+from autoscaler.planner.phases.p4_gangs import STARTS_PER_PLAN
 
 OWNERS_WISH = {Cause.EDIT, Cause.LOST_NODE, Cause.PREEMPTION}  # these may take a job below its minimum, or all of it
 

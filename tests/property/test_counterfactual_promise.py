@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from autoscaler.domain import Bottleneck, JobState, PodPhase, Policy, Role, Tier
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import Kind, Moment, explain, size_after, without_windows
-from autoscaler.planner.counterfactual.amounts import unit_for
-from autoscaler.planner.counterfactual.claims import weight_unit
+from autoscaler.planner.counterfactual.increments import unit_for
+from autoscaler.planner.counterfactual.priority_changes import weight_unit
 from autoscaler.planner.counterfactual.search import missing_of
 from tests.property.planner_cases import Driver
 from tests.property.planner_checks import can_seat, free_on, is_over_quota, pods_of_step

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoscaler.domain import Node, PodPhase, Resources, Shape
 from autoscaler.planner import Memo, plan, still_valid
-from autoscaler.planner.snapshot import Snapshot
+from autoscaler.planner.working_copy.view_index import Snapshot
 from tests.property.planner_cases import Driver, happen, web
 from tests.property.planner_draws import clusters, gated_policies, jobs, numbers, open_policies, shapes, stories
 from tests.property.snapshot_twins import check_alike

@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.planner.patterns import MOST_FILLINGS, Patterns, copies, minus
+from autoscaler.planner.placement.packing_patterns import MOST_FILLINGS, Patterns, copies, minus
 
 vectors = st.tuples(st.integers(0, 6), st.integers(0, 6))
 pods = st.lists(st.tuples(vectors.filter(any), st.integers(1, 9)), min_size=0, max_size=3)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain import Capabilities, Cause, CreatePod, DeletePod, PodPhase, Role, ServerSpec
-from autoscaler.planner.moving import AT_ONCE
+from autoscaler.planner.phases.p6_begin_moves import AT_ONCE
 from tests.property.planner_cases import NO_GATES, Driver, happen
 from tests.property.planner_draws import clusters, numbers, open_policies, policies, stories
 from tests.unit.clusters.memory_cluster import MemoryCluster

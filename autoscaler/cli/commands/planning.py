@@ -234,6 +234,6 @@ def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
 
 
 def _told(shape: Resources) -> str:
-    from autoscaler.planner.counterfactual.amounts import tell  # noqa: PLC0415 - not for --help
+    from autoscaler.planner.counterfactual.increments import tell  # noqa: PLC0415 - not for --help
 
     return ", ".join(tell(name, amount) for name, amount in shape.amounts() if name != "pods")

@@ -8,7 +8,7 @@ What if?  `edits` changes a moment as a user words it, `rest` says where it ends
 """
 
 from autoscaler.planner.counterfactual.change import Answer, Change, Explanation, Kind, Moment, without_windows
-from autoscaler.planner.counterfactual.rest import Rest, come_to_rest
+from autoscaler.planner.counterfactual.converge import Rest, come_to_rest
 from autoscaler.planner.counterfactual.search import explain, size_after
 
 __all__ = [

@@ -24,7 +24,7 @@ from autoscaler.domain import (
     WorkloadName,
 )
 from autoscaler.planner.counterfactual.change import Moment
-from autoscaler.planner.counterfactual.room import new_nodes
+from autoscaler.planner.counterfactual.cluster_changes import new_nodes
 
 LEAVE_FIRST: Final = (PodPhase.GATED, PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY, PodPhase.TERMINATING)
 """As the ReplicaSet controller: what serves nobody yet goes first."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck, Decision, Job, JobName, Plan, Resources
 from autoscaler.planner import Memo, plan
-from autoscaler.planner.counterfactual import claims, room, sizes, timing
+from autoscaler.planner.counterfactual import cluster_changes, job_changes, priority_changes, time_changes
 from autoscaler.planner.counterfactual.change import (
     Answer,
     Change,
@@ -171,19 +171,19 @@ def ladders(kind: Kind, moment: Moment, job: Job, missing: Resources) -> Iterato
     """Return what can be tried of a kind."""
     is_waiting = not any(pod.job == job.name for pod in moment.view.pods)
     found: Mapping[Kind, Callable[[], Iterator[Ladder]]] = {
-        Kind.VIEW: lambda: timing.view_ladders(moment),
-        Kind.RESUME: lambda: sizes.resume_ladders(job),
-        Kind.PIN: lambda: sizes.pin_ladders(job),
-        Kind.MAX: lambda: sizes.max_ladders(job),
-        Kind.STEP: lambda: sizes.step_ladders(job),
-        Kind.MIN: lambda: sizes.min_ladders(job) if is_waiting else iter(()),
-        Kind.WEIGHT: lambda: claims.weight_ladders(moment, job),
-        Kind.PRIORITY: lambda: claims.priority_ladders(moment, job),
-        Kind.HEADROOM: lambda: claims.headroom_ladders(moment),
-        Kind.OPEN: lambda: room.open_ladders(moment, job),
-        Kind.QUOTA: lambda: room.quota_ladders(moment, job, missing),
-        Kind.RESOURCE: lambda: room.resource_ladders(moment, job, missing),
-        Kind.NODES: lambda: room.node_ladders(moment, job, missing),
+        Kind.VIEW: lambda: time_changes.view_ladders(moment),
+        Kind.RESUME: lambda: job_changes.resume_ladders(job),
+        Kind.PIN: lambda: job_changes.pin_ladders(job),
+        Kind.MAX: lambda: job_changes.max_ladders(job),
+        Kind.STEP: lambda: job_changes.step_ladders(job),
+        Kind.MIN: lambda: job_changes.min_ladders(job) if is_waiting else iter(()),
+        Kind.WEIGHT: lambda: priority_changes.weight_ladders(moment, job),
+        Kind.PRIORITY: lambda: priority_changes.priority_ladders(moment, job),
+        Kind.HEADROOM: lambda: priority_changes.headroom_ladders(moment),
+        Kind.OPEN: lambda: cluster_changes.open_ladders(moment, job),
+        Kind.QUOTA: lambda: cluster_changes.quota_ladders(moment, job, missing),
+        Kind.RESOURCE: lambda: cluster_changes.resource_ladders(moment, job, missing),
+        Kind.NODES: lambda: cluster_changes.node_ladders(moment, job, missing),
         Kind.TIME: lambda: iter(()),  # `by_time`
     }
     return found[kind]()
@@ -191,11 +191,11 @@ def ladders(kind: Kind, moment: Moment, job: Job, missing: Resources) -> Iterato
 
 def by_time(moment: Moment, actual: Plan, decision: Decision, memo: Memo) -> list[Answer]:
     """Return the first instant at which the job is larger, or does what it now only promises; else nothing."""
-    if timing.is_stale(decision):
+    if time_changes.is_stale(decision):
         return []
-    for wait, then in timing.instants(moment, actual, memo):
+    for wait, then in time_changes.instants(moment, actual, memo):
         later = decision_of(then, decision.job)
-        is_kept = decision.bottleneck in timing.TIMED and later.bottleneck not in timing.TIMED
+        is_kept = decision.bottleneck in time_changes.TIMED and later.bottleneck not in time_changes.TIMED
         if later.target > decision.target or (is_kept and later.target == decision.target > decision.now):
             return [Answer(changes=(wait,), size=later.target)]
     return []
@@ -219,7 +219,7 @@ def decision_of(found: Plan, name: JobName) -> Decision:
 def missing_of(job: Job, calm: Decision) -> Resources:
     """Return what the job's next size asks for: a step of trainers, or the whole gang."""
     if calm.target == 0:
-        return room.gang_of(job)
+        return cluster_changes.gang_of(job)
     count = next_size_above(job, calm.target) - calm.target
     return job.trainer.shape.requests.plus(job.trainer.shape.requests, times=count - 1)
 
@@ -228,4 +228,4 @@ def next_size_above(job: Job, size: int) -> int:
     """Return the next size, whatever maximum and pin say now."""
     free = replace(job.trainer, pinned_replicas=0)
     inside = free.next_size(size)
-    return inside if inside is not None else next(iter(sizes.sizes_beyond(free)), size + 1)
+    return inside if inside is not None else next(iter(job_changes.sizes_beyond(free)), size + 1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import Capabilities, CreatePod, PodPhase, Role, ServerSpec
-from autoscaler.planner import waste
+from autoscaler.planner.placement import waste
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, job, node, shape, web

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from autoscaler.domain import AdmitGang, Bottleneck, CreatePod, DeletePod, Quota, QuotaLimit, Role, Tier, Trait
 from autoscaler.planner.counterfactual.change import Moment
-from autoscaler.planner.counterfactual.rest import come_to_rest
-from autoscaler.planner.quotas import grade_of_pod
+from autoscaler.planner.counterfactual.converge import come_to_rest
+from autoscaler.planner.working_copy.grades import grade_of_pod
 from tests.property.planner_cases import Driver, happen
 from tests.property.planner_draws import clusters, open_policies, stories
 from tests.unit.clusters.memory_cluster import MemoryCluster

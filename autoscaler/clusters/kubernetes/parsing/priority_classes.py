@@ -13,7 +13,7 @@ from typing import Final, assert_never
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, text, whole
 from autoscaler.domain import Reclaim
 from autoscaler.manifests.api_types import CORE_CLASS, PriorityClass
-from autoscaler.planner.grades import GRADES
+from autoscaler.planner.working_copy.grades import GRADES
 
 EXPENDABLE: Final = -10
 """Below it cluster-autoscaler does not make room for a pod, and removes nodes under it."""

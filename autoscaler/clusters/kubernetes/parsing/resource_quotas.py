@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts, text
 from autoscaler.clusters.kubernetes.objects.resource_amounts import GPU, amount_of
 from autoscaler.clusters.kubernetes.parsing.priority_classes import LEVEL_SURPLUS, surplus_class
 from autoscaler.domain import Quota, QuotaLimit, Reclaim, Trait
-from autoscaler.planner.grades import GRADES
+from autoscaler.planner.working_copy.grades import GRADES
 from autoscaler.quantities import parse_quantity
 
 _Line: TypeAlias = tuple[str, frozenset[str]]  # an operator upon classes, and what it names

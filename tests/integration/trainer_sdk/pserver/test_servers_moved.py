@@ -13,7 +13,7 @@ from autoscaler.domain import Policy, Resources, Role
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_machine
-from autoscaler.planner.moving import AT_ONCE
+from autoscaler.planner.phases.p6_begin_moves import AT_ONCE
 
 ROOT = Path(__file__).resolve().parents[4]
 DEADLINE_S = 200.0

@@ -20,7 +20,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import Kind, Moment, explain, size_after, without_windows
-from autoscaler.planner.counterfactual.amounts import unit_for
+from autoscaler.planner.counterfactual.increments import unit_for
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import job, node, shape

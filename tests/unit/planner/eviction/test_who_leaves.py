@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from autoscaler.domain import DeletePod, DemandState, Pod, PodPhase, Reclaim, Role, RoomMade, Tier, Workload
 from autoscaler.planner import Memo
-from autoscaler.planner.victims import Candidates, Spot, in_fair_order
+from autoscaler.planner.placement.victims import Candidates, Spot, in_fair_order
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, demand, job, node, shape, web

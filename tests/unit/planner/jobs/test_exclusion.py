@@ -21,7 +21,7 @@ from autoscaler.fault_isolation import JobErrors, Step
 from autoscaler.loop import Loop
 from autoscaler.planner import Memo, plan, still_valid
 from autoscaler.planner.exclusion import MOST_FOUND, NEVER_S, find_culprit, plan_without
-from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.working_copy.planned_job import JobDraft
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, decision, job, node, shape, web
@@ -199,7 +199,7 @@ def fail_for(patch, *names):
 
         return raising
 
-    replace_function(patch, importlib.import_module("autoscaler.planner.thirst"), "thirst", made)
+    replace_function(patch, importlib.import_module("autoscaler.planner.sharing.growth_queue"), "thirst", made)
 
 
 def fail_as_written(patch, *names):
@@ -213,7 +213,7 @@ def fail_as_written(patch, *names):
 
         return raising
 
-    for module, name in (("thirst", "thirst"), ("keep", "settle_state")):
+    for module, name in (("sharing.growth_queue", "thirst"), ("phases.p2_retain", "settle_state")):
         replace_function(patch, importlib.import_module(f"autoscaler.planner.{module}"), name, made)
 
 
@@ -359,7 +359,9 @@ def test_fault_of_nobody_propagates(monkeypatch):
 
         return raising
 
-    replace_function(monkeypatch, importlib.import_module("autoscaler.planner.others"), "pending_wants", made)
+    replace_function(
+        monkeypatch, importlib.import_module("autoscaler.planner.phases.p1_external_pods"), "pending_wants", made
+    )
     with pytest.raises(PlantedError):
         plan(full_cluster().view(), CALM, 0.0)
 

@@ -25,7 +25,7 @@ from autoscaler.domain import (
 from autoscaler.errors import InvalidSpecError, InvalidViewError
 from autoscaler.planner import plan as plan_view
 from autoscaler.planner import still_valid
-from autoscaler.planner.gangs import STARTS_PER_PLAN
+from autoscaler.planner.phases.p4_gangs import STARTS_PER_PLAN
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, decision, job, node, shape, web

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import AdmitGang, JobState, Resources
-from autoscaler.planner.gangs import STARTS_PER_PLAN
+from autoscaler.planner.phases.p4_gangs import STARTS_PER_PLAN
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, job, node

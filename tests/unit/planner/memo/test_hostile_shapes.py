@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from autoscaler.domain import Bottleneck, Effect, Operator, PodPhase, Requirement, Resources, Shape, Taint, Toleration
 from autoscaler.domain.eligibility import NODE_NAME
-from autoscaler.planner import eligible, plan
-from autoscaler.planner.eligible import EligibleNodes
-from autoscaler.planner.snapshot import Snapshot
+from autoscaler.planner import plan
+from autoscaler.planner.working_copy import eligible_nodes
+from autoscaler.planner.working_copy.eligible_nodes import EligibleNodes
+from autoscaler.planner.working_copy.view_index import Snapshot
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.memo.test_memo import Kept
 from tests.unit.planner.setups import CALM, decision, job, node, web
@@ -80,8 +81,8 @@ def test_three_hundred_terms_look_at_each_node_once(monkeypatch, terms):
         looked_at.extend(places)
         return real(places, count)
 
-    real = eligible.mask_of
-    monkeypatch.setattr(eligible, "mask_of", counted)
+    real = eligible_nodes.mask_of
+    monkeypatch.setattr(eligible_nodes, "mask_of", counted)
     nodes = [
         node(f"n{at}", labels=frozenset({(HOSTNAME, f"n{at}"), ("zone", "abc"[at % 3]), ("rank", str(at))}))
         for at in range(600)

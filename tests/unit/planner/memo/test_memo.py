@@ -6,10 +6,10 @@ import pytest
 
 from autoscaler.domain import Capabilities, Cause, JobState, PodPhase, Role, ServerSpec, Tier
 from autoscaler.planner import Memo, plan
-from autoscaler.planner.memo import differences
-from autoscaler.planner.rooms import Rooms
-from autoscaler.planner.shapes import Shapes
-from autoscaler.planner.snapshot import Snapshot
+from autoscaler.planner.working_copy.free_capacity import Rooms
+from autoscaler.planner.working_copy.memo import differences
+from autoscaler.planner.working_copy.shapes import Shapes
+from autoscaler.planner.working_copy.view_index import Snapshot
 from tests.property.planner_cases import Driver
 from tests.property.test_planner_memo import ODD, Twins, befall
 from tests.unit.clusters.memory_cluster import MemoryCluster

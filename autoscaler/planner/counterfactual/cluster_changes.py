@@ -1,0 +1,244 @@
+"""Changes to what there is: more of one resource on a node, nodes like those there are, closed nodes opened, quotas.
+
+Only nodes that accept the job's trainers are asked.  More of a resource goes to one node at a time: the few that lack
+least are tried, and the smallest addition of all is the answer.  Units: `amounts`; of nodes, one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.domain import (
+    NOTHING,
+    Job,
+    JobState,
+    Labels,
+    Node,
+    NodeName,
+    Operator,
+    PodPhase,
+    Quota,
+    Resources,
+    Shape,
+)
+from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
+from autoscaler.planner.counterfactual.increments import RUNGS, only, tell, unit_for
+from autoscaler.planner.placement.gpu_reserve import needs_per_device, would_spoil
+
+NODES_TRIED: Final = 3
+"""Candidates for more of one resource, and kinds of nodes of which there could be more."""
+
+MOST_NODES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreOnNode:
+    """One node with more of one resource."""
+
+    node: NodeName
+    resource: str
+    added: int
+    selector: str = ""
+    kind: Kind = Kind.RESOURCE
+
+    @property
+    def amount(self) -> float:
+        return self.added
+
+    def apply(self, moment: Moment) -> Moment:
+        node = next(node for node in moment.view.nodes if node.name == self.node)
+        larger = replace(node, allocatable=node.allocatable + only(self.resource, self.added))
+        return replace(moment, view=moment.view.evolve(nodes=(larger,)))
+
+    def tell(self) -> str:
+        among = f", one of the nodes matching {self.selector}" if self.selector else ""
+        return f"{tell(self.resource, self.added)} more on {self.node}{among}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreNodes:
+    """So many empty nodes like this one.  `model`: the node's name; empty where no node there is would do."""
+
+    like: Node
+    count: int
+    model: str
+    kind: Kind = Kind.NODES
+
+    @property
+    def amount(self) -> float:
+        return self.count
+
+    def apply(self, moment: Moment) -> Moment:
+        return replace(moment, view=moment.view.evolve(nodes=new_nodes(moment.view.nodes, self.like, self.count)))
+
+    def tell(self) -> str:
+        nodes = "another node" if self.count == 1 else f"{self.count} more nodes"
+        if self.model:
+            return f"{nodes} like {self.model}"
+        amounts = ", ".join(tell(name, amount) for name, amount in self.like.allocatable.amounts() if name != "pods")
+        return f"{nodes} with {amounts}" + (f" and labels {labels_of(self.like.labels)}" if self.like.labels else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenNodes:
+    """Closed nodes open again: ready, neither cordoned nor drained."""
+
+    nodes: tuple[NodeName, ...]
+    kind: Kind = Kind.OPEN
+
+    @property
+    def amount(self) -> float:
+        return len(self.nodes)
+
+    def apply(self, moment: Moment) -> Moment:
+        opened = [
+            replace(node, is_ready=True, is_cordoned=False, is_draining=False)
+            for node in moment.view.nodes
+            if node.name in self.nodes
+        ]
+        return replace(moment, view=moment.view.evolve(nodes=opened))
+
+    def tell(self) -> str:
+        return f"{', '.join(self.nodes)} open again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseQuota:
+    """A namespace allowed more of one resource."""
+
+    quota: Quota
+    resource: str
+    added: int
+    kind: Kind = Kind.QUOTA
+
+    @property
+    def amount(self) -> float:
+        return self.added
+
+    def apply(self, moment: Moment) -> Moment:
+        limits = tuple(
+            replace(limit, hard=limit.hard + self.added) if limit.resource == self.resource else limit
+            for limit in self.quota.limits
+        )
+        others = [quota for quota in moment.view.quotas if quota != self.quota]
+        return replace(moment, view=moment.view.evolve(quotas=[*others, replace(self.quota, limits=limits)]))
+
+    def tell(self) -> str:
+        return f"{tell(self.resource, self.added)} more in quota {self.quota.namespace}/{self.quota.name}"
+
+
+def resource_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
+    """Yield, resource by resource, a ladder for each of the nodes that lack least of it.
+
+    `missing`: what the job asks for in all; the ladders go on to twice as much.
+    """
+    shape = job.trainer.shape
+    free = free_rooms(moment, shape)
+    selector = labels_of(shape.node_selector)
+    for resource, need in missing.amounts():
+        unit = unit_for(resource, need)
+        for node in nearest(free, shape.requests, resource):
+            amounts = [unit * rung for rung in range(1, RUNGS + 1)]
+            yield [MoreOnNode(node=node, resource=resource, added=added, selector=selector) for added in amounts]
+
+
+def node_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
+    """Yield more nodes of the commonest kinds that hold what one node gets; where there is none, of one that holds all.
+
+    What one node gets is a trainer, or as many as `perNode` says.  Where GPUs keep that room it is for core pods alone.
+    """
+    shape = job.trainer.shape
+    unit = NOTHING.plus(shape.requests, times=job.trainer.per_node)
+    fitting = [n for n in moment.view.nodes if n.accepts(shape) and unit.fits_into(n.allocatable)]
+    kinds = Counter((node.allocatable, node.labels, node.taints) for node in fitting)
+    for kind, _ in kinds.most_common(NODES_TRIED):
+        model = next(n for n in fitting if (n.allocatable, n.labels, n.taints) == kind)
+        like = replace(model, is_ready=True, is_cordoned=False, is_draining=False)
+        yield [MoreNodes(like=like, count=count, model=model.name) for count in range(1, MOST_NODES + 1)]
+    made = Node(name=NodeName("new"), allocatable=missing, labels=labels_for(shape))
+    if not any(holds_surplus(moment, node, unit) for node in fitting) and made.accepts(shape):
+        yield [MoreNodes(like=made, count=count, model="") for count in range(1, MOST_NODES + 1)]
+
+
+def holds_surplus(moment: Moment, node: Node, unit: Resources) -> bool:
+    """Return whether surplus may take this much of such a node: not what its free GPUs will need."""
+    if not moment.policy.gpus_keep_room:
+        return True
+    active = (job.trainer.shape.requests for job in moment.view.jobs if job.state is JobState.ACTIVE)
+    return not would_spoil(unit, node.allocatable, needs_per_device(active))
+
+
+def labels_for(shape: Shape) -> Labels:
+    """Return labels with which a node suits the shape's selector, and what its affinity asks for first, if any do."""
+    for term in shape.node_terms:
+        asked = {
+            requirement.key: requirement.values[0] if requirement.values else "true"
+            for requirement in term
+            if requirement.operator in {Operator.IN, Operator.EXISTS}
+        }
+        labels = shape.node_selector | frozenset(asked.items())
+        if Node(name=NodeName("new"), allocatable=NOTHING, labels=labels).accepts(shape):
+            return labels
+    return shape.node_selector
+
+
+def open_ladders(moment: Moment, job: Job) -> Iterator[Ladder]:
+    """Yield the closed nodes that accept the job's trainers, opened one after another."""
+    shape = job.trainer.shape
+    closed = [node.name for node in moment.view.nodes if not node.is_open() and node.accepts(shape)]
+    for first in range(min(len(closed), NODES_TRIED)):
+        order = [*closed[first:], *closed[:first]][:MOST_NODES]
+        yield [OpenNodes(nodes=tuple(order[:count])) for count in range(1, len(order) + 1)]
+
+
+def quota_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
+    """Yield more of each limit of the job's namespace that its trainers count against."""
+    for quota in moment.view.quotas:
+        for limit in quota.limits:
+            need = missing.amount(limit.resource)
+            if quota.namespace == job.namespace and need:
+                unit = unit_for(limit.resource, need)
+                amounts = [unit * rung for rung in range(1, RUNGS + 1)]
+                yield [RaiseQuota(quota=quota, resource=limit.resource, added=added) for added in amounts]
+
+
+def free_rooms(moment: Moment, shape: Shape) -> dict[NodeName, Resources]:
+    """Return what is free on each open node that accepts the shape; below zero where too much stands there."""
+    free = {n.name: n.allocatable for n in moment.view.nodes if n.is_open() and n.accepts(shape)}
+    for pod in moment.view.pods:
+        if pod.place in free and pod.phase is not PodPhase.GATED:
+            free[pod.place] -= pod.requests
+    return free
+
+
+def nearest(free: dict[NodeName, Resources], requests: Resources, resource: str) -> list[NodeName]:
+    """Return the nodes where least of this resource is lacking, those first where nothing else is."""
+
+    def lack(name: NodeName) -> tuple[int, int, NodeName]:
+        others = sum(amount > free[name].amount(other) for other, amount in requests.amounts() if other != resource)
+        return others, requests.amount(resource) - free[name].amount(resource), name
+
+    return sorted(free, key=lack)[:NODES_TRIED]
+
+
+def new_nodes(standing: Iterable[Node], like: Node, count: int) -> tuple[Node, ...]:
+    """Return so many nodes like this one, with names that nobody has."""
+    taken = {node.name for node in standing}
+    free_names = (name for number in range(1, count + len(taken) + 1) if (name := f"{like.name}+{number}") not in taken)
+    return tuple(replace(like, name=NodeName(name)) for name, _ in zip(free_names, range(count), strict=False))
+
+
+def labels_of(labels: Iterable[tuple[str, str]]) -> str:
+    """Return such as `disk=ssd,zone=a`."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels))
+
+
+def gang_of(job: Job) -> Resources:
+    """Return what all core pods of the job ask for together."""
+    total = NOTHING.plus(job.master.shape.requests, times=job.master.replicas)
+    if job.servers is not None:
+        total = total.plus(job.servers.shape.requests, times=job.servers.min_replicas)
+    return total.plus(job.trainer.shape.requests, times=job.trainer.min_replicas)

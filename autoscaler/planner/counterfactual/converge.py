@@ -1,0 +1,168 @@
+"""Where a cluster comes to rest: plans carried out on the view itself, until one asks for nothing.
+
+The shortest of simulations: no time passes, pods start at once and leave at once, and others' pods are bound where the
+plan expects them.  Windows are off, since at rest they are over.  How long it takes and what happens on the way is
+the simulated cluster's subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from autoscaler.domain import (
+    Action,
+    AdmitGang,
+    ClusterView,
+    CreatePod,
+    DeletePod,
+    DemandState,
+    History,
+    Job,
+    NodeName,
+    Plan,
+    Pod,
+    PodName,
+    PodPhase,
+    Quota,
+    Reclaim,
+    Role,
+    Tier,
+)
+from autoscaler.planner import Memo, plan, record_applied
+from autoscaler.planner.counterfactual.change import Moment, without_run_times, without_windows
+from autoscaler.planner.working_copy.grades import grade_of_pod
+
+ROUNDS: Final = 200  # gangs start one a plan; each round ends at least one job's or pod's waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """The moment at rest and the last plan there.  `is_reached`: that plan asks for nothing."""
+
+    moment: Moment
+    plan: Plan
+    is_reached: bool
+
+
+def come_to_rest(moment: Moment, rounds: int = ROUNDS) -> Rest:
+    """Return where the cluster ends if nothing else happens; a stale view is taken as it is, for one of now."""
+    memo, policy = Memo(), without_windows(moment.policy)
+    leaving = leaving_of(moment.view)
+    view = without_run_times(moment.view).evolve(
+        observed_at_s=moment.now_s,
+        is_synced=True,
+        gone_pods=[pod.name for pod in leaving],
+        quotas=recounted(moment.view, came=(), left=leaving),
+    )
+    moment = replace(moment, view=view)
+    # Fairness last, as it is in life: each transfer tries the whole filling again, and early ones are moved twice.
+    without_transfers = replace(policy, transfers_per_minute=0, transfers_percent_per_minute=0)
+    for _ in range(rounds):
+        view = carried_out(moment, plan(moment.view, without_transfers, moment.now_s, memo=memo))
+        if view is moment.view:
+            decided = plan(moment.view, policy, moment.now_s, memo=memo)
+            view = carried_out(moment, decided)
+            if view is moment.view:
+                return Rest(moment=moment, plan=decided, is_reached=True)
+        moment = replace(moment, view=view)
+    return Rest(moment=moment, plan=plan(moment.view, policy, moment.now_s, memo=memo), is_reached=False)
+
+
+def carried_out(moment: Moment, decided: Plan) -> ClusterView:
+    """Return the view after all of a plan has come true; the same one if it asks for nothing."""
+    view = moment.view
+    gone = {action.pod for action in decided.actions if isinstance(action, DeletePod)}
+    jobs = {job.name: job for job in view.jobs}
+    is_graded = moment.policy.reclaim is Reclaim.SCHEDULER
+    created = [made(jobs[pod.job], pod, moment.now_s, is_graded=is_graded) for pod in creations(decided.actions)]
+    bound = list(bound_others(view, decided))
+    if not (gone or created or bound):
+        return view
+    history = decided.history
+    for action in decided.actions:
+        history = record_applied(history, action, moment.now_s)
+    return view.evolve(
+        pods=[*created, *bound],
+        gone_pods=gone,
+        quotas=recounted(view, came=created, left=[pod for pod in view.pods if pod.name in gone]),
+        history=calm(history),
+        revision=view.revision + 1,
+    )
+
+
+def recounted(view: ClusterView, *, came: Sequence[Pod], left: Sequence[Pod]) -> list[Quota] | None:
+    """Return the quotas with what these pods of jobs add to what is used, and what those take away; None: none are."""
+    jobs = {job.name: job for job in view.jobs} if view.quotas else {}
+    moves = [(jobs[pod.job], pod, sign) for pods, sign in ((came, 1), (left, -1)) for pod in pods if pod.job in jobs]
+    return [recount(quota, moves) for quota in view.quotas] if moves else None
+
+
+def recount(quota: Quota, moves: Sequence[tuple[Job, Pod, int]]) -> Quota:
+    """Return one quota after pods have come (1) and gone (-1)."""
+    counted = [
+        (pod.requests, sign)
+        for job, pod, sign in moves
+        if job.namespace == quota.namespace and quota.counts(job, pod.role, grade_of_pod(pod))
+    ]
+    limits = (
+        replace(limit, used=limit.used + sum(sign * requests.amount(limit.resource) for requests, sign in counted))
+        for limit in quota.limits
+    )
+    return replace(quota, limits=tuple(limits))
+
+
+def creations(actions: Iterable[Action]) -> Iterable[CreatePod]:
+    """Yield every pod that is created, those of gangs too."""
+    for action in actions:
+        match action:
+            case CreatePod():
+                yield action
+            case AdmitGang():
+                yield from action.pods
+            case DeletePod():
+                pass
+            case _:
+                assert_never(action)
+
+
+def made(job: Job, wanted: CreatePod, now_s: float, *, is_graded: bool) -> Pod:
+    """Return the pod of a creation, ready at once.  Surplus carries its grade where a scheduler chooses victims."""
+    shapes = {Role.TRAINER: job.trainer.shape, Role.MASTER: job.master.shape}
+    if job.servers is not None:
+        shapes[Role.SERVER] = job.servers.shape
+    return Pod(
+        name=PodName(f"{job.name}-{wanted.role}-{wanted.ordinal}"),
+        role=wanted.role,
+        tier=wanted.tier,
+        shape=shapes[wanted.role],
+        phase=PodPhase.READY,
+        priority=-wanted.grade if wanted.tier is Tier.SURPLUS and is_graded else job.priority,
+        node=wanted.node,
+        job=job.name,
+        ordinal=wanted.ordinal,
+        created_at_s=now_s,
+    )
+
+
+def bound_others(view: ClusterView, decided: Plan) -> Iterable[Pod]:
+    """Yield the waiting pods of others that have room now, bound there."""
+    rooms: dict[PodName, NodeName] = {
+        demand.pod: demand.node
+        for demand in decided.demands
+        if demand.state is DemandState.ROOM_FREE and demand.node is not None
+    }
+    for pod in view.pods:
+        if pod.phase is PodPhase.PENDING and pod.role is Role.OTHER and pod.name in rooms:
+            yield replace(pod, phase=PodPhase.READY, node=rooms[pod.name], unschedulable_since_s=None)
+
+
+def leaving_of(view: ClusterView) -> list[Pod]:
+    """Return the pods that are on their way out: at rest they are gone."""
+    return [pod for pod in view.pods if pod.phase is PodPhase.TERMINATING]
+
+
+def calm(history: History) -> History:
+    """Return the memory without rooms that a pod was seen not to take: here every pod takes its room at once."""
+    return replace(history, rooms_seen=())

@@ -1,0 +1,103 @@
+"""Why this size?  One decision per job: target, reason, cause, and the constraint that keeps it there.
+
+The sentence for people is `story`.
+"""
+
+from __future__ import annotations
+
+from autoscaler.domain import Bottleneck, Cause, Decision, JobState, Reason, Role, Tier
+from autoscaler.planner.explain.shortages import name_shortages
+from autoscaler.planner.explain.summary import tell
+from autoscaler.planner.sharing.elastic_servers import servers_wanted
+from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.working_copy import Draft
+
+
+def decide(draft: Draft) -> tuple[Decision, ...]:
+    """Return each job's decision from the finished draft."""
+    name_shortages(draft)
+    return tuple(decision_for(draft, job) for job in draft.jobs.values())
+
+
+def decision_for(draft: Draft, job: JobDraft) -> Decision:
+    """Return one job's decision.  A job that nothing happens to has the decision that it had for the same reason."""
+    is_quiet, last = job.touched < 0 and not job.is_starting, job.quiet
+    if is_quiet and last is not None and last.bottleneck is job.bottleneck and last.message == job.message:
+        return last
+    decision = fresh_decision(draft, job)
+    job.quiet = decision if is_quiet else None
+    return decision
+
+
+def fresh_decision(draft: Draft, job: JobDraft) -> Decision:
+    """Return one job's decision, put together anew."""
+    spec = job.job
+    target = target_of(job)
+    reason, cause = what_happens(job)
+    bottleneck = job.bottleneck if job.bottleneck is not None else Bottleneck.NODE_FIT
+    return Decision(
+        job=spec.name,
+        now=job.now,
+        target=target,
+        min=spec.trainer.min_replicas,
+        max=spec.trainer.max_replicas,
+        servers=job.servers_now,
+        servers_target=0 if target == 0 else max(spec.server_count, servers_wanted(draft, job, target)),
+        reason=reason,
+        cause=cause,
+        bottleneck=bottleneck,
+        message=tell(job),
+        share=draft.share(job) * spec.weight / draft.unit,
+        is_degraded=job.is_degraded,
+        notice=notice_of(draft, job),
+        held_up_by=job.held_up_by,
+    )
+
+
+def target_of(job: JobDraft) -> int:
+    """Return the size that the plan aims at: 0 or an allowed one (A1)."""
+    spec = job.job.trainer
+    match job.job.state:
+        case JobState.SUSPENDED | JobState.OVER:
+            return 0
+        case JobState.ENDING:
+            return spec.largest_allowed(job.now) if job.now else 0
+        case JobState.ACTIVE:
+            is_coming = job.is_running or job.size >= spec.min_replicas
+            return spec.largest_allowed(job.size + job.held) if is_coming else 0
+
+
+def what_happens(job: JobDraft) -> tuple[Reason, Cause | None]:
+    """Return what this plan does to the job, and for whose sake."""
+    left = [leaving.cause for leaving in job.leaving if leaving.pod.role is Role.TRAINER]
+    came = [pod.cause for pod in job.created if pod.role is Role.TRAINER]
+    if job.is_starting:
+        return Reason.STARTED, Cause.START
+    if job.leaving and not (job.trainers or job.servers or job.masters):
+        return Reason.STOPPED, job.leaving[0].cause
+    if left:
+        return Reason.SHRUNK, left[0]
+    if not job.is_running:
+        return Reason.WAITING, None
+    back = Cause.REFILL
+    if back in came or any(
+        pod.tier is Tier.CORE and pod.role is not Role.TRAINER and pod.cause is back for pod in job.created
+    ):
+        return Reason.REFILLED, Cause.REFILL
+    causes = {change.cause for change in job.leaving} | {pod.cause for pod in job.created}
+    if Cause.DEFRAGMENTATION in causes:
+        return Reason.MOVED, Cause.DEFRAGMENTATION
+    given_back = [leaving.cause for leaving in job.leaving if leaving.cause in {Cause.RATIO, Cause.EDIT}]
+    if given_back and not came:
+        return Reason.SHRUNK, given_back[0]  # by servers
+    return (Reason.GROWN, came[0]) if came else (Reason.KEPT, None)
+
+
+def notice_of(draft: Draft, job: JobDraft) -> str:
+    """Return what the user asked for and this cluster cannot give."""
+    servers = job.job.servers
+    if servers is None or draft.view.capabilities.servers_elastic:
+        return ""
+    if servers.max_replicas == servers.min_replicas and servers.pinned_replicas in {0, servers.min_replicas}:
+        return ""
+    return f"parameter servers stay at minReplicas {servers.min_replicas}: this cluster does not move their state"

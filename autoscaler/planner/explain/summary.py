@@ -1,0 +1,109 @@
+"""What a plan does to a job, and what keeps it from more, in one line of a terminal: the cause first.
+
+Sizes and reasons stand in fields of the `Decision`; this is the rest of the sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from autoscaler.domain import Cause, CreatePod, JobState, NodeName, Role
+from autoscaler.planner.formatting import counted, listed
+from autoscaler.planner.working_copy.planned_job import JobDraft, Leaving
+
+LINE_LIMIT: Final = 110  # beside time, job and sizes on a wide terminal; only absurd names reach it
+
+
+LEFT: Final[Mapping[Cause, str]] = {
+    Cause.POD: "gave {who} to {whom} on {where}",
+    Cause.ANNOUNCED_GROWTH: "gave {who} to {whom}, announced, on {where}",
+    Cause.HEADROOM: "gave {who} to headroom on {where}",
+    Cause.GANG: "gave {who} to job {whom} on {where}",
+    Cause.CORE_SWAP: "gave {who} to its own core on {where}",
+    Cause.TRANSFER: "gave {who} to job {whom}, whose share is smaller",
+    Cause.LOST_NODE: "moves {who} off {where}, which is being drained",
+    Cause.PREEMPTION: "stops: job {whom}, of higher priority, takes its room",
+    Cause.RATIO: "gave back {who}: its trainers need no more",
+    Cause.STEP: "gave back {who}: too few for a whole step",
+    Cause.DEFRAGMENTATION: "gave {who} to a server on {where}: where that comes from more trainers fit",
+}
+
+
+def tell(job: JobDraft) -> str:
+    """Return what happens to the job, else what keeps it from its next size."""
+    told = what_leaves(job) or what_comes(job) or what_moves(job) or job.message or "stays as it is"
+    return told if len(told) <= LINE_LIMIT else told[: LINE_LIMIT - 3] + "..."
+
+
+def what_leaves(job: JobDraft) -> str:
+    """Return who leaves and for whose sake: trainers before others, the first cause before others."""
+    trainers = [leaving for leaving in job.leaving if leaving.pod.role is Role.TRAINER]
+    if not job.leaving:
+        return ""
+    cause = (trainers or job.leaving)[0].cause
+    gone = [leaving for leaving in job.leaving if leaving.cause is cause]
+    who = counted(leaving.pod.role for leaving in gone)
+    if cause is Cause.EDIT:
+        words = [why_edited(job)] if trainers else []
+        words += [pinned_servers(job)] if any(leaving.pod.role is Role.SERVER for leaving in gone) else []
+        return f"gave back {who}: {', '.join(dict.fromkeys(words)) or why_edited(job)}"
+    whom = listed(sorted({leaving.beneficiary for leaving in gone if leaving.beneficiary}))
+    if cause is Cause.PREEMPTION and not whom:
+        return "stops: its core was incomplete for too long"
+    if cause is Cause.DEFRAGMENTATION and not trainers:
+        return defragmented(job, gone[0]) if len(gone) == 1 else f"lets {who} go: {whom} stand where they waste less"
+    return LEFT[cause].format(who=who, whom=whom, where=places(gone))
+
+
+def what_moves(job: JobDraft) -> str:
+    """Return which server is on its way to another node, with the new one there already, or its room being vacated."""
+    moves = [f"{move.pod} leaves once server {move.ordinal} is ready on {move.node}" for move in job.moving]
+    return moves[0] + (f", and {len(moves) - 1} more" if len(moves) > 1 else "") if moves else ""
+
+
+def defragmented(job: JobDraft, leaving: Leaving) -> str:
+    """Return which of two servers of a move goes, and why it is this one."""
+    gone, stays = leaving.pod, next((pod for pod in job.servers if pod.name == leaving.beneficiary), None)
+    if stays is not None and stays.created_at_s < gone.created_at_s:
+        why = "was not ready in time" if gone.node is not None else "waits for room that others may want"
+        return f"gives up moving {stays.name}: {gone.name} {why} on {places([leaving])}"
+    return f"lets 1 server go from {places([leaving])}: {leaving.beneficiary} stands in its place, where it wastes less"
+
+
+def why_edited(job: JobDraft) -> str:
+    """Return which of the user's words asks for fewer pods."""
+    spec = job.job.trainer
+    if job.job.state is not JobState.ACTIVE:
+        return f"the job is {job.job.state}"
+    return f"trainer.replicas is {spec.pinned_replicas}" if spec.pinned_replicas else f"at most {spec.ceiling} allowed"
+
+
+def pinned_servers(job: JobDraft) -> str:
+    """Return what the user's words say about servers, where their number is pinned."""
+    if job.job.state is not JobState.ACTIVE or job.job.servers is None:
+        return why_edited(job)
+    return f"parameterServer.replicas is {job.job.servers.pinned_replicas}"
+
+
+def what_comes(job: JobDraft) -> str:
+    """Return who comes and why."""
+    if job.is_starting:
+        return f"starts with {counted(pod.role for pod in job.created if pod.cause is Cause.START)}"
+    if not job.created or not job.is_running:  # a job that waits for its start grows by nothing yet
+        return ""
+    for pod in job.created:
+        if pod.cause is Cause.DEFRAGMENTATION:
+            return f"moves {pod.replaces} to {pod.node}, where it wastes less"
+    back = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
+    if back and all(pod.role is Role.SERVER for pod in back) and job.job.servers and job.job.servers.pinned_replicas:
+        return f"gets {counted(pod.role for pod in back)} on {places(back)}: {pinned_servers(job)}"
+    if back:
+        return f"gets {counted(pod.role for pod in back)} back on {places(back)}"
+    return f"grows by {counted(pod.role for pod in job.created)} into free room on {places(job.created)}"
+
+
+def places(pods: Iterable[CreatePod | Leaving]) -> str:
+    """Return the nodes on which they stand or will stand."""
+    nodes = {pod.node if isinstance(pod, CreatePod) else pod.pod.place for pod in pods}
+    return listed(sorted(node for node in nodes if node is not None)) or NodeName("no node")

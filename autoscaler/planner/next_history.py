@@ -1,0 +1,155 @@
+"""How the planner's memory goes from one plan to the next.
+
+`next_history` writes down what was seen and promised; `record_applied` what was really done, and the loop calls it for
+each action that the cluster has carried out.  Memory of pods and jobs that are gone is dropped here, so it is bounded
+by the cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+from autoscaler.domain import (
+    Action,
+    AdmitGang,
+    Cause,
+    Change,
+    CreatePod,
+    DeletePod,
+    DemandState,
+    History,
+    JobName,
+    Preempted,
+    Refusal,
+    Resize,
+    Role,
+    RoomMade,
+    RoomSeen,
+    Shortfall,
+)
+from autoscaler.planner.working_copy.working_copy import Draft
+
+# What keeps the note of a room made: the pod has it, or has refused it.  Otherwise somebody else took the room.
+HOLDS_ROOM = frozenset({DemandState.ROOM_FREE, DemandState.ROOM_LEAVING, DemandState.ROOM_REFUSED})
+
+ONE_CHANGE_S: Final = 1.0
+"""A plan writes its pods one after the other: those of a job within this time are one change of its size."""
+
+
+def next_history(draft: Draft) -> History:
+    """Return the memory after this plan and before its actions."""
+    old = draft.view.history
+    jobs = draft.jobs
+    since_s = {gap.job: gap.since_s for gap in old.shortfalls}
+    return History(
+        since_s=old.since_s,
+        resizes=tuple(entry for entry in old.resizes if entry.job in jobs),
+        rooms_made=rooms_made(draft),
+        rooms_seen=tuple(entry for entry in rooms_seen(draft) if not is_over(draft, entry)),
+        refusals=refusals(draft),
+        reservations=tuple(draft.reservations),
+        bars=tuple(draft.bars),
+        shortfalls=tuple(Shortfall(job=job, since_s=since_s.get(job, draft.now_s)) for job in sorted(draft.short)),
+        transfers_at_s=tuple(at_s for at_s in old.transfers_at_s if at_s > draft.now_s - 60.0),
+        changes=tuple(change for change in old.changes if change.at_s > draft.now_s - 60.0),
+        preempted=tuple(
+            Preempted(job=job, at_s=at_s) for job, at_s in sorted(draft.preempted_at_s.items()) if job in jobs
+        ),
+        server_moves=tuple(draft.server_moves),
+        moves_given_up=tuple(draft.moves_given_up),
+        server_moves_at_s=(
+            *(at_s for at_s in old.server_moves_at_s if at_s > draft.now_s - 60.0),
+            *(draft.now_s for move in draft.server_moves if move not in old.server_moves),
+        ),
+    )
+
+
+def rooms_made(draft: Draft) -> tuple[RoomMade, ...]:
+    """Return the rooms that pods were given and still have, or have refused, and those that this plan makes."""
+    states = {demand.pod: demand.state for demand in draft.demands}
+    refused = {refusal.pod for refusal in draft.view.history.refusals}
+    kept = {
+        made
+        for made in draft.view.history.rooms_made
+        if made.pod in states and (made.pod in refused or states[made.pod] in HOLDS_ROOM)
+    }
+    new = {
+        RoomMade(pod=demand.pod, node=demand.node)
+        for demand in draft.demands
+        if demand.state is DemandState.SHRUNK_FOR and demand.node is not None
+    }
+    return tuple(sorted(kept | new, key=lambda made: (made.pod, made.node)))
+
+
+def rooms_seen(draft: Draft) -> list[RoomSeen]:
+    """Return the pods that are judged unschedulable and have room all the same, and since when."""
+    since_s = {entry.pod: entry.since_s for entry in draft.view.history.rooms_seen}
+    return [
+        RoomSeen(pod=demand.pod, since_s=since_s.get(demand.pod, draft.now_s))
+        for demand in draft.demands
+        if demand.pod in draft.seen_rooms
+    ]
+
+
+def is_over(draft: Draft, seen: RoomSeen) -> bool:
+    """Whether the pod has had room for so long that it cannot use it."""
+    return draft.now_s >= seen.since_s + draft.policy.refused_after_s
+
+
+def refusals(draft: Draft) -> tuple[Refusal, ...]:
+    """Return the refusals of pods that still wait, and the new ones; each pause is twice the one before."""
+    waiting = {demand.pod for demand in draft.demands}
+    known = {refusal.pod: refusal for refusal in draft.view.history.refusals if refusal.pod in waiting}
+    for seen in rooms_seen(draft):
+        if is_over(draft, seen):
+            count = known[seen.pod].count + 1 if seen.pod in known else 1
+            pause_s = min(draft.policy.refusal_backoff_s * 2.0 ** (count - 1), draft.policy.refusal_backoff_limit_s)
+            known[seen.pod] = Refusal(pod=seen.pod, count=count, until_s=draft.now_s + pause_s)
+    return tuple(known[pod] for pod in sorted(known))
+
+
+def record_applied(history: History, action: Action, now_s: float) -> History:
+    """Return the memory after one action was carried out."""
+    match action:
+        case AdmitGang():
+            return with_resize(history, action.job, grown_at_s=now_s)
+        case CreatePod():
+            if is_voluntary_resize(action.cause):
+                history = with_change(history, action.job, now_s)
+            return with_resize(history, action.job, grown_at_s=now_s) if action.role is Role.TRAINER else history
+        case DeletePod():
+            if action.cause is Cause.TRANSFER:
+                history = replace(history, transfers_at_s=(*history.transfers_at_s, now_s))
+            if is_voluntary_resize(action.cause):
+                history = with_change(history, action.job, now_s)
+            is_shrink = action.role is Role.TRAINER and action.cause is not Cause.LOST_NODE
+            return with_resize(history, action.job, shrunk_at_s=now_s) if is_shrink else history
+
+
+def is_voluntary_resize(cause: Cause) -> bool:
+    """Whether it counts among the voluntary changes of size; servers that move have a cap of their own."""
+    return not cause.is_forced and cause is not Cause.DEFRAGMENTATION
+
+
+def with_change(history: History, job: JobName, now_s: float) -> History:
+    """Return the memory with one more voluntary change, unless this write belongs to the job's last one."""
+    last_s = max((change.at_s for change in history.changes if change.job == job), default=-inf)
+    if now_s < last_s + ONE_CHANGE_S:
+        return history
+    return replace(history, changes=(*history.changes, Change(job=job, at_s=now_s)))
+
+
+def with_resize(
+    history: History, job: JobName, *, grown_at_s: float | None = None, shrunk_at_s: float | None = None
+) -> History:
+    """Return the memory with the job's last growth or shrink moved to an instant."""
+    old = next((entry for entry in history.resizes if entry.job == job), Resize(job=job))
+    new = Resize(
+        job=job,
+        grown_at_s=old.grown_at_s if grown_at_s is None else grown_at_s,
+        shrunk_at_s=old.shrunk_at_s if shrunk_at_s is None else shrunk_at_s,
+    )
+    others = [entry for entry in history.resizes if entry.job != job]
+    return replace(history, resizes=tuple(sorted([*others, new], key=lambda entry: entry.job)))

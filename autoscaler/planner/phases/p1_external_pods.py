@@ -1,0 +1,221 @@
+"""P1: other people's pods come first.
+
+A pod that has no node yet is set where the scheduler would put it: into free room, else into room that is being
+vacated.  What finds neither is left in `draft.unserved`, and `forced` (P3) makes room for it.  Headroom is the last
+and softest of these wants; it is settled after the gangs (P4) by the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from math import ceil, isfinite
+
+from autoscaler.domain import (
+    NOTHING,
+    Cause,
+    ClusterView,
+    Demand,
+    DemandState,
+    Headroom,
+    NodeName,
+    Pod,
+    PodName,
+    Policy,
+    Resources,
+    Shape,
+)
+from autoscaler.planner.draft_state import Want
+from autoscaler.planner.placement.node_choice import fits_an_empty_node, take_emptiest
+from autoscaler.planner.working_copy.ranks import CORE_VALUE, SURPLUS_RANK, full_rank
+from autoscaler.planner.working_copy.shapes import sort_key
+from autoscaler.planner.working_copy.working_copy import Draft
+
+
+def place_others(draft: Draft) -> None:
+    """Settle every pending pod and every announced one, highest rank first, then the longest waiting."""
+    wants = [*pending_wants(draft), *announced_wants(draft)]
+    promised_first = {made.pod for made in draft.view.history.rooms_made}
+    place_all(draft, sorted(wants, key=lambda want: (want.name not in promised_first, *urgency(want))))
+
+
+def urgency(want: Want) -> tuple[int, int, float, str]:
+    """Sort key: rank from the top, then age, then name."""
+    return (-want.rank[0], -want.rank[1], 0.0 if want.pod is None else want.pod.created_at_s, want.name)
+
+
+def pending_wants(draft: Draft) -> list[Want]:
+    """Return the pods of others that wait for a node; those that nothing can be known about get their answer here."""
+    wants = []
+    for pod in draft.waiting:
+        want = Want(name=pod.name, shape=pod.shape, rank=full_rank(pod.priority), cause=Cause.POD, pod=pod)
+        if pod.is_modelled:
+            wants.append(want)
+        else:
+            answer(draft, want, DemandState.NOT_MODELLED)
+    return wants
+
+
+def announced_wants(draft: Draft) -> list[Want]:
+    """Return a want for each replica that a workload will have and has not created yet.
+
+    Of those that the cluster could not hold if all surplus left there is one: it says that there is no room, and each
+    would cost as much as one that can be served.
+    """
+    wants = []
+    for workload in draft.view.workloads:
+        missing = workload.desired_replicas - draft.standing.get(workload.name, 0)
+        most = draft.rooms.copies_without_surplus(draft.shapes.number(workload.shape)) if missing > 1 else None
+        for number in range(1, (missing if most is None else min(missing, most + 1)) + 1):
+            name, rank = f"{workload.name}+{number}", full_rank(workload.priority)
+            wants.append(Want(name=name, shape=workload.shape, rank=rank, cause=Cause.ANNOUNCED_GROWTH))
+    return wants
+
+
+def keep_headroom(draft: Draft) -> None:
+    """Settle the room that the policy keeps free; what finds none is left unserved."""
+    wants = [
+        Want(
+            name=f"headroom-{number}-{copy}",
+            shape=headroom.shape,
+            rank=full_rank(CORE_VALUE),
+            cause=Cause.HEADROOM,
+        )
+        for number, headroom in enumerate(headroom_of(draft.view, draft.policy))
+        for copy in range(headroom.count)
+    ]
+    place_all(draft, wants)
+
+
+def place_all(draft: Draft, wants: Iterable[Want]) -> None:
+    """Settle wants in this order; a row of equal pods is one question to the nodes."""
+    refused = refused_now(draft)
+    for (shape, is_refused, _), row in groupby(
+        wants, key=lambda want: (draft.shapes.number(want.shape), want.name in refused, want.is_there)
+    ):
+        if not fits_an_empty_node(draft, shape):
+            for want in row:
+                answer(draft, want, DemandState.NEVER_FITS)
+        elif is_refused:
+            for want in row:
+                draft.wake_at_s.append(refused[want.name])
+                answer(draft, want, DemandState.ROOM_REFUSED)
+        else:
+            place_row(draft, shape, list(row))
+
+
+def place_row(draft: Draft, shape: int, wants: Sequence[Want]) -> None:
+    """Give wants of one shape, all of them there or none, free room; what is left over, room that is being vacated."""
+    places = take_emptiest(draft, shape, len(wants), now=True, is_there=wants[0].is_there)
+    for want, at in zip(wants, places, strict=False):
+        if want.pod is not None and want.pod.unschedulable_since_s is not None:
+            draft.seen_rooms.add(want.name)  # a verdict that says otherwise is watched (`kubernetes.md` 15)
+        answer(draft, want, DemandState.ROOM_FREE, draft.rooms.names[at])
+    made = {made.pod for made in draft.view.history.rooms_made}
+    left = wants[len(places) :]
+    for (is_low, has_room), row in groupby(left, key=lambda want: (want.rank <= SURPLUS_RANK, want.name in made)):
+        if is_low:
+            for want in row:
+                answer(draft, want, DemandState.NO_ROOM)
+        elif has_room:
+            for want in row:
+                place_into_leaving_room(draft, shape, [want], room_made_for(draft, want))
+        else:
+            place_into_leaving_room(draft, shape, list(row))
+
+
+def place_into_leaving_room(draft: Draft, shape: int, wants: Sequence[Want], at: int | None = None) -> None:
+    """Promise the wants room that is being vacated, the first one that of `at`, or leave them unserved."""
+    if at is None:
+        places = take_emptiest(draft, shape, len(wants), now=False, is_there=wants[0].is_there)
+    else:
+        draft.rooms.take(at, shape, now=False)
+        places = [at]
+    for want, place in zip(wants, places, strict=False):
+        answer(draft, want, DemandState.ROOM_LEAVING, draft.rooms.names[place])
+    draft.unserved += wants[len(places) :]
+
+
+def room_made_for(draft: Draft, want: Want) -> int | None:
+    """Return the node that was vacated for this very pod, if its room is still there."""
+    for made in draft.view.history.rooms_made:
+        at = draft.rooms.index.get(made.node) if made.pod == want.name else None
+        if at is not None and draft.rooms.fits(at, draft.shapes.number(want.shape), now=False):
+            return at
+    return None
+
+
+def refused_now(draft: Draft) -> dict[str, float]:
+    """Return the pods that have left a room unused and are in their pause, and when it ends."""
+    until_s: dict[str, float] = {}
+    for refusal in draft.view.history.refusals:
+        if draft.now_s < refusal.until_s:
+            until_s.setdefault(refusal.pod, refusal.until_s)
+    return until_s
+
+
+def answer(
+    draft: Draft, want: Want, state: DemandState, node: NodeName | None = None, victims: tuple[Pod, ...] = ()
+) -> None:
+    """Note what becomes of the want."""
+    draft.demands.append(
+        Demand(
+            pod=PodName(want.name),
+            shape=want.shape,
+            cause=want.cause,
+            state=state,
+            node=node,
+            victims=tuple(pod.name for pod in victims),
+        )
+    )
+
+
+def headroom_of(view: ClusterView, policy: Policy) -> tuple[Headroom, ...]:
+    """Return the room to keep free, one entry per shape, fixed ones first."""
+    counts: dict[Shape, int] = {}
+    for entry in policy.headroom:
+        counts[entry.shape] = counts.get(entry.shape, 0) + entry.count
+    for asked in (part_of_cluster(view, policy), part_of_growth(view, policy)):
+        for shape in sorted(asked, key=sort_key):
+            counts[shape] = max(counts.get(shape, 0), asked[shape])
+    return tuple(Headroom(shape=shape, count=count) for shape, count in counts.items() if count > 0)
+
+
+def part_of_growth(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
+    """Return a part of the replicas that workloads' own autoscalers may still add to what they want now."""
+    counts: dict[Shape, int] = {}
+    for workload in view.workloads:
+        ahead = max(0, workload.max_replicas - workload.desired_replicas)
+        more = ceil(ahead * percent(policy.autoscaler_headroom_percent) / 100)
+        counts[workload.shape] = counts.get(workload.shape, 0) + more
+    return counts
+
+
+def part_of_cluster(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
+    """Return a part of the ready capacity in pods of the workloads, each by its part of what they want now."""
+    wanted: dict[Shape, int] = {}
+    if not percent(policy.headroom_percent):
+        return wanted
+    for workload in view.workloads:
+        wanted[workload.shape] = wanted.get(workload.shape, 0) + max(1, workload.desired_replicas)
+    if not wanted or not percent(policy.headroom_percent):
+        return {}
+    capacity = sum((node.allocatable for node in view.nodes if node.is_ready), start=NOTHING)
+    parts = {shape: part_taken(shape.requests, capacity) for shape in wanted}
+    whole = sum(wanted[shape] * part for shape, part in parts.items())
+    if whole <= 0.0:
+        return {}
+    copies = percent(policy.headroom_percent) / 100 / whole  # of the present mix of pods
+    return {shape: int(copies * count + 1e-9) for shape, count in wanted.items() if parts[shape] > 0.0}
+
+
+def part_taken(requests: Resources, capacity: Resources) -> float:
+    """Return the largest part of any resource that one such pod takes."""
+    return max(
+        (amount / held for name, amount in requests.amounts() if (held := capacity.amount(name)) > 0), default=0.0
+    )
+
+
+def percent(setting: float) -> float:
+    """A setting that is no number asks for nothing."""
+    return max(0.0, setting) if isfinite(setting) else 0.0

@@ -1,0 +1,115 @@
+"""Trainers that come `perNode` to a node: they are placed as one, and leave node by node.
+
+A unit is `perNode` trainers in one request, so that fits, waste and victims need not know of it.  A single trainer is
+placed only to complete a node from which one was lost; where that is impossible it goes wherever it fits, since a
+running job needs its minimum more than its shape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Final
+
+from autoscaler.domain import Role
+from autoscaler.planner.placement.node_choice import NOBODY, Crowd, rooms_by_waste
+from autoscaler.planner.working_copy.node_arrays import Mask
+from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.shapes import unit_of
+from autoscaler.planner.working_copy.working_copy import Draft
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """So many pods of a role that stand on one node, and the number of the shape that they are together."""
+
+    role: Role
+    shape: int
+    copies: int = 1
+
+
+def pieces_of(draft: Draft, job: JobDraft, roles: Iterable[Role]) -> list[Piece]:
+    """Return pods of these roles, in this order, as what is placed at once."""
+    pieces: list[Piece] = []
+    for role, group in groupby(roles):
+        count = len(list(group))
+        per_node = job.job.trainer.per_node if role is Role.TRAINER else 1
+        if per_node > 1:
+            unit = draft.shapes.number(unit_of(job.job.trainer))
+            pieces += [Piece(role=role, shape=unit, copies=per_node)] * (count // per_node)
+            count %= per_node
+        pieces += [Piece(role=role, shape=job.shapes[role])] * count
+    return pieces
+
+
+def rooms_for(
+    draft: Draft,
+    job: JobDraft,
+    piece: Piece,
+    *,
+    now: bool,
+    avoid: Mask | None = None,
+    stays: bool = False,
+    beside: Iterable[int] = (),
+) -> Iterator[int]:
+    """Yield the nodes for a piece, best first: for a single trainer those that it completes, then by waste.
+
+    `beside`: where servers of the job will stand that the draft does not know of yet.
+    """
+    crowd = crowd_for(draft, job, piece.role, beside)
+    found = rooms_by_waste(draft, piece.shape, now=now, avoid=avoid, stays=stays, crowd=crowd)
+    if piece.role is not Role.TRAINER or job.job.trainer.per_node == piece.copies:
+        return found
+    first = [
+        at
+        for at in incomplete_nodes(draft, job)
+        if draft.rooms.fits(at, piece.shape, now=now) and (avoid is None or not avoid[at])
+    ]
+    return chain(first, (at for at in found if at not in first))
+
+
+def incomplete_nodes(draft: Draft, job: JobDraft) -> list[int]:
+    """Return the nodes on which some of the job's trainers stand or will stand, and not a whole number of units."""
+    places = Counter(at for pod in job.trainers if (at := draft.rooms.place_of(pod)) is not None)
+    places.update(draft.rooms.index[pod.node] for pod in job.coming if pod.role is Role.TRAINER)
+    return sorted(at for at, count in places.items() if count % job.job.trainer.per_node)
+
+
+APART_GRAINS: Final = 1000.0
+"""What each server that is there already adds to a node's cost: the largest pod that is wanted."""
+
+
+def crowd_for(draft: Draft, job: JobDraft, role: Role, beside: Iterable[int] = ()) -> Crowd:
+    """Return what the job's servers add to the cost of the nodes for a further pod of this role.
+
+    `beside`: nodes of further servers, which the draft does not know of yet.
+    """
+    if role is not Role.SERVER or not prefers_apart(job):
+        return NOBODY
+    counts = servers_on(draft, job)
+    counts.update(beside)
+    return {at: count * APART_GRAINS for at, count in counts.items()}
+
+
+def closed_to(draft: Draft, job: JobDraft, at: int) -> Collection[int]:
+    """Return the nodes to which a server of the job that stands on this node does not move of its own accord.
+
+    As many servers of the job are there as on its own node, or more.
+    """
+    counts = servers_on(draft, job) if prefers_apart(job) else {}
+    return frozenset(other for other, count in counts.items() if count >= counts[at])
+
+
+def prefers_apart(job: JobDraft) -> bool:
+    """Whether the job's servers rather stand on different nodes."""
+    return job.job.servers is not None and job.job.servers.prefers_apart
+
+
+def servers_on(draft: Draft, job: JobDraft) -> Counter[int]:
+    """Return how many servers of the job stay on each node, or come there."""
+    rooms = draft.rooms
+    counts = Counter(at for pod in job.servers if (at := rooms.place_of(pod)) is not None)
+    counts.update(rooms.index[pod.node] for pod in job.coming if pod.role is Role.SERVER)
+    return counts

@@ -1,0 +1,154 @@
+"""Where servers would waste least now, and what that is worth: the arithmetic of `moving`.
+
+A server stands where it was put when the web stood elsewhere.  What a node is worth to trainers is the best filling of
+its room by whole ones (`patterns`), surplus counted as room: so it depends on the web and on what stays, and not on
+who happens to hold which place at the moment.  Moves are worth what the old nodes win by the servers' leaving less what
+the new one loses by their coming.  Each raises the sum over all nodes, so none leads back while the web stands still.
+
+Two servers of 4 cores in the place of one trainer of 5 lose one trainer and may win two: so up to `MOST_TOGETHER` that
+go to one node are looked at together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from operator import add
+from typing import Final
+
+import numpy as np
+
+from autoscaler.domain import JobName, Pod
+from autoscaler.planner.placement.colocation import closed_to
+from autoscaler.planner.placement.gpu_reserve import spoiled_rooms
+from autoscaler.planner.placement.packing_patterns import Vector, minus
+from autoscaler.planner.placement.waste import waste_of
+from autoscaler.planner.working_copy.node_arrays import Mask
+from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.working_copy import Draft
+
+MOST_TOGETHER: Final = 3
+
+NODES_LOOKED_AT: Final = 150
+"""For one shape in one plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A server that may move, its node, and what that node wins when it leaves, in the unit of `Waste.worth_of`."""
+
+    job: JobDraft
+    pod: Pod
+    at: int
+    won: int
+    closed: Collection[int]  # nodes to which it does not go: others of its job are there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Better:
+    """Servers of one shape, the node where they would waste less, and by how much: likewise."""
+
+    sources: tuple[Source, ...]
+    shape: int
+    at: int
+    gain: int
+
+
+class BetterPlaces:
+    """Looks at one plan's nodes."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._waste = waste_of(draft)
+        self._freed: dict[int, Vector] = {}
+
+    def note_leaving(self, pod: Pod) -> None:
+        """Count the room of a server that stands as free: the plan knows that it will leave."""
+        at = self._draft.rooms.open_place_of(pod)
+        if at is not None:
+            amounts = self._amounts(self._draft.shapes.number(pod.shape))
+            self._freed[at] = tuple(map(add, self._freed.get(at, (0,) * len(amounts)), amounts))
+
+    def in_order(self, servers: Collection[tuple[JobDraft, Pod]]) -> Iterator[Better]:
+        """Yield moves that are worth something: most for each server first, then the fewest servers, then by names."""
+        by_shape: dict[int, list[Source]] = {}
+        for job, pod in servers:
+            at, shape = self._draft.rooms.open_place_of(pod), self._draft.shapes.number(pod.shape)
+            won = 0 if at is None else self._won(at, shape)
+            if at is not None and won > 0:
+                closed = closed_to(self._draft, job, at)
+                by_shape.setdefault(shape, []).append(Source(job=job, pod=pod, at=at, won=won, closed=closed))
+        found: list[Better] = []
+        for shape, sources in by_shape.items():
+            sources.sort(key=lambda source: (-source.won, source.job.job.name, -source.pod.ordinal))
+            found += self._moves_of(shape, sources)
+        slack = {shape: self._draft.rooms.fitting(shape).now for shape in by_shape}
+        found.sort(
+            key=lambda better: (*rank_of(better), float(slack[better.shape][better.at]), better.at, better.shape)
+        )
+        yield from found
+
+    def _moves_of(self, shape: int, sources: Sequence[Source]) -> Iterator[Better]:
+        """Yield, for each node and number of servers, what the best sources would win there."""
+        rooms, amounts = self._draft.rooms, self._amounts(shape)
+        could_be = rooms.holds(rooms.later + rooms.surplus, shape) & rooms.accepted(shape) & rooms.is_open
+        spoiled = spoiled_rooms(self._draft, shape)
+        if spoiled is not None:
+            could_be &= ~spoiled
+        for at in self._idlest(could_be):
+            room = self._room(at)
+            before = self._waste.trainers_worth(at, room)
+            for count in range(1, MOST_TOGETHER + 1):
+                left = minus(room, amounts, times=count)
+                after = None if min(left) < 0 else self._waste.trainers_worth(at, left)
+                taken = None if before is None or after is None else first_apart(sources, at, count)
+                if taken is None or before is None or after is None:
+                    break
+                gain = sum(source.won for source in taken) - (before - after)
+                if gain > 0:
+                    yield Better(sources=taken, shape=shape, at=at, gain=gain)
+
+    def _idlest(self, nodes: Mask) -> list[int]:
+        """Return the nodes with most idle room, as parts of them, `NODES_LOOKED_AT` at most: there most is wasted."""
+        rooms = self._draft.rooms
+        found = np.flatnonzero(nodes)
+        if len(found) > NODES_LOOKED_AT:
+            idle = np.zeros(len(found))
+            for column in range(len(rooms.columns)):
+                idle += (rooms.later[column, found] / rooms.divisor[column, found]).astype(np.float64)
+            found = np.sort(found[np.argsort(-idle, kind="stable")[:NODES_LOOKED_AT]])
+        return [int(at) for at in found]
+
+    def _won(self, at: int, shape: int) -> int:
+        """What the node's worth rises by when such a server leaves it."""
+        room = self._room(at)
+        after = self._waste.trainers_worth(at, tuple(map(add, room, self._amounts(shape))))
+        before = self._waste.trainers_worth(at, room)
+        return 0 if after is None or before is None else after - before
+
+    def _room(self, at: int) -> Vector:
+        room, freed = self._waste.room_without_surplus(at), self._freed.get(at)
+        return room if freed is None else tuple(map(add, room, freed))
+
+    def _amounts(self, shape: int) -> Vector:
+        return self._draft.rooms.asked_amounts(shape)
+
+
+def rank_of(better: Better) -> tuple[float, int]:
+    """Most worth for each server that moves first, then fewer servers."""
+    return (-better.gain / len(better.sources), len(better.sources))
+
+
+def first_apart(sources: Sequence[Source], at: int, count: int) -> tuple[Source, ...] | None:
+    """Return the first so many that may go to this node, stand on different ones and are of different jobs."""
+    taken: list[Source] = []
+    nodes: set[int] = {at}
+    owners: set[JobName] = set()
+    for source in sources:
+        if source.at not in nodes and source.job.job.name not in owners and at not in source.closed:
+            taken.append(source)
+            nodes.add(source.at)
+            owners.add(source.job.job.name)
+            if len(taken) == count:
+                return tuple(taken)
+    return None

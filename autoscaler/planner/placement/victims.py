@@ -1,0 +1,191 @@
+"""Which surplus trainers leave one node so that one pod fits there: the fewest, then the fairest.
+
+All trainers of a job are alike, so a choice is how many to take of each job.  The choices are searched by rising
+number; ties go to the job of lowest priority, then of largest weighted dominant share, then with the freshest
+checkpoint (an unknown age counts as dear: no NaN makes a victim, A7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+from typing import Any
+
+from autoscaler.domain import Pod
+from autoscaler.planner.placement.reclaimable import NOWHERE, Supply, supply_for
+from autoscaler.planner.working_copy.node_arrays import Mask
+from autoscaler.planner.working_copy.planned_job import JobDraft, Price
+from autoscaler.planner.working_copy.ranks import Rank
+from autoscaler.planner.working_copy.shapes import holds_amounts
+from autoscaler.planner.working_copy.working_copy import Draft
+
+# A node carries a handful of jobs and a pod displaces a few trainers: 12 trainers of 4 jobs are 455 choices.  Past
+# the bound the search takes what it has, or the fair order without a proof that it is the shortest.
+CHOICES_TRIED = 5_000
+
+Cost = tuple[int, tuple[Price, ...]]
+
+Harm = tuple[int, float]
+"""Trainers that will be moved back for the sake of fairness, and what a choice does to its node."""
+
+NO_HARM: Harm = (0, -inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victims:
+    """Trainers to take from one node, by job, and what that costs.  Costs compare."""
+
+    at: int
+    taken: tuple[tuple[JobDraft, tuple[Pod, ...]], ...]
+    cost: Cost
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All of them."""
+        return tuple(pod for _, pods in self.taken for pod in pods)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """One job's trainers on a node that may be taken, in leaving order, never more than the job can spare."""
+
+    draft: JobDraft
+    pods: tuple[Pod, ...]
+    amounts: tuple[tuple[int, ...], ...]  # of each pod, by column
+    price: Price  # lower goes first
+
+    def removed_by(self, count: int) -> int:
+        """Trainers that the job loses if `count` are taken: whole steps."""
+        left = len(self.draft.trainers) - count
+        return len(self.draft.trainers) - self.draft.job.trainer.largest_allowed(left) if count else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """One node, what is free on it and what is asked of it, by column."""
+
+    at: int
+    later: tuple[int, ...]
+    asked: tuple[int, ...]
+
+    def holds(self, groups: Sequence[Candidates], counts: Sequence[int]) -> bool:
+        """Whether what is asked fits once so many of each group are gone."""
+        room = list(self.later)
+        for group, count in zip(groups, counts, strict=True):
+            for amounts in group.amounts[:count]:
+                for column, amount in enumerate(amounts):
+                    room[column] += amount
+        return holds_amounts(room, self.asked)
+
+
+def cheapest_victims(
+    draft: Draft,
+    shape: int,
+    rank: Rank,
+    *,
+    avoid: Mask | None = None,
+    spare_priority: int | None = None,
+    harm: Callable[[Victims], Harm] | None = None,
+) -> Victims | None:
+    """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
+
+    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).  `harm`: trainers that
+    will be moved back count as taken; between as many trainers of the same priorities harm to the node comes first.
+    """
+    supply = supply_for(draft, rank, spare_priority)
+    floors = supply.floors(shape, avoid)
+    best: Victims | None = None
+    least: tuple[Any, ...] = ()
+    while len(floors) and (floor := int(floors[at := int(floors.argmin())])) != NOWHERE:
+        cost = supply.floor_cost(floor)
+        if best is not None and order_of(cost, at, NO_HARM if harm else None) > least:
+            break
+        floors[at] = NOWHERE
+        found = fewest_on(spot_at(draft, at, shape), candidates(draft, supply, at))
+        if found is not None:
+            order = order_of(found.cost, found.at, harm(found) if harm else None)
+            if best is None or order < least:
+                best, least = found, order
+    return best
+
+
+def order_of(cost: Cost, at: int, harm: Harm | None) -> tuple[Any, ...]:
+    """Return the sort key of a choice: how many, whose priority, what harm, whose share, which node."""
+    removed, prices = cost
+    if harm is None:
+        return (removed, prices, at)
+    moved_back, waste = harm
+    return (removed + moved_back, tuple(priority for priority, _, _ in prices), waste, prices, at)
+
+
+def spot_at(draft: Draft, at: int, shape: int) -> Spot:
+    """Return what one node offers to one shape."""
+    later = tuple(draft.rooms.later[:, at].tolist())
+    return Spot(at=at, later=later, asked=draft.rooms.asked_amounts(shape))
+
+
+def candidates(draft: Draft, supply: Supply, at: int) -> list[Candidates]:
+    """Return each job's trainers on the node that may be taken, cheapest job first."""
+    found = []
+    for job, price, offered in supply.at(at):
+        pods = tuple(offered[: job.spare])
+        amounts = tuple(draft.rooms.asked_amounts(draft.shapes.number(pod.shape)) for pod in pods)
+        found.append(Candidates(draft=job, pods=pods, amounts=amounts, price=price))
+    return sorted(found, key=lambda group: group.price)
+
+
+def fewest_on(spot: Spot, groups: list[Candidates]) -> Victims | None:
+    """Return the cheapest set of these trainers on one node after whose leaving what is asked fits; None if none."""
+    limits = [len(group.pods) for group in groups]
+    if not spot.holds(groups, limits):
+        return None
+    best: Victims | None = None
+    for counts in islice(counts_by_sum(limits), CHOICES_TRIED):
+        if best is not None and sum(counts) > best.cost[0]:
+            return best
+        if spot.holds(groups, counts):
+            victims = choice(spot, groups, counts)
+            best = victims if best is None else min(best, victims, key=lambda found: found.cost)
+    return best if best is not None else in_fair_order(spot, groups)
+
+
+def choice(spot: Spot, groups: Sequence[Candidates], counts: Sequence[int]) -> Victims:
+    """Return the choice of taking so many of each group."""
+    taken = [(group, count) for group, count in zip(groups, counts, strict=True) if count]
+    removed = sum(group.removed_by(count) for group, count in taken)
+    return Victims(
+        at=spot.at,
+        taken=tuple((group.draft, group.pods[:count]) for group, count in taken),
+        cost=(removed, tuple(sorted((group.price for group, _ in taken), reverse=True))),
+    )
+
+
+def counts_by_sum(limits: list[int]) -> Iterator[tuple[int, ...]]:
+    """Yield every way to take up to `limits` of each group, by rising total, from 1."""
+    for total in range(1, sum(limits) + 1):
+        yield from counts_of_total(limits, total)
+
+
+def counts_of_total(limits: list[int], total: int) -> Iterator[tuple[int, ...]]:
+    """Yield every way to take `total` in all, early groups first."""
+    if not limits:
+        if total == 0:
+            yield ()
+        return
+    for count in range(min(limits[0], total), -1, -1):
+        for rest in counts_of_total(limits[1:], total - count):
+            yield (count, *rest)
+
+
+def in_fair_order(spot: Spot, groups: list[Candidates]) -> Victims:
+    """Take group after group until what is asked fits, then give back whoever is not needed."""
+    counts = [len(group.pods) for group in groups]
+    for index in reversed(range(len(groups))):
+        while counts[index]:
+            counts[index] -= 1
+            if not spot.holds(groups, counts):
+                counts[index] += 1
+                break
+    return choice(spot, groups, counts)

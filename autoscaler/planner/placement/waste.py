@@ -1,0 +1,236 @@
+"""On which node a pod of EDL's own goes: where it harms least what the node can still be filled with (`patterns`).
+
+Among nodes that are harmed alike the pod takes the tightest, as `fit` has them: that keeps large holes for gangs, and
+keeps away from the emptiest nodes, to which the scheduler sends the web.  What a pod of each shape costs each node is
+kept in an array and brought up to date for the nodes that were touched, as the fits are (`rooms`).
+
+For a core pod the node's surplus counts as room: it makes way, a server stays.
+
+Above `WEIGHED_NODES` nodes the tightest is taken at once: there every pattern finds its room somewhere, and the time
+belongs to the rest of the plan (ADR 0113).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import inf
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from autoscaler.domain import JobState, PodPhase, Resources, Role, Shape
+from autoscaler.planner.placement.packing_patterns import Patterns, Vector, copies, most_wanted, patterns_of, worths_of
+from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.working_copy import Draft
+
+WEIGHED_NODES: Final = 1_000
+
+GRAINS: Final = 1_000
+"""Waste is compared in thousandths of the largest pod; less is a tie, and the tighter room wins."""
+
+BATCH: Final = 6  # pods of one shape that are thought of as coming together
+ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for each resource
+
+
+class Waste:
+    """What pods cost nodes in this plan.  `kinds`: the shapes by which nodes are to be filled, and their worths."""
+
+    def __init__(self, draft: Draft, kinds: tuple[tuple[Shape, int], ...], capacity: Resources) -> None:
+        self._draft = draft
+        self._kinds = [(draft.shapes.number(shape), worth) for shape, worth in kinds]
+        self._shapes = [shape for shape, _ in kinds]
+        self._capacity = capacity
+        self._scale = max((worth for _, worth in kinds), default=1)
+        accepted = [draft.rooms.accepted(number) for number, _ in self._kinds]
+        self._sides = list(zip(*(mask.tolist() for mask in accepted), strict=True))  # by node: which kinds it accepts
+        self._patterns: dict[tuple[bool, ...], Patterns] = {}
+        self._lasting: dict[tuple[bool, ...], Patterns] = {}  # of trainers alone
+        self._movers: dict[tuple[bool, ...], Patterns] = {}  # likewise, for all plans
+        self._wanted = {draft.shapes.number(shape): count for shape, count in wanted_pods(draft).items()}
+        self._worths: dict[int, int] = dict(self._kinds)
+        self._costs: dict[tuple[int, bool], npt.NDArray[np.float64]] = {}
+        self._seen: dict[tuple[int, bool], int] = {}
+
+    @property
+    def is_weighed(self) -> bool:
+        """Whether there are patterns at all: something is wanted, and the nodes are not too many."""
+        return bool(self._kinds)
+
+    def cost(self, at: int, shape: int, *, stays: bool) -> float:
+        """What one such pod costs this node, in grains."""
+        growth = self._lasting_growth(at, shape) if stays else self._growth(at, shape)
+        return round(growth * GRAINS / self._scale) * ABOVE_SLACK
+
+    def _growth(self, at: int, shape: int) -> float:
+        return self._patterns_at(at).growth(self._room(at, stays=False), self._asked(shape), self._worth(shape))
+
+    def _lasting_growth(self, at: int, shape: int) -> float:
+        """For a pod that stays: on the average over what the web may leave, and over the pods that come with it.
+
+        Only trainers fill the rest.  Five servers of 4 cores take the place of four trainers of 5 and waste nothing,
+        where one alone wastes a core: so every number of them that may come is tried, and the best one counts.
+        """
+        asked, worth, patterns = self._asked(shape), self._worth(shape), self._trainers_at(at)
+        free = self._room(at, stays=True)
+        rooms = self._ahead.rooms(at, free)
+        total = sum(weight for weight, _ in rooms)
+        best = inf
+        for count in range(1, max(1, min(copies(asked, free), self._wanted.get(shape, 1), BATCH)) + 1):
+            batch = tuple(count * amount for amount in asked)
+            growth = sum(weight * patterns.growth(room, batch, count * worth) for weight, room in rooms)
+            best = min(best, growth / (total * count))
+        return best
+
+    def is_least(self, at: int, shape: int, *, stays: bool) -> bool:
+        """Whether no node can cost less."""
+        worth = self._worth(shape)
+        patterns = self._trainers_at(at) if stays else self._patterns_at(at)
+        least = patterns.least_growth(self._asked(shape), worth)
+        return self.cost(at, shape, stays=stays) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
+
+    def costs(self, shape: int, *, stays: bool) -> npt.NDArray[np.float64]:
+        """What one such pod costs each node on which it fits; what it says of others means nothing."""
+        touched, rooms = self._draft.rooms.touched, self._draft.rooms
+        costs = self._costs.get((shape, stays))
+        if costs is None:
+            costs = self._costs[shape, stays] = np.zeros(len(rooms))
+            news = set(np.flatnonzero(rooms.fitting(shape).later < inf).tolist())
+        else:
+            news = set(touched[self._seen[shape, stays] :])
+        for at in news:
+            if rooms.fits(at, shape, now=False):
+                costs[at] = self.cost(at, shape, stays=stays)
+        self._seen[shape, stays] = len(touched)
+        return costs
+
+    @cached_property
+    def _ahead(self) -> Ahead:
+        return Ahead(self._draft)
+
+    def trainers_worth(self, at: int, room: Vector) -> int | None:
+        """What the node is worth with so much room for trainers; None for a room far from full: nothing is lost there.
+
+        In the unit of `worth_of`.
+        """
+        side = self._sides[at]
+        patterns = self._movers.get(side)
+        if patterns is None:
+            patterns = self._movers[side] = patterns_of(tuple(self._trainers_there(side)))
+        return patterns.worth(room)
+
+    def worth_of(self, shape: int) -> int:
+        """What one such pod is worth."""
+        return self._worth(shape)
+
+    def room_without_surplus(self, at: int) -> Vector:
+        """What can be free on the node once all surplus there has made way."""
+        return self._room(at, stays=True)
+
+    def _room(self, at: int, *, stays: bool) -> Vector:
+        """What pods may fill: for one that stays all that can be free once surplus has made way."""
+        rooms = self._draft.rooms
+        room = rooms.later[:, at] + rooms.surplus[:, at] if stays else rooms.later[:, at]
+        return tuple(room.tolist())
+
+    def _patterns_at(self, at: int) -> Patterns:
+        side = self._sides[at]
+        patterns = self._patterns.get(side)
+        if patterns is None:
+            there = [kind for kind, is_accepted in zip(self._kinds, side, strict=True) if is_accepted]
+            patterns = self._patterns[side] = Patterns([(self._asked(number), worth) for number, worth in there])
+        return patterns
+
+    def _trainers_at(self, at: int) -> Patterns:
+        side = self._sides[at]
+        patterns = self._lasting.get(side)
+        if patterns is None:
+            patterns = self._lasting[side] = Patterns(self._trainers_there(side))
+        return patterns
+
+    def _trainers_there(self, side: tuple[bool, ...]) -> list[tuple[Vector, int]]:
+        return [
+            (self._asked(number), worth)
+            for (number, worth), is_accepted in zip(self._kinds, side, strict=True)
+            if is_accepted and number in self._draft.by_trainer
+        ]
+
+    def _asked(self, shape: int) -> Vector:
+        return self._draft.rooms.asked_amounts(shape)
+
+    def _worth(self, shape: int) -> int:
+        """What one such pod is worth beside the kinds, rounded to their unit."""
+        worth = self._worths.get(shape)
+        if worth is None:
+            wanted = self._draft.shapes.shapes[shape]
+            worths = worths_of([*self._shapes, wanted], self._capacity)
+            unit = worths[self._shapes[0]]
+            worth = self._worths[shape] = worths[wanted] * self._kinds[0][1] // unit
+        return worth
+
+
+def waste_of(draft: Draft) -> Waste:
+    """Return the plan's measure of waste, made when first asked."""
+    if not isinstance(draft.waste, Waste):
+        rooms = draft.rooms
+        capacity = rooms.ready_capacity()
+        kinds = most_wanted(wanted_pods(draft), capacity) if len(rooms) <= WEIGHED_NODES else ()
+        draft.waste = Waste(draft, kinds, capacity)
+    return draft.waste
+
+
+def wanted_pods(draft: Draft) -> dict[Shape, int]:
+    """Return how many trainers and servers of which shapes the jobs would still take.  Masters are few and small."""
+    wanted: dict[Shape, int] = {}
+    for job in draft.jobs.values():
+        if job.job.state is JobState.ACTIVE:
+            for role, count in ((Role.TRAINER, trainers_wanted(job)), (Role.SERVER, servers_wanted(job))):
+                if count > 0:
+                    shape = job.shape_of(role)
+                    wanted[shape] = wanted.get(shape, 0) + count
+    return wanted
+
+
+def trainers_wanted(job: JobDraft) -> int:
+    """How many more trainers the job would take."""
+    return job.job.trainer.ceiling - job.size
+
+
+def servers_wanted(job: JobDraft) -> int:
+    """How many more servers it needs."""
+    return job.job.server_count - len(job.servers)
+
+
+PODS_LOOKED_AT: Final = 8  # of a node; where more stand, each of them is small beside what is left over
+
+
+class Ahead:
+    """The web pods on each node, as this plan found them."""
+
+    def __init__(self, draft: Draft) -> None:
+        rooms, shapes = draft.rooms, draft.shapes
+        self._web: dict[int, list[Vector]] = {}
+        for pod in draft.view.pods:
+            if pod.workload is not None and pod.phase is not PodPhase.TERMINATING:
+                at = rooms.index.get(pod.node) if pod.node is not None else None
+                if at is not None:
+                    self._web.setdefault(at, []).append(rooms.asked_amounts(shapes.number(pod.shape)))
+        self._most = min(PODS_LOOKED_AT, max(map(len, self._web.values()), default=0))
+
+    def rooms(self, at: int, free: Vector) -> Sequence[tuple[int, Vector]]:
+        """Return what may be free on the node where `free` is free now, each with its weight; the largest leave first.
+
+        Weights are whole; they compare within one node.
+        """
+        web = sorted(self._web.get(at, ()), reverse=True)[:PODS_LOOKED_AT]
+        rooms = [free]
+        for amounts in web:
+            rooms.append(tuple(room + amount for room, amount in zip(rooms[-1], amounts, strict=True)))
+        return list(zip(self._weights(len(web)), rooms, strict=True))
+
+    def _weights(self, count: int) -> Sequence[int]:
+        """How often the levels of the web leave the node all its pods, all but one ... none; ends count half."""
+        if not count:
+            return [1]
+        return [2 * (self._most - count) + 1, *[2] * (count - 1), 1]

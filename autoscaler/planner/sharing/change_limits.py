@@ -1,0 +1,106 @@
+"""The timers that keep voluntary changes calm (A6).  Forced ones never ask here.
+
+Each job has two: it grows no sooner than `up_window_s` after its last shrink, and shrinks voluntarily no sooner than
+`down_window_s` after its last growth.  A quiet window after a submission or a new pod of others holds all of them, so
+that a burst is answered once, and a job that the scheduler has preempted pauses (`kubernetes.md` 11).  A trainer stays
+for a while before it may be taken, longer where its job says so (`kubernetes.md` 20).  All changes together may be
+capped by the minute.  Functions in `_at` return the instant from which the change is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isnan
+
+from autoscaler.domain import Job, Pod, Policy, Resize, Role
+from autoscaler.planner.working_copy.working_copy import Draft
+
+
+def growth_opens_at(draft: Draft, job: Job) -> float:
+    """When the job may grow."""
+    last = resize_of(draft, job).shrunk_at_s
+    preempted_s = draft.preempted_at_s.get(job.name, -inf) + draft.policy.preempted_pause_s
+    return max(started_after(draft, job, last) + draft.policy.up_window_s, draft.quiet_from_s, preempted_s)
+
+
+def shrink_opens_at(draft: Draft, job: Job) -> float:
+    """When the job may be shrunk voluntarily."""
+    last = resize_of(draft, job).grown_at_s
+    return max(started_after(draft, job, last) + draft.policy.down_window_s, draft.quiet_from_s)
+
+
+def leaves_at(policy: Policy, job: Job, pod: Pod) -> float:
+    """When the pod has run long enough to be taken voluntarily: as any one must, and a trainer as its job wants."""
+    of_job_s = job.trainer.min_run_s if pod.role is Role.TRAINER else 0.0
+    return pod.created_at_s + max(policy.victim_age_s, of_job_s)
+
+
+def transfers_left(draft: Draft) -> int:
+    """How many trainers may still be moved for fairness within this minute."""
+    recent = sum(at_s > draft.now_s - 60.0 for at_s in draft.history.transfers_at_s)
+    return max(0, transfers_allowed(draft) - recent)
+
+
+def transfers_allowed(draft: Draft) -> int:
+    """How many trainers may be moved for fairness in a minute: a number, or a part of all that there are."""
+    percent = draft.policy.transfers_percent_per_minute
+    trainers = sum(len(job.trainers) for job in draft.jobs.values()) if percent else 0
+    return max(draft.policy.transfers_per_minute, trainers * percent // 100)
+
+
+def server_moves_left(draft: Draft) -> int:
+    """How many servers may still be moved within this minute: of a number, or a part of all that there are."""
+    percent = draft.policy.server_moves_percent_per_minute
+    servers = sum(len(job.servers) for job in draft.jobs.values()) if percent else 0
+    recent = sum(at_s > draft.now_s - 60.0 for at_s in draft.history.server_moves_at_s)
+    return max(0, max(draft.policy.server_moves_per_minute, servers * percent // 100) - recent)
+
+
+def changes_left(draft: Draft) -> float:
+    """How many jobs may still change their size voluntarily within this minute; without end where there is no limit."""
+    if not draft.policy.resizes_per_minute:
+        return inf
+    recent = sum(change.at_s > draft.now_s - 60.0 for change in draft.history.changes)
+    return max(0, draft.policy.resizes_per_minute - recent)
+
+
+def next_change_at(draft: Draft) -> float:
+    """When the oldest voluntary change of this minute is a minute old."""
+    return max(draft.now_s + 1.0, min((change.at_s for change in draft.history.changes), default=draft.now_s) + 60.0)
+
+
+def resize_of(draft: Draft, job: Job) -> Resize:
+    """Return what is remembered of the job's resizes."""
+    return draft.resizes.get(job.name) or Resize(job=job.name)
+
+
+def started_after(draft: Draft, job: Job, last_s: float | None) -> float:
+    """Return the instant at which a window starts: the last resize; for jobs older than the memory, its beginning."""
+    if last_s is not None:
+        return last_s
+    return draft.history.since_s if job.submitted_at_s < draft.history.since_s else -inf
+
+
+def pays_off(policy: Policy, job: Job, size: int, target: int) -> bool:
+    """Whether growing from `size` to `target` trainers brings more than it costs within the time looked at."""
+    return not policy.payoff_s or gain_of(policy, job, size, target) > 0.0
+
+
+def moves_pay_off(policy: Policy, jobs: Sequence[tuple[Job, int]], gained: float) -> bool:
+    """Whether moving a server of each of these jobs makes good what it costs: meanwhile all its trainers stand still.
+
+    `jobs`: each with its size.  `gained`: what more trainers have room then, in trainers of the first job.
+    """
+    cost = sum(size * policy.server_move_cost_s for _, size in jobs)
+    return not policy.payoff_s or gained * min(horizon_s(policy, job) for job, _ in jobs) > cost
+
+
+def gain_of(policy: Policy, job: Job, size: int, target: int) -> float:
+    """Return the trainer-seconds that the growth brings beyond its cost; a job that is nearly done gains little."""
+    return (target - size) * horizon_s(policy, job) - size * job.resize_cost_s
+
+
+def horizon_s(policy: Policy, job: Job) -> float:
+    """Return for how long a gain counts.  An unknown remaining time is long: no NaN keeps a job small (A7)."""
+    remaining_s = job.remaining_s
+    return policy.payoff_s if remaining_s is None or isnan(remaining_s) else min(policy.payoff_s, max(0.0, remaining_s))

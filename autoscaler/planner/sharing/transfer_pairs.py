@@ -1,0 +1,189 @@
+"""Who may have a step of whom: the poor in the order in which they would drink, the rich from the richest down.
+
+Shares alone are asked here (A4).  Whether it may happen now is `clearance`, which trainers would leave `step_down`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+
+import numpy as np
+
+from autoscaler.domain import Bottleneck, Fairness, JobName, Pod, Role
+from autoscaler.planner.placement.node_choice import fits_an_empty_node
+from autoscaler.planner.sharing.change_limits import gain_of, leaves_at, next_change_at, shrink_opens_at
+from autoscaler.planner.sharing.elastic_servers import servers_held, servers_wanted
+from autoscaler.planner.sharing.growth_queue import is_held_back, is_starved, share_after_step, step_of, thirst
+from autoscaler.planner.sharing.step_down import last_step_of, share_below
+from autoscaler.planner.working_copy.fairness import claim_of, is_entitled
+from autoscaler.planner.working_copy.node_arrays import Numbers
+from autoscaler.planner.working_copy.planned_job import NO_OFFERS, Indices, JobDraft
+from autoscaler.planner.working_copy.working_copy import Draft
+
+
+def takers(draft: Draft) -> list[JobDraft]:
+    """Return the jobs that lack nothing but room, in the order in which they would drink: poorest first."""
+    stirred = draft.stirred
+    poor = [
+        job
+        for shape, jobs in draft.drinkers.items()
+        if fits_an_empty_node(draft, shape)
+        for job in jobs
+        if job.job.name not in stirred
+    ]
+    poor += [
+        job
+        for job in draft.stirred_jobs()
+        if fits_an_empty_node(draft, job.shapes[Role.TRAINER]) and is_starved(draft, job)
+    ]
+    if draft.now_s < draft.burst_until_s:
+        poor = [job for job in poor if not is_held_back(draft, job)]
+    if draft.quotas is not None:
+        poor = [job for job in poor if not draft.quota_lack(job, [Role.TRAINER] * step_of(job), now=False)]
+    return sorted(poor, key=lambda job: thirst(draft, job))
+
+
+def one_of_each_kind(draft: Draft, takers: Sequence[JobDraft]) -> Iterator[JobDraft]:
+    """Yield the first of each kind: what the poorest of a kind does not get, no other of it gets."""
+    seen: set[object] = set()
+    for taker in takers:
+        if (kind := kind_of(draft, taker)) not in seen:
+            seen.add(kind)
+            yield taker
+
+
+def kind_of(draft: Draft, taker: JobDraft) -> object:
+    """Return what a step of the job depends on, its share apart: what must find room, for whom, and what it brings."""
+    spec, size, step = taker.job, taker.size, step_of(taker)
+    is_elastic = draft.view.capabilities.servers_elastic
+    servers = max(0, servers_wanted(draft, taker, size + step) - servers_held(taker)) if is_elastic else 0
+    gain = gain_of(draft.policy, spec, size, size + step) if draft.policy.payoff_s else 0.0
+    places = (taker.shapes[Role.TRAINER], spec.trainer.per_node, step, servers and taker.shapes[Role.SERVER], servers)
+    return (*places, spec.priority, spec.namespace, taker.rates, gain)
+
+
+def how_many_richer(draft: Draft, taker: JobDraft, ranked: Sequence[tuple[int, int, str]]) -> int:
+    """Return how many come before all those from whom the taker may have nothing: see `givers`."""
+    if draft.policy.fairness is Fairness.JOB:
+        return bisect_left(ranked, (taker.job.priority, -share_after_step(draft, taker), ""))
+    return bisect_left(ranked, (taker.job.priority + 1, -inf, ""))
+
+
+def claims(draft: Draft) -> Mapping[JobName, int]:
+    """Return what each job has of its fair claim; between jobs that stands in its thirst already."""
+    if draft.policy.fairness is Fairness.JOB:
+        return {name: thirst(draft, job)[1] for name, job in draft.jobs.items()}
+    return {name: claim_of(draft, job) for name, job in draft.jobs.items()}
+
+
+def givers(
+    draft: Draft, taker: JobDraft, helpers: Sequence[JobDraft], shares: Mapping[JobName, int]
+) -> Iterator[JobDraft]:
+    """Yield those of the helpers, lower classes first, then the largest share, that may have to give a step."""
+    after, priority = share_after_step(draft, taker), taker.job.priority
+    between_jobs = draft.policy.fairness is Fairness.JOB
+    for job in helpers:
+        is_lower = job.job.priority < priority
+        if job.job.priority > priority or (not is_lower and between_jobs and shares[job.job.name] <= after):
+            return  # in this order nobody who follows has more
+        if job is taker:
+            continue
+        if is_lower or (after < share_below(draft, job) if between_jobs else is_poorer(draft, taker, job)):
+            yield job
+
+
+def is_poorer(draft: Draft, taker: JobDraft, giver: JobDraft) -> bool:
+    """Whether the taker still has less once each of the two has moved by a step."""
+    return is_entitled(draft, taker, step_of(taker), giver, last_step_of(giver))
+
+
+class Reach:
+    """What each node could offer if all the trainers left that one of these jobs can spare there."""
+
+    def __init__(self, draft: Draft, order: Sequence[JobDraft]) -> None:
+        self._rooms = draft.rooms
+        self._order = order
+        rows = [NO_OFFERS.grouped(), *((draft.offers(job) if job.spare else NO_OFFERS).grouped() for job in order)]
+        lengths = [columns.shape[1] for columns in rows[1:]]
+        self._ends = np.cumsum([0, *lengths])  # by how many are asked about: rows that are theirs
+        self._givers: Indices = np.repeat(np.arange(len(order)), lengths)
+        spare = np.repeat(np.array([job.spare for job in order], dtype=np.intp), lengths)
+        self._places, shapes, counts = np.concatenate(rows, axis=1)
+        times = np.minimum(counts, spare).astype(draft.rooms.kind)
+        given = draft.rooms.amounts_by_shape()[:, shapes] * times
+        self._reach: Numbers = draft.rooms.later[:, self._places] + given
+
+    def who(self, shape: int, first: int) -> Sequence[JobDraft]:
+        """Of the first so many jobs those with trainers on a node that would hold one more of the shape without."""
+        end = int(self._ends[first])
+        helps = self._rooms.accepted(shape)[self._places[:end]]
+        for column, amount in enumerate(self._rooms.asked_amounts(shape)):
+            if amount > 0:
+                helps &= (self._reach[column, :end] >= amount).astype(np.bool_)
+        is_there = np.zeros(first, dtype=np.bool_)
+        is_there[self._givers[:end][helps]] = True
+        return [self._order[place] for place in np.flatnonzero(is_there).tolist()]
+
+
+@dataclass(slots=True)
+class Search:
+    """What one plan has looked at so far, and what its windows have turned away."""
+
+    allowed: int  # trainers that may be moved in a minute
+    left: int  # that may still be moved within this one
+    changes: float  # jobs that may still change their size within this minute
+    pairs: int  # of a taker and a giver, that may still be looked at
+    trials: int  # that may still come to nothing
+    closed: dict[JobName, tuple[Bottleneck, str, float]] = field(default_factory=dict)
+
+
+def is_open(draft: Draft, search: Search, taker: JobDraft, giver: JobDraft, victims: list[Pod]) -> bool:
+    """Whether windows and cap allow the transfer now; if not, the taker's bottleneck says which one.
+
+    A step of more trainers than may move in a minute is a minute's only one: steps of powers of two would never move.
+    """
+    policy, now_s = draft.policy, draft.now_s
+    opens_at_s = gives_from(draft, giver, victims)
+    step = f"gets a step of {giver.job.name} in"
+    if now_s < opens_at_s:
+        message = f"{step} {ceil(opens_at_s - now_s)} s (calm time after a change)"
+        search.closed[taker.job.name] = (Bottleneck.COOLDOWN, message, opens_at_s)
+        return False
+    if search.changes < 1:
+        opens_at_s = next_change_at(draft)
+        message = f"{step} {ceil(opens_at_s - now_s)} s (at most {policy.resizes_per_minute} resizes a minute)"
+        search.closed[taker.job.name] = (Bottleneck.BUDGET, message, opens_at_s)
+        return False
+    if not is_worth_it(draft, taker, giver):
+        return False
+    if len(victims) > search.left and (search.left < search.allowed or not search.allowed):
+        oldest_s = min(draft.history.transfers_at_s, default=now_s)
+        opens_at_s = max(now_s + 1.0, oldest_s + 60.0)
+        message = f"{step} {ceil(opens_at_s - now_s)} s (at most {search.allowed} moves a minute)"
+        search.closed[taker.job.name] = (Bottleneck.BUDGET, message, opens_at_s)
+        return False
+    return True
+
+
+def gives_from(draft: Draft, giver: JobDraft, victims: list[Pod]) -> float:
+    """When the windows allow the giver its step down."""
+    return max([shrink_opens_at(draft, giver.job), *(leaves_at(draft.policy, giver.job, pod) for pod in victims)])
+
+
+def is_owed(draft: Draft, taker: JobDraft, giver: JobDraft, owed: int) -> bool:
+    """Whether the giver, a step down, would be entitled to a step of a richer job that will give only later.
+
+    Then the richer one is waited for: what such a giver gave would be moved twice.
+    """
+    is_between_jobs = draft.policy.fairness is Fairness.JOB and giver.job.priority == taker.job.priority
+    return is_between_jobs and draft.share(giver) < owed
+
+
+def is_worth_it(draft: Draft, taker: JobDraft, giver: JobDraft) -> bool:
+    """Whether the taker's step makes good what it costs both jobs to change their size."""
+    policy, size = draft.policy, taker.size
+    lost = giver.size * giver.job.resize_cost_s
+    return not policy.payoff_s or gain_of(policy, taker.job, size, size + step_of(taker)) > lost

@@ -1,0 +1,208 @@
+"""Which deletions of a plan are still needed: those for whom they are meant are asked again (ADR 0160).
+
+Between plan and write a pod may have found its place, room may have come free elsewhere, announced growth may have been
+withdrawn.  The wants of the fresh view are settled as `others`, `forced` and `gangs` settle them, with the plan's own
+victims and no others: who finds room without them needs nobody to leave.  Trainers that only help together leave
+together or not at all.
+
+Works on a trial, which the caller rolls back.  Next: `revalidate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from autoscaler.domain import (
+    Action,
+    AdmitGang,
+    Cause,
+    CreatePod,
+    DeletePod,
+    JobName,
+    JobState,
+    Plan,
+    Pod,
+    PodName,
+    PodPhase,
+    Role,
+)
+from autoscaler.planner.draft_state import Want
+from autoscaler.planner.phases.p1_external_pods import keep_headroom, place_others, urgency
+from autoscaler.planner.placement.core_placement import core_of, seat_all, seat_on
+from autoscaler.planner.placement.node_choice import emptiest_room
+from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.shapes import holds_amounts
+from autoscaler.planner.working_copy.working_copy import Draft
+
+FOR_WANTS = frozenset({Cause.POD, Cause.ANNOUNCED_GROWTH, Cause.HEADROOM})
+FOR_JOBS = frozenset({Cause.GANG, Cause.PREEMPTION, Cause.TRANSFER})
+VOLUNTARY = frozenset({Cause.FREE_ROOM, Cause.TRANSFER})  # creations that come after everything else
+
+Group = tuple[Cause, str]
+"""Deletions with one cause and one beneficiary."""
+
+
+def is_for_others(action: Action) -> bool:
+    """Whether the action makes a pod leave on behalf of somebody who can be asked."""
+    return isinstance(action, DeletePod) and bool(action.beneficiary) and action.cause in FOR_WANTS | FOR_JOBS
+
+
+def needed_deletions(draft: Draft, plan: Plan, pods: Mapping[PodName, Pod]) -> frozenset[PodName]:
+    """Return the pods that the plan takes for others who still need that.  The draft is spoiled: work on a trial."""
+    groups = groups_of(plan)
+    needed: list[DeletePod] = []
+    place_others(draft)
+    needed += needed_by_wants(draft, groups, pods)
+    take_rooms(draft, (action for action in plan.actions if not is_voluntary(action)))
+    for (cause, name), group in groups.items():
+        if cause is Cause.GANG and is_needed_by_gang(draft, plan, group, JobName(name), pods):
+            needed += group
+    if any(cause is Cause.HEADROOM for cause, _ in groups):
+        keep_headroom(draft)
+        needed += needed_by_wants(draft, groups, pods)
+    take_rooms(draft, filter(is_voluntary, plan.actions))
+    for (cause, name), group in groups.items():
+        if cause is Cause.TRANSFER and lacks_room(draft, plan, JobName(name)) and leave(draft, group, pods):
+            needed += group
+    return frozenset(action.pod for action in needed)
+
+
+def groups_of(plan: Plan) -> dict[Group, list[DeletePod]]:
+    """Return the deletions by whom they are for; what a gang takes is one group, its own trainers' swap included."""
+    groups: dict[Group, list[DeletePod]] = {}
+    deletions = [action for action in plan.actions if isinstance(action, DeletePod)]
+    for action in filter(is_for_others, deletions):
+        cause = Cause.GANG if action.cause is Cause.PREEMPTION else action.cause
+        groups.setdefault((cause, action.beneficiary), []).append(action)
+    for action in deletions:
+        if action.cause is Cause.CORE_SWAP and (group := groups.get((Cause.GANG, action.beneficiary))) is not None:
+            group.append(action)
+    return groups
+
+
+def needed_by_wants(
+    draft: Draft, groups: Mapping[Group, Sequence[DeletePod]], pods: Mapping[PodName, Pod]
+) -> list[DeletePod]:
+    """Settle the unserved wants with the plan's victims; return those who are needed.
+
+    Pods of one workload are alike: what leaves for one that was announced leaves for the pod that stands by now.
+    """
+    needed: list[DeletePod] = []
+    alike: dict[str, list[Group]] = {}
+    for cause, name in groups:
+        if cause in FOR_WANTS:
+            alike.setdefault(kind_of(cause, name, pods), []).append((cause, name))
+    for want in sorted(draft.unserved, key=urgency):
+        shape = draft.shapes.number(want.shape)
+        at = emptiest_room(draft, shape, now=False, is_there=want.is_there)
+        left = alike.get(kind_of(want.cause, want.name, pods))
+        if at is None and left:
+            own = (want.cause, want.name)
+            group = groups[left.pop(left.index(own) if own in left else 0)]
+            at = room_after(draft, want, group, pods)
+            needed += group if at is not None else ()
+        if at is not None:
+            draft.rooms.take(at, shape, now=False)
+    draft.unserved.clear()
+    return needed
+
+
+def kind_of(cause: Cause, name: str, pods: Mapping[PodName, Pod]) -> str:
+    """Return what wants have in common that may take each other's room: their workload, or their headroom's shape."""
+    if cause is Cause.POD:
+        pod = pods.get(PodName(name))
+        return name if pod is None or pod.workload is None else pod.workload
+    return name.rpartition("+" if cause is Cause.ANNOUNCED_GROWTH else "-")[0]
+
+
+def room_after(draft: Draft, want: Want, group: Sequence[DeletePod], pods: Mapping[PodName, Pod]) -> int | None:
+    """Return where the want fits once the group has gone; None, with nothing changed, if they are too few or many."""
+    mark, shape = draft.mark(), draft.shapes.number(want.shape)
+    at = None
+    if leave(draft, group, pods):
+        at = emptiest_room(draft, shape, now=False, is_there=want.is_there)
+    if at is not None and any(is_spared(draft, want, at, draft.jobs[one.job], pods[one.pod]) for one in group):
+        at = None
+    if at is None:
+        draft.roll_back(mark)
+    return at
+
+
+def is_spared(draft: Draft, want: Want, at: int, job: JobDraft, pod: Pod) -> bool:
+    """Whether the want fits on the node though this trainer stays; one that makes up a step is judged with it."""
+    if pod.place != draft.rooms.names[at] or job.job.trainer.step > 1 or job.job.trainer.powers_of_two:
+        return False
+    left = draft.rooms.later[:, at].tolist()
+    for column, amount in enumerate(draft.rooms.asked_amounts(draft.shapes.number(pod.shape))):
+        left[column] -= amount
+    return holds_amounts(left, draft.rooms.asked_amounts(draft.shapes.number(want.shape)))
+
+
+def is_needed_by_gang(
+    draft: Draft, plan: Plan, group: Sequence[DeletePod], name: JobName, pods: Mapping[PodName, Pod]
+) -> bool:
+    """Whether the job still waits, finds no free room for all that it lacks, and would with these pods gone."""
+    job = draft.jobs.get(name)
+    if job is None or job.job.state is not JobState.ACTIVE:
+        return False
+    lacking = job.missing(draft.view.capabilities) if job.is_running else core_of(job)
+    mark = draft.mark()
+    fits = not lacking or seat_all(draft, job, lacking, now=True) is not None
+    draft.roll_back(mark)
+    if fits or not leave(draft, group, pods):
+        return False
+    seats = next((entry.seats for entry in plan.history.reservations if entry.job == name), ())
+    return not seats or seat_on(draft, job, [(seat.role, seat.node) for seat in seats], now=False)
+
+
+def lacks_room(draft: Draft, plan: Plan, name: JobName) -> bool:
+    """Whether the poorer job, which runs or starts, may still grow and cannot do so in free room, or in free quota."""
+    job = draft.jobs.get(name)
+    if job is None or job.job.state is not JobState.ACTIVE or job.size >= job.job.trainer.ceiling:
+        return False
+    if not job.is_running and not any(isinstance(one, AdmitGang) and one.job == name for one in plan.actions):
+        return False
+    if job.job.trainer.step > 1 or job.job.trainer.per_node > 1 or draft.quota_lack(job, [Role.TRAINER], now=True):
+        return True
+    return emptiest_room(draft, job.shapes[Role.TRAINER], now=True) is None
+
+
+def leave(draft: Draft, group: Iterable[DeletePod], pods: Mapping[PodName, Pod]) -> bool:
+    """Tell all of them to leave; False, with none told, if one of them has gone, moved, or is spare no more."""
+    mark = draft.mark()
+    for action in group:
+        job, pod = draft.jobs.get(action.job), pods.get(action.pod)
+        if job is None or pod is None or not may_leave(job, pod, action):
+            draft.roll_back(mark)
+            return False
+        draft.remove(job, [pod], action.cause, beneficiary=action.beneficiary)
+    return True
+
+
+def may_leave(job: JobDraft, pod: Pod, action: DeletePod) -> bool:
+    """Whether the pod stands where it stood and its job can do without it."""
+    if pod.phase is PodPhase.TERMINATING or pod.place != action.node:
+        return False
+    is_whole_job = action.cause is Cause.PREEMPTION
+    return is_whole_job or (pod in job.trainers and (bool(job.spare) or action.cause is Cause.CORE_SWAP))
+
+
+def take_rooms(draft: Draft, actions: Iterable[Action]) -> None:
+    """Let what the plan creates have its room, where that is still free."""
+    for action in actions:
+        for seat in action.pods if isinstance(action, AdmitGang) else ():
+            take_room(draft, seat)
+        if isinstance(action, CreatePod):
+            take_room(draft, action)
+
+
+def take_room(draft: Draft, seat: CreatePod) -> None:
+    """Take one pod's room."""
+    job, at = draft.jobs.get(seat.job), draft.rooms.index.get(seat.node)
+    if job is not None and at is not None and draft.rooms.fits_now(at, job.shapes[seat.role]):
+        draft.rooms.take(at, job.shapes[seat.role], now=True)
+
+
+def is_voluntary(action: Action) -> bool:
+    """Whether the action creates a pod into what all others have left."""
+    return isinstance(action, CreatePod) and action.cause in VOLUNTARY

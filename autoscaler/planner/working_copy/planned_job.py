@@ -1,0 +1,237 @@
+"""One job in the planner's working copy: what stays, what goes, what comes, and what keeps it from more.
+
+`draft` holds all of them with the nodes and is what moves pods; nothing here decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autoscaler.domain import (
+    Bottleneck,
+    Capabilities,
+    Cause,
+    CreatePod,
+    Decision,
+    Job,
+    JobName,
+    JobState,
+    NodeName,
+    Pod,
+    Role,
+    ServerMove,
+    Shape,
+    Tier,
+)
+from autoscaler.planner.working_copy.shapes import Amounts
+
+Price = tuple[int, int, float]  # how dear a job's trainers are: priority, share, age of the checkpoint
+Thirst = tuple[int, int, int, str]  # who takes the next step: priority, share, share after the step, name
+SavedJob = tuple[Any, ...]
+Indices = npt.NDArray[np.intp]
+
+
+@dataclass(slots=True, eq=False)
+class Offers:
+    """A job's trainers that may be taken, in leaving order, with their nodes and shapes."""
+
+    pods: tuple[Pod, ...]
+    places: Indices
+    shapes: Indices
+    pairs: Indices | None = None  # `grouped`, once asked for
+
+    def grouped(self) -> Indices:
+        """One column for each node and shape of which there are some: node, shape, and how many."""
+        if self.pairs is None:
+            counts = Counter(zip(self.places.tolist(), self.shapes.tolist(), strict=True))
+            rows = [(at, shape, count) for (at, shape), count in counts.items()]
+            self.pairs = np.array(rows, dtype=np.intp).reshape(len(rows), 3).T.copy()
+        return self.pairs
+
+    def at(self, place: int) -> list[Pod]:
+        """Those on one node."""
+        return [self.pods[index] for index in np.flatnonzero(self.places == place).tolist()]
+
+
+NO_OFFERS = Offers((), np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A pod that this plan tells to leave, and for whose sake."""
+
+    pod: Pod
+    cause: Cause
+    beneficiary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """A pod of a job that this plan would create once its room, or its gate, is there."""
+
+    role: Role
+    tier: Tier
+    node: NodeName
+    grade: int = 0  # that it would have, where a quota asks for it
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class JobDraft:
+    """One job: what stays, what goes, what comes."""
+
+    job: Job
+    shapes: dict[Role, int] = field(default_factory=dict)  # numbers of what new pods ask for
+    trainer_amounts: Amounts = ()  # of a new trainer, by column
+    rates: Amounts = ()  # what one unit of each resource adds to the weighted share (`Draft.share`)
+    server_limit: int = 0  # servers that the job may have at most
+    ceiling: int = 0  # the size that the job would have on an endless cluster
+    now: int = 0  # trainers that count as size in the view
+    servers_now: int = 0  # likewise
+    is_settled: bool = False  # in the view: runs with all that it must have, at an allowed size, and nothing is due
+    may_drink: bool = False  # in the view: settled, and room alone keeps it from its next size
+    is_degraded: bool = False  # runs without all of its core
+    is_running: bool = False  # has been started: some of its pods stand
+    is_starting: bool = False  # this plan starts it
+    trainers: list[Pod] = field(default_factory=list)  # that stay
+    servers: list[Pod] = field(default_factory=list)
+    masters: list[Pod] = field(default_factory=list)
+    strays: list[Pod] = field(default_factory=list)  # exist, but count for nothing: node lost, or not scheduled yet
+    ordinals: dict[Role, set[int]] = field(default_factory=lambda: {role: set() for role in Role})  # taken, by any pod
+    free_from: dict[Role, int] = field(default_factory=dict)  # no smaller number is free
+    leaving: list[Leaving] = field(default_factory=list)
+    created: list[CreatePod] = field(default_factory=list)
+    promised: list[Promise] = field(default_factory=list)
+    usage: list[int] = field(default_factory=list)  # of all that stays or comes, by column
+    leaving_usage: list[int] = field(default_factory=list)  # of what was leaving when the plan began
+    core: int = 0  # trainers of tier CORE that stay or come
+    coming_trainers: int = 0  # created or promised
+    held: int = 0  # trainers that fit and wait for the window of growth
+    moving: list[ServerMove] = field(default_factory=list)  # servers that stand, and so do or will those in their place
+    bottleneck: Bottleneck | None = None
+    message: str = ""
+    until_s: float | None = None
+    held_up_by: tuple[JobName, ...] = ()
+    line: tuple[Pod, ...] | None = None  # `Draft.last_in_line`, until a trainer comes or goes
+    offers: dict[Any, Offers] = field(default_factory=dict)  # `Draft.offers`, likewise
+    quiet: Decision | None = None  # of the last plan in which nothing happened to the job
+    thirst: Thirst | None = None  # `share.thirst`, until a pod comes or goes
+    ceiling_share: int | None = None  # `Draft.share` at the ceiling, while the job is settled
+    share_below: tuple[Thirst, int] | None = None  # a thirst, and the share that one step less would leave
+    next_step: tuple[int, int] | None = None  # a size and `share.step_of` at it
+    touched: int = -1  # where in the log its state was last saved
+
+    def save(self) -> SavedJob:
+        """Return all that phases change, to be put back by `restore`."""
+        return (
+            (self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held),
+            (self.bottleneck, self.message, self.until_s, self.line, self.offers, self.touched),
+            (list(self.trainers), list(self.servers), list(self.masters), list(self.strays), list(self.usage)),
+            (list(self.leaving), list(self.created), list(self.promised)),
+            {role: set(taken) for role, taken in self.ordinals.items()},
+        )
+
+    def restore(self, saved: SavedJob) -> None:
+        """Put back what `save` returned."""
+        flags, notes, pods, changes, self.ordinals = saved
+        self.thirst = None
+        self.free_from = {}
+        self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held = flags
+        self.bottleneck, self.message, self.until_s, self.line, self.offers, self.touched = notes
+        self.trainers, self.servers, self.masters, self.strays, self.usage = pods
+        self.leaving, self.created, self.promised = changes
+
+    @property
+    def coming(self) -> list[CreatePod | Promise]:
+        """Pods that this plan creates or promises."""
+        return [*self.created, *self.promised]
+
+    @property
+    def everything(self) -> list[Pod]:
+        """All pods of the job that have not been told to leave."""
+        return [*self.trainers, *self.servers, *self.masters, *self.strays]
+
+    @property
+    def size(self) -> int:
+        """Trainers that the job will have when all of this plan has come true."""
+        return len(self.trainers) + self.coming_trainers
+
+    @property
+    def spare(self) -> int:
+        """How many trainers can be taken without touching the minimum."""
+        return max(0, len(self.trainers) - self.job.trainer.min_replicas)
+
+    def missing(self, capabilities: Capabilities) -> list[Role]:
+        """The roles of the core pods that a running job lacks."""
+        spec = self.job
+        masters = 0 if capabilities.replaces_masters else max(0, spec.master.replicas - len(self.masters))
+        servers = max(0, spec.server_count - len(self.servers))
+        trainers = max(0, spec.trainer.min_replicas - len(self.trainers))
+        return [Role.MASTER] * masters + [Role.SERVER] * servers + [Role.TRAINER] * trainers
+
+    def settle(self, capabilities: Capabilities) -> None:
+        """Note what the view says of the job before anything is planned."""
+        spec, size = self.job.trainer, len(self.trainers)
+        is_active = self.is_running and self.job.state is JobState.ACTIVE
+        is_whole = is_active and not self.missing(capabilities)
+        self.is_degraded = is_active and not is_whole
+        has_core = self.core >= spec.min_replicas
+        is_allowed = size <= self.ceiling and size == spec.largest_allowed(size)
+        has_fixed_servers = self.job.servers is None or not capabilities.servers_elastic
+        has_fixed_servers &= all(pod.replaces is None for pod in self.servers)
+        self.is_settled = is_whole and has_core and is_allowed and has_fixed_servers and self.job.hold_until_s <= 0.0
+        self.may_drink = self.is_settled and size < self.ceiling and spec.next_size(size) is not None
+
+    def next_trainer_tier(self) -> Tier:
+        """CORE while the job has fewer core trainers than its minimum (`kubernetes.md` 6)."""
+        return Tier.CORE if self.core < self.job.trainer.min_replicas else Tier.SURPLUS
+
+    def free_ordinal(self, role: Role, *, spare: int = 0) -> int | None:
+        """Return the smallest ordinal that no pod of this role has, leaving ones included.
+
+        Servers are numbered below their count, which is what their master knows them by: where all those numbers are
+        taken, one of them by a pod that leaves, there is None until that pod is gone (ADR 0121).  One that takes
+        another's place may have the spare number beyond (ADR 0118).
+        """
+        ordinal = self.free_from[role] = next(self.free_ordinals(role))
+        return None if role is Role.SERVER and ordinal >= self.server_limit + spare else ordinal
+
+    def free_ordinals(self, role: Role) -> Iterator[int]:
+        """Yield the ordinals that no pod of this role has, from the smallest on."""
+        taken = self.ordinals.get(role, ())
+        return (number for number in count(self.free_from.get(role, 0)) if number not in taken)
+
+    def awaits_number(self, role: Role) -> bool:
+        """Whether a number for a new pod comes free by itself: a pod that leaves holds it."""
+        held = [*self.servers, *self.coming, *self.strays]
+        return self.free_ordinal(role) is not None or (sum(pod.role is role for pod in held) < self.job.server_count)
+
+    def shape_of(self, role: Role) -> Shape:
+        """What a new pod of this role asks for."""
+        if role is Role.TRAINER:
+            return self.job.trainer.shape
+        if role is Role.SERVER and self.job.servers is not None:
+            return self.job.servers.shape
+        return self.job.master.shape
+
+    def forget_notes(self) -> None:
+        """Be ready for the next plan: what phases say of a job without moving a pod is not in the log."""
+        self.bottleneck, self.message, self.until_s, self.held_up_by, self.touched = None, "", None, (), -1
+        self.is_starting, self.held, self.moving = False, 0, []
+
+    def block(
+        self,
+        bottleneck: Bottleneck,
+        message: str,
+        *,
+        until_s: float | None = None,
+        held_up_by: tuple[JobName, ...] = (),
+    ) -> None:
+        """Note what, or whose reservation, keeps the job from its next size."""
+        self.bottleneck, self.message, self.until_s, self.held_up_by = bottleneck, message, until_s, held_up_by

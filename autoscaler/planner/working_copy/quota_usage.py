@@ -1,0 +1,118 @@
+"""What namespaces may still ask for: ResourceQuota, seen before the API server refuses (`kubernetes.md` 9 and 19).
+
+As with rooms there are two amounts.  Now: the hard limit less what is used; a pod created within it is accepted.
+Later: what leaves counts as gone.  A quota bounds pods from creation until they are gone, whoever made them, so what is
+used comes from the cluster; what this plan adds and takes away, and what was leaving before, is counted from the jobs.
+
+Several quotas of a namespace hold at once, each for the pods that it counts: all, or those of some classes (ADR 0116).
+`Draft.quota_lack` is the one question.  A gang whose namespace has used up its quota with its own surplus takes that
+back (`free_quota`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from autoscaler.domain import ClusterView, JobName, Pod, PodPhase, Quota, Role
+from autoscaler.planner.formatting import describe_amount
+from autoscaler.planner.working_copy.grades import grade_of_pod
+from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.shapes import Shapes
+
+Newcomer = tuple[Role, int]
+"""A pod that may come: its role, and its grade if it is surplus; 0: core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excess:
+    """A limit that does not hold what is asked for.  `column`: of its resource; `room`: what is left of it."""
+
+    quota: Quota
+    resource: str
+    column: int
+    room: int
+    needed: int
+
+    def __str__(self) -> str:
+        had, needed = describe_amount(self.resource, max(0, self.room)), describe_amount(self.resource, self.needed)
+        return f"quota {self.quota.name} leaves {had} {self.resource}, {needed} needed"
+
+    def counts(self, job: JobDraft, pod: Pod) -> bool:
+        """Whether the pod's end would make it smaller."""
+        return self.quota.counts(job.job, pod.role, grade_of_pod(pod))
+
+
+class QuotaBook:
+    """The quotas of a view, and what its jobs used when the plan began."""
+
+    def __init__(self, view: ClusterView, shapes: Shapes, jobs: Iterable[JobDraft]) -> None:
+        self.asks_for_grades = not all(quota.counts_all for quota in view.quotas)
+        self._shapes = shapes
+        self._pods = view.pods
+        self._left_before: dict[JobName, list[Pod]] | None = None  # once asked for
+        self._limits: dict[str, list[tuple[Quota, str, int]]] = {}  # by namespace: quota, resource, what is left
+        for quota in view.quotas:
+            limits = self._limits.setdefault(quota.namespace, [])
+            limits += [(quota, limit.resource, limit.hard - limit.used) for limit in quota.limits]
+        self._jobs: dict[str, list[JobDraft]] = {}
+        self._before: dict[JobName, list[int]] = {}
+        for job in jobs:
+            if job.job.namespace in self._limits:
+                self._jobs.setdefault(job.job.namespace, []).append(job)
+                self._before[job.job.name] = list(job.usage)
+
+    def lack(self, job: JobDraft, asked: Sequence[Newcomer], *, now: bool) -> str:
+        """Return what is too much of these pods, in words; empty if they are within every limit."""
+        found = self.excess(job, asked, now=now)
+        return "" if found is None else str(found)
+
+    def excess(self, job: JobDraft, asked: Sequence[Newcomer], *, now: bool) -> Excess | None:
+        """Return the first limit that does not hold these pods; not `now`: even once all that leaves is gone."""
+        return next(self._exceeded(job, asked, now=now), None)
+
+    def _exceeded(self, job: JobDraft, asked: Sequence[Newcomer], *, now: bool) -> Iterator[Excess]:
+        columns = self._shapes.columns
+        for quota, resource, left in self._limits.get(job.job.namespace, ()):
+            if resource not in columns:
+                continue
+            column = columns.index(resource)
+            counted = (role for role, grade in asked if quota.counts_all or quota.counts(job.job, role, grade))
+            needed = sum(self._amount(job.shapes[role], column) for role in counted)
+            if needed <= 0:
+                continue
+            room = left - self._taken(quota, job.job.namespace, column, now=now)
+            if needed > room:
+                yield Excess(quota=quota, resource=resource, column=column, room=room, needed=needed)
+
+    def _taken(self, quota: Quota, namespace: str, column: int, *, now: bool) -> int:
+        """What this plan has added to the used amount of a quota; later: less what leaves."""
+        jobs = self._jobs.get(namespace, ())
+        if not quota.counts_all:
+            return sum(self._counted(quota, job, column, now=now) for job in jobs)
+        if now:
+            return sum(self._amount(job.shapes[pod.role], column) for job in jobs for pod in job.coming)
+        return sum(job.usage[column] - self._before[job.job.name][column] - job.leaving_usage[column] for job in jobs)
+
+    def _counted(self, quota: Quota, job: JobDraft, column: int, *, now: bool) -> int:
+        """`_taken` of one job by a quota that counts some pods alone."""
+        coming = (pod for pod in job.coming if quota.counts(job.job, pod.role, pod.grade))
+        taken = sum(self._amount(job.shapes[pod.role], column) for pod in coming)
+        if now:
+            return taken
+        leaving = [leaving.pod for leaving in job.leaving] + self._leaving_before().get(job.job.name, [])
+        counted = (pod for pod in leaving if quota.counts(job.job, pod.role, grade_of_pod(pod)))
+        return taken - sum(self._amount(self._shapes.number(pod.shape), column) for pod in counted)
+
+    def _leaving_before(self) -> dict[JobName, list[Pod]]:
+        """The pods that were leaving when the plan began, by their jobs."""
+        if self._left_before is None:
+            self._left_before = {}
+            for pod in self._pods:
+                if pod.job is not None and pod.phase is PodPhase.TERMINATING:
+                    self._left_before.setdefault(pod.job, []).append(pod)
+        return self._left_before
+
+    def _amount(self, shape: int, column: int) -> int:
+        amounts = self._shapes.amounts[shape]
+        return amounts[column] if column < len(amounts) else 0

@@ -1,0 +1,251 @@
+"""P0: the view as arrays and job drafts.
+
+Every pod that stands on a node occupies it, leaving ones included (`kubernetes.md` 13); a nominated pod stands where it
+is nominated.  A pod on a node that is not ready, or gone, occupies there and does not count as size.
+
+Here a snapshot is made from nothing; `memo` brings the last one up to date, which gives the same.  Next: `others`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import inf, lcm
+
+from autoscaler.domain import ClusterView, Job, JobName, Pod, PodName, PodPhase, Role, Shape, Tier
+from autoscaler.planner.draft_state import SupplyKey
+from autoscaler.planner.placement.reclaimable import Supply
+from autoscaler.planner.working_copy.free_capacity import Rooms
+from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.shapes import Shapes, offered_by, unit_of
+
+UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
+
+
+class Snapshot:
+    """What the phases start from.  `jobs` are as the view has them: nothing planned yet."""
+
+    def __init__(self, view: ClusterView, *, more_shapes: Iterable[Shape] = ()) -> None:
+        self.view = view
+        self.shapes = Shapes(offered_by(view.nodes))
+        self.members: dict[JobName, dict[PodName, Pod]] = {}
+        self.waiting: dict[PodName, Pod] = {}  # for a node: of others, and masters that the cluster replaces
+        self.unbound_core: dict[PodName, Pod] = {}
+        self.preempted: dict[PodName, JobName] = {}
+        self.standing: Counter[str | None] = Counter()  # of others by workload, leaving ones apart
+        self.held_on: dict[int, list[JobName | None]] = {}  # by node: the job of each trainer of surplus
+        self.newest_other_s = -inf
+        self.newest_others = 0  # pods that came at that instant
+        self.unsettled: dict[JobName, JobDraft] = {}
+        self.by_trainer: dict[int, list[JobDraft]] = {}
+        self.drinkers: dict[int, list[JobDraft]] = {}
+        self.lines: dict[int, Sequence[JobDraft]] = {}
+        self.supplies: dict[SupplyKey, Supply] = {}  # of the last plan
+        number_shapes(self.shapes, view)
+        for shape in more_shapes:
+            self.shapes.number(shape)
+        self.shapes.numbers_of(view.pods)
+        self.rooms = Rooms(view.nodes, self.shapes, pod_count=len(view.pods))
+        self._occupy(view.pods)
+        for pod in view.pods:
+            self.note(pod)
+        self.jobs: dict[JobName, JobDraft] = {}
+        self.newest_job_s = -inf
+        self.unit = 1
+        self.put_jobs({job.name for job in view.jobs})
+        self.rate_jobs()
+
+    def _occupy(self, pods: Iterable[Pod]) -> None:
+        """Take the room of all pods at once."""
+        rooms = self.rooms
+        gated, terminating = PodPhase.GATED, PodPhase.TERMINATING
+        standing = [pod for pod in pods if pod.phase is not gated and (pod.node or pod.nominated_node) in rooms.index]
+        leaving = [pod for pod in standing if pod.phase is terminating]
+        rooms.add_many(rooms.free, *self._where(standing), times=-1)
+        rooms.later[:] = rooms.free
+        rooms.add_many(rooms.later, *self._where(leaving), times=1)
+
+    def _where(self, pods: Sequence[Pod]) -> tuple[list[int], list[int]]:
+        """Return nodes and shapes of pods that stand on a node."""
+        index = self.rooms.index
+        places = [index[pod.node or pod.nominated_node] for pod in pods]  # type: ignore[index]  # they stand
+        return places, self.shapes.numbers_of(pods)
+
+    def is_outgrown(self) -> bool:
+        """Whether there are resources, amounts, shapes or pods for which the arrays were not made."""
+        rooms, shapes = self.rooms, self.shapes
+        return (
+            len(shapes.columns) > len(rooms.columns)
+            or not rooms.can_hold(shapes.largest)
+            or len(shapes) > rooms.shape_limit
+            or len(self.view.pods) > rooms.pod_limit
+        )
+
+    def exchange(self, before: Pod | None, after: Pod | None) -> None:
+        """One pod went, came or changed.  Its job is not built anew here."""
+        for pod, times in ((before, 1), (after, -1)):
+            if pod is None:
+                continue
+            number, at = self.shapes.number(pod.shape), self.rooms.place_of(pod)
+            if len(self.shapes.columns) > len(self.rooms.columns) or not self.rooms.can_hold(self.shapes.largest):
+                return  # outgrown
+            if at is not None and pod.phase is not PodPhase.GATED:
+                is_staying = pod.phase is not PodPhase.TERMINATING
+                self.rooms.carry_out(at, number, times, times if is_staying else 0, 0)
+        if before is not None:
+            self.forget(before)
+        if after is not None:
+            self.note(after)
+
+    def find_newest_other(self) -> None:
+        """Look for the newest pod of others again if the last of them has gone."""
+        if self.newest_others < 1:
+            arrivals = [pod.created_at_s for pod in self.view.pods if pod.job is None]
+            self.newest_other_s = max(arrivals, default=-inf)
+            self.newest_others = arrivals.count(self.newest_other_s)
+
+    def forget(self, pod: Pod) -> None:
+        """Undo `note`; `find_newest_other` is due."""
+        self.waiting.pop(pod.name, None)
+        if pod.job is not None:
+            del self.members[pod.job][pod.name]
+            self.unbound_core.pop(pod.name, None)
+            self.preempted.pop(pod.name, None)
+            return
+        if pod.phase is not PodPhase.TERMINATING:
+            self.standing[pod.workload] -= 1
+        self.newest_others -= pod.created_at_s == self.newest_other_s
+
+    def note(self, pod: Pod) -> None:
+        """Remember a pod under whatever asks for it later."""
+        is_others = pod.role not in {Role.TRAINER, Role.SERVER}  # a master that the cluster replaces waits like those
+        if is_others and pod.phase is PodPhase.PENDING and pod.place is None:
+            self.waiting[pod.name] = pod
+        if pod.job is not None:
+            self.members.setdefault(pod.job, {})[pod.name] = pod
+            if pod.tier is Tier.CORE and pod.phase in UNBOUND:
+                self.unbound_core[pod.name] = pod
+            if pod.is_preempted:
+                self.preempted[pod.name] = pod.job
+            return
+        if pod.phase is not PodPhase.TERMINATING:
+            self.standing[pod.workload] += 1
+        if pod.created_at_s > self.newest_other_s:
+            self.newest_other_s, self.newest_others = pod.created_at_s, 0
+        self.newest_others += pod.created_at_s == self.newest_other_s
+
+    def put_jobs(self, names: Iterable[JobName]) -> None:
+        """Build these jobs anew; jobs of the view that are not named stay as they are."""
+        old, wanted = self.jobs, set(names)
+        self.newest_job_s = max((job.submitted_at_s for job in self.view.jobs), default=-inf)
+        gone = [draft for name, draft in old.items() if name in wanted]
+        self.jobs = {
+            job.name: old[job.name] if job.name in old and job.name not in wanted else self._build(job)
+            for job in self.view.jobs
+        }
+        for draft in gone:
+            if draft.job.name in self.jobs:
+                self.jobs[draft.job.name].rates = draft.rates
+        self.unsettled = {name: draft for name, draft in self.jobs.items() if not draft.is_settled}
+        self.by_trainer, self.drinkers, self.lines = {}, {}, {}
+        for draft in self.jobs.values():
+            self.by_trainer.setdefault(draft.shapes[Role.TRAINER], []).append(draft)
+            if draft.may_drink:
+                self.drinkers.setdefault(draft.shapes[Role.TRAINER], []).append(draft)
+        gone += [draft for name, draft in old.items() if name not in self.jobs and name not in wanted]
+        self._count_surplus(gone, times=-1)
+        self._count_surplus([self.jobs[name] for name in wanted if name in self.jobs], times=1)
+
+    def _count_surplus(self, jobs: Iterable[JobDraft], *, times: int) -> None:
+        """Add what the surplus of these jobs holds to `rooms.surplus`, or take it away."""
+        index, surplus = self.rooms.index, Tier.SURPLUS
+        held = [
+            pod
+            for job in jobs
+            for pod in job.trainers
+            if pod.tier is surplus and (pod.node or pod.nominated_node) in index
+        ]
+        places, shapes = self._where(held)
+        for at, pod in zip(places, held, strict=True):
+            if times > 0:
+                self.held_on.setdefault(at, []).append(pod.job)
+            else:
+                self.held_on[at].remove(pod.job)
+        self.rooms.add_many(self.rooms.surplus, places, shapes, times=times)
+
+    def _build(self, job: Job) -> JobDraft:
+        """Sort a job's pods by what they are, and add them up."""
+        draft = JobDraft(job=job, shapes=shapes_of(self.shapes, job), ceiling=job.trainer.ceiling)
+        elastic = job.servers if self.view.capabilities.servers_elastic else None
+        draft.server_limit = job.server_count if elastic is None else elastic.max_replicas
+        draft.trainer_amounts = self.rooms.asked_amounts(draft.shapes[Role.TRAINER])
+        members = self.members.get(job.name, {})
+        for name in sorted(members):
+            self._count_in(draft, members[name])
+        draft.usage = self._sum_of([*draft.trainers, *draft.servers, *draft.masters])
+        draft.leaving_usage = self._sum_of([pod for pod in members.values() if pod.phase is PodPhase.TERMINATING])
+        draft.now = len(draft.trainers)
+        draft.servers_now = len(draft.servers)
+        draft.core = [pod.tier for pod in draft.trainers].count(Tier.CORE)
+        draft.is_running = bool(draft.trainers or draft.servers or draft.masters)
+        draft.settle(self.view.capabilities)
+        return draft
+
+    def _sum_of(self, pods: Sequence[Pod]) -> list[int]:
+        """Add up what pods ask for, by column."""
+        total = [0] * len(self.rooms.columns)
+        for number, count in Counter(self.shapes.numbers_of(pods)).items():
+            for column, amount in enumerate(self.shapes.amounts[number]):
+                total[column] += count * amount
+        return total
+
+    def _count_in(self, draft: JobDraft, pod: Pod) -> None:
+        role, phase = pod.role, pod.phase
+        draft.ordinals[role].add(pod.ordinal)
+        if phase is PodPhase.TERMINATING:
+            return
+        place = pod.node or pod.nominated_node
+        if phase is PodPhase.GATED or (place is not None and place not in self.rooms.ready):
+            draft.strays.append(pod)  # nowhere, or on a node that is lost
+        elif role is Role.TRAINER:
+            draft.trainers.append(pod)
+        elif role is Role.SERVER:
+            draft.servers.append(pod)
+        else:
+            draft.masters.append(pod)
+
+    def rate_jobs(self) -> None:
+        """Settle how shares are counted: in one unit for all jobs, of which each is a whole number (ADR 0112)."""
+        rooms = self.rooms
+        capacities = {
+            shape: rooms.capacity(shape) for shape in {draft.shapes[Role.TRAINER] for draft in self.jobs.values()}
+        }
+        claims = {(capacities[draft.shapes[Role.TRAINER]], draft.job.weight) for draft in self.jobs.values()}
+        parts = {held * weight for capacity, weight in claims for held in capacity if held > 0}
+        self.unit = lcm(*parts)
+        rates = {
+            (capacity, weight): tuple(self.unit // (held * weight) if held > 0 else 0 for held in capacity)
+            for capacity, weight in claims
+        }
+        self.lines = {}
+        for draft in self.jobs.values():
+            draft.quiet = draft.thirst = draft.ceiling_share = None
+            draft.rates = rates[(capacities[draft.shapes[Role.TRAINER]], draft.job.weight)]
+
+
+def number_shapes(shapes: Shapes, view: ClusterView) -> None:
+    """Give all that may yet be created a number: the shapes of jobs and workloads."""
+    for job in view.jobs:
+        shapes_of(shapes, job)
+        if job.trainer.per_node > 1:
+            shapes.number(unit_of(job.trainer))
+    for workload in view.workloads:
+        shapes.number(workload.shape)
+
+
+def shapes_of(shapes: Shapes, job: Job) -> dict[Role, int]:
+    """Return the numbers of what a job's new pods ask for, by role."""
+    numbers = {Role.TRAINER: shapes.number(job.trainer.shape), Role.MASTER: shapes.number(job.master.shape)}
+    if job.servers is not None:
+        numbers[Role.SERVER] = shapes.number(job.servers.shape)
+    return numbers
