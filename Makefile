@@ -36,7 +36,7 @@ install: $(STAMP) ## create .venv and install the project
 # The etcd server that the demo, the tests and `edl run` start: found on PATH or built once into the user's cache.
 .PHONY: etcd
 etcd: $(STAMP)
-	@$(BIN)/python -m master.etcd_server --ensure >/dev/null
+	@$(BIN)/python -m autoscaler.etcd_server --ensure >/dev/null
 
 .PHONY: demo
 demo: $(STAMP) etcd ## two training jobs give way to a web service and take the room back (ARGS="--seed 7 --no-faults")

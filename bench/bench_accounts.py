@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
+from autoscaler.etcd_server.finder import find_etcd
 from bench.rows import Row, print_rows
-from master.etcd_server.cluster import EtcdCluster, start_etcd
-from master.etcd_server.finder import find_etcd
-from master.store.etcd.accounts import EtcdAccounts
-from master.store.etcd.channel import EtcdChannel
-from master.store.etcd.config import Credentials, EtcdConfig
-from master.store.etcd.store import EtcdStore
+from master.store.etcd.etcd_accounts import EtcdAccounts
+from master.store.etcd.etcd_channel import EtcdChannel
+from master.store.etcd.etcd_config import Credentials, EtcdConfig
+from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
-from master.store.port import Committed, Put, Transaction
+from master.store.store_port import Committed, Put, Transaction
 
 JOBS: Final = {4: 1000, 10: 100}  # by the cost of a hash
 DROPPED: Final = 100

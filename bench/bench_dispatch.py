@@ -19,10 +19,10 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from autoscaler.etcd_server.etcd_members import start_etcd
+from autoscaler.etcd_server.finder import find_etcd
 from bench.rows import Row, print_rows
 from bench.shard_clients import WARM_UP_S
-from master.etcd_server.cluster import start_etcd
-from master.etcd_server.finder import find_etcd
 
 MAX_PROCESSES = 16
 CLOSED_S, OPEN_S = 2.0, 4.0

@@ -28,20 +28,20 @@ from autoscaler.clusters.local import standbys
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.domain import PodName
+from autoscaler.etcd_server.etcd_members import start_etcd
+from autoscaler.etcd_server.finder import find_etcd
 from bench.bench_cluster import cluster
 from bench.rows import Row, print_rows
-from master.api.calls import STATUS, ask_master
-from master.api.channel import CLIENT_OPTIONS
-from master.api.codec import encode_hello
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
-from master.api.hello import Hello
-from master.api.proof import Prover
-from master.api.status import JobStatus, decode_status
-from master.etcd_server.cluster import start_etcd
-from master.etcd_server.finder import find_etcd
-from master.store.etcd.config import EtcdConfig
-from master.store.etcd.store import EtcdStore
+from master.api.job_status import JobStatus, decode_status
+from master.api.wire.call_proof import Prover
+from master.api.wire.calls import STATUS, ask_master
+from master.api.wire.grpc_options import CLIENT_OPTIONS
+from master.api.wire.hello import Hello
+from master.api.wire.message_codec import encode_hello
+from master.store.etcd.etcd_config import EtcdConfig
+from master.store.etcd.etcd_store import EtcdStore
 
 RAW: Final = Path(__file__).parent.parent / "docs" / "failover.json"
 JOB: Final = "job"
@@ -132,7 +132,7 @@ def master_of(run: LocalRun) -> LocalPod:
 def one_stands_by(run: LocalRun) -> bool:
     """As the processes' log says."""
     text = master_of(run).log.read_text(encoding="utf-8")
-    return text.rfind("master.standby: stands by") > text.rfind("master.standby: takes over")
+    return text.rfind("master.process.standby: stands by") > text.rfind("master.process.standby: takes over")
 
 
 def leads_after(watch: Watch, term: int) -> bool:

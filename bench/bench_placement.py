@@ -3,7 +3,7 @@
 import random
 
 from bench.rows import Row, median_seconds, print_rows
-from master.job.placement import Weight, moves, place
+from master.job.placement.owner_placement import Weight, moves, place
 
 BUCKETS, SERVERS = 1_024, 64
 

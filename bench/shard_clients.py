@@ -20,9 +20,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from master.api.codec import decode_master_envelope, encode_member_envelope
 from master.api.edl.master.v1 import master_pb2_grpc
-from master.api.hello import Hello
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lease, MemberName
 from master.api.messages import (
     Ack,
@@ -36,6 +34,8 @@ from master.api.messages import (
     Return,
     Wait,
 )
+from master.api.wire.hello import Hello
+from master.api.wire.message_codec import decode_master_envelope, encode_member_envelope
 
 DATASET = DatasetSpec(name="bench", size=10**9, epochs=1, batch_size=1, seed=1)
 WARM_UP_S = 1.0

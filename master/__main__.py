@@ -1,4 +1,4 @@
-"""`python -m master`: the master of one job, told everything by its environment (`master.config` lists it).
+"""`python -m master`: the master of one job, configured by its environment (`master.process.master_config`).
 
 Exit codes: 0 after SIGTERM or the parent's end, 2 for a setting or a folder that must be changed first, 70 for a bug,
 75 when another master leads (start it again: it becomes a standby).
@@ -16,24 +16,24 @@ import threading
 from contextlib import AsyncExitStack
 from typing import Final
 
-from master.api.descriptors import raise_limit
+from master.api.checkpoints.folder_lock import hold_as_writer
+from master.api.checkpoints.storage import open_storage
 from master.api.errors import ContractError
-from master.api.folder_lock import hold_as_writer
-from master.api.hello import Hello
-from master.api.lines import PlainLines
-from master.api.status import JobStatus
-from master.api.storage import open_storage
-from master.config import Address, Settings, SocketAddress
+from master.api.host.fd_limits import raise_limit
+from master.api.host.log_lines import PlainLines
+from master.api.job_status import JobStatus
+from master.api.wire.hello import Hello
+from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import InvalidSettingError, PermanentError
-from master.folder import CheckpointFolder
-from master.holder import this_holder
-from master.metrics import Counts, serve_metrics
-from master.server import MasterServer
-from master.standby import stand_by
-from master.store.etcd.store import EtcdStore
-from master.store.memory import MemoryCluster
-from master.store.port import Store
-from master.terms import SteppedDownError, Terms, describe
+from master.leadership.leader_identity import this_holder
+from master.process.grpc_server import MasterServer
+from master.process.leader_terms import SteppedDownError, Terms, describe
+from master.process.master_config import Address, Settings, SocketAddress
+from master.process.metrics import Counts, serve_metrics
+from master.process.standby import stand_by
+from master.store.etcd.etcd_store import EtcdStore
+from master.store.memory_store import MemoryCluster
+from master.store.store_port import Store
 
 log: Final = logging.getLogger("master")
 
@@ -165,7 +165,7 @@ async def _wait_until_asked_to_end(end: asyncio.Event, parent_pid: int | None) -
 
 
 def _set_up_logging() -> None:
-    """`2026-11-21T09:30:00.123Z WARNING master.terms: ...` on stderr."""
+    """`2026-11-21T09:30:00.123Z WARNING master.process.leader_terms: ...` on stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PlainLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -7,11 +7,7 @@ MasterError
 │   ├── InvalidSettingError       a setting, named by its path
 │   ├── StoreAccessError          etcd refused user, password or certificate
 │   ├── ValueTooLargeError        a value or a transaction that etcd should not carry
-│   ├── PortInUseError            somebody else listens there
-│   └── EtcdServerError           the etcd server that EDL starts by itself
-│       ├── UnusableEtcdError         no server of a version that keeps its promises
-│       ├── EtcdBuildError            it could not be built
-│       └── EtcdStartError            it did not become ready
+│   └── PortInUseError            another process listens there
 ├── FencedError               you are stale: drop what you hold, register or campaign again
 │   ├── LeaseLostError            the lease behind the leadership is gone
 │   └── TermEndedError            one term of this process is over, the process goes on
@@ -64,24 +60,8 @@ class ValueTooLargeError(PermanentError):
         )
 
 
-class EtcdServerError(PermanentError):
-    """The etcd server that EDL finds, builds and starts."""
-
-
-class UnusableEtcdError(EtcdServerError):
-    """No etcd server of a version that keeps what it has acknowledged."""
-
-
-class EtcdBuildError(EtcdServerError):
-    """The pinned etcd could not be built on this machine."""
-
-
-class EtcdStartError(EtcdServerError):
-    """An etcd member did not become ready, or died."""
-
-
 class PortInUseError(PermanentError):
-    """An address that a master or a member of etcd was told to listen on is taken."""
+    """An address that a master was to listen on is taken."""
 
     def __init__(self, address: str) -> None:
         super().__init__(f"{address} is in use. Stop what listens there, or choose another port.")

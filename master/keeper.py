@@ -1,6 +1,6 @@
 """`python -m master.keeper`: a master and one that stands by, in one container (ADR 0203).
 
-It starts a master; a while later a second one that waits (`master.standby`).  When the first dies, and only then, the
+It starts a master; a while later a second one that waits (`process.standby`).  When the first dies, and only then, the
 second is told to take over, and another one is started to stand by.  It imports nothing but what runs programs, knows
 neither job nor store, and decides nothing but that: there is little in it that could fail.
 
@@ -20,7 +20,7 @@ import time
 from collections import deque
 from typing import Final
 
-from master.api.signals import TAKE_OVER
+from master.api.host.signals import TAKE_OVER
 
 COMMAND: Final = (sys.executable, "-P", "-m", "master")
 STANDBY_AFTER_S: Final = 3.0  # its interpreter starts when the master's own is done

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from master.etcd_server.cluster import TETHER
+from autoscaler.etcd_server.etcd_members import TETHER
 
 LEAVE_BUDGET_S: Final = 30.0  # for an interrupted pytest to take down its fixtures
 POLL_S: Final = 0.1

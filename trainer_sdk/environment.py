@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from master.api.host.unix_sockets import SCHEME, is_socket_address, socket_path
 from master.api.identities import WhenUnreadable, parse_when_unreadable
-from master.api.sockets import SCHEME, is_socket_address, socket_path
 from trainer_sdk.errors import UsageError
 
 ENVIRONMENT_VERSION: Final = 1
@@ -304,7 +304,8 @@ Made from `trainer_sdk/environment.py` by `python -m trainer_sdk.environment > d
 |---|---|---|---|---|
 {rows}
 
-GPUs: a trainer's own stand in `CUDA_VISIBLE_DEVICES`.  The master's further settings are in `master/config.py`.
+GPUs: a trainer's own stand in `CUDA_VISIBLE_DEVICES`.  The master's further settings are in
+`master/process/master_config.py`.
 
 Skew: `EDL_ENV_VERSION` is raised when a variable changes its meaning or a new one must not be overlooked; a process
 refuses a version that it does not know.  Within a version variables may be added if ignoring them is harmless.  An

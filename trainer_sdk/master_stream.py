@@ -17,14 +17,14 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from master.api.calls import CONNECT
-from master.api.channel import CLIENT_OPTIONS
-from master.api.codec import decode_hello, decode_master_envelope, encode_member_envelope
 from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.errors import WireError
-from master.api.hello import Hello, agreed_version
 from master.api.messages import MasterMessage, MemberMessage
-from master.api.proof import MOST_CHALLENGES, Prover, UnprovenMasterError
+from master.api.wire.call_proof import MOST_CHALLENGES, Prover, UnprovenMasterError
+from master.api.wire.calls import CONNECT
+from master.api.wire.grpc_options import CLIENT_OPTIONS
+from master.api.wire.hello import Hello, agreed_version
+from master.api.wire.message_codec import decode_hello, decode_master_envelope, encode_member_envelope
 
 MAX_WAITING: Final = 4096  # messages not written yet; acks are collected, so a healthy stream has a handful
 BACKOFF_FIRST_S: Final = 0.05

@@ -16,12 +16,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from master.api.checkpoints.folder_lock import hold_as_writer
+from master.api.checkpoints.storage import Storage, open_storage
 from master.api.errors import StorageError
-from master.api.folder_lock import hold_as_writer
 from master.api.identities import Lineage
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import PositionSet
-from master.api.storage import Storage, open_storage
 from trainer_sdk.errors import CheckpointError, UsageError
 from trainer_sdk.protocol import CheckpointWritten
 from trainer_sdk.runtime.driver import Driver

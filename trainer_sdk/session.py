@@ -27,9 +27,9 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from master.api.hello import Hello
 from master.api.identities import Incarnation, MemberName, OptimiserSpec
 from master.api.messages import Declare
+from master.api.wire.hello import Hello
 from trainer_sdk.data import Data
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import CheckpointError, LeaveNow, UsageError

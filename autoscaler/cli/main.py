@@ -15,7 +15,7 @@ from autoscaler.cli.commands.operator import operator
 from autoscaler.cli.commands.run import run
 from autoscaler.cli.exit_codes import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.output.terminal import reopen_closed_streams, replace_unencodable_characters
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
 

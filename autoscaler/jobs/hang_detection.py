@@ -2,9 +2,9 @@
 
 A process that ends is started again at once; one that is stopped or hangs (SIGSTOP, a deadlock, a disk that never
 answers) would keep its job waiting for ever.  Its silence is no proof of that, so the limits lie beyond what passes by
-itself: a connection that fell silent is given up after 15 s and made anew within 6 (`master.api.channel`), and an etcd
-that is away or another leader are *answers* (`masters.NoProgress`).  Killing too early costs a take-over or a
-roll-back, no sample.  A server is heard of through its master: connected to it or not.
+itself: a connection that fell silent is given up after 15 s and made anew within 6 (`master.api.wire.grpc_options`),
+and an etcd that is away or another leader are *answers* (`masters.NoProgress`).  Killing too early costs a take-over
+or a roll-back, no sample.  A server is heard of through its master: connected to it or not.
 
 Pure.  Not here: asking (`masters`), killing and starting again (`clusters.local.standstill`).  On Kubernetes that is
 the kubelet's business: liveness probes (`clusters.kubernetes.building`).

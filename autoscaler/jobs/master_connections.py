@@ -15,16 +15,16 @@ import grpc.aio
 
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, progress_of, shortened
-from master.api.calls import SET_SERVERS, STATUS, ask_master
-from master.api.channel import CLIENT_OPTIONS
-from master.api.codec import encode_hello
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
-from master.api.hello import ANSWERED_METADATA_KEY, Hello
-from master.api.proof import Prover
-from master.api.scaling import ServersAnswer, decode_answer
-from master.api.status import decode_status
+from master.api.job_status import decode_status
+from master.api.server_count import ServersAnswer, decode_answer
+from master.api.wire.call_proof import Prover
+from master.api.wire.calls import SET_SERVERS, STATUS, ask_master
+from master.api.wire.grpc_options import CLIENT_OPTIONS
+from master.api.wire.hello import ANSWERED_METADATA_KEY, Hello
+from master.api.wire.message_codec import encode_hello
 
 if TYPE_CHECKING:
     from master.api.edl.master.v1.master_pb2_grpc import MasterAsyncStub  # exists for type checkers alone

@@ -20,7 +20,7 @@ from experiments.demo.figure import draw_run
 from experiments.demo.outcome import SUMMARY_HEAD, UNFINISHED, JobOutcome, Outcome, count_positions, summary_rows
 from experiments.demo.play import WORKLOAD, Play
 from experiments.demo.record import Sample, count_servers, measure_waits, parse_samples, read_lines
-from master.api.audit import read_checkpoint
+from master.api.checkpoints.audit import read_checkpoint
 from master.api.errors import ContractError
 
 TABLE_WIDTH: Final = 120

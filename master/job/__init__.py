@@ -12,13 +12,13 @@ Everything in this package is pure: no clock, no chance, no I/O.  `domain` has i
 (who is here), `declaring`, `checkpoint` with `cuts` and `commit_end` (the commit), `recovery` with `quorum`,
 `rollback` and `restoring` (take-over, roll-back), `table`, `moves` with `admission` and `orders`, `resizing` and
 `placement` (servers that come and go), `skipping` and `quarantine`, `ownership` (without servers).  The shell around it
-is `master.runtime`.
+is `master.term.term_runtime`.
 """
 
-from master.job.invariants import check_invariants
 from master.job.machine import handle, initial
-from master.job.pending import deadlines
-from master.job.projection import status
-from master.job.succession import promotions
+from master.job.moves.promotion import promotions
+from master.job.state_invariants import check_invariants
+from master.job.status_report import status
+from master.job.timers import deadlines
 
 __all__ = ["check_invariants", "deadlines", "handle", "initial", "promotions", "status"]

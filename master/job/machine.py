@@ -25,26 +25,8 @@ from master.api.messages import (
     RegisterTrainer,
     Return,
 )
-from master.job import (
-    cuts,
-    declaring,
-    departures,
-    lateness,
-    moves,
-    ownership,
-    quorum,
-    recovery,
-    releasing,
-    reserving,
-    resizing,
-    restoring,
-    rollback,
-    scaling,
-    servers,
-    skipping,
-    trainers,
-    waiting,
-)
+from master.job.commit import commit_protocol
+from master.job.dispatch import high_water, skip_agreement
 from master.job.domain import (
     AdoptableFound,
     AnswersOverdue,
@@ -80,13 +62,17 @@ from master.job.domain import (
     StreamBroken,
     SwapHead,
 )
-from master.job.membership import Trainer
-from master.job.state import JobState, Moves, Scale, Stage, Step, Turn
+from master.job.moves import move_lifecycle, move_timeouts, rebalancing, server_scaling
+from master.job.recovery import model_recovery, restore, rollback, server_quorum
+from master.job.servers import disconnect_grace, server_handlers, server_release
+from master.job.state.job_state import JobState, Moves, Scale, Stage, Step, Turn
+from master.job.state.members import Trainer
+from master.job.trainers import job_spec, model_holder, trainer_handlers, trainer_loss
 
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Step:
     """A new master: adopt at most one manifest, finish what is unfinished, then grant (rules 17, 18)."""
-    reserved, holding = reserving.begun(durable)
+    reserved, holding = high_water.begun(durable)
     state = JobState(
         config=config,
         term=term,
@@ -105,13 +91,13 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
     if durable.high_water:
         turn.change(reclaim_ends=turn.after(config.reconnect_window_ns))
     if durable.dataset:
-        turn.change(dispatch=declaring.books_of(state, high_water=durable.high_water))
+        turn.change(dispatch=job_spec.books_of(state, high_water=durable.high_water))
         if durable.head and durable.head.dataset.digest != durable.dataset.dataset.digest:
             turn.change(
                 failed=f"checkpoint {durable.head.id} is of another data set than the one this job has declared"
             )
     if durable.route:
-        quorum.await_owners(turn, is_new=True)
+        server_quorum.await_owners(turn, is_new=True)
     if durable.dataset and durable.lineage:
         turn.emit(FindAdoptable(parent=turn.state.head_id, lineage=turn.state.number))
     else:
@@ -133,12 +119,12 @@ def handle(state: JobState, event: Event, now: Instant) -> Step:
 
 def _advance(turn: Turn) -> None:
     """What can go on, goes on; recovery before all else, since nothing else may while the model is not whole."""
-    recovery.advance(turn)
-    reserving.reserve(turn)
-    skipping.advance(turn)
-    releasing.advance(turn)
-    cuts.advance(turn)
-    moves.advance(turn)
+    model_recovery.advance(turn)
+    high_water.reserve(turn)
+    skip_agreement.advance(turn)
+    server_release.advance(turn)
+    commit_protocol.advance(turn)
+    move_lifecycle.advance(turn)
 
 
 def _handle_refused(turn: Turn, event: PersistRefused) -> None:
@@ -149,35 +135,35 @@ def _handle_refused(turn: Turn, event: PersistRefused) -> None:
 def _handle_reclaim_ended(turn: Turn, event: ReclaimWindowEnded) -> None:
     if turn.state.reclaim_ends == event.deadline:
         turn.change(reclaim_ends=None)
-        reserving.await_nobody(turn)
+        high_water.await_nobody(turn)
 
 
 # ---- members --------------------------------------------------------------------------------------------------------
 
 
 def _handle_message(turn: Turn, event: MessageReceived) -> None:
-    if type(event.message) in servers.HANDLERS or isinstance(event.message, RegisterServer):
-        servers.handle_message(turn, event.sender, event.message)
+    if type(event.message) in server_handlers.HANDLERS or isinstance(event.message, RegisterServer):
+        server_handlers.handle_message(turn, event.sender, event.message)
     else:
         _handle_trainer_message(turn, event.sender, event.message)
 
 
 _TRAINER_HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Trainer, Any], None]]] = {
-    Declare: declaring.handle_declare,
-    Acquire: trainers.handle_acquire,
-    Ack: trainers.handle_ack,
-    Return: trainers.handle_return,
-    Progress: trainers.handle_progress,
-    Failed: departures.handle_failed,
-    OfferCheckpoint: lambda turn, trainer, said: cuts.handle_offer(turn, trainer.key, said),
-    FinalSaved: trainers.handle_final_saved,
-    Leave: lambda turn, trainer, _: departures.leave(turn, trainer),
+    Declare: job_spec.handle_declare,
+    Acquire: trainer_handlers.handle_acquire,
+    Ack: trainer_handlers.handle_ack,
+    Return: trainer_handlers.handle_return,
+    Progress: trainer_handlers.handle_progress,
+    Failed: trainer_loss.handle_failed,
+    OfferCheckpoint: lambda turn, trainer, said: commit_protocol.handle_offer(turn, trainer.key, said),
+    FinalSaved: trainer_handlers.handle_final_saved,
+    Leave: lambda turn, trainer, _: trainer_loss.leave(turn, trainer),
 }
 
 
 def _handle_trainer_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
     if isinstance(said, RegisterTrainer):
-        trainers.handle_register(turn, said)
+        trainer_handlers.handle_register(turn, said)
         return
     trainer = turn.state.members.try_trainer(sender)
     if trainer is None or not (trainer.is_registered or isinstance(said, Leave)):
@@ -188,17 +174,17 @@ def _handle_trainer_message(turn: Turn, sender: MemberKey, said: MemberMessage) 
 
 def _handle_stream_broken(turn: Turn, event: StreamBroken) -> None:
     if trainer := turn.state.members.try_trainer(event.member):
-        departures.window(turn, trainer)
+        trainer_loss.window(turn, trainer)
     elif server := turn.state.members.try_server(event.member):
-        servers.window(turn, server)
+        server_handlers.window(turn, server)
 
 
 def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
     trainer, server = turn.state.members.try_trainer(event.member), turn.state.members.try_server(event.member)
     if trainer and trainer.window_ends == event.deadline:
-        departures.lose(turn, trainer, "its stream broke and did not come back")
-    elif server and waiting.ends(turn.state, server) == event.deadline:
-        servers.handle_window_ended(turn, server)
+        trainer_loss.lose(turn, trainer, "its stream broke and did not come back")
+    elif server and disconnect_grace.ends(turn.state, server) == event.deadline:
+        server_handlers.handle_window_ended(turn, server)
 
 
 # ---- the store ------------------------------------------------------------------------------------------------------
@@ -207,14 +193,14 @@ def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
 def _handle_persisted(turn: Turn, event: Persisted) -> None:
     match event.write:
         case ReserveHighWater():
-            reserving.handle_recorded(turn)
+            high_water.handle_recorded(turn)
         case RecordDataset() as write:
-            declaring.handle_recorded(turn, write)
-            ownership.admit_first(turn)
+            job_spec.handle_recorded(turn, write)
+            model_holder.admit_first(turn)
         case RecordServers() as write:
-            scaling.handle_recorded(turn, write)
+            server_scaling.handle_recorded(turn, write)
         case ChangeTable() as write:
-            if not moves.handle_changed(turn, write):
+            if not move_lifecycle.handle_changed(turn, write):
                 rollback.lose_model(turn, "a server was lost while its bucket moved", rolls_back=False)
         case SwapHead() | RaiseLineage() | RecordQuarantine() as write:
             if turn.state.writing == write:  # else it was answered before
@@ -227,13 +213,13 @@ def _handle_persisted(turn: Turn, event: Persisted) -> None:
 def _handle_model_changed(turn: Turn, write: SwapHead | RaiseLineage | RecordQuarantine) -> None:
     match write:
         case SwapHead():
-            cuts.handle_head_swapped(turn)
+            commit_protocol.handle_head_swapped(turn)
             if turn.state.stage is Stage.ADOPTING:
                 turn.recover(stage=Stage.GATHERING)
         case RaiseLineage():
-            restoring.handle_raised(turn, write)
+            restore.handle_raised(turn, write)
         case RecordQuarantine():
-            skipping.handle_recorded(turn, write)
+            skip_agreement.handle_recorded(turn, write)
         case never:
             assert_never(never)
 
@@ -243,19 +229,19 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     StreamBroken: _handle_stream_broken,
     Persisted: _handle_persisted,
     PersistRefused: _handle_refused,
-    ManifestWritten: cuts.handle_manifest_written,
-    ManifestWriteFailed: cuts.handle_manifest_write_failed,
-    AdoptableFound: recovery.handle_adoptable,
-    LeaseExpired: departures.handle_lease_expired,
+    ManifestWritten: commit_protocol.handle_manifest_written,
+    ManifestWriteFailed: commit_protocol.handle_manifest_write_failed,
+    AdoptableFound: model_recovery.handle_adoptable,
+    LeaseExpired: trainer_loss.handle_lease_expired,
     ReconnectWindowEnded: _handle_window_ended,
     ReclaimWindowEnded: _handle_reclaim_ended,
-    CommitDue: cuts.handle_due,
-    HoldExpired: cuts.handle_hold_expired,
-    CutExpired: cuts.handle_cut_expired,
-    AnswersOverdue: servers.handle_overdue,
-    MovesAsked: resizing.handle_asked,
-    OwnersAwaited: quorum.handle_owners_awaited,
-    MovesExpired: lateness.handle_expired,
-    MovesAgain: lateness.handle_again,
-    ServersAsked: scaling.handle_asked,
+    CommitDue: commit_protocol.handle_due,
+    HoldExpired: commit_protocol.handle_hold_expired,
+    CutExpired: commit_protocol.handle_cut_expired,
+    AnswersOverdue: server_handlers.handle_overdue,
+    MovesAsked: rebalancing.handle_asked,
+    OwnersAwaited: server_quorum.handle_owners_awaited,
+    MovesExpired: move_timeouts.handle_expired,
+    MovesAgain: move_timeouts.handle_again,
+    ServersAsked: server_scaling.handle_asked,
 }

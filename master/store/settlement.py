@@ -14,7 +14,7 @@ import time
 from typing import Final, assert_never
 
 from master.errors import StoreUnavailableError
-from master.store.port import (
+from master.store.store_port import (
     Committed,
     Conflict,
     Delete,

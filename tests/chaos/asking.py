@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import grpc.aio
 
-from master.api.calls import STATUS, ask_master
-from master.api.channel import CLIENT_OPTIONS
-from master.api.codec import encode_hello
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
-from master.api.hello import Hello
-from master.api.proof import Prover
-from master.api.status import JobStatus
+from master.api.job_status import JobStatus
+from master.api.wire.call_proof import Prover
+from master.api.wire.calls import STATUS, ask_master
+from master.api.wire.grpc_options import CLIENT_OPTIONS
+from master.api.wire.hello import Hello
+from master.api.wire.message_codec import encode_hello
 
 
 async def ask_status(address: str, job: str, *, token: str = "") -> JobStatus | None:

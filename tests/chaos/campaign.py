@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.jobs.lifecycle import Ending
 from master.api.identities import Role as MemberRole
-from master.api.status import JobPhase, JobStatus
+from master.api.job_status import JobPhase, JobStatus
 from tests.chaos.asking import brief
 from tests.chaos.faults import Injector, Landed, pick
 from tests.chaos.heads import HeadWatch

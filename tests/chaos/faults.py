@@ -14,14 +14,14 @@ from typing import assert_never
 
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import PodName, Role
-from master.api.status import JobPhase, JobStatus
+from master.api.job_status import JobPhase, JobStatus
 from tests.chaos.quorum import Quorum
 from tests.chaos.signals import is_dead, state_of, until
 from tests.chaos.stage import POLL_S, JobShape, Stage
 
 ROLL_BACK_BUDGET_S = 30.0
 LONG_STOPS = 0.15
-BROKEN_AFTER_S = 18.0  # by then the other end of a silent connection has given it up (master.api.channel)
+BROKEN_AFTER_S = 18.0  # by then the other end of a silent connection has given it up (master.api.wire.grpc_options)
 
 
 class Fault(StrEnum):

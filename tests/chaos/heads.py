@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from master.api.audit import try_head_hint
+from master.api.checkpoints.audit import try_head_hint
+from master.api.checkpoints.manifest import Manifest
+from master.api.checkpoints.storage import Storage, open_storage, read_manifest
 from master.api.errors import StorageError
-from master.api.manifest import Manifest
-from master.api.storage import Storage, open_storage, read_manifest
 from tests.chaos.ledger import Head, read_head
 
 LOOK_EVERY_S = 0.1

@@ -25,9 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-from master.api.manifest import Manifest
+from master.api.checkpoints.manifest import Manifest
+from master.api.checkpoints.storage import Storage
 from master.api.positions import PositionSet
-from master.api.storage import Storage
 from trainer_sdk.pserver.tables.bucket_codec import decode_bucket
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.transfer.checkpoint_file import read_buckets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from master.etcd_server.cluster import EtcdCluster
+from autoscaler.etcd_server.etcd_members import EtcdCluster
 
 DOWN_S = (0.1, 1.5)
 

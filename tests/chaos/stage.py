@@ -16,11 +16,11 @@ from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources, Role
+from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
+from autoscaler.etcd_server.finder import find_etcd
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_machine
-from master.api.status import JobStatus
-from master.etcd_server.cluster import EtcdCluster, start_etcd
-from master.etcd_server.finder import find_etcd
+from master.api.job_status import JobStatus
 from tests.chaos.asking import ask_status, brief
 from tests.chaos.ledger import PROGRAM
 from tests.chaos.shape import LedgerShape

@@ -10,7 +10,7 @@ import yaml
 
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status.conditions import Kind
-from master.metrics import Counts, MasterCollector
+from master.process.metrics import Counts, MasterCollector
 from tests.documentation.reasons import REASONS
 
 ROOT: Final = Path(__file__).resolve().parents[2]

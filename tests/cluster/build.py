@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from master.errors import MasterError
-from master.etcd_server.build import find_go, go_environment
-from master.etcd_server.cache import exclusive
-from master.etcd_server.finder import find_etcd
+from autoscaler.etcd_server.build import find_go, go_environment
+from autoscaler.etcd_server.cache import exclusive
+from autoscaler.etcd_server.errors import EtcdServerError
+from autoscaler.etcd_server.finder import find_etcd
 from tests.cluster.errors import ClusterError, ToolsBuildError
 from tests.cluster.families import ALERT_FAMILIES, FAMILIES, NODE_FAMILIES, Family
 from tests.cluster.toolbox import Tools, built_folder, cluster_cache, find_elsewhere, find_tools, with_assets
@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 
 def ensure_tools(environ: Mapping[str, str], say: Say, families: Sequence[Family] = FAMILIES) -> Tools:
-    """Finds or builds etcd and these.  Raises ToolsBuildError, or the MasterError of what keeps etcd or Go away."""
+    """Finds or builds etcd and these.  Raises ToolsBuildError, or the EtcdServerError of what keeps etcd or Go away."""
     find_etcd(allow_demo_version=False, environ=with_assets(environ), say=say)
     for family in families:
         target = built_folder(family, environ)
@@ -183,7 +183,7 @@ def main() -> int:
         else:
             wanted = (*FAMILIES, *ALERT_FAMILIES, *(NODE_FAMILIES if arguments.nodes else ()))
             ensure_tools(os.environ, say_on_stderr, wanted)
-    except (ClusterError, MasterError) as error:
+    except (ClusterError, EtcdServerError) as error:
         say_on_stderr(str(error))
         return 1
     return 0

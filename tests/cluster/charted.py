@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kubernetes import client
 
-from master.etcd_server.build import CHECKOUT
+from autoscaler.etcd_server.build import CHECKOUT
 from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.errors import ClusterError

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import condition_of
-from master.etcd_server.doors import free_ports
+from autoscaler.etcd_server.member_addresses import free_ports
 from tests.cluster import commands
 from tests.cluster.accounts import write_certificate_kubeconfig
 from tests.cluster.certificates import Authority, make_signing_key

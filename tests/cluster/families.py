@@ -1,7 +1,7 @@
 """What the test cluster is made of: each program, the Go module that pins it, and how its version is stamped.
 
 One Go module a family: a single one would lift the API server's dependencies to the newest that any family asks for.
-etcd is not here: EDL starts one for its own jobs too, see `master.etcd_server`.
+etcd is not here: EDL starts one for its own jobs too, see `autoscaler.etcd_server`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from typing import Any, Final
 from kubernetes import client
 
 from autoscaler.domain import Headroom, Policy, Reclaim, Resources, Shape
+from autoscaler.etcd_server.build import CHECKOUT
 from bench.__main__ import redraw
-from master.etcd_server.build import CHECKOUT
 from tests.cluster.accounts import open_client
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.measure_gangs import measure_gangs

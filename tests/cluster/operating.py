@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from master.etcd_server.cluster import TETHER
+from autoscaler.etcd_server.etcd_members import TETHER
 from tests.cluster.waiting import BUDGET_S, wait_for
 
 ANSWER_BUDGET_S: Final = 60.0

@@ -24,9 +24,9 @@ from typing import Any, Final
 
 from kubernetes import client
 
-from master.etcd_server.build import CHECKOUT
-from master.etcd_server.cache import cache_folder
-from master.etcd_server.doors import free_ports
+from autoscaler.etcd_server.build import CHECKOUT
+from autoscaler.etcd_server.cache import cache_folder
+from autoscaler.etcd_server.member_addresses import free_ports
 from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.charted import ACCOUNT, CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import ControlPlane, start_control_plane

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from master.etcd_server.cluster import TETHER
+from autoscaler.etcd_server.etcd_members import TETHER
 from tests.cluster.errors import StartError
 
 READY_POLL_S: Final = 0.05

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from master.etcd_server.build import find_go
+from autoscaler.etcd_server.build import find_go
 from tests.cluster.build import ensure_tools, say_on_stderr
 from tests.cluster.errors import ToolsBuildError
 from tests.cluster.toolbox import cluster_cache

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from master.etcd_server.cache import cache_folder
-from master.etcd_server.finder import try_find_etcd
+from autoscaler.etcd_server.cache import cache_folder
+from autoscaler.etcd_server.finder import try_find_etcd
 from tests.cluster.errors import ToolsMissingError
 from tests.cluster.families import FAMILIES, VERSION_QUESTIONS, Family, try_parse_version
 

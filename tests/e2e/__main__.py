@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from master.errors import MasterError
-from master.etcd_server.build import install_wheel
+from autoscaler.etcd_server.build import install_wheel
+from autoscaler.etcd_server.errors import EtcdServerError
 from tests.cluster.build import ensure_tools
 from tests.cluster.errors import ClusterError
 from tests.cluster.families import FAMILIES, NODE_FAMILIES
@@ -65,7 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
             return 0
         run = f"{os.getpid()}-{secrets.token_hex(2)}"
         return run_inside(Surroundings(run=run, images=images, linter=linter), arguments, cache / "runs")
-    except (ClusterError, MasterError) as error:
+    except (ClusterError, EtcdServerError) as error:
         say(str(error))
         return CANNOT_BUILD
     except KeyboardInterrupt:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from master.etcd_server.cache import exclusive
+from autoscaler.etcd_server.cache import exclusive
 from tests.cluster.toolbox import Tools, cluster_cache
 from tests.e2e.commands import run
 from tests.e2e.debian import Debian

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from master.etcd_server.cluster import TETHER
+from autoscaler.etcd_server.etcd_members import TETHER
 from tests.e2e.images import Built
 
 RUN: Final = "EDL_E2E_RUN"

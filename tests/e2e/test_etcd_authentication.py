@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from master.etcd_server.cluster import start_etcd
-from master.etcd_server.finder import find_etcd
+from autoscaler.etcd_server.etcd_members import start_etcd
+from autoscaler.etcd_server.finder import find_etcd
 from tests.chart.rendering import pod_templates, render_set
 from tests.cluster.families import ETCDCTL
 from tests.cluster.toolbox import find_tools

@@ -10,11 +10,11 @@ import threading
 
 import pytest
 
-from master.etcd_server.cluster import start_etcd
-from master.etcd_server.finder import find_etcd
-from master.store.etcd import channel
-from master.store.etcd.config import EtcdConfig
-from master.store.etcd.store import EtcdStore
+from autoscaler.etcd_server.etcd_members import start_etcd
+from autoscaler.etcd_server.finder import find_etcd
+from master.store.etcd import etcd_channel
+from master.store.etcd.etcd_config import EtcdConfig
+from master.store.etcd.etcd_store import EtcdStore
 from tests.integration.data_path_stage import Job
 
 
@@ -40,8 +40,8 @@ def etcd_binary():
 @pytest.fixture
 def patient_connections(monkeypatch):
     """A store's connection to etcd may take a minute to be made: the machine may be busy."""
-    options = dict(channel.OPTIONS) | {"grpc.min_reconnect_backoff_ms": 60_000}
-    monkeypatch.setattr(channel, "OPTIONS", tuple(options.items()))
+    options = dict(etcd_channel.OPTIONS) | {"grpc.min_reconnect_backoff_ms": 60_000}
+    monkeypatch.setattr(etcd_channel, "OPTIONS", tuple(options.items()))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 
+from master.api.checkpoints.storage import open_storage
 from master.api.identities import (
     CutId,
     Incarnation,
@@ -26,7 +27,6 @@ from master.api.messages import (
     Restored,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.api.storage import open_storage
 from trainer_sdk.pserver.client.pserver_client import PserverClient
 from trainer_sdk.pserver.core.server_state import Limits
 from trainer_sdk.pserver.process.data_listener import Listener

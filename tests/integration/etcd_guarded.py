@@ -2,11 +2,11 @@
 
 from contextlib import asynccontextmanager
 
-from master.etcd_server.cluster import start_etcd
-from master.etcd_server.doors import free_ports
-from master.store.etcd.accounts import EtcdAccounts
-from master.store.etcd.channel import EtcdChannel
-from master.store.etcd.config import Credentials, EtcdConfig, Tls
+from autoscaler.etcd_server.etcd_members import start_etcd
+from autoscaler.etcd_server.member_addresses import free_ports
+from master.store.etcd.etcd_accounts import EtcdAccounts
+from master.store.etcd.etcd_channel import EtcdChannel
+from master.store.etcd.etcd_config import Credentials, EtcdConfig, Tls
 from master.store.etcd.stubs import rpc, stubs
 from tests.integration.certificates import Authority
 

@@ -11,13 +11,10 @@ from pathlib import Path
 
 import grpc.aio
 
-from master.api.calls import CONNECT, STATUS, ask_master
-from master.api.channel import CLIENT_OPTIONS
-from master.api.codec import decode_hello, decode_master_envelope, encode_hello, encode_member_envelope
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
-from master.api.hello import Hello
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, MemberName
+from master.api.job_status import JobStatus
 from master.api.messages import (
     Ack,
     Acquire,
@@ -31,8 +28,11 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.api.proof import Prover
-from master.api.status import JobStatus
+from master.api.wire.call_proof import Prover
+from master.api.wire.calls import CONNECT, STATUS, ask_master
+from master.api.wire.grpc_options import CLIENT_OPTIONS
+from master.api.wire.hello import Hello
+from master.api.wire.message_codec import decode_hello, decode_master_envelope, encode_hello, encode_member_envelope
 
 BUDGET_S = 100.0
 JOB = "digits"

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from master.etcd_server.build import CHECKOUT
+from autoscaler.etcd_server.build import CHECKOUT
 from tests.side_by_side import Part, SideBySide, parts
 
 DEADLINE_S = 100.0

@@ -1,12 +1,12 @@
-"""No placement of second copies that is as even moves fewer of them (rule 61; `master.job.backups`)."""
+"""No placement of second copies that is as even moves fewer (rule 61; `master.job.placement.backup_placement`)."""
 
 from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.job.backups import place_backups
-from master.job.placement import NOBODY
+from master.job.placement.backup_placement import place_backups
+from master.job.placement.owner_placement import NOBODY
 
 
 @st.composite

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from master.leadership import (
+from master.leadership.election_state import (
     Campaign,
     CampaignEnded,
     CampaignWon,
@@ -22,7 +22,7 @@ from master.leadership import (
     check,
     handle,
 )
-from master.store.port import Leadership
+from master.store.store_port import Leadership
 
 TIMING = LeadershipTiming(lease_ttl_s=6, renew_deadline_s=4.0, retry_period_s=1.0)
 

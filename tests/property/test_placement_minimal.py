@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from master.job.placement import NOBODY, Weight, classes, moves, place
+from master.job.placement.owner_placement import NOBODY, Weight, classes, moves, place
 
 SIZES = st.sampled_from([0, 1, 7, 8, 15, 16, 64])
 LOADS = st.sampled_from([0.0, 0.9, 1.0, 5.0, 40.0])

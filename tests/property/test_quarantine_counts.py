@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from master.api.positions import PositionSet
 from master.job.domain import Instant
-from master.job.quarantine import FailureNote, Failures, acquit, count_failure
+from master.job.state.trainer_failures import FailureNote, Failures, acquit, count_failure
 from tests.unit.master.job.driver import key
 
 AXIS = range(8)

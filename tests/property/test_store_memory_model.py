@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from master.errors import FencedError
-from master.store.memory import MemoryCluster
-from master.store.port import (
+from master.store.memory_store import MemoryCluster
+from master.store.store_port import (
     Absent,
     Changed,
     Committed,

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Incarnation, Term
-from master.api.manifest import Manifest
 from master.api.messages import Ended, Granted, Wait
-from master.job.dispatch import NO_REQUEST
 from master.job.domain import Instant
-from master.job.frozen_map import FrozenMap
+from master.job.domain.frozen_map import FrozenMap
+from master.job.state.dispatch_state import NO_REQUEST
 from tests.protocol.dead import drop_dead
 from tests.protocol.draft import Draft
 from tests.protocol.interning import Interned, Remembered

@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 
+from master.api.checkpoints.manifest import Manifest
 from master.api.identities import BucketId, Incarnation, Version
-from master.api.manifest import Manifest
 from master.api.positions import PositionSet, union
-from master.job import table as tables
 from master.job.domain import Retain, Table
+from master.job.state import bucket_table as tables
 from tests.protocol import ledger
 from tests.protocol.masters import Etcd
 from tests.protocol.servers import ServerProcess

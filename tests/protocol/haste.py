@@ -10,12 +10,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 from unittest.mock import patch
 
-from master.job import admission, cuts
+from master.job.commit import commit_protocol
+from master.job.moves import move_admission
 from tests.protocol.explore import Limits, Report, explore
 from tests.protocol.model import JobModel
 from tests.protocol.settings import Setting
 
-PATCHES: Final = ((cuts, "is_quiet", lambda state: True), (admission, "is_paced", lambda state: False))
+PATCHES: Final = ((commit_protocol, "is_quiet", lambda state: True), (move_admission, "is_paced", lambda state: False))
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """A master in the checker's world: the real core, what it has asked of etcd and storage, and etcd itself.
 
 etcd is the few durable values and the leader's term.  A transaction is the one that the product sends, requirements and
-all (`master.records`), tried as a whole and fenced by its term.  An unknown outcome needs no step of its own: the shell
-settles it before it tells the core, so for the core it is a transaction that takes long, and "carried out but never
-heard of" is one followed by a take-over.
+all (`master.durable.transactions`), tried as a whole and fenced by its term.  An unknown outcome needs no step of its
+own: the shell settles it before it tells the core, so for the core it is a transaction that takes long, and "carried
+out but never heard of" is one followed by a take-over.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from functools import lru_cache
 from typing import assert_never
 
 from master import job
+from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Term
-from master.api.manifest import Manifest
+from master.durable.record_codec import encode_record
+from master.durable.transactions import number_key, parse_durable, transaction_of
 from master.job.domain import (
     AnswerServers,
     CloseStream,
@@ -36,11 +38,9 @@ from master.job.domain import (
     Write,
     WriteManifest,
 )
-from master.job.state import JobState, Step
-from master.record_forms import encode_record
-from master.records import number_key, parse_durable, transaction_of
-from master.store.keys import JobKeys, Key
-from master.store.port import Delete, Entry, Put, Revision, Snapshot, holds
+from master.job.state.job_state import JobState, Step
+from master.store.job_keys import JobKeys, Key
+from master.store.store_port import Delete, Entry, Put, Revision, Snapshot, holds
 from tests.protocol.interning import hashed_once
 
 NOW = Instant(1_000_000_000)
@@ -157,7 +157,7 @@ def _encode_trainers(trainers: tuple[MemberKey, ...] | None) -> bytes | None:
 
 
 def adoptable(storage: tuple[Manifest, ...], search: FindAdoptable) -> tuple[Manifest, ...]:
-    """What the folder answers with one of: as in `master.folder`, all files there verify."""
+    """What the folder answers with one of: as in `master.durable.checkpoint_folder`, all files there verify."""
     return tuple(m for m in storage if (m.parent, m.lineage) == (search.parent, search.lineage))
 
 

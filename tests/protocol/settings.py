@@ -13,7 +13,7 @@ from master.job.domain import (
     DatasetRecord,
     JobConfig,
 )
-from master.job.state import Phase as CommitPhase
+from master.job.state.job_state import Phase as CommitPhase
 from tests.protocol import masters
 from tests.protocol.masters import Etcd
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from master import job
+from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Incarnation, Lineage, MemberName, Term
-from master.api.manifest import Manifest
 from master.api.messages import (
     Activate,
     Cut,

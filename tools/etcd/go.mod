@@ -1,4 +1,4 @@
-// The etcd server that EDL builds where a machine has none, pinned by go.sum.  See master/etcd_server/build.py.
+// The etcd server that EDL builds where a machine has none, pinned by go.sum.  See autoscaler/etcd_server/build.py.
 module edl.dev/etcd
 
 go 1.26.0

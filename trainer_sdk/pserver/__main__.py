@@ -18,13 +18,13 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from master.api.descriptors import raise_limit
+from master.api.checkpoints.folder_lock import hold_as_writer
+from master.api.checkpoints.storage import open_storage
 from master.api.errors import StorageError
-from master.api.folder_lock import hold_as_writer
-from master.api.hello import Hello
+from master.api.host.fd_limits import raise_limit
+from master.api.host.log_lines import PlainLines, at_rest
 from master.api.identities import Incarnation, MemberName
-from master.api.lines import PlainLines, at_rest
-from master.api.storage import open_storage
+from master.api.wire.hello import Hello
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import PermanentError, UsageError
 from trainer_sdk.master_stream import Address

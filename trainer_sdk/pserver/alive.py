@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from master.api.sockets import SCHEME, is_socket_address
+from master.api.host.unix_sockets import SCHEME, is_socket_address
 from trainer_sdk.errors import EdlError
 from trainer_sdk.pserver.transport.frames import Channel, WireLimits
 from trainer_sdk.pserver.transport.handshake import PROBE, greet_server

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from master.api.checkpoints.storage import Storage
 from master.api.identities import BucketId, Incarnation
 from master.api.messages import Restore, ServerMessage
 from master.api.positions import EMPTY, PositionSet
-from master.api.storage import Storage
 from trainer_sdk.errors import InvariantViolationError, WireError
 from trainer_sdk.pserver.core import control, pushes
 from trainer_sdk.pserver.core.effects import (

@@ -23,13 +23,13 @@ from threading import Event, Thread
 from time import monotonic, sleep, time
 from typing import Final
 
+from master.api.checkpoints.fallback import check_start
+from master.api.checkpoints.folder_lock import FolderInUseError, FolderLock, claim_folder
+from master.api.checkpoints.resume import parse_answer
+from master.api.checkpoints.storage import open_storage
 from master.api.errors import ManifestError, StorageError
-from master.api.fallback import check_start
-from master.api.folder_lock import FolderInUseError, FolderLock, claim_folder
+from master.api.host.unix_sockets import SCHEME, make_socket_folder, temporary_parent
 from master.api.identities import HistoryId
-from master.api.resuming import parse_answer
-from master.api.sockets import SCHEME, make_socket_folder, temporary_parent
-from master.api.storage import open_storage
 from trainer_sdk.environment import Environment
 from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailableError, UsageError
 

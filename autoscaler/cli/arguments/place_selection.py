@@ -30,7 +30,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.local.run_place import LocalRunPlace
 from autoscaler.cli.places import Place
 from autoscaler.clusters.local.folder import find_runs
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -13,7 +13,7 @@ import click
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.folder import RunFolder, find_runs
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 RUNS: Final = Path("runs")
 CONDITIONS: Final = (

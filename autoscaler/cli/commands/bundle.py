@@ -20,7 +20,7 @@ from autoscaler.cli.commands.data import versions
 from autoscaler.cli.commands.redaction import Redactor, secrets_in, secrets_of
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.folder import RunFolder, find_runs
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 _NOT_BUNDLED: Final = frozenset({"tokens", "s", "s.path", "etcd"})
 """Secrets, sockets, and a database that nobody reads."""

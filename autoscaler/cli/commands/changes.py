@@ -10,7 +10,7 @@ from autoscaler.cli.arguments.options import role_options, target_argument
 from autoscaler.cli.arguments.place_selection import PlaceSelector, place_options
 from autoscaler.cli.arguments.words import split_target
 from autoscaler.cli.places import PodSelector, SizeRequest
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 
 @click.command()

@@ -19,7 +19,7 @@ from autoscaler.cli.arguments.place_options import COMPLETION_VARIABLE
 from autoscaler.cli.arguments.place_selection import PLUGIN, PlaceKind, PlaceSelector, on_option, place_options
 from autoscaler.cli.arguments.target_completion import complete_target
 from autoscaler.cli.exit_codes import CommandError, Exit
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 _TELL_AFTER_S: Final = 2.0
 _SHOWN: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
@@ -94,7 +94,7 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, where: PlaceSelecto
     edl data audit tj/digits
     """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.cli.output.checkpoint_report import audit_content, audit_lines  # noqa: PLC0415 - fsspec is not for --help
-    from master.api.audit import read_checkpoint  # noqa: PLC0415 - with it
+    from master.api.checkpoints.audit import read_checkpoint  # noqa: PLC0415 - with it
     from master.api.errors import ContractError  # noqa: PLC0415 - with it
 
     uri = _uri_of(checkpoint, where)
@@ -126,9 +126,9 @@ def verify(*, checkpoint: str, is_json: bool, where: PlaceSelector) -> None:
     edl data verify tj/digits --json
     """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.cli.output.checkpoint_report import verdict_content, verdict_lines  # noqa: PLC0415 - fsspec: not for --help
+    from master.api.checkpoints.storage import open_storage  # noqa: PLC0415 - with it
+    from master.api.checkpoints.verification import verify_folder  # noqa: PLC0415 - with it
     from master.api.errors import ContractError  # noqa: PLC0415 - with it
-    from master.api.storage import open_storage  # noqa: PLC0415 - with it
-    from master.api.verifying import verify_folder  # noqa: PLC0415 - with it
 
     uri = _uri_of(checkpoint, where)
     try:

@@ -17,7 +17,7 @@ from autoscaler.cli.output.formats import render
 from autoscaler.cli.output.object_tables import GrowingTable
 from autoscaler.cli.output.terminal import EscapeFilter
 from autoscaler.cli.places import LogOptions, ObjectList, PodSelector
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 
 @click.command()

@@ -16,7 +16,7 @@ from autoscaler.cli.arguments.words import split_target
 from autoscaler.cli.commands.snapshot import PlannerQuestion, open_snapshot, snapshot_option
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.resource_types import TYPES
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 if TYPE_CHECKING:  # planner and manifests are not for --help
     from autoscaler.domain import Resources, WorkloadName

@@ -101,7 +101,7 @@ def _started(manifests: Manifests, starts: Sequence[str], *, begins_anew: bool) 
     """The jobs with what the command line says of where they go on from (M11)."""
     if not starts and not begins_anew:
         return manifests
-    from master.api.resuming import ANEW  # noqa: PLC0415 - not for --help
+    from master.api.checkpoints.resume import ANEW  # noqa: PLC0415 - not for --help
 
     names = [job.name for job in manifests.jobs]
     if len(names) != 1 and (begins_anew or not all("=" in start for start in starts)):

@@ -15,7 +15,7 @@ import click
 from autoscaler.cli.arguments.place_selection import PlaceSelector, place_options
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.places import JobFacts, PlannedSubmission
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 if TYPE_CHECKING:  # the codec is not for --help
     from autoscaler.snapshots import Snapshot

@@ -40,7 +40,7 @@ from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS, PODS
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, parts, text
 from autoscaler.errors import ClusterError
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 if TYPE_CHECKING:  # the planner is for those commands that ask it
     from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses

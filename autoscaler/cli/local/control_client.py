@@ -11,8 +11,8 @@ from typing import Any, Final
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.folder import RunFolder
 from autoscaler.clusters.local.wire import LONGEST_ANSWER_BYTES, WIRE_VERSION, Problem, encode
-from master.api.sockets import check_peer
-from master.api.strangers import ForeignUserError
+from master.api.host.file_ownership import ForeignUserError
+from master.api.host.unix_sockets import check_peer
 
 _ANSWER_DEADLINE_S: Final = 15.0
 _EXITS: Final[Mapping[str, Exit]] = {

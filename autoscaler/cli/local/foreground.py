@@ -24,7 +24,7 @@ from autoscaler.clusters.local.control import ControlServer
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.manifests.api_types import Manifests
-from master.api.lines import PlainLines, at_rest
+from master.api.host.log_lines import PlainLines, at_rest
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from master.api.audit import Audit, EpochAudit
-from master.api.resuming import tell_manifest
-from master.api.verifying import Checked, Verdict
+from master.api.checkpoints.audit import Audit, EpochAudit
+from master.api.checkpoints.resume import tell_manifest
+from master.api.checkpoints.verification import Checked, Verdict
 
 _EPOCHS_SHOWN: Final = 12
 

@@ -29,7 +29,7 @@ from autoscaler.clusters.local.snapshot import (
 )
 from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.quantities import format_cpu
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 _BAR_CELLS_PER_CORE: Final = 4
 _WIDEST_BAR: Final = 48

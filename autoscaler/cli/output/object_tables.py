@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from autoscaler.cli.output.phrases import format_count
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 PlainObject = Mapping[str, Any]
 Cell = Callable[[PlainObject], Any]

@@ -1,7 +1,7 @@
 """What a terminal cannot show is replaced, not refused: a path or a frame must not end a run.
 
 Nor is a terminal moved by what others wrote: a pod's output may hold escape codes that clear it or rename it (`Calm`);
-of what is printed as lines `master.api.lines.at_rest` takes care.
+of what is printed as lines `master.api.host.log_lines.at_rest` takes care.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 from typing import Final
 
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;:]*m)")
 _BEGUN: Final = re.compile(r"(\x1b(\[[0-9;:]{0,32})?|\r)\Z")

@@ -2,7 +2,8 @@
 
 The problem: two runs have two stores, so neither fences the other's commits; both would write manifests of one lineage
 into one folder, and which model is the job's is anybody's guess.  So a run claims each folder of this machine that its
-jobs name, as long as it or a child of it lives (`master.api.folder_lock`).  Elsewhere (`s3://...`) there is no lock.
+jobs name, as long as it or a child of it lives (`master.api.checkpoints.folder_lock`).  Elsewhere (`s3://...`) there
+is no lock.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Self
 
 from autoscaler.errors import PermanentError
-from master.api import folder_lock
-from master.api.storage import LocalStorage, open_storage
+from master.api.checkpoints import folder_lock
+from master.api.checkpoints.storage import LocalStorage, open_storage
 
 
 class FolderInUseError(PermanentError):

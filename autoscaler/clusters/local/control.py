@@ -21,8 +21,8 @@ from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.requests import Requests, objects_of, parse_type
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.clusters.local.wire import LONGEST_REQUEST_BYTES, WIRE_VERSION, Problem, RequestError, decode, encode
-from master.api.sockets import check_peer
-from master.api.strangers import ForeignUserError
+from master.api.host.file_ownership import ForeignUserError
+from master.api.host.unix_sockets import check_peer
 
 log = logging.getLogger(__name__)
 

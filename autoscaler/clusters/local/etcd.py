@@ -1,6 +1,6 @@
 """The run's own etcd: one member in the run folder, for the masters of its jobs.
 
-Finding or building a server is `python -m master.etcd_server`'s business; here it is a process of the run like any
+Finding or building a server is `python -m autoscaler.etcd_server`'s business; here it is a process of the run like any
 other, started before the first master and ended after the last.  That process brings a killed member back itself;
 should it be killed too, `keep_etcd` starts it again on the same data.
 """
@@ -46,7 +46,7 @@ async def start_etcd(
     processes: Processes, folder: RunFolder, log: Path, environment: Mapping[str, str], *, say: Callable[[str], None]
 ) -> str:
     """Start it; its endpoints, Unix sockets, once it serves.  Raises EtcdUnavailableError."""
-    program = (sys.executable, "-P", "-m", "master.etcd_server")
+    program = (sys.executable, "-P", "-m", "autoscaler.etcd_server")
     argv = (*program, "--serve", str(folder.etcd), "--sockets", str(folder.sockets), "--demo")
     offset = _size_of(log)
     await processes.start(KEY, Command(argv=argv, env=environment, cwd=folder.root, log=log))

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.errors import PermanentError
-from master.api.sockets import check_peer, make_socket_folder
-from master.api.strangers import ForeignUserError, check_path, make_folder
+from master.api.host.file_ownership import ForeignUserError, check_path, make_folder
+from master.api.host.unix_sockets import check_peer, make_socket_folder
 
 RUN_FORMAT: Final = 1
 """Of run.json.  A newer `edl` reads older formats; an older one refuses a newer."""

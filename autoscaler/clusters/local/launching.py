@@ -17,8 +17,8 @@ from autoscaler.clusters.local.ports import Ports
 from autoscaler.clusters.local.processes import Command
 from autoscaler.domain import Role
 from autoscaler.manifests.api_types import TrainingJob
-from master.api.sockets import SCHEME
-from master.api.storage import is_path
+from master.api.checkpoints.storage import is_path
+from master.api.host.unix_sockets import SCHEME
 
 MASTER_PROGRAM = (sys.executable, "-P", "-m", "master")  # -P: a master.py in the user's folder is not ours
 SERVER_PROGRAM = (sys.executable, "-P", "-m", "trainer_sdk.pserver")

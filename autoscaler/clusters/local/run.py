@@ -45,11 +45,11 @@ from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.api_types import Machine, Manifests, TrainingJob
 from autoscaler.snapshots import Snapshot
-from master.api.fallback import check_start
+from master.api.checkpoints.fallback import check_start
+from master.api.checkpoints.resume import parse_answer
+from master.api.checkpoints.storage import open_storage
 from master.api.identities import HistoryId
-from master.api.resuming import parse_answer
-from master.api.scaling import ServersAnswer
-from master.api.storage import open_storage
+from master.api.server_count import ServersAnswer
 
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0

@@ -17,7 +17,7 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import PodName
 from autoscaler.jobs.backoff import pause_s
-from master.api.signals import TAKE_OVER
+from master.api.host.signals import TAKE_OVER
 
 FIRST_AFTER_S: Final = 2.0
 """After a pod's first process serves: the interpreter of the one that stands by is in nobody's way at a job's start."""

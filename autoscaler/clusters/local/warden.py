@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from master.api.signals import TAKE_OVER
+from master.api.host.signals import TAKE_OVER
 
 _SET_PDEATHSIG: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36

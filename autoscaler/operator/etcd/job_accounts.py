@@ -4,7 +4,8 @@ A job's name there holds the start of its UID, so that a job made again under it
 Nothing holds a TrainingJob back when it is deleted (ADR 0152): what it had is found by its record and dropped once the
 API server says that the job is gone, and has said so for a while, in which its masters end.
 
-This module is the one of the cluster side that knows the master's store; `master.store.etcd.accounts` does the writing.
+This module is the one of the cluster side that knows the master's store; `master.store.etcd.etcd_accounts` does the
+writing.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.errors import ClusterError, InvalidSpecError, PermanentError, TemporaryError
 from master.errors import InvalidSettingError, MasterError, StoreAccessError
 from master.errors import TemporaryError as StoreTemporaryError
-from master.store.etcd.accounts import EtcdAccounts
-from master.store.etcd.config import PASSWORD_FILE, USER, EtcdConfig
+from master.store.etcd.etcd_accounts import EtcdAccounts
+from master.store.etcd.etcd_config import PASSWORD_FILE, USER, EtcdConfig
 
 ADMIN_USER: Final = "EDL_ETCD_ADMIN_USER"
 KEEPS_ROOM: Final = "EDL_ETCD_KEEPS_ROOM"

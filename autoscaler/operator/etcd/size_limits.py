@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from master.store.etcd.upkeep import EtcdSize, Standing
+    from master.store.etcd.etcd_upkeep import EtcdSize, Standing
 
 MOST_KEYS: Final = 64
 MOST_BYTES: Final = 8 * 1024**2

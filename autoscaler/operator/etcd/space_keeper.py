@@ -32,7 +32,7 @@ from autoscaler.operator.etcd.size_limits import (
 )
 from autoscaler.operator.metrics import Metrics
 from master.errors import MasterError
-from master.store.etcd.upkeep import EtcdSize, EtcdUpkeep
+from master.store.etcd.etcd_upkeep import EtcdSize, EtcdUpkeep
 
 LOOK_EVERY_S: Final = 2.0
 _AT_ONCE: Final = 16

@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from autoscaler.operator.leadership.lease import to_micro_time
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 
 _QUIET: Final = ("kopf", "aiohttp.access")
 """Libraries that tell what they do at INFO."""

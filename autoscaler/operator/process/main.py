@@ -25,7 +25,7 @@ from autoscaler.operator.metered_api import MeteredApi
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.operator_settings import OperatorSettings
 from autoscaler.operator.process.probes import State, health_pages
-from master.api.clock import uptime_s
+from master.api.host.clock import uptime_s
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Final
 
 from autoscaler.operator.process.operator_settings import Address
-from master.api.pages import PROMETHEUS_TEXT, Kept, Page, listen_at, serving
+from master.api.host.http_pages import PROMETHEUS_TEXT, Kept, Page, listen_at, serving
 
 STUCK_AFTER_S: Final = 120.0
 """A pass of the loop is bounded by its calls, 30 s each; one that takes this long hangs."""

@@ -8,7 +8,7 @@ Here are the names and the unions; the messages stand by direction in `from_trai
 `to_trainers` and `to_servers`.
 """
 
-from master.api.messages.files import BucketMarks, FileRecord
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.messages.from_servers import (
     Activated,
     BackupSilent,
@@ -38,7 +38,7 @@ from master.api.messages.from_trainers import (
     RegisterTrainer,
     Return,
 )
-from master.api.messages.refusals import Fenced, Refused
+from master.api.messages.to_members import Fenced, Refused
 from master.api.messages.to_servers import (
     Activate,
     AskMarks,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, Version
-from master.api.messages.files import BucketMarks, FileRecord
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.positions import PositionSet
 
 

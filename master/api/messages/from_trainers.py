@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from master.api.identities import DatasetSpec, Incarnation, Lease, LeaseToken, Lineage, MemberName, TableSpec
-from master.api.messages.files import FileRecord
+from master.api.messages.checkpoint_files import FileRecord
 from master.api.positions import EMPTY, PositionSet
 
 

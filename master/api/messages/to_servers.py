@@ -15,7 +15,7 @@ from master.api.identities import (
     Term,
     Version,
 )
-from master.api.messages.files import FileRecord
+from master.api.messages.checkpoint_files import FileRecord
 from master.api.positions import EMPTY, PositionSet
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from master.api.identities import DatasetSpec, Lease, Lineage, ManifestId, Route, TableSpec, Term
-from master.api.messages.files import FileRecord
+from master.api.messages.checkpoint_files import FileRecord
 from master.api.positions import EMPTY, PositionSet
 
 

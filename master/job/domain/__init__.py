@@ -24,32 +24,7 @@ from master.job.domain.deadlines import (
     ReclaimWindowEnded,
     ReconnectWindowEnded,
 )
-from master.job.domain.effects import (
-    AnswerServers,
-    CloseStream,
-    Effect,
-    FallBack,
-    FindAdoptable,
-    Persist,
-    Retain,
-    Send,
-    StepDown,
-    WriteManifest,
-)
-from master.job.domain.events import (
-    AdoptableFound,
-    Event,
-    ManifestWriteFailed,
-    ManifestWritten,
-    MessageReceived,
-    MovesAsked,
-    Persisted,
-    PersistRefused,
-    ServersAsked,
-    StreamBroken,
-)
-from master.job.domain.keys import SECOND, Instant, MemberKey
-from master.job.domain.records import (
+from master.job.domain.durable_records import (
     UNNAMED,
     Backups,
     DatasetRecord,
@@ -62,7 +37,32 @@ from master.job.domain.records import (
     Table,
     TrainersRecord,
 )
-from master.job.domain.settings import AfterLoss, JobConfig
+from master.job.domain.effects import (
+    AnswerServers,
+    CloseStream,
+    Effect,
+    FallBack,
+    FindAdoptable,
+    Persist,
+    Retain,
+    Send,
+    StepDown,
+    WriteManifest,
+)
+from master.job.domain.job_config import AfterLoss, JobConfig
+from master.job.domain.job_events import (
+    AdoptableFound,
+    Event,
+    ManifestWriteFailed,
+    ManifestWritten,
+    MessageReceived,
+    MovesAsked,
+    Persisted,
+    PersistRefused,
+    ServersAsked,
+    StreamBroken,
+)
+from master.job.domain.keys import SECOND, Instant, MemberKey
 from master.job.domain.writes import (
     ChangeTable,
     RaiseLineage,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Lineage, ManifestId
-from master.api.manifest import Manifest
 from master.api.messages import MasterMessage
-from master.api.scaling import ServersAnswer
+from master.api.server_count import ServersAnswer
 from master.job.domain.keys import MemberKey
 from master.job.domain.writes import Write
 

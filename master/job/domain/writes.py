@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from master.api.identities import ManifestId, Route
+from master.job.domain.durable_records import Backups, DatasetRecord, LineageRecord, Table
 from master.job.domain.keys import MemberKey
-from master.job.domain.records import Backups, DatasetRecord, LineageRecord, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
-from master.etcd_server.cluster import EtcdCluster
+from autoscaler.etcd_server.etcd_members import EtcdCluster
 from tests.chaos.heads import HeadWatch
 from tests.chaos.moves.act import Act
 from tests.chaos.moves.cast import Cast, Shape, on_stage

@@ -12,9 +12,9 @@ import pytest
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, Route, ServerPlace, Term, Version
 from master.api.messages import Activate, Cut, FileRecord, Forget, Freeze, Hold, Warm
 from master.api.positions import EMPTY, PositionSet
-from master.job import table
 from master.job.domain import Backups, ChangeTable, Intent, Persisted, Table
-from master.job.placement import NOBODY
+from master.job.placement.owner_placement import NOBODY
+from master.job.state import bucket_table
 from tests.chaos.moves.blows import PROVOKES, Deck, Victim
 from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.points import COPY_STEPS, HOOK, SENT_STEPS, Points, Step
@@ -51,8 +51,8 @@ INTENT = Intent(
     bucket=BucketId(0),
     lineage=G,
     version=V,
-    source=table.key_of(HERE),
-    target=table.key_of(THERE),
+    source=bucket_table.key_of(HERE),
+    target=bucket_table.key_of(THERE),
     reason="",
 )
 STILL = Table(route=Route(revision=1, lineage=G, servers=(HERE, THERE), owner=(0,), version=(V,)))
@@ -60,13 +60,13 @@ MOVING = replace(STILL, intents=(INTENT,))
 ALL = PositionSet.of(0)
 ONE_COPY = replace(STILL, backups=Backups(holder=(NOBODY,), since=(V,), holder_since=(V,)))
 WANTING = replace(ONE_COPY, intents=(INTENT,), backups=replace(ONE_COPY.backups, wanted=ALL))
-PAIRED = table.flipped(WANTING, INTENT)
+PAIRED = bucket_table.flipped(WANTING, INTENT)
 FILE = FileRecord(name="f", size_bytes=0, digest="", lineage=G, marks=())
 
 VALUES = (
     (Step.INTENT, Persisted(write=ChangeTable(old=STILL, new=MOVING))),
-    (Step.FLIP, Persisted(write=ChangeTable(old=MOVING, new=table.flipped(MOVING, INTENT)))),
-    (Step.UNDO, Persisted(write=ChangeTable(old=MOVING, new=table.undone(MOVING, INTENT)))),
+    (Step.FLIP, Persisted(write=ChangeTable(old=MOVING, new=bucket_table.flipped(MOVING, INTENT)))),
+    (Step.UNDO, Persisted(write=ChangeTable(old=MOVING, new=bucket_table.undone(MOVING, INTENT)))),
     (Step.AHEAD, Warm(lineage=G, bucket=BucketId(0), version=V, target=THERE)),
     (Step.CHANGED, (ApplyLive(buckets=ALL),)),
     (Step.SENT, replace(SENT, is_final=False)),
@@ -83,9 +83,9 @@ VALUES = (
     (Step.PASSED, Push(lineage=G, positions=EMPTY, targets=())),
     (Step.RECRUIT, Persisted(write=ChangeTable(old=ONE_COPY, new=WANTING))),
     (Step.BACKED, Persisted(write=ChangeTable(old=WANTING, new=PAIRED))),
-    (Step.UNDO, Persisted(write=ChangeTable(old=WANTING, new=table.undone(WANTING, INTENT)))),
-    (Step.PROMOTE, Persisted(write=ChangeTable(old=PAIRED, new=table.promoted(PAIRED, 0)))),
-    (Step.ALONE, Persisted(write=ChangeTable(old=PAIRED, new=table.left_alone(PAIRED, 0)))),
+    (Step.UNDO, Persisted(write=ChangeTable(old=WANTING, new=bucket_table.undone(WANTING, INTENT)))),
+    (Step.PROMOTE, Persisted(write=ChangeTable(old=PAIRED, new=bucket_table.promoted(PAIRED, 0)))),
+    (Step.ALONE, Persisted(write=ChangeTable(old=PAIRED, new=bucket_table.left_alone(PAIRED, 0)))),
 )
 
 REACHES_A_STEP = """

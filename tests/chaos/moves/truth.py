@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from master.api.identities import ServerPlace
+from master.durable.transactions import durable_keys, parse_durable
 from master.errors import StoreUnavailableError
 from master.job.domain import UNNAMED
-from master.job.placement import NOBODY
-from master.records import durable_keys, parse_durable
-from master.store.etcd.config import EtcdConfig
-from master.store.etcd.store import EtcdStore
+from master.job.placement.owner_placement import NOBODY
+from master.store.etcd.etcd_config import EtcdConfig
+from master.store.etcd.etcd_store import EtcdStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

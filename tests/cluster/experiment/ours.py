@@ -19,10 +19,10 @@ from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.clusters.simulated import Physics
 from autoscaler.domain import Policy
+from autoscaler.etcd_server.member_addresses import free_ports
 from autoscaler.operator.process.policy_file import public_name
 from experiments.arms.ours import make_policy
 from experiments.arms.stage import Setting, Submission, make_physics
-from master.etcd_server.doors import free_ports
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.experiment.bodies import training_job
 from tests.cluster.experiment.insisting import insist

@@ -5,12 +5,12 @@ from contextlib import suppress
 
 import pytest
 
-from master.api.audit import write_head_hint
+from master.api.checkpoints.audit import write_head_hint
+from master.api.checkpoints.resume import Answer
+from master.api.checkpoints.storage import LocalStorage
 from master.api.errors import StorageError
 from master.api.identities import HistoryId
-from master.api.resuming import Answer
-from master.api.storage import LocalStorage
-from master.folder import CheckpointFolder
+from master.durable.checkpoint_folder import CheckpointFolder
 from tests.unit.master.api.test_checkpoint_harm import committed, started
 from tests.unit.master.api.test_resuming_choices import followed
 

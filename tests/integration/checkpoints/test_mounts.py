@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from master.api.audit import try_head_hint
-from master.api.storage import LocalStorage, check_file, read_manifest
+from master.api.checkpoints.audit import try_head_hint
+from master.api.checkpoints.storage import LocalStorage, check_file, read_manifest
 from tests.integration.master_stage import ask_status
 from tests.integration.sdk_stage import Job
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from master.api.resuming import look_into
-from master.api.storage import LocalStorage
+from master.api.checkpoints.resume import look_into
+from master.api.checkpoints.storage import LocalStorage
 from tests.integration.cli_stage import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from master.api.checkpoints.resume import look_into, overtaken_by
+from master.api.checkpoints.storage import LocalStorage
 from master.api.identities import DatasetSpec
-from master.api.resuming import look_into, overtaken_by
-from master.api.storage import LocalStorage
 from tests.integration.master.test_faults import until_committed
 from tests.integration.master_stage import MasterProcess, Sharder, ask_status, leads, running, until
 

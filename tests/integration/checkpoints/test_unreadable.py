@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from master.api.audit import read_checkpoint, try_head_hint
-from master.api.resuming import ANEW
-from master.api.status import JobPhase
-from master.api.storage import LocalStorage
+from master.api.checkpoints.audit import read_checkpoint, try_head_hint
+from master.api.checkpoints.resume import ANEW
+from master.api.checkpoints.storage import LocalStorage
+from master.api.job_status import JobPhase
 from tests.integration.cli_stage import EDL, wait_until
 from tests.integration.master.test_faults import DATASET, until_committed
 from tests.integration.master_stage import MasterProcess, Sharder, ask_status, leads, running, until
@@ -149,7 +149,7 @@ async def test_a_master_whose_store_is_empty_tells_that_the_job_has_failed(tmp_p
 
 async def test_head_stands_in_the_folder_before_anybody_hears_of_the_end(tmp_path):
     """The folder is what outlives the store: what is said to be committed is in it (M6, M11)."""
-    slow = "import time, master.folder as f; w = f.write_head_hint\n"
+    slow = "import time, master.durable.checkpoint_folder as f; w = f.write_head_hint\n"
     slow += "f.write_head_hint = lambda *a: (time.sleep(0.7), w(*a))\n"
     (tmp_path / "sitecustomize.py").write_text(slow)
     master = MasterProcess(tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}", EDL_CHECKPOINT_EVERY_S="0.2")

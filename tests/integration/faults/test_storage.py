@@ -16,9 +16,9 @@ import pytest
 
 from autoscaler.clusters.local.objects import job_object
 from autoscaler.domain import Role
-from master.api.audit import try_head_hint
-from master.api.status import JobPhase
-from master.api.storage import open_storage, read_manifest
+from master.api.checkpoints.audit import try_head_hint
+from master.api.checkpoints.storage import open_storage, read_manifest
+from master.api.job_status import JobPhase
 from tests.chaos.faults import is_dead
 from tests.chaos.heads import HeadWatch
 from tests.chaos.stage import chaos_stage

@@ -10,13 +10,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from master.api.channel import CLIENT_OPTIONS
-from master.api.codec import encode_hello
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
-from master.api.hello import Hello
 from master.api.identities import DatasetSpec, Role
-from master.api.status import JobPhase, JobStatus
+from master.api.job_status import JobPhase, JobStatus
+from master.api.wire.grpc_options import CLIENT_OPTIONS
+from master.api.wire.hello import Hello
+from master.api.wire.message_codec import encode_hello
 from tests.integration.certificates import Authority
 from tests.integration.master_stage import (
     JOB,

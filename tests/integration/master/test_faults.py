@@ -12,12 +12,12 @@ import pytest
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import Door, Masters
 from autoscaler.jobs.progress import JobProgress
-from master.api.audit import read_checkpoint, try_head_hint
-from master.api.channel import CLIENT_OPTIONS
+from master.api.checkpoints.audit import read_checkpoint, try_head_hint
+from master.api.checkpoints.storage import open_storage
 from master.api.identities import DatasetSpec
 from master.api.messages import Acquire, Granted
 from master.api.positions import EMPTY, union
-from master.api.storage import open_storage
+from master.api.wire.grpc_options import CLIENT_OPTIONS
 from tests.integration.master_stage import (
     JOB,
     MasterProcess,

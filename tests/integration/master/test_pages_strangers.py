@@ -12,8 +12,8 @@ import pytest
 
 from autoscaler.operator.process.operator_settings import Address
 from autoscaler.operator.process.probes import State, health_pages
-from master.api import pages as module
-from master.api.pages import Kept, Page, listen_at, serving
+from master.api.host import http_pages as module
+from master.api.host.http_pages import Kept, Page, listen_at, serving
 from tests.integration.master.test_strangers import count
 from tests.integration.master_stage import MasterProcess, ask_status, free_port, running, until, until_it_leads
 

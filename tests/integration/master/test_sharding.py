@@ -6,11 +6,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from master.api.audit import read_checkpoint
-from master.api.hello import Hello
+from master.api.checkpoints.audit import read_checkpoint
 from master.api.identities import DatasetSpec
 from master.api.messages import Ack, Acquire, Declare, Ended, Granted, Refused, Registered, Wait
 from master.api.positions import EMPTY, PositionSet, union
+from master.api.wire.hello import Hello
 from tests.integration.master_stage import (
     MasterProcess,
     Member,

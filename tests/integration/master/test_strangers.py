@@ -11,11 +11,11 @@ import grpc.aio
 import pytest
 
 from autoscaler.jobs.master_connections import Door, JobProgress, Masters
-from master.api.calls import SET_SERVERS, STATUS
-from master.api.channel import CLIENT_OPTIONS
-from master.api.hello import Hello
 from master.api.messages import RegisterTrainer
-from master.api.proof import CHALLENGE_KEY, PROOF_KEY
+from master.api.wire.call_proof import CHALLENGE_KEY, PROOF_KEY
+from master.api.wire.calls import SET_SERVERS, STATUS
+from master.api.wire.grpc_options import CLIENT_OPTIONS
+from master.api.wire.hello import Hello
 from tests.integration.master_stage import JOB, MasterProcess, running, until_it_leads
 from trainer_sdk.master_stream import Address, Channel
 

@@ -19,9 +19,9 @@ from autoscaler.operator.controllers.owned_objects import Objects
 from autoscaler.operator.etcd import job_accounts as module
 from autoscaler.operator.etcd.job_accounts import GONE_FOR_S, Accounts, AccountSettings
 from master.errors import StoreAccessError
-from master.store.etcd.config import Credentials, EtcdConfig
-from master.store.etcd.store import EtcdStore
-from master.store.port import Committed, Put, Transaction
+from master.store.etcd.etcd_config import Credentials, EtcdConfig
+from master.store.etcd.etcd_store import EtcdStore
+from master.store.store_port import Committed, Put, Transaction
 from tests.integration.etcd_guarded import PATIENT, ROOT, asking, config_of, guarded_etcd, rpc, turn_users_on
 from tests.unit.clusters.kubernetes.objects import raw_job
 from tests.unit.clusters.kubernetes.stand_ins import add_job

@@ -14,11 +14,11 @@ from autoscaler.operator.etcd.size_limits import FREE_KEYS, is_pressed
 from autoscaler.operator.etcd.space_keeper import EtcdRoom
 from autoscaler.operator.metrics import Metrics
 from master.errors import StoreUnavailableError
-from master.store.etcd.channel import EtcdChannel
+from master.store.etcd.etcd_channel import EtcdChannel
+from master.store.etcd.etcd_upkeep import UPKEEP_S, EtcdUpkeep
 from master.store.etcd.stubs import stubs
-from master.store.etcd.upkeep import UPKEEP_S, EtcdUpkeep
-from master.store.keys import JobKeys
-from master.store.port import Committed, Put, Transaction, Unknown
+from master.store.job_keys import JobKeys
+from master.store.store_port import Committed, Put, Transaction, Unknown
 from tests.integration.etcd_guarded import ROOT, asking, config_of, guarded_etcd, rpc
 from tests.integration.operator.test_accounts import Stage
 

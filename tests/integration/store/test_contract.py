@@ -6,8 +6,8 @@ from contextlib import aclosing
 import pytest
 
 from master.errors import FencedError, InvariantViolationError, LeaseLostError
-from master.store.memory import MemoryCluster
-from master.store.port import (
+from master.store.memory_store import MemoryCluster
+from master.store.store_port import (
     MAX_VALUE_BYTES,
     Absent,
     Changed,

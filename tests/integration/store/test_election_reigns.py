@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from master.api.clock import uptime_s
-from master.election import Election
+from master.api.host.clock import uptime_s
 from master.errors import FencedError
-from master.leadership import LeadershipTiming, LossReason
-from master.store.port import Committed, Put, Transaction
+from master.leadership.election import Election
+from master.leadership.election_state import LeadershipTiming, LossReason
+from master.store.store_port import Committed, Put, Transaction
 
 TIMING = LeadershipTiming(lease_ttl_s=120, renew_deadline_s=100.0, retry_period_s=0.5)  # no pause of a machine ends it
 SHORT = LeadershipTiming(lease_ttl_s=3, renew_deadline_s=2.0, retry_period_s=0.5)

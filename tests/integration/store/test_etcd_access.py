@@ -10,13 +10,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from autoscaler.etcd_server.etcd_members import start_etcd
+from autoscaler.etcd_server.member_addresses import free_ports
 from master.errors import StoreAccessError, StoreUnavailableError
-from master.etcd_server.cluster import start_etcd
-from master.etcd_server.doors import free_ports
-from master.store.etcd.config import Credentials, EtcdConfig, Tls
-from master.store.etcd.store import EtcdStore
+from master.store.etcd.etcd_config import Credentials, EtcdConfig, Tls
+from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
-from master.store.port import Committed, Put, Transaction
+from master.store.store_port import Committed, Put, Transaction
 from tests.integration.etcd_guarded import PATIENT
 
 pytestmark = pytest.mark.usefixtures("patient_connections")

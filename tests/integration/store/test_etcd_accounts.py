@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from master.errors import MasterError, PermanentError, StoreAccessError, StoreUnavailableError
-from master.store.etcd.accounts import EtcdAccounts
-from master.store.etcd.config import Credentials
-from master.store.etcd.store import EtcdStore
+from master.store.etcd.etcd_accounts import EtcdAccounts
+from master.store.etcd.etcd_config import Credentials
+from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc
-from master.store.port import Committed, Put, Transaction
+from master.store.store_port import Committed, Put, Transaction
 from tests.integration.etcd_guarded import PATIENT, accounts_of, asking, config_of, guarded_etcd, turn_users_on
 
 pytestmark = pytest.mark.usefixtures("patient_connections")

@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from master.errors import StoreUnavailableError
-from master.store.etcd.config import EtcdConfig
-from master.store.etcd.store import EtcdStore
+from master.store.etcd.etcd_config import EtcdConfig
+from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
-from master.store.port import Changed, Committed, Conflict, Put, Resync, Transaction, Unknown, ValueIs
 from master.store.settlement import settle
+from master.store.store_port import Changed, Committed, Conflict, Put, Resync, Transaction, Unknown, ValueIs
 from tests.integration.etcd_guarded import PATIENT
 
 pytestmark = pytest.mark.chaos

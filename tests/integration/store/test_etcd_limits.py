@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from master.etcd_server.finder import find_etcd
-from master.store.etcd.channel import OPTIONS
-from master.store.port import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS, MAX_VALUE_BYTES
+from autoscaler.etcd_server.finder import find_etcd
+from master.store.etcd.etcd_channel import OPTIONS
+from master.store.store_port import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS, MAX_VALUE_BYTES
 
 
 @pytest.fixture(scope="module")

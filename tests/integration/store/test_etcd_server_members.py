@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from master.errors import EtcdBuildError, EtcdStartError, PortInUseError, UnusableEtcdError
-from master.etcd_server.cache import exclusive
-from master.etcd_server.cluster import start_etcd
-from master.etcd_server.doors import free_ports
-from master.etcd_server.finder import EtcdBinary, Origin, find_etcd
-from master.etcd_server.versions import DEMO
+from autoscaler.etcd_server.cache import exclusive
+from autoscaler.etcd_server.errors import EtcdBuildError, EtcdPortInUseError, EtcdStartError, UnusableEtcdError
+from autoscaler.etcd_server.etcd_members import start_etcd
+from autoscaler.etcd_server.etcd_versions import DEMO
+from autoscaler.etcd_server.finder import EtcdBinary, Origin, find_etcd
+from autoscaler.etcd_server.member_addresses import free_ports
 
 
 async def test_port_that_is_taken_is_named(etcd_binary, tmp_path):
-    """PortInUseError with the address, and nothing is left running."""
+    """EtcdPortInUseError with the address, and nothing is left running."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         ports = replace(free_ports(1)[0], peer=taken.getsockname()[1])
-        with pytest.raises(PortInUseError, match=f"127.0.0.1:{ports.peer}"):
+        with pytest.raises(EtcdPortInUseError, match=f"127.0.0.1:{ports.peer}"):
             async with start_etcd(etcd_binary, tmp_path, ports=[ports]):
                 pass
 
@@ -52,8 +52,8 @@ async def test_member_dies_with_the_process_that_started_it(etcd_binary, tmp_pat
     script = f"""
         import asyncio
         from pathlib import Path
-        from master.etcd_server.cluster import start_etcd
-        from master.etcd_server.finder import Origin, inspect
+        from autoscaler.etcd_server.etcd_members import start_etcd
+        from autoscaler.etcd_server.finder import Origin, inspect
 
         async def main():
             binary = inspect(Path({str(etcd_binary.path)!r}), Origin.CACHE)
@@ -85,7 +85,7 @@ def test_two_builders_wait_for_each_other(tmp_path):
     script = f"""
         import time
         from pathlib import Path
-        from master.etcd_server.cache import exclusive
+        from autoscaler.etcd_server.cache import exclusive
         with exclusive(Path({str(tmp_path)!r}), print):
             print("held", flush=True)
             time.sleep(60)
@@ -109,7 +109,7 @@ def test_machine_without_go_or_network_is_told_what_to_do(tmp_path, monkeypatch)
     def refuse(*_):
         raise EtcdBuildError("no way to the wheel")
 
-    monkeypatch.setattr("master.etcd_server.build.install_wheel", refuse)
+    monkeypatch.setattr("autoscaler.etcd_server.build.install_wheel", refuse)
     environ = {"PATH": str(tmp_path), "EDL_CACHE_DIR": str(tmp_path / "cache")}
     with pytest.raises(UnusableEtcdError, match="EDL_ETCD, or install Go"):
         find_etcd(allow_demo_version=False, environ=environ, say=lambda _: None)

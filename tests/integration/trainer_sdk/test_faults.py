@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from master.api.audit import read_checkpoint
+from master.api.checkpoints.audit import read_checkpoint
 from tests.integration.master_stage import ask_status
 from tests.integration.sdk_stage import running
 from trainer_sdk.record_order import Permutation

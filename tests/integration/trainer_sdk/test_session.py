@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import trainer_sdk as edl
-from master.api.audit import read_checkpoint
-from master.api.storage import open_storage, read_manifest
+from master.api.checkpoints.audit import read_checkpoint
+from master.api.checkpoints.storage import open_storage, read_manifest
 from tests.integration.master_stage import JOB
 from tests.integration.sdk_stage import PROGRAMS, running
 from trainer_sdk.errors import TableError, UsageError

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from master.api.messages import Activate
 from master.api.positions import EMPTY, PositionSet
-from master.job import moves
-from master.job.state import Turn
+from master.job.moves import move_lifecycle
+from master.job.state.job_state import Turn
 from tests.protocol import servers as shell
 from tests.protocol.breaks.left_out import LATE, MOVE, ONE, Break, on_installed
 from tests.protocol.explore import Limits
@@ -31,7 +31,7 @@ _forget = bucket_moves.forget
 _restore = control.restore
 _of_moves = move_steps.of_moves
 _left = shell._left
-_installed = moves.handle_installed
+_installed = move_lifecycle.handle_installed
 
 
 def frozen_takes_pushes(group: Group, positions: PositionSet, *, is_holding: bool) -> Any:

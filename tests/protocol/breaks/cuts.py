@@ -8,8 +8,10 @@ from unittest.mock import patch
 
 from master.api.messages import Written
 from master.api.positions import EMPTY, PositionSet
-from master.job import cuts, recovery, rollback, servers
-from master.job.state import Turn
+from master.job.commit import commit_protocol
+from master.job.recovery import model_recovery, rollback
+from master.job.servers import server_handlers
+from master.job.state.job_state import Turn
 from tests.protocol import servers as shell
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.explore import Limits
@@ -23,10 +25,10 @@ from trainer_sdk.pserver.core.server_state import fork_marks
 _judge = pushes.judge
 _judge_group = pushes._Judged._judge
 _hold = fork.hold
-_record = cuts._record
-_compare = cuts.compare
+_record = commit_protocol._record
+_compare = commit_protocol.compare
 _lose_model = rollback.lose_model
-_marks = recovery.handle_marks
+_marks = model_recovery.handle_marks
 _restore = control.restore
 _loaded = shell._loaded
 
@@ -106,7 +108,7 @@ def commit_goes_on(turn: Turn, problem: str, **why: bool) -> None:
 
 
 def marks_not_asked(turn: Turn, server: Any, said: Any) -> None:
-    with patch.object(recovery, "gain", lambda books, _: books):
+    with patch.object(model_recovery, "gain", lambda books, _: books):
         _marks(turn, server, said)
 
 
@@ -124,7 +126,7 @@ def loaded_beside_its_fork(process: Any, restore: Any, positions: int) -> Any:
 def written_once_restored(turn: Turn, server: Any, said: Any) -> None:
     """Not the hole: a smaller world, in which files of servers that RESTORE has not reached are late."""
     if server.lineage == turn.state.number:
-        cuts.handle_written(turn, server, said)
+        commit_protocol.handle_written(turn, server, said)
 
 
 CRASH: Final = Faults(server_crash=1)
@@ -135,25 +137,25 @@ BREAKS: Final = (
     Break(
         name="copy-at-once",
         rule="19, 20: the fork is taken at CUT, when D is known",
-        patches=((fork, "hold", copied_at_hold), (cuts, "compare", compared_as_equal)),
+        patches=((fork, "hold", copied_at_hold), (commit_protocol, "compare", compared_as_equal)),
         setting=SMALL,
     ),
     Break(
         name="commit-from-acks",
         rule="22: the data state is what the files say",
-        patches=((cuts, "_record", recorded_as_acked),),
+        patches=((commit_protocol, "_record", recorded_as_acked),),
         setting=Setting(faults=Faults(loss=1)),
     ),
     Break(
         name="rebuild-from-trainers",
         rule="17, 22: a new master asks the servers for their marks; files say the data state",
-        patches=((cuts, "_record", recorded_as_acked), (recovery, "handle_marks", marks_not_asked)),
+        patches=((commit_protocol, "_record", recorded_as_acked), (model_recovery, "handle_marks", marks_not_asked)),
         setting=Setting(trainers=1, faults=Faults(take_over=1)),
     ),
     Break(
         name="want-intersection",
         rule="20: D is the union of the marks",
-        patches=((cuts, "compare", common_taken_for_union), (fork, "_can_fork", lambda group, data: True)),
+        patches=((commit_protocol, "compare", common_taken_for_union), (fork, "_can_fork", lambda group, data: True)),
         setting=SMALL,
     ),
     Break(
@@ -162,7 +164,7 @@ BREAKS: Final = (
         patches=(
             (pushes, "judge", applied_while_held),
             (fork, "_can_fork", lambda group, data: True),
-            (cuts, "compare", compared_as_equal),
+            (commit_protocol, "compare", compared_as_equal),
         ),
         setting=SMALL,
     ),
@@ -189,7 +191,7 @@ BREAKS: Final = (
     Break(
         name="done-from-union",
         rule="20: D is no ground for DONE",
-        patches=((cuts, "compare", union_taken_for_common),),
+        patches=((commit_protocol, "compare", union_taken_for_common),),
         setting=Setting(faults=Faults(trainer_crash=1, loss=1)),
         limits=Limits(states=36_000),
     ),
@@ -199,14 +201,14 @@ BREAKS: Final = (
         patches=(
             (fork, "hold", hold_of_any_lineage),
             (rollback, "lose_model", commit_goes_on),
-            (cuts, "lose_model", commit_goes_on),
+            (commit_protocol, "lose_model", commit_goes_on),
         ),
         setting=Setting(positions=1, trainers=1, faults=CRASH),
     ),
     Break(
         name="commit-survives-rollback",
         rule="26: a roll-back aborts the commit",
-        patches=((rollback, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
+        patches=((rollback, "lose_model", commit_goes_on), (commit_protocol, "lose_model", commit_goes_on)),
         setting=Setting(positions=1, trainers=1, faults=CRASH),
     ),
     Break(
@@ -216,9 +218,9 @@ BREAKS: Final = (
             (control, "restore", restored_beside_its_fork),
             (shell, "_loaded", loaded_beside_its_fork),
             (rollback, "lose_model", commit_goes_on),
-            (cuts, "lose_model", commit_goes_on),
-            (cuts, "file_problem", lambda *_: ""),
-            (servers, "HANDLERS", {**servers.HANDLERS, Written: written_once_restored}),
+            (commit_protocol, "lose_model", commit_goes_on),
+            (commit_protocol, "file_problem", lambda *_: ""),
+            (server_handlers, "HANDLERS", {**server_handlers.HANDLERS, Written: written_once_restored}),
         ),
         setting=Setting(positions=1, trainers=1, faults=CRASH),
     ),

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from master.api.messages import Hold, Refusal
 from master.api.positions import EMPTY, PositionSet
-from master.job import cuts
-from master.job.state import Phase, Skipping
+from master.job.commit import commit_protocol
+from master.job.state.job_state import Phase, Skipping
 from tests.protocol.breaks.left_out import ONE, Break, always
 from tests.protocol.explore import Limits
 from tests.protocol.settings import Faults, Setting
@@ -132,7 +132,7 @@ def taken_over_in_a_skip(draft: Any) -> None:
 BUSY: Final = ((bucket_moves, "freeze", freeze_refused_while_cut), (fork, "hold", hold_refused_while_moving))
 """Cuts and moves wait for each other (against 59)."""
 
-SOON: Final = ((cuts, "file_problem", lambda *_: ""),)
+SOON: Final = ((commit_protocol, "file_problem", lambda *_: ""),)
 """The master believes what a file says of its buckets."""
 
 SKIPPING: Final = Setting(**ONE, quarantine_after=1, faults=Faults(move=1, raising=1))
@@ -149,7 +149,7 @@ BREAKS: Final = (
     Break(
         name="once-unchecked",
         rule="58: CUT only if all HELD name every bucket once",
-        patches=((cuts, "lists_exactly", always), *SOON),
+        patches=((commit_protocol, "lists_exactly", always), *SOON),
         setting=Setting(trainers=1, positions=1, buckets=2, is_hasty=True, faults=Faults(move=1)),
     ),
     Break(
@@ -219,7 +219,7 @@ BREAKS: Final = (
     Break(
         name="skips-once",
         rule="31, 60: a skip that some bucket has, seen in any HELD or file, is asked of all",
-        patches=((cuts, "finish", lambda *_: False), (master_steps, "take_over", taken_over_in_a_skip)),
+        patches=((commit_protocol, "finish", lambda *_: False), (master_steps, "take_over", taken_over_in_a_skip)),
         setting=Setting(trainers=1, positions=1, quarantine_after=1, faults=Faults(raising=1, take_over=1, late=1)),
         limits=Limits(states=60_000, seconds=1800),
         is_long=True,

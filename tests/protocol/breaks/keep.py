@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from master.api.messages import Restore
 from master.api.positions import EMPTY, union
-from master.job import cuts, rollback
-from master.job.state import Stage
+from master.job.commit import commit_protocol
+from master.job.recovery import rollback
+from master.job.state.job_state import Stage
 from tests.protocol.breaks.cuts import commit_goes_on
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.breaks.masters import raised_to_the_same
@@ -141,7 +142,7 @@ BREAKS: Final = (
     Break(
         name="commit-survives-keep",
         rule="26, 30: a KEEP aborts the commit",
-        patches=((rollback, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
+        patches=((rollback, "lose_model", commit_goes_on), (commit_protocol, "lose_model", commit_goes_on)),
         setting=ALONE,
     ),
 )

@@ -9,7 +9,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from master.api.messages import Installed
-from master.job import cuts, servers
+from master.job.commit import commit_protocol
+from master.job.servers import server_handlers
 from tests.protocol.explore import Limits, Report, Verdict
 from tests.protocol.haste import explore_job
 from tests.protocol.settings import Faults, Setting
@@ -36,7 +37,7 @@ class Break:
     @contextmanager
     def applied(self) -> Iterator[None]:
         with ExitStack() as stack:
-            never = () if self.has_commits else ((cuts, "advance", lambda turn: None),)
+            never = () if self.has_commits else ((commit_protocol, "advance", lambda turn: None),)
             for where, name, replacement in (*never, *self.patches):
                 stack.enter_context(patch.object(where, name, replacement))
             yield
@@ -59,4 +60,4 @@ def always(*_: Any, **__: Any) -> bool:
 
 def on_installed(handler: Any) -> Any:
     """In place of what the master does with INSTALLED."""
-    return (servers, "HANDLERS", {**servers.HANDLERS, Installed: handler})
+    return (server_handlers, "HANDLERS", {**server_handlers.HANDLERS, Installed: handler})

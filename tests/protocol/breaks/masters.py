@@ -7,17 +7,20 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from master.api.positions import EMPTY, PositionSet
-from master.job import dispatch, recovery, rollback, skipping
+from master.job.dispatch import skip_agreement
 from master.job.domain import RaiseLineage, SwapHead
-from master.job.state import JobState, Turn
+from master.job.recovery import model_recovery, rollback
+from master.job.state import dispatch_state
+from master.job.state.job_state import JobState, Turn
+from master.job.trainers import job_spec
 from tests.protocol import masters
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.settings import Faults, Setting
 
-_opened = dispatch.opened
+_opened = dispatch_state.opened
 _raise = rollback.raise_lineage
-_skip_answer = skipping.handle_answer
-_skip_begin = skipping.begin
+_skip_answer = skip_agreement.handle_answer
+_skip_begin = skip_agreement.begin
 _write = Turn.write
 
 
@@ -41,16 +44,16 @@ def raised_to_the_same(turn: Turn) -> None:
 
 
 def quarantined_unasked(turn: Turn, positions: PositionSet) -> None:
-    asking = patch.object(skipping, "ask_again", lambda *_: None)
+    asking = patch.object(skip_agreement, "ask_again", lambda *_: None)
     with asking:
         _skip_begin(turn, positions)
-    skipping._record(turn)
+    skip_agreement._record(turn)
 
 
 def torn_skip_recorded(turn: Turn, server: Any, said: Any) -> bool:
     if _skip_answer(turn, server, said):
         turn.recover(quarantine=EMPTY)
-        skipping._record(turn)
+        skip_agreement._record(turn)
     return False
 
 
@@ -85,7 +88,7 @@ BREAKS: Final = (
         name="adopt-any-generation",
         rule="24: adoption of the current lineage only",
         patches=(
-            (recovery, "_is_adoptable", adopted_whatever),
+            (model_recovery, "_is_adoptable", adopted_whatever),
             (masters, "adoptable", everything_may_be_adopted),
         ),
         setting=Setting(**ONE, positions=1, keeps_orphans=True, faults=Faults(server_crash=1, take_over=1)),
@@ -94,7 +97,7 @@ BREAKS: Final = (
         name="adopt-any-parent",
         rule="24: adoption only when parent = head",
         patches=(
-            (recovery, "_is_adoptable", adopted_whatever),
+            (model_recovery, "_is_adoptable", adopted_whatever),
             (masters, "adoptable", everything_may_be_adopted),
             (Turn, "write", swapped_from_any_parent),
         ),
@@ -104,8 +107,8 @@ BREAKS: Final = (
         name="hwm-skip",
         rule="18: the high-water mark skips nothing",
         patches=(
-            (dispatch, "opened", below_high_water_is_done),
-            (masters.job.declaring, "opened", below_high_water_is_done),
+            (dispatch_state, "opened", below_high_water_is_done),
+            (job_spec, "opened", below_high_water_is_done),
         ),
         setting=Setting(**ONE, faults=Faults(take_over=1)),
     ),
@@ -118,13 +121,13 @@ BREAKS: Final = (
     Break(
         name="quarantine-unmarked",
         rule="31: every bucket is asked to SKIP",
-        patches=((skipping, "begin", quarantined_unasked),),
+        patches=((skip_agreement, "begin", quarantined_unasked),),
         setting=Setting(**ONE, quarantine_after=1, faults=Faults(raising=1)),
     ),
     Break(
         name="quarantine-torn",
         rule="31: a skip that some had applied is rolled back",
-        patches=((masters.job.servers.skipping, "handle_answer", torn_skip_recorded),),
+        patches=((skip_agreement, "handle_answer", torn_skip_recorded),),
         setting=Setting(trainers=1, quarantine_after=1, faults=Faults(raising=1)),
     ),
 )

@@ -6,19 +6,22 @@ from dataclasses import replace
 from typing import Any, Final
 
 from master.api.positions import EMPTY
-from master.job import cuts, dispatch, ownership, restoring, rollback
-from master.job.state import Turn
+from master.job.commit import commit_protocol
+from master.job.recovery import restore, rollback
+from master.job.state import dispatch_state
+from master.job.state.job_state import Turn
+from master.job.trainers import model_holder
 from tests.protocol.breaks.cuts import recorded_as_acked
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.settings import Faults, Setting
 from trainer_sdk.protocol import leasing
 from trainer_sdk.protocol import transitions as protocol_core
 
-_record = cuts._record
-_offer_problem = cuts._offer_problem
-_void = dispatch.void
+_record = commit_protocol._record
+_offer_problem = commit_protocol._offer_problem
+_void = dispatch_state.void
 _take = leasing.take
-_StartFrom = ownership.StartFrom
+_StartFrom = model_holder.StartFrom
 
 
 def older_than_head_is_welcome(turn: Turn, sender: Any, said: Any) -> str:
@@ -32,7 +35,7 @@ def acks_stay(books: Any) -> Any:
 
 
 def started_from_nothing(**_: Any) -> Any:
-    return ownership._NOTHING
+    return model_holder._NOTHING
 
 
 def started_without_marks(file: Any = None, data: Any = None) -> Any:
@@ -52,34 +55,34 @@ BREAKS: Final = (
     Break(
         name="data-from-acks",
         rule="35: the data state is the model's own marks",
-        patches=((cuts, "_record", recorded_as_acked),),
+        patches=((commit_protocol, "_record", recorded_as_acked),),
         setting=ALONE,
     ),
     Break(
         name="acks-survive",
         rule="34: no ack outlives the replica",
-        patches=tuple((where, "void", acks_stay) for where in (dispatch, rollback, restoring, ownership)),
+        patches=tuple((where, "void", acks_stay) for where in (dispatch_state, rollback, restore, model_holder)),
         setting=ALONE,
     ),
     Break(
         name="head-not-considered",
         rule="34: the model starts from head at least",
-        patches=((ownership, "StartFrom", started_from_nothing),),
+        patches=((model_holder, "StartFrom", started_from_nothing),),
         setting=ALONE,
     ),
     Break(
         name="head-back",
         rule="35: a file must contain head's data",
         patches=(
-            (ownership, "StartFrom", started_from_nothing),
-            (cuts, "_offer_problem", older_than_head_is_welcome),
+            (model_holder, "StartFrom", started_from_nothing),
+            (commit_protocol, "_offer_problem", older_than_head_is_welcome),
         ),
         setting=ALONE,
     ),
     Break(
         name="join-without-marks",
         rule="34: model and marks come together",
-        patches=((ownership, "StartFrom", started_without_marks),),
+        patches=((model_holder, "StartFrom", started_without_marks),),
         setting=ALONE,
     ),
     Break(
@@ -88,7 +91,7 @@ BREAKS: Final = (
         patches=(
             (leasing, "take", done_again),
             (protocol_core.leasing, "take", done_again),
-            (ownership, "gain", lambda books, _: books),
+            (model_holder, "gain", lambda books, _: books),
         ),
         setting=replace(ALONE, faults=Faults(take_over=1)),
     ),

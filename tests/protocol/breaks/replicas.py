@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from master.api.positions import EMPTY, PositionSet
-from master.job import skipping, table
+from master.job.dispatch import skip_agreement
 from master.job.domain import Table
+from master.job.state import bucket_table
 from tests.protocol import servers as shell
 from tests.protocol.breaks.copies import handed_over_unfrozen
 from tests.protocol.breaks.left_out import ONE, Break
@@ -23,8 +24,8 @@ from trainer_sdk.pserver.core.server_state import Group, ServerState, _marks, jo
 _passed_on = relays.passed_on
 _of_moves = move_steps.of_moves
 _push_as_backup = pushes.push_as_backup
-_promoted = table.promoted
-_ask_again = skipping.ask_again
+_promoted = bucket_table.promoted
+_ask_again = skip_agreement.ask_again
 
 
 def applied_as_it_is_passed_on(cast: Any, world: Any, process: Any, parcel: Any, passes: Any) -> Any:
@@ -163,7 +164,7 @@ BREAKS: Final = (
     Break(
         name="promote-keeps-version",
         rule="62: PROMOTE is the end of a version",
-        patches=((table, "promoted", promoted_at_the_same_version),),
+        patches=((bucket_table, "promoted", promoted_at_the_same_version),),
         setting=LOST,
         limits=Limits(states=20_000),  # it is stuck: more states say no more
     ),
@@ -188,7 +189,7 @@ BREAKS: Final = (
     Break(
         name="skip-owners-only",
         rule="60, 61: both copies skip",
-        patches=((skipping, "all_backed", lambda now: EMPTY),),
+        patches=((skip_agreement, "all_backed", lambda now: EMPTY),),
         setting=Setting(**PAIR, quarantine_after=1, faults=Faults(raising=1)),
     ),
 )
@@ -215,13 +216,13 @@ LARGER: Final = (
     Break(
         name="skip-backups-at-once",
         rule="61: a backup skips nothing that its owner may still apply",
-        patches=((skipping, "ask_again", backups_are_asked_at_once),),
+        patches=((skip_agreement, "ask_again", backups_are_asked_at_once),),
         setting=Setting(**PAIR, quarantine_after=1, faults=Faults(raising=1, take_over=1)),
     ),
     Break(
         name="skip-answers-survive",
         rule="60, 62: whoever has the copies now is asked",
-        patches=((skipping, "forget_answers", lambda turn, old, new: None),),
+        patches=((skip_agreement, "forget_answers", lambda turn, old, new: None),),
         setting=Setting(**PAIR, quarantine_after=1, faults=Faults(raising=1, server_crash=1)),
         limits=Limits(states=60_000),
     ),

@@ -7,9 +7,12 @@ from typing import Any, Final
 
 from master.api.messages import Activate, Forget
 from master.api.positions import PositionSet
-from master.job import admission, lateness, machine, moves, quorum, restoring, table
+from master.job import machine
 from master.job.domain import MovesExpired, RaiseLineage, Table
-from master.job.state import Moves, Turn
+from master.job.moves import move_admission, move_lifecycle, move_timeouts
+from master.job.recovery import restore, server_quorum
+from master.job.state import bucket_table
+from master.job.state.job_state import Moves, Turn
 from tests.protocol import masters
 from tests.protocol.breaks.left_out import LATE, MOVE, ONE, Break, always, on_installed
 from tests.protocol.explore import Limits
@@ -18,11 +21,11 @@ from trainer_sdk.pserver.core import bucket_moves
 from trainer_sdk.pserver.core.server_state import ServerState, merged
 
 _activated = bucket_moves._activated
-_undone = table.undone
-_installed = moves.handle_installed
-_handle_raised = restoring.handle_raised
+_undone = bucket_table.undone
+_installed = move_lifecycle.handle_installed
+_handle_raised = restore.handle_raised
 _try_write = masters.try_write
-_flipped = table.flipped
+_flipped = bucket_table.flipped
 
 
 def same_version_thaws(state: ServerState, number: Any, order: Any) -> Any:
@@ -74,7 +77,7 @@ def installed_of_any_version(turn: Turn, server: Any, said: Any) -> None:
 
 def flipped_when_late(turn: Turn, event: Any) -> None:
     late = frozenset(intent.bucket for intent in turn.state.moves.intents)
-    if lateness.expires(turn.state) == event.deadline:
+    if move_timeouts.expires(turn.state) == event.deadline:
         turn.change(moves=replace(turn.state.moves, installed=late))
 
 
@@ -95,7 +98,10 @@ BREAKS: Final = (
     Break(
         name="undo-keeps-version",
         rule="38, 46: every end of a move raises the version",
-        patches=((table, "undone", undone_at_the_same_version), (bucket_moves, "_activated", same_version_thaws)),
+        patches=(
+            (bucket_table, "undone", undone_at_the_same_version),
+            (bucket_moves, "_activated", same_version_thaws),
+        ),
         setting=Setting(**ONE, faults=Faults(move=2, deadline=1)),
     ),
     Break(
@@ -107,19 +113,19 @@ BREAKS: Final = (
     Break(
         name="intent-before-active",
         rule="41: only when the source has reported itself live at that version",
-        patches=((admission, "_is_settled", always),),
+        patches=((move_admission, "_is_settled", always),),
         setting=Setting(**ONE, faults=Faults(move=2, deadline=2)),
     ),
     Break(
         name="intent-survives-rollback",
         rule="56: a roll-back deletes all intents",
-        patches=((restoring, "handle_raised", intents_survive), (masters, "try_write", intents_stay_in_the_store)),
+        patches=((restore, "handle_raised", intents_survive), (masters, "try_write", intents_stay_in_the_store)),
         setting=Setting(**ONE, faults=Faults(move=1, server_crash=1)),
     ),
     Break(
         name="owner-by-name",
         rule="37, 54: another process at the same name is not the owner",
-        patches=((moves, "is_safe", always),),
+        patches=((move_lifecycle, "is_safe", always),),
         setting=Setting(**ONE, faults=Faults(server_crash=1, move=1)),
         limits=Limits(states=18_000),
     ),
@@ -144,13 +150,13 @@ BREAKS: Final = (
     Break(
         name="flip-keeps-version",
         rule="38: a finished move raises the version",
-        patches=((table, "flipped", flipped_at_the_same_version),),
+        patches=((bucket_table, "flipped", flipped_at_the_same_version),),
         setting=MOVE,
     ),
     Break(
         name="unwanted-is-waited-for",
         rule="49: after a loss nobody waits for a server that is not wanted (ADR 0315)",
-        patches=((quorum, "are_enough_here", every_owner_comes_back),),
+        patches=((server_quorum, "are_enough_here", every_owner_comes_back),),
         setting=Setting(trainers=1, positions=1, faults=Faults(wish=1, server_crash=1)),
         limits=Limits(states=12_000),
     ),

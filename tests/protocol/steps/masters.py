@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
+from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Term
-from master.api.manifest import Manifest
 from master.api.messages import Cut, Hold
 from master.job.domain import (
     AdoptableFound,
@@ -29,7 +29,7 @@ from master.job.domain import (
     ReconnectWindowEnded,
     ReserveHighWater,
 )
-from master.job.state import Phase as CommitPhase
+from master.job.state.job_state import Phase as CommitPhase
 from tests.protocol import claims, masters
 from tests.protocol.draft import Draft
 from tests.protocol.masters import MasterProcess

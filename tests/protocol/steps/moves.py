@@ -11,9 +11,9 @@ from master.job.domain import (
     MovesAsked,
     ServersAsked,
 )
-from master.job.placement import Move as BucketMove
-from master.job.state import Stage
-from master.job.table import owner_of
+from master.job.placement.owner_placement import Move as BucketMove
+from master.job.state.bucket_table import owner_of
+from master.job.state.job_state import Stage
 from tests.protocol import servers
 from tests.protocol.draft import Draft
 from tests.protocol.steps.change import Change, Label

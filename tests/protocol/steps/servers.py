@@ -10,7 +10,7 @@ from master.job.domain import (
     CloseStream,
     StreamBroken,
 )
-from master.job.state import Phase as CommitPhase
+from master.job.state.job_state import Phase as CommitPhase
 from tests.protocol import servers
 from tests.protocol.draft import Draft
 from tests.protocol.masters import MasterProcess

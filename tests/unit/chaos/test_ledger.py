@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import trainer_sdk as edl
+from master.api.checkpoints.manifest import Manifest
 from master.api.identities import DatasetSpec, Lineage, ManifestId, Term
-from master.api.manifest import Manifest
 from master.api.positions import EMPTY, PositionSet
 from tests.chaos.ledger import Head, Saw, buckets_of_stamps, check_gradients, check_head, program, verdict
 from tests.chaos.rows import check_looks, check_rows

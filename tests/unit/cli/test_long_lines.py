@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.cli.commands.redaction import Redactor
 from autoscaler.cli.output.terminal import EscapeFilter
-from master.api.lines import PlainLines
+from master.api.host.log_lines import PlainLines
 
 LINE_BYTES = 1 << 20
 CPU_BUDGET_S = 30  # about ten times what the worst takes; the square of a base64 line took hours

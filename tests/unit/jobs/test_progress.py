@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from autoscaler.jobs.progress import follow, news_of, progress_of, why_too_soon
 from master.api.identities import Role
+from master.api.job_status import JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import EMPTY
-from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts
 
 
 def member(name, *, loss=None, is_connected=True, samples_per_s=100.0, waiting_share=0.0):

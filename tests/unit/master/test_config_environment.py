@@ -3,10 +3,10 @@
 import pytest
 
 from master.api.identities import WhenUnreadable
-from master.config import Address, Settings, parse_address
 from master.errors import InvalidSettingError
 from master.job.domain import SECOND, AfterLoss, JobConfig
-from master.leadership import LeadershipTiming
+from master.leadership.election_state import LeadershipTiming
+from master.process.master_config import Address, Settings, parse_address
 from trainer_sdk.environment import parse_environment
 from trainer_sdk.errors import UsageError
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from master.election import Election
 from master.errors import StoreAccessError, StoreUnavailableError, TermEndedError
-from master.leadership import LeadershipTiming, LossReason
-from master.store.memory import MemoryCluster, MemoryStore
+from master.leadership.election import Election
+from master.leadership.election_state import LeadershipTiming, LossReason
+from master.store.memory_store import MemoryCluster, MemoryStore
 
 TIMING = LeadershipTiming(lease_ttl_s=900, renew_deadline_s=0.02, retry_period_s=0.01)
 """As fast as the loop turns; the lease itself outlives each test."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from master.etcd_server.cluster import without_stacks
-from master.etcd_server.serve import restart_pause_s
+from autoscaler.etcd_server.etcd_members import without_stacks
+from autoscaler.etcd_server.serve import restart_pause_s
 
 
 @pytest.mark.parametrize(("quick_ends", "pause_s"), [(0, 0), (2, 0), (3, 1), (4, 2), (7, 16), (8, 30), (10_000, 30)])

@@ -2,10 +2,10 @@
 
 import pytest
 
-from master.errors import UnusableEtcdError
-from master.etcd_server.cache import cache_folder, exclusive
-from master.etcd_server.finder import Origin, try_find_etcd
-from master.etcd_server.versions import PINNED, EtcdVersion, try_parse_version
+from autoscaler.etcd_server.cache import cache_folder, exclusive
+from autoscaler.etcd_server.errors import UnusableEtcdError
+from autoscaler.etcd_server.etcd_versions import PINNED, EtcdVersion, try_parse_version
+from autoscaler.etcd_server.finder import Origin, try_find_etcd
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from master.errors import InvalidSettingError
-from master.leadership import (
+from master.leadership.election_state import (
     Campaign,
     CampaignEnded,
     CampaignWon,
@@ -24,7 +24,7 @@ from master.leadership import (
     check,
     handle,
 )
-from master.store.port import Leadership
+from master.store.store_port import Leadership
 
 TIMING = LeadershipTiming(lease_ttl_s=6, renew_deadline_s=4.0, retry_period_s=1.0)
 MINE = Leadership(term=7, lease=70, holder="me")

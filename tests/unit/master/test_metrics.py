@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from prometheus_client import CollectorRegistry
 
 from master import job
-from master.api.status import JobStatus
+from master.api.job_status import JobStatus
 from master.job.domain import SECOND, CommitDue, Instant
-from master.metrics import Counts, MasterCollector
+from master.process.metrics import Counts, MasterCollector
 from tests.unit.master.job.driver import run_servers, serving
 
 

@@ -4,13 +4,13 @@ import logging
 
 import pytest
 
-from master.api.storage import LocalStorage
-from master.folder import CheckpointFolder
+from master.api.checkpoints.storage import LocalStorage
+from master.durable.checkpoint_folder import CheckpointFolder
 from master.job.domain import SECOND, Instant, Persisted, ReconnectWindowEnded, StreamBroken
-from master.metrics import Counts
-from master.promotions import MOST_BROKEN, Promotions
-from master.runtime import TermRuntime
-from master.store.memory import MemoryCluster, MemoryStore
+from master.process.metrics import Counts
+from master.store.memory_store import MemoryCluster, MemoryStore
+from master.term.promotion_log import MOST_BROKEN, Promotions
+from master.term.term_runtime import TermRuntime
 from tests.unit.master.job.driver import key
 from tests.unit.master.job.pairs import paired
 

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from master.api.signals import TAKE_OVER
-from master.standby import stand_by
-from master.store.memory import MemoryCluster
+from master.api.host.signals import TAKE_OVER
+from master.process.standby import stand_by
+from master.store.memory_store import MemoryCluster
 
 
 @pytest.fixture

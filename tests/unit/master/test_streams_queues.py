@@ -6,9 +6,9 @@ import pytest
 
 from master.api.identities import Incarnation, MemberName
 from master.api.messages import Fenced, Wait
-from master.inbox import Inbox
 from master.job.domain import MemberKey, StreamBroken
-from master.streams import Stream, Streams
+from master.term.event_queue import Inbox
+from master.term.member_streams import Stream, Streams
 
 ONE, OTHER = (MemberKey(name=MemberName("t"), incarnation=Incarnation(i)) for i in "ab")
 

@@ -6,21 +6,21 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from master.api.audit import write_head_hint
-from master.api.codec import encode_hello, encode_member_envelope
+from master.api.checkpoints.audit import write_head_hint
+from master.api.checkpoints.storage import LocalStorage, write_manifest
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2
-from master.api.hello import Hello
 from master.api.identities import HistoryId, Lineage, ManifestId
-from master.api.status import JobStatus
-from master.api.storage import LocalStorage, write_manifest
-from master.config import Settings
+from master.api.job_status import JobStatus
+from master.api.wire.hello import Hello
+from master.api.wire.message_codec import encode_hello, encode_member_envelope
+from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import FencedError, StoreUnavailableError
-from master.folder import CheckpointFolder
-from master.metrics import Counts
-from master.server import MasterServer
-from master.store.memory import MemoryCluster, MemoryStore
-from master.terms import Terms
+from master.process.grpc_server import MasterServer
+from master.process.leader_terms import Terms
+from master.process.master_config import Settings
+from master.process.metrics import Counts
+from master.store.memory_store import MemoryCluster, MemoryStore
 from tests.unit.master.api.test_manifest_codec import MANIFEST
 
 

@@ -7,21 +7,21 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from master import folder as folders
-from master import terms as lives
-from master.api.audit import try_head_hint, write_head_hint
+from master.api.checkpoints.audit import try_head_hint, write_head_hint
+from master.api.checkpoints.storage import LocalStorage
 from master.api.errors import StorageError
-from master.api.hello import Hello
 from master.api.identities import ManifestId
-from master.api.status import JobPhase
-from master.api.storage import LocalStorage
-from master.config import Settings
-from master.folder import CheckpointFolder
+from master.api.job_status import JobPhase
+from master.api.wire.hello import Hello
+from master.durable import checkpoint_folder as folders
+from master.durable.checkpoint_folder import CheckpointFolder
 from master.job.domain import Retain
-from master.metrics import Counts
-from master.server import MasterServer
-from master.store.memory import MemoryCluster
-from master.terms import Terms
+from master.process import leader_terms as lives
+from master.process.grpc_server import MasterServer
+from master.process.leader_terms import Terms
+from master.process.master_config import Settings
+from master.process.metrics import Counts
+from master.store.memory_store import MemoryCluster
 from tests.unit.master.api.test_checkpoint_harm import committed
 
 WAIT_S = 60.0

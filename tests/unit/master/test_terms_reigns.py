@@ -5,16 +5,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from master.api.hello import Hello
-from master.api.storage import LocalStorage
-from master.config import Settings
+from master.api.checkpoints.storage import LocalStorage
+from master.api.wire.hello import Hello
+from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import TermEndedError
-from master.folder import CheckpointFolder
-from master.metrics import Counts
-from master.server import MasterServer
-from master.store.memory import MemoryCluster, MemoryStore
-from master.store.port import Conflict, Put, Transaction
-from master.terms import SteppedDownError, Terms
+from master.process.grpc_server import MasterServer
+from master.process.leader_terms import SteppedDownError, Terms
+from master.process.master_config import Settings
+from master.process.metrics import Counts
+from master.store.memory_store import MemoryCluster, MemoryStore
+from master.store.store_port import Conflict, Put, Transaction
 
 WAIT_S = 60.0  # a few turns of the loop
 

@@ -7,23 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from master import terms as lives
-from master.api.audit import write_head_hint
-from master.api.hello import Hello
+from master.api.checkpoints.audit import write_head_hint
+from master.api.checkpoints.storage import LocalStorage, write_manifest
 from master.api.identities import HistoryId, Lineage, ManifestId
+from master.api.job_status import JobPhase
 from master.api.positions import EMPTY
-from master.api.status import JobPhase
-from master.api.storage import LocalStorage, write_manifest
-from master.config import Settings
+from master.api.wire.hello import Hello
+from master.durable.checkpoint_folder import CheckpointFolder
+from master.durable.record_codec import encode_record
 from master.errors import PermanentError, StoreUnavailableError
-from master.folder import CheckpointFolder
 from master.job.domain import DatasetRecord, LineageRecord
-from master.metrics import Counts
-from master.record_forms import encode_record
-from master.server import MasterServer
-from master.store.memory import MemoryCluster
-from master.store.port import Delete, Put, Transaction
-from master.terms import Terms
+from master.process import leader_terms as lives
+from master.process.grpc_server import MasterServer
+from master.process.leader_terms import Terms
+from master.process.master_config import Settings
+from master.process.metrics import Counts
+from master.store.memory_store import MemoryCluster
+from master.store.store_port import Delete, Put, Transaction
 from tests.unit.master.api.test_checkpoint_fallback import IDS, alter, written
 from tests.unit.master.api.test_manifest_codec import MANIFEST
 

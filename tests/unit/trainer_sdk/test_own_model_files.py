@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from master.api.checkpoints.storage import open_storage
 from master.api.identities import Lineage
 from master.api.positions import PositionSet
-from master.api.storage import open_storage
 from trainer_sdk.errors import UsageError
 from trainer_sdk.own_model import read_model, write_model
 

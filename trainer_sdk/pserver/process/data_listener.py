@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from master.api.sockets import check_peer
-from master.api.strangers import ForeignUserError
+from master.api.host.file_ownership import ForeignUserError
+from master.api.host.unix_sockets import check_peer
 from trainer_sdk.errors import AuthenticationError, TableError, WireError
 from trainer_sdk.pserver.process.parameter_server import Service
 from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind, WireLimits

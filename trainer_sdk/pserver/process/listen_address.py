@@ -12,8 +12,8 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from master.api.sockets import SCHEME, is_socket_address, socket_path
-from master.api.strangers import ForeignUserError, check_private
+from master.api.host.file_ownership import ForeignUserError, check_private
+from master.api.host.unix_sockets import SCHEME, is_socket_address, socket_path
 from trainer_sdk.errors import UsageError
 
 _BACKLOG: Final = 128

@@ -3,8 +3,8 @@
     magic | extent of each bucket (`bucket_bytes`) | index (JSON) | trailer: offset, length, digest of the index, magic
 
 The file says by itself what it holds: cut, lineage, marks, tables, and place and digest of each bucket.  `FileRecord`
-says the same to the master, which puts it into the manifest.  Files go through `master.api.storage`: a temporary name,
-fsync, atomic rename; a full disk leaves nothing behind.
+says the same to the master, which puts it into the manifest.  Files go through `master.api.checkpoints.storage`: a
+temporary name, fsync, atomic rename; a full disk leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from master.api.checkpoints.storage import Storage
 from master.api.document import encode_document, from_plain, parse_json
+from master.api.format_version import Form
 from master.api.identities import BucketId, CutId, Incarnation, MemberName, TableSpec
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import PositionSet
-from master.api.storage import Storage
-from master.api.versions import Form
 from trainer_sdk.errors import CheckpointError
 from trainer_sdk.pserver.tables.bucket_codec import bucket_digest
 

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageAlteredError, StorageError, StorageMissingError
 from master.api.identities import MemberName
 from master.api.messages import BucketMarks, Restore
 from master.api.positions import EMPTY, PositionSet
-from master.api.storage import Storage
 from trainer_sdk.errors import CheckpointError, EdlError, TableError
 from trainer_sdk.pserver.core.effects import (
     Event,

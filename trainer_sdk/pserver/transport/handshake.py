@@ -15,7 +15,7 @@ import secrets
 from enum import StrEnum
 from typing import Any, Final
 
-from master.api.lines import at_rest
+from master.api.host.log_lines import at_rest
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind
 from trainer_sdk.pserver.transport.security import Security

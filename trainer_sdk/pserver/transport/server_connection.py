@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from master.api.host.file_ownership import ForeignUserError
+from master.api.host.unix_sockets import check_peer, is_socket_address, socket_path
 from master.api.identities import ServerPlace
-from master.api.sockets import check_peer, is_socket_address, socket_path
-from master.api.strangers import ForeignUserError
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
 from trainer_sdk.pserver.transport.cancellation import Alarm, Patience
 from trainer_sdk.pserver.transport.frames import Channel, WireLimits

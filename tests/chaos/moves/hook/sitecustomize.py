@@ -20,7 +20,7 @@ LOGGERS = (
     "trainer_sdk.pserver.process.parameter_server",
     "trainer_sdk.pserver.transfer.bucket_sender",
     "trainer_sdk.pserver.transfer.push_replication",
-    "master.persistence",
+    "master.term.store_writer",
 )
 TAKEN = {
     "Warm": "AHEAD",

@@ -18,8 +18,8 @@ from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_machine
-from master.api.audit import read_checkpoint
-from master.api.storage import open_storage
+from master.api.checkpoints.audit import read_checkpoint
+from master.api.checkpoints.storage import open_storage
 from tests.chaos.ledger import check_end, check_head, check_owners, read_head
 
 PROGRAM = Path(__file__).resolve().parents[3] / "programs" / "chaos_ledger.py"

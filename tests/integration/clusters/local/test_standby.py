@@ -16,7 +16,7 @@ from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_machine
-from master.api.signals import TAKE_OVER
+from master.api.host.signals import TAKE_OVER
 from tests.integration.local_stage import PROGRAMS
 
 MASTER = "ledger-master-0"

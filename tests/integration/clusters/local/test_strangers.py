@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clusters.local.folder import RunFolder
+from master.api.checkpoints.folder_lock import RUN_LOCK, WRITERS_LOCK, claim_folder
+from master.api.checkpoints.storage import open_storage
 from master.api.errors import StorageError
-from master.api.folder_lock import RUN_LOCK, WRITERS_LOCK, claim_folder
-from master.api.storage import open_storage
 from tests.integration.cli.test_whole import JOB
 from tests.integration.cli_stage import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
 from tests.integration.strangers_stage import attack, family_of, listening_ports, needs_root, open_folder

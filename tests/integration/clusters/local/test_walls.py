@@ -21,7 +21,7 @@ from autoscaler.domain import PodPhase, Role
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import Loop
 from autoscaler.manifests.api_types import MasterSpec
-from master.api.status import JobPhase
+from master.api.job_status import JobPhase
 from tests.integration.local_stage import job, nodes, running, template, wait_until
 from tests.unit.operator.job.test_walls import PlantedError, replace_function
 

@@ -4,6 +4,7 @@ import resource
 
 import pytest
 
+from master.api.checkpoints.storage import open_storage
 from master.api.identities import (
     CutId,
     Lineage,
@@ -17,7 +18,6 @@ from master.api.messages import (
     RestoreFailed,
     Written,
 )
-from master.api.storage import open_storage
 from tests.integration.data_path_stage import FIRST, span, verdicts
 from trainer_sdk.errors import NotReadyError
 from trainer_sdk.pserver.core.messages import Verdict

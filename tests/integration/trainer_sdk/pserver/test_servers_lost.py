@@ -10,9 +10,9 @@ import re
 import pytest
 
 from autoscaler.jobs.master_connections import Door, Masters
-from master.api.audit import read_checkpoint
-from master.api.scaling import ServersAnswer
-from master.api.storage import open_storage
+from master.api.checkpoints.audit import read_checkpoint
+from master.api.checkpoints.storage import open_storage
+from master.api.server_count import ServersAnswer
 from tests.chaos.ledger import check_end, check_head, check_owners, read_head
 from tests.integration.master_stage import JOB
 from tests.integration.sdk_stage import running

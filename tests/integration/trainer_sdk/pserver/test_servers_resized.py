@@ -13,10 +13,10 @@ import pytest
 
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import Door, Masters
-from master.api.audit import read_checkpoint
+from master.api.checkpoints.audit import read_checkpoint
 from master.api.identities import Lineage, OptimiserSpec, Role, TableSpec
 from master.api.positions import PositionSet
-from master.job.placement import Weight, classes
+from master.job.placement.owner_placement import Weight, classes
 from tests.integration.master_stage import JOB, ask_status
 from tests.integration.sdk_stage import BUDGET_S, running
 from trainer_sdk.pserver.__main__ import EXIT_OWNING

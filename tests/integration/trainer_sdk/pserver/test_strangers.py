@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from master.api.host.log_lines import PlainLines
 from master.api.identities import (
     Lineage,
     TableSpec,
 )
-from master.api.lines import PlainLines
 from tests.integration.certificates import Authority
 from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError

@@ -12,8 +12,8 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungat
 from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER
 from autoscaler.domain import Policy, Role, Tier
 from autoscaler.jobs.server_count import SPARE_ORDINALS
-from master.config import Settings
 from master.job.domain import AfterLoss
+from master.process.master_config import Settings
 from tests.unit.clusters.kubernetes.identity import NOW, write_files
 from tests.unit.clusters.kubernetes.objects import SETTINGS, UID, kube_job, planner_settings, seat, template
 from trainer_sdk.environment import parse_environment

@@ -12,8 +12,8 @@ from autoscaler.clusters.local.pods import LocalPod, PodPhase
 from autoscaler.domain import Role, Tier
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.api_types import AfterLoss, Replicas
-from master.config import Settings
 from master.job import domain
+from master.process.master_config import Settings
 
 PLACE = JobPlace(
     master="unix:/run/s/m1",

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from master.api.calls import CONNECT, STATUS, ask_master
-from master.api.proof import CHALLENGE_KEY, Prover
-from master.gate import Gate
+from master.api.wire.call_proof import CHALLENGE_KEY, Prover
+from master.api.wire.calls import CONNECT, STATUS, ask_master
+from master.process.auth_interceptor import Gate
 from trainer_sdk.master_stream import _connect
 
 TOKEN, JOB = "s3cret" * 8, "digits"

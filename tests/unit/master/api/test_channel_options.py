@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from grpc._cython import cygrpc
 
-from master.api.channel import CLIENT_OPTIONS, SERVER_OPTIONS
-from master.store.etcd.channel import OPTIONS as ETCD_OPTIONS
+from master.api.wire.grpc_options import CLIENT_OPTIONS, SERVER_OPTIONS
+from master.store.etcd.etcd_channel import OPTIONS as ETCD_OPTIONS
 
 LIBRARY = Path(cygrpc.__file__).read_bytes()
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.audit import write_head_hint
+from master.api.checkpoints.audit import write_head_hint
+from master.api.checkpoints.fallback import check_start, find_fallback
+from master.api.checkpoints.resume import Answer
+from master.api.checkpoints.storage import LocalStorage, write_manifest
 from master.api.errors import NoFallbackError, UnreadableCheckpointError
-from master.api.fallback import check_start, find_fallback
 from master.api.identities import HistoryId, ManifestId, WhenUnreadable
 from master.api.positions import PositionSet
-from master.api.resuming import Answer
-from master.api.storage import LocalStorage, write_manifest
 from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
 
 IDS = tuple(f"000001-0000000002-00000{number}-aaaaaaaa" for number in (1, 2, 3))

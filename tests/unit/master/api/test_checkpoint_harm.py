@@ -10,7 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from master.api.audit import write_head_hint
+from master.api.checkpoints.audit import write_head_hint
+from master.api.checkpoints.resume import find_start
+from master.api.checkpoints.storage import LocalStorage, write_manifest
+from master.api.checkpoints.verification import verify_folder
 from master.api.errors import ContractError
 from master.api.identities import (
     CutId,
@@ -25,10 +28,7 @@ from master.api.identities import (
 )
 from master.api.messages import BucketMarks, Restore
 from master.api.positions import EMPTY, PositionSet
-from master.api.resuming import find_start
-from master.api.storage import LocalStorage, write_manifest
-from master.api.verifying import verify_folder
-from master.folder import CheckpointFolder
+from master.durable.checkpoint_folder import CheckpointFolder
 from tests.unit.master.api.test_manifest_codec import MANIFEST
 from trainer_sdk.errors import CheckpointError
 from trainer_sdk.pserver.tables.bucket_codec import encode_bucket

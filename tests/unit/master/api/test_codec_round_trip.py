@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.api.codec import (
+from master.api.edl.master.v1 import master_pb2
+from master.api.errors import WireError
+from master.api.identities import Incarnation, LeaseToken, Lineage, Term
+from master.api.messages import Ack, Acquire, MasterMessage, MemberMessage
+from master.api.positions import PositionSet
+from master.api.shape import ByName, Fixed, Many, Optional, Positions, Record, Scalar, Shape, Word, record_of
+from master.api.wire.hello import Hello, agreed_version
+from master.api.wire.message_codec import (
     decode_hello,
     decode_master_envelope,
     decode_member_envelope,
     encode_master_envelope,
     encode_member_envelope,
 )
-from master.api.edl.master.v1 import master_pb2
-from master.api.errors import WireError
-from master.api.hello import Hello, agreed_version
-from master.api.identities import Incarnation, LeaseToken, Lineage, Term
-from master.api.messages import Ack, Acquire, MasterMessage, MemberMessage
-from master.api.positions import PositionSet
-from master.api.shape import ByName, Fixed, Many, Optional, Positions, Record, Scalar, Shape, Word, record_of
 
 RANGES = st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**12)), max_size=4)
 SCALARS = {

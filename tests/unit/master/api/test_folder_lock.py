@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from master.api import folder_lock
+from master.api.checkpoints import folder_lock
+from master.api.checkpoints.folder_lock import FolderInUseError, claim_folder, hold_as_writer
+from master.api.checkpoints.storage import LocalStorage
 from master.api.errors import StorageError
-from master.api.folder_lock import FolderInUseError, claim_folder, hold_as_writer
 from master.api.identities import ManifestId
-from master.api.storage import LocalStorage
-from master.folder import CheckpointFolder
+from master.durable.checkpoint_folder import CheckpointFolder
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.audit import try_head_hint
+from master.api.checkpoints.audit import try_head_hint
+from master.api.checkpoints.manifest import Manifest
+from master.api.checkpoints.storage import LocalStorage
 from master.api.errors import StorageError
 from master.api.identities import HistoryId, Lineage, ManifestId, Term
-from master.api.manifest import Manifest
-from master.api.storage import LocalStorage
-from master.folder import CheckpointFolder, in_time
+from master.durable.checkpoint_folder import CheckpointFolder, in_time
 from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
 from tests.unit.master.api.test_storage_folder import leave_a_temporary_file, temporary_files
 

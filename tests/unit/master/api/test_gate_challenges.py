@@ -2,9 +2,9 @@
 
 import pytest
 
-from master.api.calls import SET_SERVERS, STATUS
-from master.api.proof import CHALLENGE_KEY, NONCE_KEY, PROOF_KEY, Prover, UnprovenMasterError
-from master.gate import CHALLENGE_TTL_S, Challenges, Gate
+from master.api.wire.call_proof import CHALLENGE_KEY, NONCE_KEY, PROOF_KEY, Prover, UnprovenMasterError
+from master.api.wire.calls import SET_SERVERS, STATUS
+from master.process.auth_interceptor import CHALLENGE_TTL_S, Challenges, Gate
 
 TOKEN, JOB = "s3cret" * 8, "digits"
 

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from master import record_forms
+from master.api.checkpoints.manifest import FORM, OLDEST_HISTORY, decode_manifest, encode_manifest
+from master.api.checkpoints.resume import find_start
+from master.api.checkpoints.storage import LocalStorage, read_manifest
+from master.api.checkpoints.verification import verify_folder
 from master.api.document import encode_plain, parse_json
 from master.api.errors import DocumentError
+from master.api.format_version import Form
 from master.api.identities import Lineage, OptimiserSpec, Route
-from master.api.manifest import FORM, OLDEST_HISTORY, decode_manifest, encode_manifest
 from master.api.positions import PositionSet
-from master.api.resuming import find_start
-from master.api.storage import LocalStorage, read_manifest
-from master.api.verifying import verify_folder
-from master.api.versions import Form
+from master.durable import record_codec
+from master.durable.record_codec import FORMS, decode_record, encode_record, restating, try_record
 from master.errors import PermanentError
 from master.job.domain import Backups, DatasetRecord, IntentsRecord, LineageRecord
-from master.record_forms import FORMS, decode_record, encode_record, restating, try_record
-from master.store.keys import JobKeys
-from master.store.memory import MemoryCluster
-from master.store.port import Put, Transaction
+from master.store.job_keys import JobKeys
+from master.store.memory_store import MemoryCluster
+from master.store.store_port import Put, Transaction
 from trainer_sdk.pserver.transfer.checkpoint_file import INDEX_FORM, read_index
 
 KEPT = Path(__file__).parents[3] / "kept"
@@ -85,7 +85,7 @@ def grown(monkeypatch):
         del table["optimiser"]["second_decay"]
     with pytest.raises(DocumentError, match="second_decay: is missing"):
         decode_record(DatasetRecord, encode_plain(old))
-    monkeypatch.setitem(record_forms.FORMS, DatasetRecord, Form(name="data set record", steps=(put_decay_back,)))
+    monkeypatch.setitem(record_codec.FORMS, DatasetRecord, Form(name="data set record", steps=(put_decay_back,)))
     return encode_plain(old)
 
 
@@ -102,7 +102,7 @@ async def test_a_field_more_of_the_optimiser_leaves_older_records_readable(grown
     after = await store.read((keys.dataset,))
     assert after.try_value(keys.dataset) == encode_record(before)
     assert restating(after, keys, term) is None
-    record_forms.FORMS[DatasetRecord] = Form(name="data set record")
+    record_codec.FORMS[DatasetRecord] = Form(name="data set record")
     with pytest.raises(PermanentError, match=r"reads a data set record up to version 1\. Upgrade EDL"):
         try_record(DatasetRecord, after, keys.dataset)
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.audit import audit_storage, read_checkpoint, write_head_hint
+from master.api.checkpoints.audit import audit_storage, read_checkpoint, write_head_hint
+from master.api.checkpoints.storage import LocalStorage, write_manifest
 from master.api.errors import StorageAlteredError, StorageMissingError
 from master.api.identities import ManifestId, Term
 from master.api.positions import PositionSet
-from master.api.storage import LocalStorage, write_manifest
 from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
 
 

@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from master.api.checkpoints.manifest import (
+    FORM,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+    manifest_name,
+    try_manifest_id,
+)
 from master.api.errors import ManifestError
 from master.api.identities import BucketId, DatasetSpec, Lineage, ManifestId, TableSpec, Term
-from master.api.manifest import FORM, Manifest, decode_manifest, encode_manifest, manifest_name, try_manifest_id
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import EMPTY, PositionSet
 

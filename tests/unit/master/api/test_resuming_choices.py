@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.audit import audit_storage, try_head_hint, write_head_hint
+from master.api.checkpoints.audit import audit_storage, try_head_hint, write_head_hint
+from master.api.checkpoints.resume import Answer, find_start, parse_answer, set_aside
+from master.api.checkpoints.storage import LocalStorage, write_manifest
+from master.api.checkpoints.verification import verify_folder
 from master.api.errors import ManifestError, StorageError, UnreadableCheckpointError
 from master.api.identities import HistoryId, Lineage, ManifestId
-from master.api.resuming import Answer, find_start, parse_answer, set_aside
-from master.api.storage import LocalStorage, write_manifest
-from master.api.verifying import verify_folder
-from master.folder import CheckpointFolder
+from master.durable.checkpoint_folder import CheckpointFolder
 from master.job.domain import RefoundingRecord
 from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
 

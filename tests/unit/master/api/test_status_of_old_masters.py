@@ -8,8 +8,8 @@ import pytest
 from master.api.document import encode_document, to_plain
 from master.api.errors import DocumentError
 from master.api.identities import Role
+from master.api.job_status import JobPhase, JobStatus, MemberStatus, PositionCounts, decode_status
 from master.api.positions import EMPTY
-from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts, decode_status
 
 SERVER = MemberStatus(
     name="s0",

@@ -11,14 +11,7 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from master.api.errors import (
-    StorageAlteredError,
-    StorageError,
-    StorageFullError,
-    StorageMissingError,
-    StorageReadOnlyError,
-)
-from master.api.storage import (
+from master.api.checkpoints.storage import (
     LocalStorage,
     RemoteStorage,
     check_written,
@@ -26,6 +19,13 @@ from master.api.storage import (
     open_storage,
     read_manifest,
     write_manifest,
+)
+from master.api.errors import (
+    StorageAlteredError,
+    StorageError,
+    StorageFullError,
+    StorageMissingError,
+    StorageReadOnlyError,
 )
 from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
 
@@ -177,7 +177,7 @@ def test_whatever_a_driver_raises_is_an_error_of_storage():
 def test_a_file_size_limit_is_a_full_folder(tmp_path):
     """A real limit of the kernel, in a process of its own."""
     script = (
-        "import resource, sys; from master.api.storage import LocalStorage; from pathlib import Path\n"
+        "import resource, sys; from master.api.checkpoints.storage import LocalStorage; from pathlib import Path\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "from master.api.errors import StorageFullError\n"
         "try: LocalStorage(Path(sys.argv[1])).write_file('f', [bytes(100_000)])\n"
@@ -198,7 +198,8 @@ def test_an_unusable_uri_is_refused_at_once(uri):
 def test_plain_paths_need_no_fsspec(tmp_path):
     """The base install carries grpcio, protobuf and NumPy only."""
     script = (
-        "import sys; sys.modules['fsspec'] = None; import master.api.codec, master.api.audit, master.api.storage as s\n"
+        "import sys; sys.modules['fsspec'] = None; import master.api.wire.message_codec, master.api.checkpoints.audit\n"
+        "import master.api.checkpoints.storage as s\n"
         "s.open_storage(sys.argv[1]).write_file('f', [b'x']); s.open_storage('file://' + sys.argv[1]).read('f')\n"
         "try: s.open_storage('s3://bucket/x')\n"
         "except Exception as error: print(error)\n"

@@ -9,7 +9,8 @@ from contextlib import suppress
 import pytest
 
 from autoscaler.clusters.local.folder import RunFolderError, make_run_folder
-from master.api.sockets import (
+from master.api.host.file_ownership import ForeignUserError, check_file, check_path, check_private
+from master.api.host.unix_sockets import (
     LONGEST_NAME_BYTES,
     LONGEST_PATH_BYTES,
     check_peer,
@@ -19,7 +20,6 @@ from master.api.sockets import (
     socket_path,
     temporary_parent,
 )
-from master.api.strangers import ForeignUserError, check_file, check_path, check_private
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="SECURITY NOT TESTED: only root can give files away")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from master import job
+from master.api.checkpoints.manifest import Manifest
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lineage, MemberName, TableSpec, Term
-from master.api.manifest import Manifest
 from master.api.messages import (
     Acquire,
     Activate,

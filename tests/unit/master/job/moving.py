@@ -5,7 +5,7 @@ from __future__ import annotations
 from master.api.identities import Version
 from master.api.messages import Ack, Installed
 from master.job.domain import JobConfig, MovesAsked
-from master.job.placement import Move
+from master.job.placement.owner_placement import Move
 from tests.unit.master.job.driver import Marks, key, run_servers
 
 T0 = key("t0")

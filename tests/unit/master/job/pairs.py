@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from master.api.messages import Activate, Activated, Forget, Restore, Skip, SkipAnswer
 from master.api.positions import EMPTY, PositionSet
-from master.job import table
 from master.job.domain import JobConfig, ReconnectWindowEnded, StreamBroken
+from master.job.state import bucket_table
 from tests.unit.master.job.driver import Driver, Marks, run_servers
 
 PAIRED = JobConfig(servers=2, bucket_count=4, copies=2)
@@ -69,12 +69,12 @@ def lose(driver: Driver, servers: list[Marks], *ordinals: int) -> list[Marks]:
 
 def alone(driver: Driver) -> int:
     assert driver.state.table is not None
-    return table.alone(driver.state.table)
+    return bucket_table.alone(driver.state.table)
 
 
 def backups(driver: Driver) -> list[str]:
     """By bucket the name of the server that has its second copy; empty: none has."""
     now = driver.state.table
     assert now is not None
-    found = (table.backup_of(now, bucket) for bucket in range(len(now.route.owner)))
+    found = (bucket_table.backup_of(now, bucket) for bucket in range(len(now.route.owner)))
     return [key.name if key else "" for key in found]

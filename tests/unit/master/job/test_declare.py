@@ -10,6 +10,7 @@ import pytest
 from master import job
 from master.api.document import decode_document, encode_document
 from master.api.identities import DatasetSpec, OptimiserSpec, TableSpec
+from master.api.job_status import JobPhase, JobStatus
 from master.api.messages import (
     Ack,
     Declare,
@@ -27,7 +28,6 @@ from master.api.messages import (
     ServerWelcome,
 )
 from master.api.positions import EMPTY
-from master.api.status import JobPhase, JobStatus
 from master.job import machine
 from master.job.domain import (
     SECOND,

@@ -23,7 +23,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.job import dispatch
+from master.job.dispatch.high_water import next_block
 from master.job.domain import (
     SECOND,
     Instant,
@@ -34,8 +34,8 @@ from master.job.domain import (
     ReserveHighWater,
     StreamBroken,
 )
-from master.job.reserving import next_block
-from master.job.state import Reserved
+from master.job.state import dispatch_state
+from master.job.state.job_state import Reserved
 from tests.unit.master.job.driver import SPEC, Driver, key
 
 CONFIG = JobConfig(servers=0, high_water_batches=4)
@@ -66,12 +66,12 @@ def test_grant_takes_the_lowest_positions_first(driver):
 
 def test_settled_is_what_head_has_and_what_was_quarantined_since():
     """M4: a quarantine newer than the checkpoint stays, one that the checkpoint knows is taken over."""
-    books = dispatch.Dispatch(everything=PositionSet.span(0, 50), todo=PositionSet.span(10, 30))
+    books = dispatch_state.Dispatch(everything=PositionSet.span(0, 50), todo=PositionSet.span(10, 30))
     books = replace(
         books, done=PositionSet.span(0, 10), quarantined=PositionSet.span(40, 50), skipping=PositionSet.span(30, 40)
     )
-    settled = dispatch.settle(books, PositionSet.span(0, 20), PositionSet.span(30, 40))
-    dispatch.check_invariants(settled)
+    settled = dispatch_state.settle(books, PositionSet.span(0, 20), PositionSet.span(30, 40))
+    dispatch_state.check_invariants(settled)
     assert (settled.committed, settled.quarantined) == (PositionSet.span(0, 20), PositionSet.span(30, 50))
     assert (settled.todo, settled.done, settled.skipping) == (PositionSet.span(20, 30), EMPTY, EMPTY)
 
@@ -375,7 +375,7 @@ def test_a_next_master_goes_on_above_a_mark_that_work_has_left_behind(driver):
     driver.start()
     driver.feed(ReclaimWindowEnded(deadline=driver.state.reclaim_ends))
     state = driver.state
-    books = dispatch.gain(state.dispatch, PositionSet.span(0, 150))
+    books = dispatch_state.gain(state.dispatch, PositionSet.span(0, 150))
     driver.state = replace(state, dispatch=books)
     assert train_through(driver, driver.trainer("t1", declares=None)) == SPEC.everything - PositionSet.span(0, 150)
 

@@ -1,6 +1,6 @@
 """The mapping that the cores' state is made of."""
 
-from master.job.frozen_map import FrozenMap
+from master.job.domain.frozen_map import FrozenMap
 
 
 def test_equal_entries_make_equal_maps_in_whatever_order_they_were_put():

@@ -8,7 +8,7 @@ from master.api.identities import Version
 from master.api.messages import Activate, Activated, Forget, Freeze, RouteChanged
 from master.api.positions import PositionSet
 from master.job.domain import ChangeTable, JobConfig, MovesAsked, Persist
-from master.job.placement import Move
+from master.job.placement.owner_placement import Move
 from tests.unit.master.job.driver import serving
 from tests.unit.master.job.moving import CONFIG, T0, TO_S1, carry, installed, to
 

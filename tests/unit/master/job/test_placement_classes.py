@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.job.placement import BUCKETS_A_SERVER, LIKE, Weight, classes
+from master.job.placement.owner_placement import BUCKETS_A_SERVER, LIKE, Weight, classes
 
 weights = st.lists(
     st.builds(Weight, size_bytes=st.sampled_from([0, 1, 90, 100, 10_000]), load=st.sampled_from([0.0, 1.0, 50.0])),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.job.placement import NOBODY, Weight, moves, place
+from master.job.placement.owner_placement import NOBODY, Weight, moves, place
 
 
 @given(buckets=st.integers(1, 200), servers=st.integers(1, 12))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from master import job
+from master.api.job_status import JobPhase
 from master.api.messages import Ack, Failed, Granted, Leave, Refused, Return, Skip, SkipAnswer, Wait
 from master.api.positions import EMPTY, PositionSet
-from master.api.status import JobPhase
 from master.job.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReconnectWindowEnded, StreamBroken
-from master.job.quarantine import FailureNote, Failures, acquit, count_failure
+from master.job.state.trainer_failures import FailureNote, Failures, acquit, count_failure
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 
 FRONT = PositionSet.span(0, 10)

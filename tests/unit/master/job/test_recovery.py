@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from master import job
+from master.api.job_status import JobPhase
 from master.api.messages import (
     Ack,
     AskMarks,
@@ -25,8 +26,6 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.api.status import JobPhase
-from master.job import recovery
 from master.job.domain import (
     SECOND,
     AdoptableFound,
@@ -42,7 +41,8 @@ from master.job.domain import (
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.job.state import Phase, Stage, Turn
+from master.job.recovery import model_recovery
+from master.job.state.job_state import Phase, Stage, Turn
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 
 T0 = key("t0")
@@ -303,7 +303,7 @@ def test_a_server_that_came_back_puts_off_no_commit():
     books = replace(books, done=PositionSet.span(100, 140), todo=books.todo - PositionSet.span(100, 140))
     turn = Turn(replace(driver.state, dispatch=books), now=Instant(driver.now + 2 * SECOND))
     turn.recover(stage=Stage.READING_MARKS)
-    recovery.serve(turn)
+    model_recovery.serve(turn)
     assert turn.state.commit.due == due
 
 

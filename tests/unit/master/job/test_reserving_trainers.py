@@ -8,6 +8,8 @@ import pytest
 
 from master.api.messages import Granted, Leave, Wait
 from master.api.positions import EMPTY
+from master.durable.transactions import transaction_of
+from master.job.dispatch.high_water import MOST_NAMED
 from master.job.domain import (
     JobConfig,
     Persist,
@@ -16,12 +18,10 @@ from master.job.domain import (
     ReserveHighWater,
     StreamBroken,
 )
-from master.job.frozen_map import FrozenMap
-from master.job.reserving import MOST_NAMED
-from master.job.state import Holding
-from master.records import transaction_of
-from master.store.keys import JobKeys
-from master.store.port import MAX_VALUE_BYTES, Put
+from master.job.domain.frozen_map import FrozenMap
+from master.job.state.job_state import Holding
+from master.store.job_keys import JobKeys
+from master.store.store_port import MAX_VALUE_BYTES, Put
 from tests.unit.master.job.driver import SPEC, Driver, key
 
 CONFIG = JobConfig(servers=0, high_water_batches=1_000)

@@ -6,7 +6,7 @@ import pytest
 
 from master.api.messages import Released, Restore, ServerLeaving
 from master.job.domain import AnswerServers, JobConfig, Persist, RecordServers
-from master.job.scaling import MAX_ASKING
+from master.job.moves.server_scaling import MAX_ASKING
 from tests.unit.master.job.driver import Driver, Marks, run_servers, serving
 from tests.unit.master.job.moving import ELASTIC as CONFIG
 from tests.unit.master.job.moving import carry, grown, owners, to

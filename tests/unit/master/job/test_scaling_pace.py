@@ -10,7 +10,7 @@ from master.api.messages import Freeze, Installed, ServerLeaving, ServerReport
 from master.api.positions import PositionSet
 from master.job import deadlines, status
 from master.job.domain import CommitDue, MovesAgain, MovesExpired
-from master.job.placement import Weight
+from master.job.placement.owner_placement import Weight
 from tests.unit.master.job.driver import Marks, run_servers, serving
 from tests.unit.master.job.moving import ELASTIC as CONFIG
 from tests.unit.master.job.moving import carry, grow, grown, owners, to, train

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from master import job
 from master.api.identities import Role
+from master.api.job_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.messages import Ack, Progress
 from master.api.positions import EMPTY
-from master.api.status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.job.domain import SECOND, CommitDue, Instant, JobConfig, StreamBroken
 from tests.unit.master.job.driver import Driver, key, run_servers, serving
 from tests.unit.master.job.test_quarantine import FRONT, fail_at_the_front

@@ -3,8 +3,8 @@
 import pytest
 
 from master.errors import InvalidSettingError
-from master.store.etcd.config import EtcdConfig, grpc_target
-from master.store.keys import JobKeys
+from master.store.etcd.etcd_config import EtcdConfig, grpc_target
+from master.store.job_keys import JobKeys
 
 
 def test_no_endpoints_means_no_etcd():

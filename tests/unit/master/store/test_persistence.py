@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from master.durable.transactions import durable_keys, parse_durable
 from master.job.domain import UNNAMED, Persist, Persisted, RecordServers, ReserveHighWater
-from master.persistence import Persistence
-from master.records import durable_keys, parse_durable
-from master.store.memory import MemoryCluster
-from master.store.port import Conflict, Unknown
+from master.store.memory_store import MemoryCluster
+from master.store.store_port import Conflict, Unknown
+from master.term.store_writer import Persistence
 
 
 class PausedMember:

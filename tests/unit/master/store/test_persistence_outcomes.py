@@ -10,9 +10,9 @@ from master.api.identities import Lineage, ManifestId
 from master.api.positions import PositionSet
 from master.errors import InvariantViolationError, StoreUnavailableError
 from master.job.domain import LineageRecord, Persist, Persisted, PersistRefused, ReserveHighWater, SwapHead
-from master.persistence import MAX_WAITING_WRITES, Persistence
-from master.store.memory import MemoryCluster, MemoryStore
-from master.store.port import Unknown
+from master.store.memory_store import MemoryCluster, MemoryStore
+from master.store.store_port import Unknown
+from master.term.store_writer import MAX_WAITING_WRITES, Persistence
 
 FIRST = LineageRecord(number=Lineage(1), base=None, quarantine=PositionSet())
 NEW = ManifestId("000001-0000000001-000001")

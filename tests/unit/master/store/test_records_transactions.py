@@ -17,6 +17,16 @@ from master.api.identities import (
     Version,
 )
 from master.api.positions import PositionSet
+from master.durable.transactions import (
+    durable_keys,
+    emptying,
+    head_id,
+    is_empty,
+    number_key,
+    parse_durable,
+    refounding,
+    transaction_of,
+)
 from master.errors import FencedError, PermanentError
 from master.job.domain import (
     UNNAMED,
@@ -35,18 +45,8 @@ from master.job.domain import (
     SwapHead,
     Table,
 )
-from master.records import (
-    durable_keys,
-    emptying,
-    head_id,
-    is_empty,
-    number_key,
-    parse_durable,
-    refounding,
-    transaction_of,
-)
-from master.store.memory import MemoryCluster
-from master.store.port import Committed, Conflict, Put, Transaction
+from master.store.memory_store import MemoryCluster
+from master.store.store_port import Committed, Conflict, Put, Transaction
 from tests.unit.master.api.test_manifest_codec import MANIFEST
 
 FOUNDED = RefoundingRecord(base=None, history=MANIFEST.history, above=Lineage(8))

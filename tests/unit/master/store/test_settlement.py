@@ -3,8 +3,9 @@
 import pytest
 
 from master.errors import FencedError, InvariantViolationError, StoreUnavailableError, ValueTooLargeError
-from master.store.memory import MemoryCluster, MemoryStore
-from master.store.port import (
+from master.store.memory_store import MemoryCluster, MemoryStore
+from master.store.settlement import settle
+from master.store.store_port import (
     MAX_TRANSACTION_BYTES,
     MAX_VALUE_BYTES,
     Absent,
@@ -15,7 +16,6 @@ from master.store.port import (
     Unknown,
     ValueIs,
 )
-from master.store.settlement import settle
 
 
 class LossyStore(MemoryStore):

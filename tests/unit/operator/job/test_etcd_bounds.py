@@ -21,9 +21,9 @@ from autoscaler.operator.etcd.size_limits import (
     over_standing,
     over_written,
 )
-from master.store.etcd.upkeep import EtcdSize, Standing
-from master.store.keys import JobKeys
-from master.store.port import MAX_VALUE_BYTES
+from master.store.etcd.etcd_upkeep import EtcdSize, Standing
+from master.store.job_keys import JobKeys
+from master.store.store_port import MAX_VALUE_BYTES
 from tests.unit.operator.bench import JOB
 from tests.unit.operator.term import Term
 

@@ -7,8 +7,8 @@ from autoscaler.operator.leadership.lease import Lease
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process import main
 from autoscaler.operator.process.main import Operator
-from master.api.clock import uptime_s
-from master.election import Election
+from master.api.host.clock import uptime_s
+from master.leadership.election import Election
 from tests.unit.operator.term import Term
 
 

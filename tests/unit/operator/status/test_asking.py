@@ -20,7 +20,7 @@ from autoscaler.operator.controllers.progress_poller import (
     rest_after,
 )
 from master.api.errors import ContractError
-from master.api.status import JobPhase
+from master.api.job_status import JobPhase
 from tests.unit import virtual_time
 from tests.unit.clusters.kubernetes.objects import raw_job
 from tests.unit.clusters.kubernetes.stand_ins import add_job

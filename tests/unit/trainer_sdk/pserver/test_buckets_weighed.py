@@ -5,7 +5,7 @@ import pytest
 
 from master.api.identities import Lineage, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
-from master.job.resizing import HOT
+from master.job.moves.rebalancing import HOT
 from trainer_sdk.pserver.tables.bucket_load import Weighing
 from trainer_sdk.pserver.tables.layout import Layout, buckets_of_rows
 from trainer_sdk.pserver.tables.model import Model, SparseGradient

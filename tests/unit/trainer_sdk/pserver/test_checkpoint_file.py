@@ -2,10 +2,10 @@
 
 import pytest
 
+from master.api.checkpoints.storage import LocalStorage
 from master.api.identities import CutId, Incarnation, Lineage, MemberName, TableSpec, Term
 from master.api.messages import BucketMarks
 from master.api.positions import PositionSet
-from master.api.storage import LocalStorage
 from trainer_sdk.errors import CheckpointError
 from trainer_sdk.pserver.transfer import checkpoint_file
 from trainer_sdk.pserver.transfer.checkpoint_file import Author, read_buckets, read_index, write_checkpoint

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from master.api.checkpoints.storage import open_storage
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, TableSpec, Term, Version
 from master.api.messages import Cut, Drop, Hold, Kept, Restore, Restored
 from master.api.positions import EMPTY, PositionSet
-from master.api.storage import open_storage
 from trainer_sdk.errors import TableError
 from trainer_sdk.pserver.core.effects import CopyArrived, ModelLoaded
 from trainer_sdk.pserver.core.messages import CopyHead

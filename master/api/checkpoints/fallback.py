@@ -1,0 +1,130 @@
+"""The checkpoint before one that cannot be read, for a job that was asked to fall back to it (M11, ADR 0189).
+
+Who was not asked refuses (`resuming`).  Who was goes back to the newest checkpoint that is whole, and tells how much is
+trained again; where none is whole it refuses as well: nothing ever begins anew by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from master.api.checkpoints.manifest import Manifest, manifest_name
+from master.api.checkpoints.resume import (
+    HEAD,
+    Answer,
+    Contents,
+    age,
+    find_start,
+    look_into,
+    overtaken_by,
+    tell_manifest,
+)
+from master.api.checkpoints.storage import Storage, check_file
+from master.api.errors import NoFallbackError, StorageError, UnreadableCheckpointError
+from master.api.identities import ManifestId, WhenUnreadable
+
+_ID: Final = re.compile(r"(\d{6,})-(\d{10,})-(\d{6,})-")
+
+
+def check_start(storage: Storage, answer: Answer | None, when: WhenUnreadable, *, now_s: float) -> None:
+    """What a job without a store goes on from is there, or it is asked to fall back; nothing is changed.
+
+    Raises UnreadableCheckpointError, StorageError for an unusable folder.
+    """
+    try:
+        find_start(storage, answer, now_s=now_s)
+    except NoFallbackError:
+        raise
+    except UnreadableCheckpointError:
+        if when is WhenUnreadable.FAIL:
+            raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """The checkpoint to go on from, and what that means, for people."""
+
+    chosen: Manifest
+    told: str
+
+
+def find_fallback(
+    storage: Storage, head: ManifestId | None, problem: str, *, has_failed_to_load: bool = False, now_s: float
+) -> Fallback:
+    """The newest checkpoint no newer than `head` (None: than any) of which every byte is as it was written.
+
+    That is head itself where its files have come back; not where others still fail to load it (`has_failed_to_load`):
+    what keeps them from it would keep them from the one before too.  Raises UnreadableCheckpointError with `problem`
+    where no checkpoint is whole, NoFallbackError where a newer one than `head` was committed: the store, or HEAD, is an
+    older copy; StorageError where the folder does not answer.
+    """
+    contents = look_into(storage)
+    if (last := head or contents.head) is not None and (later := _committed_after(contents, last)):
+        story = f"cannot be gone on from, and {later} shows that it is not the last: nothing is gone back from it"
+        raise NoFallbackError(manifest_name(last), f"{story}. {problem}")
+    for candidate in _candidates(contents, last):
+        if _is_whole(storage, candidate):
+            if has_failed_to_load and candidate.id == head:
+                story = f"is whole as this master reads it; compare what the servers mount there. {problem}"
+                raise UnreadableCheckpointError(f"manifest {head}", story)
+            told = _tell(contents, last, candidate, problem, now_s)
+            return Fallback(chosen=candidate, told=told)
+    story = f"cannot be gone back from: no checkpoint before it is whole either. {problem}"
+    raise UnreadableCheckpointError(f"manifest {head}" if head else storage.uri, story)
+
+
+def _committed_after(contents: Contents, last: ManifestId) -> str:
+    """The file which proves that a checkpoint was committed after the one that is said to be the last; empty: none.
+
+    HEAD is written after the store.  Where the last one's manifest cannot be read, ids tell what is newer.
+    """
+    known, read = contents.known, contents.known.get(last)
+    named = known.get(contents.head) if contents.head is not None else None
+    if named is not None and named.id != last and not _is_older(named, last, read):
+        return HEAD
+    if read is not None:
+        return overtaken_by(read, contents.manifests, contents.retired)
+    newer = sorted((one for one in known.values() if not _is_older(one, last, None)), key=age)
+    proofs = (one.id for one in newer if one.id not in contents.manifests or one.parent not in (last, None))
+    return next(map(manifest_name, proofs), "")
+
+
+def _candidates(contents: Contents, head: ManifestId | None) -> Iterator[Manifest]:
+    """The newest first.  What is newer than head may never have been committed, or was rolled back from."""
+    known = contents.known
+    for one in sorted(known.values(), key=age, reverse=True):
+        if head is None or one.id == head or _is_older(one, head, known.get(head)):
+            yield one
+
+
+def _is_older(one: Manifest, head: ManifestId, read: Manifest | None) -> bool:
+    """By what head's manifest says, or where it cannot be read by its id, which is in the order of time."""
+    if read is not None:
+        return age(one) < age(read)
+    mine, its = _ID.match(one.id), _ID.match(head)
+    return not (mine and its) or tuple(map(int, mine.groups())) < tuple(map(int, its.groups()))
+
+
+def _is_whole(storage: Storage, manifest: Manifest) -> bool:
+    try:
+        for file in manifest.files:
+            check_file(storage, file)
+    except StorageError:
+        return False
+    return True
+
+
+def _tell(contents: Contents, head: ManifestId | None, chosen: Manifest, problem: str, now_s: float) -> str:
+    told = tell_manifest(chosen, now_s=now_s)
+    if chosen.id == head:
+        return f"went on from the last checkpoint, {told}, which is whole; what is not was set aside. {problem}"
+    read = contents.known.get(head) if head else None
+    if read is None:
+        lost = "how many samples go back only the manifest said that cannot be read"
+    else:
+        lost = f"{len(read.data - chosen.data):,} samples go back and are trained again"
+    last = manifest_name(head) if head else "the last checkpoint"
+    return f"{last} cannot be gone on from, so the job fell back to {told}: {lost}. {problem}"

@@ -1,0 +1,135 @@
+"""A checkpoint's manifest: what its files say together, and the only thing that makes them a checkpoint (rules 22, 23).
+
+The manifest is written last, under its own id, by atomic rename; it is committed once the store's `head` names it.  It
+carries a digest of itself and its version, so a torn or altered one is found before anything is loaded from it.
+
+Skew rule: a manifest has one version number.  A reader takes its own version and every older one, step by step
+(`versions`), and refuses a newer one with the advice to upgrade.  Any change of a field is a new version.
+
+Pure.  Reading and writing the folder: `storage`.  Reading a whole checkpoint without a job: `audit`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from master.api.document import from_plain, parse_json, to_plain
+from master.api.errors import DocumentError, ManifestError
+from master.api.format_version import Form
+from master.api.identities import DatasetSpec, HistoryId, Lineage, ManifestId, TableSpec, Term
+from master.api.messages import FileRecord
+from master.api.positions import PositionSet
+
+_FORMAT: Final = "edl-manifest"
+_FIRST: Final = Lineage(1)
+OLDEST_HISTORY: Final = HistoryId("of-version-1")
+
+
+def _name_history(plain: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 says which history a manifest belongs to.  All that version 1 wrote in one folder counts as one."""
+    return plain | {"history": OLDEST_HISTORY, "founded": plain["lineage"]}
+
+
+FORM: Final = Form(name="manifest", steps=(_name_history,))
+_NAME: Final = re.compile(r"manifest-(?P<id>[A-Za-z0-9][A-Za-z0-9._-]*)\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One checkpoint.  `data` is the data state: what every file says it has applied (M1).
+
+    `history` names what one beginning led to, through every master and roll-back; `founded` is its first lineage.
+    Nothing of another history is ever deleted (M11).
+    """
+
+    id: ManifestId
+    parent: ManifestId | None  # head when this commit began
+    lineage: Lineage
+    term: Term
+    data: PositionSet
+    quarantine: PositionSet
+    files: tuple[FileRecord, ...]
+    dataset: DatasetSpec
+    tables: tuple[TableSpec, ...]
+    bucket_count: int
+    step: int
+    created_at_s: float  # Unix time, for people; only chains that are broken off are compared by it
+    history: HistoryId = OLDEST_HISTORY
+    founded: Lineage = _FIRST
+
+    @property
+    def is_complete(self) -> bool:
+        """Everything is trained or quarantined: END may be said once this is head (rule 32)."""
+        return self.data | self.quarantine == self.dataset.everything
+
+
+def manifest_name(manifest_id: ManifestId) -> str:
+    """The file's name in the checkpoint folder.  Raises ManifestError for an id that makes no file name."""
+    name = f"manifest-{manifest_id}.json"
+    if not _NAME.fullmatch(name):
+        raise ManifestError("id", f"{manifest_id!r} has other characters than letters, digits, '.', '_' and '-'")
+    return name
+
+
+def try_manifest_id(name: str) -> ManifestId | None:
+    """The id in a file's name; None when the file is no manifest."""
+    match = _NAME.fullmatch(name)
+    return ManifestId(match["id"]) if match else None
+
+
+def retired_name(manifest_id: ManifestId) -> str:
+    """The file's name once a newer manifest has taken its place: kept for a while, and no checkpoint by itself."""
+    return manifest_name(manifest_id).replace("manifest-", "retired-", 1)
+
+
+def try_retired_id(name: str) -> ManifestId | None:
+    """The id in the name of a retired manifest; None when the file is none."""
+    return try_manifest_id(name.replace("retired-", "manifest-", 1)) if name.startswith("retired-") else None
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The file's content."""
+    body = to_plain(manifest)
+    document = {"format": _FORMAT, "version": FORM.version, "digest": _digest(body, FORM.version), "manifest": body}
+    return _written(document)
+
+
+def _written(document: Mapping[str, Any]) -> bytes:
+    """So that every byte of the file is covered, white space and doubled fields too."""
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """The inverse of `encode_manifest`, of older versions too.  Raises ManifestError, naming the field."""
+    try:
+        document = parse_json(data)
+        _check_envelope(document)
+        manifest = from_plain(Manifest, FORM.upgraded(document["manifest"], document["version"]))
+        if _written(document) != data:
+            raise ManifestError("", "is not written as EDL writes it: the manifest was altered")  # noqa: TRY301
+        return manifest  # noqa: TRY300  one way out for all that is refused
+    except ManifestError:
+        raise
+    except DocumentError as error:
+        raise ManifestError(error.field, error.problem) from error
+
+
+def _check_envelope(document: Any) -> None:
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise ManifestError("format", f"is not {_FORMAT!r}: this file is no manifest")
+    version = FORM.checked(document.get("version"))
+    for field in {"format", "version", "digest", "manifest"}.symmetric_difference(document):
+        raise ManifestError(field, "is missing" if field not in document else "is unknown")
+    if document["digest"] != _digest(document["manifest"], version):
+        raise ManifestError("digest", "is not that of the content: the manifest was cut short or altered")
+
+
+def _digest(body: Any, version: int) -> str:
+    """Of the content, whatever its white space; from version 2 on of the version too."""
+    signed = body if version == 1 else {"version": version, "manifest": body}
+    return hashlib.sha256(json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

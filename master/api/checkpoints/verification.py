@@ -1,0 +1,141 @@
+"""Reads every byte of a checkpoint folder and says what of it is whole (`edl data verify`; M11).
+
+A checkpoint is whole when its manifest has its digest and says what its files say, and each file has its length and
+digest, with nothing behind it.  Every manifest is looked at, retired ones too: one of them may be the way on.
+
+Not here: which samples a checkpoint holds (`audit`), what a job goes on from (`resuming`), the inside of a data file: a
+file is a name, a length and a digest, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from master.api.checkpoints.audit import contradictions
+from master.api.checkpoints.manifest import Manifest
+from master.api.checkpoints.resume import HEAD, Contents, age, look_into, overtaken_by
+from master.api.checkpoints.storage import Storage, check_file
+from master.api.errors import StorageError
+from master.api.identities import ManifestId
+from master.api.messages import FileRecord
+
+_MOST_LOOKS: Final = 3
+"""At a folder whose job goes on meanwhile: what it has retired and deleted since is no damage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """One checkpoint.  `problems`: by file, its manifest's own first; none: it is whole."""
+
+    manifest: Manifest
+    is_head: bool
+    is_retired: bool
+    problems: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What stands in a folder.  `problems`: all of it, for people; `unnamed`: data files that no manifest names."""
+
+    uri: str
+    head: ManifestId | None
+    checkpoints: tuple[Checked, ...]  # the newest first
+    unnamed: tuple[str, ...]
+    bytes_read: int
+    problems: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """All that stands there, and HEAD names one of it."""
+        return not self.problems
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.checkpoints or self.unnamed or self.problems)
+
+
+def verify_folder(storage: Storage, *, tell: Callable[[int, int], None] = lambda _read, _of: None) -> Verdict:
+    """Every byte was read.  `tell` hears how many of how many, after each piece.
+
+    Raises StorageError where the folder or a file cannot be read at all, damaged or not.
+    """
+    for _ in range(_MOST_LOOKS - 1):
+        before = storage.list()
+        verdict = _verify(storage, look_into(storage), tell)
+        if verdict.is_whole or storage.list() == before:
+            return verdict
+    return _verify(storage, look_into(storage), tell)
+
+
+def _verify(storage: Storage, contents: Contents, tell: Callable[[int, int], None]) -> Verdict:
+    files = {(f.name, f.size_bytes, f.digest): f for m in contents.known.values() for f in m.files}
+    found = _check_files(storage, files, tell)
+    checked = tuple(
+        Checked(
+            manifest=manifest,
+            is_head=manifest.id == contents.head,
+            is_retired=manifest.id not in contents.manifests,
+            problems=(
+                *contradictions(manifest),
+                *(problem for f in manifest.files if (problem := found[f.name, f.size_bytes, f.digest])),
+            ),
+        )
+        for manifest in sorted(contents.known.values(), key=age, reverse=True)
+    )
+    named = {name for name, _, _ in files}
+    unnamed = tuple(name for name in contents.data_files if name not in named)
+    return Verdict(
+        uri=storage.uri,
+        head=contents.head,
+        checkpoints=checked,
+        unnamed=unnamed,
+        bytes_read=sum(size for _, size, _ in files),
+        problems=(
+            *(f"{damage.name}: {damage.problem}" for damage in (*contents.damaged, *contents.damaged_retired)),
+            *_head_problems(contents, unnamed),
+            *(f"checkpoint {one.manifest.id}: {problem}" for one in checked for problem in one.problems),
+        ),
+    )
+
+
+def _head_problems(contents: Contents, unnamed: tuple[str, ...]) -> tuple[str, ...]:
+    if contents.head is not None and contents.head not in contents.known:
+        return (f"{HEAD}: names {contents.head}, which cannot be read here",)
+    if contents.head is not None and (
+        later := overtaken_by(contents.known[contents.head], contents.manifests, contents.retired)
+    ):
+        return (f"{HEAD}: names {contents.head}, but what {later} shows was committed after it",)
+    if contents.head is None and contents.manifests and not any(one.name == HEAD for one in contents.damaged):
+        return (f"{HEAD}: is missing, though there are manifests",)
+    if contents.head is None and unnamed and not contents.known and not contents.damaged:
+        return ("manifest-*.json: is missing, though there are data files",)
+    return ()
+
+
+def _check_files(
+    storage: Storage, files: Mapping[tuple[str, int, str], FileRecord], tell: Callable[[int, int], None]
+) -> dict[tuple[str, int, str], str]:
+    """What is wrong with each; empty: nothing."""
+    found: dict[tuple[str, int, str], str] = {}
+    done, total = 0, sum(size for _, size, _ in files)
+    for key, file in files.items():
+        try:
+            check_file(storage, file, tell=partial(_tell_more, tell, done, total))
+        except StorageError as error:
+            found[key] = str(error)
+        else:
+            found[key] = ""
+        done += file.size_bytes
+        tell(done, total)
+    return found
+
+
+def _tell_more(tell: Callable[[int, int], None], before: int, total: int, read: int) -> None:
+    tell(before + read, total)

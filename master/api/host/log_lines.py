@@ -1,0 +1,33 @@
+"""Text that others wrote, shown without harm: on a terminal, and as lines of a log.
+
+The problem: a script's output, a stranger's greeting or an event's note may hold escape codes that move or rename the
+terminal, and line ends that forge a line of the log.  Nothing is dropped: what is not shown as it is shows its escape.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import Final
+
+_MOVING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTINUED: Final = "\n    "
+"""Before each further line of one record: a line that begins at the margin is a record of this process's own."""
+
+
+def at_rest(text: str) -> str:
+    """The text with each character that moves a terminal shown as its escape; lines and tabs stay."""
+    return _MOVING.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+
+
+class PlainLines(logging.Formatter):
+    """`2026-11-21T09:30:00.123Z WARNING master.term: ...`; only the first line of a record begins at the margin."""
+
+    def __init__(self, form: str = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s") -> None:
+        super().__init__(form, "%Y-%m-%dT%H:%M:%S")
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        return at_rest(super().format(record)).replace("\n", _CONTINUED)

@@ -1,0 +1,349 @@
+"""What a master does in the checkpoint folder: write manifests, find one to adopt, retire what nobody needs.
+
+Calls block; an event loop makes them with `in_time`.  What a manifest means is decided elsewhere (`job`); here stands
+only how it is kept.  Deleting is shy: what is newer than head may be somebody's commit under way, and stays (rule 25);
+what another history wrote, or what nobody can say of, stays for ever (M11); and what is replaced is first retired, so
+that the checkpoint before head is there still when head turns out to be damaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from master.api.checkpoints.audit import try_head_hint, write_head_hint
+from master.api.checkpoints.fallback import find_fallback
+from master.api.checkpoints.folder_lock import FolderLock
+from master.api.checkpoints.manifest import Manifest, manifest_name, retired_name, try_manifest_id
+from master.api.checkpoints.resume import (
+    HEAD,
+    Answer,
+    age,
+    check_files_are_there,
+    choose_answered,
+    choose_start,
+    highest_lineage,
+    is_heeded,
+    look_into,
+    parse_head,
+    set_aside,
+)
+from master.api.checkpoints.storage import (
+    Storage,
+    check_file,
+    check_written,
+    read_manifest,
+    read_retired,
+    write_manifest,
+)
+from master.api.errors import (
+    ContractError,
+    ManifestError,
+    NoFallbackError,
+    StorageError,
+    StorageMissingError,
+    UnreadableCheckpointError,
+)
+from master.api.identities import HistoryId, Lineage, ManifestId
+from master.job.domain import RefoundingRecord
+
+log: Final = logging.getLogger(__name__)
+
+_CUT_FILE: Final = re.compile(r"cut-(\d+)-(\d+)-(\d+)-")
+_WRITER_SILENT_S: Final = 3600.0  # a writer that lives touches its file far more often, even over a slow network
+
+_OLDER_STORE: Final = (
+    "the store was brought back from an older copy.  Bring back a newer one, or say what to go on from: "
+    "spec.checkpoint.start while the job is suspended"
+)
+_RETIRED_KEPT: Final = 1  # the checkpoint before head, should head be damaged
+
+ADOPTION_BUDGET_S: Final = 1.0
+"""What cannot be verified within it is not adopted (rule 24): not adopting is always safe, waiting is not."""
+
+
+NOTING_TURN_S: Final = 1.0  # for the HEAD before to be written: another call would only wait beside it
+ANSWER_BUDGET_S: Final = 60.0  # one manifest, over a slow network; a mount that hangs would keep us for ever
+
+_T = TypeVar("_T")
+
+
+async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = ANSWER_BUDGET_S) -> _T:
+    """The answer of a blocking call, made in a thread.
+
+    Raises StorageError when there is none by then.  The call may still have its effect: a manifest that appears late is
+    an orphan, or adopted (rules 23, 24).
+    """
+    try:
+        async with asyncio.timeout(budget_s):
+            return await asyncio.to_thread(call, *arguments)
+    except TimeoutError:
+        raise StorageError("the checkpoint folder", f"did not answer within {budget_s:g} s") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a job is to begin with: a checkpoint or nothing, in a lineage above all that stands in its folder."""
+
+    head: Manifest | None
+    above: Lineage
+    answer: Answer | None = None  # that is followed so: the rest is to be set aside
+    told: str = ""  # of a fallback, for people
+
+
+class CheckpointFolder:
+    """One job's checkpoint folder."""
+
+    def __init__(self, storage: Storage, lock: FolderLock | None = None) -> None:
+        self._storage = storage
+        self._lock = lock  # as one who writes there; None: nobody has claimed the folder
+        self._noting = threading.Lock()
+
+    @property
+    def uri(self) -> str:
+        return self._storage.uri
+
+    def check_written(self, manifest: Manifest) -> None:
+        """Each file that it names stands in this folder, as long as it says.  Raises StorageError, naming the file."""
+        for file in manifest.files:
+            check_written(self._storage, file)
+
+    def write(self, manifest: Manifest) -> None:
+        """The manifest stands there, stamped with the time of day.  Raises StorageError."""
+        write_manifest(self._storage, manifest)
+
+    def read(self, manifest_id: ManifestId) -> Manifest:
+        """Raises StorageError or ManifestError."""
+        return read_manifest(self._storage, manifest_id)
+
+    def read_committed(self, head: ManifestId, mine: HistoryId | None = None) -> Manifest:
+        """The manifest that the store names.  Raises StorageError or ManifestError, and as below.
+
+        Raises NoFallbackError where HEAD, which is written after the store, names a newer one of the same history, or
+        of `mine`, this job's: the store is an older copy, and what it lacks would be trained again without a word.
+        """
+        manifest, named = self.read(head), try_head_hint(self._storage)
+        newer = self._try_read(named) if named not in (None, head) else None
+        if newer is not None and newer.history in (manifest.history, mine) and age(newer) > age(manifest):
+            story = f"names {newer.id}, which was committed after {head}, the last checkpoint that the store knows of"
+            raise NoFallbackError(HEAD, f"{story}: {_OLDER_STORE}")
+        return manifest
+
+    def check_nothing_committed(self, mine: HistoryId | None) -> None:
+        """HEAD names nothing of this job, whose store knows of no checkpoint; another job's it may name.
+
+        Raises NoFallbackError where it does, or cannot be read: the job would begin at 0 beside all that it has done.
+        """
+        try:
+            named = parse_head(self._storage.read(HEAD))
+        except StorageMissingError:
+            return
+        except ManifestError as error:
+            raise NoFallbackError(HEAD, f"{error}, and the store knows of no checkpoint: {_OLDER_STORE}") from error
+        found = self._try_read(named)
+        if mine is None or found is None or found.history == mine:
+            raise NoFallbackError(HEAD, f"names {named}, but the store knows of no checkpoint: {_OLDER_STORE}")
+
+    def all(self) -> tuple[Manifest, ...]:
+        """Every manifest that can be read; the others are logged."""
+        found = []
+        for name in self._storage.list("manifest-"):
+            manifest_id = try_manifest_id(name)
+            if manifest_id is None:
+                continue
+            try:
+                found.append(read_manifest(self._storage, manifest_id))
+            except ContractError as error:
+                log.warning("%s: %s", name, error)
+        return tuple(found)
+
+    def begin(self, answer: Answer | None) -> Start:
+        """What a job goes on from whose store knows nothing.  Nothing is changed.
+
+        Raises UnreadableCheckpointError where somebody has to say what to do, StorageError.
+        """
+        now_s = time.time()
+        contents = look_into(self._storage, answer)
+        head, follows = choose_start(contents, answer, now_s=now_s), is_heeded(contents, answer)
+        if head is not None:
+            check_files_are_there(self._storage, head, contents, is_answer=follows, now_s=now_s)
+        return Start(head=head, above=self.highest_lineage(), answer=answer if follows else None)
+
+    def follow(self, answer: Answer) -> Start:
+        """What a job goes on from that is asked anew, whatever its store says.  Nothing is changed.
+
+        Raises NoFallbackError where that cannot be read, StorageError.
+        """
+        now_s = time.time()
+        contents = look_into(self._storage)
+        head = choose_answered(contents, answer, now_s=now_s)
+        if head is not None:
+            check_files_are_there(self._storage, head, contents, is_answer=True, now_s=now_s)
+        return Start(head=head, above=self.highest_lineage(), answer=answer)
+
+    def fall_back(
+        self, head: ManifestId | None, problem: str, history: HistoryId | None, has_failed_to_load: bool
+    ) -> Start:
+        """The newest whole checkpoint no newer than head, and what to tell of it.  Nothing is changed.
+
+        Raises UnreadableCheckpointError where there is none, StorageError.
+        """
+        found = find_fallback(self._storage, head, problem, has_failed_to_load=has_failed_to_load, now_s=time.time())
+        answer = Answer(manifest=found.chosen.id, history=history or found.chosen.history)
+        return Start(head=found.chosen, above=self.highest_lineage(), answer=answer, told=found.told)
+
+    def set_aside(self, record: RefoundingRecord, may_act: Callable[[], bool]) -> None:
+        """Nothing older stands there than what the store was founded anew from; the rest is aside.  May be repeated.
+
+        Nothing is moved once `may_act` says that another master may lead; what that one commits stays in any case.
+        Raises UnreadableCheckpointError where the checkpoint to keep cannot be read any more, StorageError.
+        """
+
+        def check() -> None:
+            if not may_act():
+                raise StorageError(self.uri, "is left as it stands: this term may be over")
+
+        keep = None if record.base is None else self._try_read(record.base)
+        if record.base is not None and keep is None:
+            raise UnreadableCheckpointError(manifest_name(record.base), "is to be gone on from, and cannot be read")
+        log.warning("%s: going on from %s; the rest is set aside", self.uri, record.base or "nothing")
+        set_aside(self._storage, keep, record.history, above=record.above, check=check)
+
+    def highest_lineage(self) -> Lineage:
+        """Of whatever stands there, by its name."""
+        return highest_lineage(self._storage)
+
+    def discard_leftovers(self) -> None:
+        """Part files of writers that died are gone.  A failure is logged only."""
+        try:
+            self._storage.discard_leftovers(older_than_s=_WRITER_SILENT_S)
+        except StorageError as error:
+            log.warning("part files of dead writers stay: %s", error)
+
+    def find_adoptable(
+        self, parent: ManifestId | None, lineage: Lineage, mine: HistoryId | None = None
+    ) -> Manifest | None:
+        """A manifest that may be committed still: of this parent and lineage, all files verified (rule 24).
+
+        `mine`: this job's history; what another job has committed in the same folder is never adopted.  None: unknown.
+        """
+        give_up_s = time.monotonic() + ADOPTION_BUDGET_S
+        fitting = (m for m in self.all() if m.parent == parent and m.lineage == lineage)
+        candidates = [m for m in fitting if mine in (None, m.history)]
+        for manifest in sorted(candidates, key=age, reverse=True):
+            try:
+                for file in manifest.files:
+                    check_file(self._storage, file, give_up_s=give_up_s)
+            except StorageError as error:
+                log.warning("manifest %s is not adopted: %s", manifest.id, error)
+            else:
+                return manifest
+        return None
+
+    def note_head(self, manifest_id: ManifestId) -> None:
+        """HEAD names it: whoever has no store goes on from there.  Raises StorageError.
+
+        Nothing is noted where another job has noted its own: what each deletes of the other's would be the folder.
+
+        One after another: on a folder that is slow for a while an older commit's name must not come last.  On one that
+        hangs a single call waits; the others raise, and whoever asked has the newest name noted later.
+        """
+        if not self._noting.acquire(timeout=NOTING_TURN_S):
+            raise StorageError("HEAD", f"is still being written in {self.uri}: the folder does not answer")
+        try:
+            if self._lock is not None:
+                self._lock.keep_as_writer()
+            if self._may_be_noted(manifest_id):
+                write_head_hint(self._storage, manifest_id)
+        finally:
+            self._noting.release()
+
+    def _may_be_noted(self, manifest_id: ManifestId) -> bool:
+        """HEAD names what this job began from or committed before, or what cannot be read.
+
+        False: it names a newer one of this job, whose master has taken over from one that stood still.  Raises
+        StorageError where it is another job's.
+        """
+        named = try_head_hint(self._storage)
+        mine, other = self._try_read(manifest_id), named and self._try_read(named)
+        if mine and other and other.id != mine.parent and other.history != mine.history:
+            problem = (
+                f"names {other.id}, which is of another job's history ({other.history}) and was committed since this "
+                f"job began: two jobs write into {self.uri}.  Nothing of either is deleted; give this job a folder of "
+                "its own, or delete the other job"
+            )
+            raise StorageError(HEAD, problem)
+        return not (mine and other and other.history == mine.history and age(other) > age(mine))
+
+    def _try_read(self, manifest_id: ManifestId) -> Manifest | None:
+        """Also a retired one; None: it cannot be read."""
+        for read in (read_manifest, read_retired):
+            with suppress(ContractError):
+                return read(self._storage, manifest_id)
+        return None
+
+    def retain(self, wanted: frozenset[ManifestId]) -> None:
+        """Older manifests of this history than the newest wanted one are retired, and later gone with their files.
+
+        The one that HEAD names stays: HEAD may not have been written yet for the newest, and readers follow it.
+        A failure is logged only: the next commit deletes what this one left.
+        """
+        try:
+            self._retain(wanted)
+        except StorageError as error:
+            log.warning("an old checkpoint stays: %s", error)
+
+    def _retain(self, wanted: frozenset[ManifestId]) -> None:
+        contents = look_into(self._storage)
+        noted = try_head_hint(self._storage)
+        newest = max((m for m in contents.manifests.values() if m.id in wanted), key=age, default=None)
+        if newest is None:
+            return
+        older = {m.id: m for m in contents.manifests.values() if m.history == newest.history and age(m) < age(newest)}
+        for manifest_id in older.keys() - wanted - {noted}:
+            self._storage.move(manifest_name(manifest_id), retired_name(manifest_id))
+        for damage in (*contents.damaged, *contents.damaged_retired):
+            log.warning("no old file is deleted while %s cannot be read", damage.name)
+            return
+        retired = {**contents.retired, **{one: older[one] for one in older.keys() - wanted - {noted}}}
+        mine = sorted((m for m in retired.values() if m.history == newest.history), key=age)
+        self._delete(mine[:-_RETIRED_KEPT], kept=[m for m in contents.known.values() if m not in mine[:-_RETIRED_KEPT]])
+        self._delete_given_up(newest, contents.known.values())
+        self.discard_leftovers()
+
+    def _delete(self, gone: Collection[Manifest], *, kept: Collection[Manifest]) -> None:
+        """Files first: what nobody names any more would stay for ever."""
+        named = {file.name for manifest in kept for file in manifest.files}
+        for manifest in gone:
+            for file in manifest.files:
+                if file.name not in named:
+                    self._storage.delete(file.name)
+            self._storage.delete(retired_name(manifest.id))
+
+    def _delete_given_up(self, newest: Manifest, known: Collection[Manifest]) -> None:
+        """Servers' files of cuts of this history that were given up: older than one that was kept, so nobody writes.
+
+        Where another job has committed since this one began none is deleted: a file's name does not tell whose it is,
+        and what that job's servers have just written no manifest names yet.
+        """
+        if any(m.history != newest.history and m.lineage >= newest.founded for m in known):
+            return
+        named = {file.name for manifest in known for file in manifest.files}
+        kept = max((cut for file in newest.files if (cut := _try_cut(file.name))), default=None)
+        for name in self._storage.list("cut-") if kept else ():
+            cut = _try_cut(name)
+            if cut and kept and newest.founded <= cut[0] and cut < kept and name not in named:
+                self._storage.delete(name)
+
+
+def _try_cut(name: str) -> tuple[int, ...] | None:
+    """(lineage, term, sequence) in the name of a server's file: newer cuts displace older ones."""
+    match = _CUT_FILE.match(name)
+    return tuple(int(number) for number in match.groups()) if match else None

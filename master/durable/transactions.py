@@ -1,0 +1,263 @@
+"""The durable values of a job and the transactions that change them, as bytes and keys of the store.
+
+The problem: what a new master believes is what these nine values say together, so each write of the core becomes one
+transaction that compares what the core built on and changes it in one step.  A value that is compared changes and
+never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.  A
+plain number may come back (4 servers, 2, 4 again): of it the revision is compared (`number_key`).
+
+Pure.  Their bytes and versions: `record_forms`.  Keys carry the version of what they mean (`/edl/v1/...`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from master.api.checkpoints.manifest import Manifest
+from master.api.identities import Lineage, ManifestId, Route, Term
+from master.durable.record_codec import encode_record, try_record
+from master.job.domain import (
+    Backups,
+    ChangeTable,
+    DatasetRecord,
+    Durable,
+    Intent,
+    IntentsRecord,
+    LineageRecord,
+    MemberKey,
+    Origin,
+    RaiseLineage,
+    RecordDataset,
+    RecordQuarantine,
+    RecordServers,
+    RefoundingRecord,
+    ReserveHighWater,
+    SwapHead,
+    TrainersRecord,
+    Write,
+)
+from master.store.job_keys import JobKeys, Key
+from master.store.store_port import (
+    MAX_VALUE_BYTES,
+    Absent,
+    Comparison,
+    Delete,
+    Entry,
+    Put,
+    Revision,
+    Snapshot,
+    Transaction,
+    UnchangedSince,
+    ValueIs,
+)
+
+
+def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
+    """What a new master reads, all at one revision."""
+    table = (keys.route, keys.intents, keys.backups)
+    return (keys.lineage, keys.dataset, keys.high_water, keys.trainers, keys.head, *table, keys.servers)
+
+
+def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
+    """The manifest that was committed last."""
+    value = snapshot.try_value(keys.head)
+    return ManifestId(value.decode()) if value else None
+
+
+def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None, origin: Origin) -> Durable:
+    """What the store says, with the manifest that `head_id` names.  Raises PermanentError for values of another EDL."""
+    high_water, servers = snapshot.try_value(keys.high_water), snapshot.try_value(keys.servers)
+    trainers = try_record(TrainersRecord, snapshot, keys.trainers)
+    return Durable(
+        lineage=try_record(LineageRecord, snapshot, keys.lineage),
+        dataset=try_record(DatasetRecord, snapshot, keys.dataset),
+        high_water=int(high_water) if high_water else 0,
+        trainers=trainers.trainers if trainers else None,
+        head=head,
+        route=try_record(Route, snapshot, keys.route),
+        intents=_parse_intents(snapshot, keys),
+        backups=try_record(Backups, snapshot, keys.backups),
+        servers=int(servers) if servers else None,
+        origin=origin,
+    )
+
+
+def number_key(write: Write, keys: JobKeys) -> Key | None:
+    """The key of the plain number that the write replaces, to be read before; None: the write says what it replaces."""
+    match write:
+        case ReserveHighWater():
+            return keys.high_water
+        case RecordServers():
+            return keys.servers
+        case _:
+            return None
+
+
+def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | None = None) -> Transaction:
+    """The write with all that it requires; that `term` leads is the transaction's own requirement.
+
+    `number`: what stands under `number_key` (None: nothing).  An attempt that lands after a newer number has been
+    written changes nothing.
+    """
+    match write:
+        case SwapHead():
+            return Transaction(
+                term=term,
+                writes=(Put(keys.head, write.manifest.encode()),),
+                require=(_is_id(keys.head, write.parent), _is_record(keys.lineage, write.lineage)),
+            )
+        case RaiseLineage():
+            route = (Put(keys.route, encode_record(write.route)),) if write.route else ()
+            table = (*route, Delete(keys.intents), _backups(write.backups, keys))
+            return Transaction(
+                term=term,
+                writes=(Put(keys.lineage, encode_record(write.new)), *table),
+                require=(_is_record(keys.lineage, write.old), _is_id(keys.head, write.new.base)),
+            )
+        case ChangeTable():
+            intents = write.new.intents
+            return Transaction(
+                term=term,
+                writes=(
+                    Put(keys.route, encode_record(write.new.route)),
+                    Put(keys.intents, encode_record(IntentsRecord(intents=intents)))
+                    if intents
+                    else Delete(keys.intents),
+                    *((_backups(write.new.backups, keys),) if write.old.backups else ()),
+                ),
+                require=(ValueIs(keys.route, encode_record(write.old.route)),),
+            )
+        case RecordQuarantine():
+            return Transaction(
+                term=term,
+                writes=(Put(keys.lineage, encode_record(write.new)),),
+                require=(_is_record(keys.lineage, write.old),),
+            )
+        case RecordDataset():
+            return Transaction(
+                term=term,
+                writes=(Put(keys.dataset, encode_record(write.record)),),
+                require=(Absent(keys.dataset),),
+            )
+        case ReserveHighWater():
+            return _with_number(write.below, keys.high_water, term, number, _trainers(write.trainers, keys))
+        case RecordServers():
+            return _with_number(write.count, keys.servers, term, number)
+        case _:
+            assert_never(write)
+
+
+def is_empty(snapshot: Snapshot, keys: JobKeys) -> bool:
+    """A new job, or a store that has lost everything."""
+    return not any(key in snapshot.entries for key in durable_keys(keys))
+
+
+def refounding(
+    head: Manifest,
+    above: Lineage,
+    keys: JobKeys,
+    before: Snapshot,
+    term: Term,
+    *,
+    record: RefoundingRecord | None = None,
+) -> Transaction:
+    """The job goes on exactly from `head`, whatever the store says; the number of servers stays (M8, rule 29).
+
+    The new lineage is above all that stands in folder and store, so nothing older is mistaken for it.  `record`: what
+    is to be done in the folder for it, by this term or by a later one.
+    """
+    known = try_record(LineageRecord, before, keys.lineage)
+    number = 1 + max(head.lineage, above, known.number if known else 0)
+    lineage = LineageRecord(number=Lineage(number), base=head.id, quarantine=head.quarantine)
+    own_model = bool(head.files) and not head.tables  # a job with servers has tables, plain sharding has no files
+    dataset = DatasetRecord(dataset=head.dataset, tables=head.tables, own_model=own_model)
+    return Transaction(
+        term=term,
+        writes=(
+            Put(keys.head, head.id.encode()),
+            Put(keys.lineage, encode_record(lineage)),
+            Put(keys.dataset, encode_record(dataset)),
+            *(Delete(key) for key in _known(keys, before) if key not in (keys.head, keys.lineage, keys.dataset)),
+            *((Put(keys.refounding, encode_record(record)),) if record else ()),
+        ),
+        require=_as_read((*durable_keys(keys), keys.refounding), before),
+    )
+
+
+def emptying(record: RefoundingRecord, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+    """The job begins anew: nothing is durable but the number of servers, and which lineages were used before."""
+    return Transaction(
+        term=term,
+        writes=(Put(keys.refounding, encode_record(record)), *map(Delete, _known(keys, before))),
+        require=_as_read((*durable_keys(keys), keys.refounding), before),
+    )
+
+
+def open_refounding(snapshot: Snapshot, keys: JobKeys) -> RefoundingRecord | None:
+    """What the checkpoint folder may not have followed yet; None: it has.  Raises PermanentError."""
+    record = try_record(RefoundingRecord, snapshot, keys.refounding)
+    is_open = record is not None and not record.is_set_aside and record.base == head_id(snapshot, keys)
+    return record if is_open else None
+
+
+def noting_aside(record: RefoundingRecord, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+    """The folder has followed."""
+    done = Put(keys.refounding, encode_record(replace(record, is_set_aside=True)))
+    return Transaction(term=term, writes=(done,), require=_as_read((keys.refounding,), before))
+
+
+def told_fallback(snapshot: Snapshot, keys: JobKeys) -> str:
+    """What is told of a fallback while the lineage goes on from the checkpoint that it led to; empty: nothing."""
+    record = try_record(RefoundingRecord, snapshot, keys.refounding)
+    lineage = try_record(LineageRecord, snapshot, keys.lineage)
+    return record.told if record and lineage and lineage.base == record.base else ""
+
+
+def last_change(snapshot: Snapshot, keys: JobKeys) -> Revision:
+    """The revision at which the store last learned something of how the job stands; 0: it knows nothing."""
+    found = (snapshot.entries.get(key) for key in durable_keys(keys))
+    return max((entry.mod_revision for entry in found if entry), default=Revision(0))
+
+
+def _known(keys: JobKeys, before: Snapshot) -> tuple[Key, ...]:
+    """All that the store says of how the job stands: the number of servers is the cluster side's word."""
+    return tuple(key for key in durable_keys(keys) if key in before.entries and key != keys.servers)
+
+
+def noting_start(text: str, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+    """What the job is asked to go on from has been heeded, or need not be."""
+    return Transaction(term=term, writes=(Put(keys.start, text.encode()),), require=_as_read((keys.start,), before))
+
+
+def _as_read(keys: Iterable[Key], before: Snapshot) -> tuple[Comparison, ...]:
+    found = ((key, before.try_value(key)) for key in keys)
+    return tuple(Absent(key) if value is None else ValueIs(key, value) for key, value in found)
+
+
+def _with_number(count: int, key: Key, term: Term, before: Entry | None, *others: Put | Delete) -> Transaction:
+    is_as_read = Absent(key) if before is None else UnchangedSince(key, before.mod_revision)
+    return Transaction(term=term, writes=(Put(key, str(count).encode()), *others), require=(is_as_read,))
+
+
+def _trainers(trainers: tuple[MemberKey, ...] | None, keys: JobKeys) -> Put | Delete:
+    """Absent where a next master is to take them for unknown, and where their names are more than a value may have."""
+    value = None if trainers is None else encode_record(TrainersRecord(trainers=trainers))
+    return Delete(keys.trainers) if value is None or len(value) > MAX_VALUE_BYTES else Put(keys.trainers, value)
+
+
+def _backups(backups: Backups | None, keys: JobKeys) -> Put | Delete:
+    return Put(keys.backups, encode_record(backups)) if backups else Delete(keys.backups)
+
+
+def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:
+    return Absent(key) if manifest is None else ValueIs(key, manifest.encode())
+
+
+def _is_record(key: Key, record: LineageRecord | None) -> Comparison:
+    return Absent(key) if record is None else ValueIs(key, encode_record(record))
+
+
+def _parse_intents(snapshot: Snapshot, keys: JobKeys) -> tuple[Intent, ...]:
+    record = try_record(IntentsRecord, snapshot, keys.intents)
+    return record.intents if record else ()

@@ -1,0 +1,97 @@
+"""The high-water mark, and who may hold leases below it: from where a next master may grant, and when all (rule 18).
+
+The problem: a new master does not know who trains what until trainers have come back.  What lies above the mark was
+leased to nobody, so it need not wait for them; nor need what lies below, once all are back that may hold leases there.
+The mark is moved ahead of the leases in blocks that last some seconds: no store write per shard (M6), and near, since
+all that lies below it waits.  Who trains is written beside it, when somebody comes or goes; of very many it is not,
+since each of these writes names them all.
+
+Nothing waits for either.  A store that is slow or away leaves them behind the leases, and a next master may then grant
+again what a trainer still works on.  That costs the work and no promise: what is trained twice is applied once (the
+marks answer REPEAT), and of two leases the one that its master knows first stays (M2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from master.api.identities import MemberName
+from master.job.domain import Durable, Instant, MemberKey, Persist, ReserveHighWater
+from master.job.domain.frozen_map import FrozenMap
+from master.job.state.job_state import NO_TRAINERS, Holding, Reserved, Stage, Turn
+
+MOST_NAMED: Final = 1_000  # 94 kB where a name has 50 characters; the store keeps each write until it is compacted
+
+
+def begun(durable: Durable) -> tuple[Reserved, Holding]:
+    """What stands there as a term begins.  Of the trainers of earlier masters none is back."""
+    known = None if durable.trainers is None else FrozenMap({one.name: one for one in durable.trainers})
+    return (
+        Reserved(below=durable.high_water, trainers=known),
+        Holding(trainers=NO_TRAINERS if known is None else known, awaited=known),
+    )
+
+
+def reserve(turn: Turn) -> None:
+    """Moves the mark once the leases have used half of the last block, and names who trains; one write at a time."""
+    state, mark = turn.state, turn.state.reserved
+    if state.stage is not Stage.SERVING or state.dataset is None or mark.is_writing:
+        return
+    total, frontier = state.dataset.dataset.size * state.dataset.dataset.epochs, state.dispatch.frontier
+    smallest = state.config.high_water_batches * state.dispatch.batch_size
+    trainers = state.holding.trainers if len(state.holding.trainers) <= MOST_NAMED else None
+    if mark.below < min(total, frontier + max(mark.block, smallest) // 2):
+        block = max(smallest, next_block(mark, turn.now, lasts_ns=state.config.high_water_ns))
+        below = min(total, max(mark.below, frontier) + block)
+        mark = Reserved(below=below, block=min(total, block), at=turn.now)
+    elif trainers is mark.trainers or trainers == mark.trainers:
+        return
+    turn.change(reserved=replace(mark, is_writing=True, trainers=trainers))
+    named = None if trainers is None else tuple(sorted(trainers.values()))
+    turn.emit(Persist(write=ReserveHighWater(below=mark.below, trainers=named)))
+
+
+def next_block(last: Reserved, now: Instant, *, lasts_ns: int) -> int:
+    """The size of which half lasts half of `lasts_ns`, from how long the last half lasted; by steps of four at most."""
+    return min(4 * last.block, max(last.block // 4, last.block * (lasts_ns // 2) // max(1, now - last.at)))
+
+
+def handle_recorded(turn: Turn) -> None:
+    """The mark is where it was asked to be."""
+    turn.change(reserved=replace(turn.state.reserved, is_writing=False))
+
+
+def note_trainer(turn: Turn, key: MemberKey) -> None:
+    """It is here, with what it holds; of its name there is no other process any more."""
+    before = turn.state.holding
+    if before.trainers.get(key.name) != key:
+        before = replace(before, trainers=before.trainers.put(key.name, key))
+    _await_less(turn, before, key.name)
+
+
+def forget_trainer(turn: Turn, key: MemberKey) -> None:
+    """What it held has returned."""
+    before = turn.state.holding
+    _await_less(turn, replace(before, trainers=before.trainers.without(key.name)), key.name)
+
+
+def await_nobody(turn: Turn) -> None:
+    """Whoever of an earlier master is not back holds nothing any more: all that is TODO may be granted (rule 18)."""
+    state = turn.state
+    trainers = state.holding.trainers
+    for name in state.holding.awaited or ():
+        trainers = trainers.without(name)
+    turn.change(
+        holding=Holding(trainers=trainers, awaited=NO_TRAINERS), dispatch=replace(state.dispatch, granting_from=0)
+    )
+
+
+def _await_less(turn: Turn, holding: Holding, name: MemberName) -> None:
+    """The window has done its work once everybody is back."""
+    if holding.awaited:
+        holding = replace(holding, awaited=holding.awaited.without(name))
+    if holding is not turn.state.holding:
+        turn.change(holding=holding)
+    if holding.awaited == NO_TRAINERS and turn.state.dispatch.granting_from:
+        await_nobody(turn)

@@ -1,0 +1,95 @@
+"""What a trainer gets next: the lowest positions that are free, as much as is a few seconds of its work.
+
+Order: what an open cut waits for (rule 20), then the lowest; what came back is low, so it is at the front by itself.
+Size: the target time at the trainer's measured rate, in whole batches, and never more than its share of what is left,
+so that nobody sits alone with the tail.  A lease never crosses an epoch's end.  Suspects of killing trainers: M4,
+`quarantine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from master.api.identities import Incarnation
+from master.api.positions import EMPTY, PositionSet
+from master.job.domain import SECOND, JobConfig
+from master.job.state.dispatch_state import Dispatch
+from master.job.state.members import Trainer
+from master.job.state.trainer_failures import Failures
+
+
+def batches_to_grant(
+    config: JobConfig, *, batch_size: int, samples_per_s: float, left: int, rates: Sequence[float], shards: int
+) -> int:
+    """How many batches one answer of `shards` leases may hold, at least 1.
+
+    `left`: positions TODO; `rates`: samples/s of all trainers, this one too, 0 where unknown.  An answer is a stretch
+    of time, the same for fast and slow: the target for each lease, but no more than half of what the team still needs
+    for all that is left.  So leases halve toward the tail, and the slowest shrink to one batch first.
+    """
+    if samples_per_s <= 0:
+        return max(1, min(config.first_shard_batches * shards, left // (2 * len(rates) * batch_size)))
+    seconds = min(shards * config.target_shard_ns / SECOND, left / (2 * sum(rates)))
+    return max(1, int(samples_per_s * seconds / batch_size))
+
+
+def choose_pieces(
+    books: Dispatch, failures: Failures, config: JobConfig, trainer: Trainer, *, shards: int, size: int
+) -> tuple[Dispatch, tuple[PositionSet, ...]]:
+    """Up to `shards` disjoint sets of at most `size` free positions each; none: ask again later.
+
+    The books come back with this trainer as isolator when it is to run dry first.
+    """
+    free, suspects = _grantable(books), failures.suspects
+    if not suspects:
+        return books, _cut_pieces(books, free, shards, size)
+    if not trainer.has_worked and (ordinary := free - suspects):
+        return books, _cut_pieces(books, ordinary, shards, size)
+    return _choose_among_suspects(books, failures, config, trainer.key.incarnation, shards=shards, size=size)
+
+
+def _grantable(books: Dispatch) -> PositionSet:
+    free = books.todo
+    if books.granting_from:  # an earlier master's leases may still be claimed
+        free = free - PositionSet.span(0, books.granting_from)
+    return free
+
+
+def _cut_pieces(books: Dispatch, free: PositionSet, shards: int, size: int) -> tuple[PositionSet, ...]:
+    pieces: list[PositionSet] = []
+    while len(pieces) < shards and (piece := _next_piece(books, free, size)):
+        pieces.append(piece)
+        free = free - piece
+    return tuple(pieces)
+
+
+def _next_piece(books: Dispatch, free: PositionSet, size: int) -> PositionSet:
+    source = free
+    if books.wanted:
+        source = (free & books.wanted) or free
+    piece = source.first(size)
+    if not piece:
+        return EMPTY
+    epoch_end = (piece.bounds[0] // books.epoch_size + 1) * books.epoch_size
+    return piece if piece.bounds[-1] <= epoch_end else piece & PositionSet.span(0, epoch_end)
+
+
+def _choose_among_suspects(
+    books: Dispatch, failures: Failures, config: JobConfig, key: Incarnation, *, shards: int, size: int
+) -> tuple[Dispatch, tuple[PositionSet, ...]]:
+    free, prime = _grantable(books), failures.prime(config.quarantine_after)
+    holder = books.holders.get(key)
+    mine = holder.leases if holder else ()
+    if any(lease.positions & prime for lease in mine):
+        return books, ()  # it tries one alone
+    if free & prime and books.isolator in (None, key):
+        if mine:
+            return replace(books, isolator=key), ()  # runs dry first
+        return replace(books, isolator=None), _cut_pieces(books, free & prime, 1, books.batch_size)
+    if books.isolator == key:
+        books = replace(books, isolator=None)
+    free = free - prime
+    if free & failures.suspects and free.first(1) <= failures.suspects:
+        return books, _cut_pieces(books, free & failures.suspects, 1, books.batch_size)
+    return books, _cut_pieces(books, free - failures.suspects, shards, size)

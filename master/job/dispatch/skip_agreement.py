@@ -1,0 +1,137 @@
+"""Positions are left out for good only when every bucket has promised never to apply them (rule 31).
+
+All buckets skipped: recorded durably.  All had applied them: nothing to leave out.  Mixed: back to head, with the
+quarantine in the same transaction.  A SKIP and a commit are never under way together, so no cut is torn by one.
+
+Not here: which positions (`quarantine`), the roll-back itself (`rollback`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.messages import Skip, SkipAnswer
+from master.api.positions import PositionSet
+from master.job.domain import RecordQuarantine, Table
+from master.job.state.bucket_table import all_backed, backed, changed, owned
+from master.job.state.dispatch_state import begin_skip, end_skip, keep_out
+from master.job.state.job_state import Phase, Skipping, Stage, Turn
+from master.job.state.members import Server
+from master.job.state.trainer_failures import acquit
+
+
+def advance(turn: Turn) -> None:
+    """Begins to leave out what has failed too often (M4)."""
+    state = turn.state
+    condemned = state.failures.condemned(state.config.quarantine_after)
+    if not condemned or state.skip or state.writing or state.stage is not Stage.SERVING:
+        return
+    condemned &= state.dispatch.todo
+    if condemned and state.commit.phase is Phase.IDLE:
+        turn.change(dispatch=begin_skip(state.dispatch, condemned))
+        begin(turn, condemned)
+
+
+def finish(turn: Turn, skipped: PositionSet) -> bool:
+    """A SKIP that another master began and some bucket has obeyed is completed, whoever notices (rule 31).
+
+    False: all of these are quarantined already.
+    """
+    books = begin_skip(turn.state.dispatch, skipped)
+    if books.skipping:
+        turn.change(dispatch=books)
+        begin(turn, books.skipping)
+    return bool(books.skipping)
+
+
+def begin(turn: Turn, positions: PositionSet) -> None:
+    """These stand in SKIPPING."""
+    turn.change(skip=Skipping(positions=positions, overdue=turn.after(turn.state.config.answer_timeout_ns)))
+    for server in turn.state.members.servers.values():
+        ask_again(turn, server)
+    if not turn.state.config.servers:
+        _record(turn)
+
+
+def ask_again(turn: Turn, server: Server) -> None:
+    """SKIP to a server that has a bucket for which nobody has answered it (rule 60).
+
+    A backup is asked once the owner has answered: what a backup skips its owner must not apply (rule 61).
+    """
+    state, now = turn.state, turn.state.table
+    if not state.skip or now is None:
+        return
+    if owned(now.route, server.key.incarnation) - state.skip.answered:
+        turn.send(server.key, Skip(lineage=state.number, positions=state.skip.positions))
+    if (backed(now, server.key.incarnation) & state.skip.answered) - state.skip.backups:
+        turn.send(server.key, Skip(lineage=state.number, positions=state.skip.positions, of_backups=True))
+
+
+def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
+    """Decides once every bucket has answered.  True: they disagree, and only a roll-back makes them agree."""
+    state = turn.state
+    now = state.table
+    if not state.skip or state.writing or now is None:
+        return False
+    if said.lineage != state.number or said.positions != state.skip.positions:
+        return False
+    skip = _with_answer(state.skip, said, now, server)
+    turn.change(skip=skip)
+    for backup in turn.state.members.servers.values() if now.backups else ():
+        ask_again(turn, backup)
+    if len(skip.answered) < len(now.route.owner) or not all_backed(now) <= skip.backups:
+        return False
+    if not skip.applied:
+        _record(turn)
+    elif not skip.skipped:
+        turn.change(
+            skip=None,
+            dispatch=end_skip(state.dispatch, quarantined=False),
+            failures=acquit(state.failures, skip.positions),
+        )
+    else:
+        turn.recover(quarantine=state.recovery.quarantine | skip.positions)
+        return True
+    return False
+
+
+def _with_answer(skip: Skipping, said: SkipAnswer, now: Table, server: Server) -> Skipping:
+    """Of a bucket that has moved anybody may have answered (60); where there are two copies, who has them now."""
+    counts, backups = said.skipped | said.applied, skip.backups
+    if said.of_backups:
+        counts &= backed(now, server.key.incarnation) & skip.answered
+        backups |= counts
+    elif now.backups:
+        counts &= owned(now.route, server.key.incarnation)
+    skipped, applied = skip.skipped | (said.skipped & counts), skip.applied | (said.applied & counts)
+    return replace(skip, skipped=skipped, applied=applied, backups=backups)
+
+
+def forget_answers(turn: Turn, old: Table, new: Table) -> None:
+    """Of a bucket with a backup, once a version of it has ended: whoever has its copies now is asked (rule 62)."""
+    skip = turn.state.skip
+    if skip and old.backups and (ended := changed(old, new)):
+        turn.change(
+            skip=replace(skip, skipped=skip.skipped - ended, applied=skip.applied - ended, backups=skip.backups - ended)
+        )
+
+
+def _record(turn: Turn) -> None:
+    state = turn.state
+    assert state.lineage is not None
+    assert state.skip is not None
+    new = replace(state.lineage, quarantine=state.lineage.quarantine | state.skip.positions)
+    turn.write(RecordQuarantine(old=state.lineage, new=new))
+
+
+def handle_recorded(turn: Turn, write: RecordQuarantine) -> None:
+    """QUARANTINED: in the status, in the next checkpoint, and never dropped with a log line (M4)."""
+    books = turn.state.dispatch
+    if turn.state.skip:
+        books = end_skip(books, quarantined=True)
+    turn.change(
+        lineage=write.new,
+        skip=None,
+        dispatch=keep_out(books, write.new.quarantine),
+        failures=acquit(turn.state.failures, write.new.quarantine),
+    )

@@ -1,0 +1,117 @@
+"""What is durable, and what each change of it requires (persist before reply)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from master.api.checkpoints.manifest import Manifest
+from master.api.identities import BucketId, DatasetSpec, HistoryId, Lineage, ManifestId, Route, TableSpec, Version
+from master.api.positions import EMPTY, PositionSet
+from master.job.domain.keys import MemberKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageRecord:
+    """The model's history (rule 2): which lineage is current, what it started from, what is never trained."""
+
+    number: Lineage
+    base: ManifestId | None
+    quarantine: PositionSet = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefoundingRecord:
+    """What the store was founded anew from, and whether the checkpoint folder has been tidied for it (ADR 0189)."""
+
+    base: ManifestId | None  # the only checkpoint that stays in the folder; None: the job began anew
+    history: HistoryId  # names where the rest is set aside
+    above: Lineage  # everything that is set aside is of this lineage or an older one
+    told: str = ""  # of a fallback, for people
+    is_set_aside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetRecord:
+    """What the first Declare fixed."""
+
+    dataset: DatasetSpec
+    tables: tuple[TableSpec, ...] = ()
+    own_model: bool = False  # a job without servers whose trainer holds the model (rules 33 to 35)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """A bucket is to move from its owner, at this version, to another process (rule 40)."""
+
+    bucket: BucketId
+    lineage: Lineage
+    version: Version  # of the owner now; the move ends at the next one, whatever its end
+    source: MemberKey
+    target: MemberKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentsRecord:
+    """All of them, as they are recorded; absent when there is none."""
+
+    intents: tuple[Intent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainersRecord:
+    """Who may hold leases, in their order; whom a next master waits for (rule 18)."""
+
+    trainers: tuple[MemberKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backups:
+    """Who has the second copy of which bucket (rule 61), and how long a copy has counted.  By bucket.
+
+    `since`: from this version on the table has named this process, as owner or as backup, without a break.
+    """
+
+    holder: tuple[int, ...]  # indexes the route's servers; NOBODY: there is none
+    since: tuple[Version, ...]  # of the owner
+    holder_since: tuple[Version, ...]
+    wanted: PositionSet = EMPTY  # buckets whose intent is for a new backup: its source stays their owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Who owns which bucket, and which are to move: one durable value, changed by comparing the whole (rule 37)."""
+
+    route: Route
+    intents: tuple[Intent, ...] = ()  # at most one a bucket, in their order
+    backups: Backups | None = None  # None: every bucket has one copy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What makes the manifests of this term this job's own, and their ids new (M11)."""
+
+    history: HistoryId
+    founded: Lineage  # the first lineage of that history, or a later one where it is not known
+    fresh: str  # random, of this term
+
+
+UNNAMED: Final = Origin(history=HistoryId("unnamed"), founded=Lineage(1), fresh="0")
+"""Of a core that no shell has given a folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durable:
+    """All that a new master reads, after it has the term and before it acts (rule 17)."""
+
+    lineage: LineageRecord | None = None
+    dataset: DatasetRecord | None = None
+    high_water: int = 0
+    trainers: tuple[MemberKey, ...] | None = None  # who may hold leases below it; None: nobody has said
+    head: Manifest | None = None  # the manifest that the head record names, read and verified
+    route: Route | None = None
+    intents: tuple[Intent, ...] = ()
+    backups: Backups | None = None
+    servers: int | None = None  # wanted; None: nobody has asked for another number than the settings'
+    origin: Origin = UNNAMED

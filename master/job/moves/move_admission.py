@@ -1,0 +1,118 @@
+"""Which of the moves that wait begin now, with one change of the table (rules 41, 59, 62).
+
+A bucket begins to move when nothing else moves it, its owner is live at the table's version, and neither end has more
+on its way than it should (`pace`).  For pace alone a due commit goes first, and no bucket begins to move under an open
+cut unless its server has to go.  What moves to its own backup is there already: that is a promotion.
+
+Not here: which moves there are to be (`resizing`), what becomes of them (`moves`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from master.api.identities import BucketId, ServerPlace
+from master.api.positions import PositionSet
+from master.job.domain import Intent, Table
+from master.job.moves import rebalancing
+from master.job.moves.move_throttle import Pace
+from master.job.placement.owner_placement import Move
+from master.job.state import bucket_table
+from master.job.state.job_state import JobState, Phase, Turn
+from master.job.state.members import Server, place_of
+
+LOOK_AHEAD: Final = 64
+"""Waiting moves that are looked at with each event; sources take turns in them, so these name all that are free."""
+
+
+def admitted(turn: Turn, now: Table) -> Table:
+    """INTENT for as many as may be on their way together (rule 41)."""
+    state, waiting = turn.state, turn.state.moves.waiting
+    is_urgent = any(server.is_leaving for server in state.members.servers.values())
+    if not waiting or (is_paced(state) and not is_urgent):
+        return now
+    beginning = _Beginning(state, now)
+    rest = [move for move in waiting[:LOOK_AHEAD] if not beginning.deals_with(move)]
+    rest += waiting[LOOK_AHEAD:]
+    if len(rest) < len(waiting):
+        turn.change(moves=replace(state.moves, waiting=tuple(rest)))
+    after = beginning.table()
+    if not rest and after == now and not now.intents:
+        rebalancing.plan_for_those_who_go(turn)
+    return after
+
+
+class _Beginning:
+    """The moves that begin with one change of the table."""
+
+    def __init__(self, state: JobState, now: Table) -> None:
+        assert state.table is not None
+        self._state, self._now = state, now
+        self._pace = Pace(state, now.intents)
+        self._busy = set(bucket_table.changed(state.table, now))  # these, and all that was looked at
+        self._intents: list[Intent] = []
+        self._places: list[ServerPlace] = []
+        self._for_backups: list[int] = []
+
+    def deals_with(self, move: Move) -> bool:
+        """False: it is looked at again with the next event."""
+        state, is_busy = self._state, move.bucket in self._busy
+        self._busy.add(move.bucket)
+        if is_busy or not self._pace.allows(move):
+            return False
+        source, target = _ends(state, move)
+        is_settled = _is_settled(state, move.bucket)
+        if source is None or target is None or (source == target and is_settled):
+            return True  # gone, or there already: planned anew when somebody comes or goes
+        if not is_settled or not _may_begin(state, source, target):
+            return False
+        if bucket_table.backup_of(self._now, move.bucket) != target.key:
+            self._begin(move, source, target)
+        elif not move.is_backup:
+            self._now = bucket_table.promoted(self._now, move.bucket)  # it has all of it: there is nothing to copy
+        return True
+
+    def table(self) -> Table:
+        return bucket_table.with_intents(self._now, self._intents, self._places, PositionSet.of(*self._for_backups))
+
+    def _begin(self, move: Move, source: Server, target: Server) -> None:
+        self._intents.append(_intent(self._state, move, source, target))
+        self._places.append(place_of(target))
+        self._for_backups += [move.bucket] * move.is_backup
+        self._pace.begin(move)
+
+
+def _ends(state: JobState, move: Move) -> tuple[Server | None, Server | None]:
+    """The owner by the table, and the target, if both are members."""
+    assert state.route is not None
+    owner = bucket_table.owner_of(state.route, move.bucket)
+    return state.members.try_server(owner), state.members.servers.get(move.target)
+
+
+def _is_settled(state: JobState, bucket: int) -> bool:
+    """No intent names it, and its owner has said that it is live at the table's version (rule 41)."""
+    is_named = any(intent.bucket == bucket for intent in state.moves.intents)
+    return not is_named and bucket not in state.moves.inactive
+
+
+def _may_begin(state: JobState, source: Server, target: Server) -> bool:
+    are_here = source.is_connected and target.is_connected and target.lineage == state.number
+    return are_here and not state.is_going(target) and (source.is_leaving or not is_paced(state))
+
+
+def is_paced(state: JobState) -> bool:
+    """A cut is open, or a commit is due and goes first: only what is in a hurry begins to move (rule 59)."""
+    return state.commit.phase in (Phase.HOLDING, Phase.WRITING) or state.is_commit_due
+
+
+def _intent(state: JobState, move: Move, source: Server, target: Server) -> Intent:
+    assert state.route is not None
+    return Intent(
+        bucket=BucketId(move.bucket),
+        lineage=state.number,
+        version=state.route.version[move.bucket],
+        source=source.key,
+        target=target.key,
+        reason=state.moves.reason,
+    )

@@ -1,0 +1,200 @@
+"""Buckets move between servers while training goes on: intents, flips, undoings, and who is told (rules 37 to 60).
+
+    waiting -> INTENT -> FREEZE ... INSTALLED -> FLIP -> ACTIVATE, FORGET        moved
+                            `-- lost, late, given up -> UNDO -> ACTIVATE, FORGET    stays, at the next version
+
+The table in the store is the truth (`table`); what is kept here beside it is what has been heard since, and is asked
+again (`orders`).  Nothing in it waits for a cut, and no cut for it, but for pace (rule 59).
+
+Not here: where buckets should be (`placement`, asked by `resizing`), which moves begin (`admission`), what takes too
+long (`lateness`), the loss of a server (`servers`), new masters (`recovery`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.messages import Activated, Installed
+from master.job.dispatch import skip_agreement
+from master.job.domain import ChangeTable, MemberKey, Persist, Table
+from master.job.domain.frozen_map import FrozenMap
+from master.job.moves import move_admission, move_timeouts, promotion, rebalancing, server_commands
+from master.job.state import bucket_table
+from master.job.state.job_state import JobState, Stage, Turn
+from master.job.state.members import Server
+
+# ---- what can go on -------------------------------------------------------------------------------------------------
+
+
+def advance(turn: Turn) -> None:
+    """Ends the moves that can end and begins those that may, in one transaction."""
+    state = turn.state
+    if state.stage is not Stage.SERVING or state.moves.writing or state.route is None:
+        return
+    before = state.table
+    if before is not None and (state.moves.intents or state.moves.waiting or before.backups):
+        ended = promotion.settled(state, _ended(state, before))
+        after = move_admission.admitted(turn, ended)
+        if after != before:
+            _write(turn, before, after)
+
+
+def is_quiet(state: JobState) -> bool:
+    """No bucket has an intent or is not active: then a cut names every bucket (rule 59)."""
+    moves = state.moves
+    return not (moves.intents or moves.inactive or moves.writing)
+
+
+def undo_all(turn: Turn) -> None:
+    """The intents of an earlier master: each may be undone by anybody, at any time (rules 46, 55).
+
+    And the copies of servers that have not come back: others have what they had (rule 62).
+    """
+    after = before = turn.state.table
+    assert before is not None
+    assert after is not None
+    for intent in before.intents:
+        after = bucket_table.undone(after, intent)
+    _write(turn, before, promotion.settled(turn.state, after))
+
+
+def _write(turn: Turn, before: Table, after: Table) -> None:
+    servers, is_going = turn.state.members.servers.values(), turn.state.is_going
+    staying = [server.key.incarnation for server in servers if not is_going(server)]
+    write = ChangeTable(old=before, new=bucket_table.next_revision(bucket_table.without_idle_places(after, staying)))
+    turn.change(moves=replace(turn.state.moves, writing=write))
+    turn.emit(Persist(write=write))
+
+
+def _ended(state: JobState, now: Table) -> Table:
+    """UNDO whatever was given up, FLIP what has arrived (rules 45, 46)."""
+    for intent in now.intents:
+        if intent.bucket in state.moves.undone:
+            now = bucket_table.undone(now, intent)
+        elif intent.bucket in state.moves.installed:
+            source = state.members.try_server(intent.source)
+            now = bucket_table.flipped(now, intent, source_stays=source is not None and not state.is_going(source))
+    return now
+
+
+# ---- the table has changed ------------------------------------------------------------------------------------------
+
+
+def handle_changed(turn: Turn, write: ChangeTable) -> bool:
+    """Now whoever it concerns is told (persist before send).  False: an owner is lost, and with it the model."""
+    state, old, new = turn.state, write.old, write.new
+    if state.moves.writing != write:
+        return True
+    over = frozenset(intent.bucket for intent in old.intents if intent not in new.intents)
+    arrived = state.moves.saved & over
+    begun = [intent for intent in new.intents if intent not in old.intents]
+    changed = bucket_table.changed(old, new)
+    fresh = {intent.bucket: turn.now for intent in new.intents}
+    lost = frozenset(one.bucket for one in begun if not state.members.try_server(one.target))
+    moves = replace(
+        state.moves,
+        writing=None,
+        intents=new.intents,
+        installed=state.moves.installed - over,
+        undone=(state.moves.undone - over) | lost,  # it may have gone while the intent was being written
+        inactive=state.moves.inactive | changed,
+        unready=bucket_table.backed_of(new, state.moves.unready | changed),
+        apart=state.moves.apart - changed,
+        late=0 if arrived else state.moves.late,
+        missed=FrozenMap({bucket: to for bucket, to in state.moves.missed.items() if bucket not in arrived}),
+        since=FrozenMap(fresh | {bucket: at for bucket, at in state.moves.since.items() if bucket in fresh}),
+        overdue=state.moves.overdue or turn.after(state.config.answer_timeout_ns),
+    )
+    promotions = promotion.counted(state, old, new)
+    turn.change(route=new.route, backups=new.backups, moves=moves, promotions=promotions)
+    skip_agreement.forget_answers(turn, old, new)
+    if state.stage is not Stage.SERVING:
+        return True
+    server_commands.tell_changes(turn, old, new)
+    for intent in begun:
+        if intent.bucket not in lost:
+            server_commands.freeze(turn, intent)
+    if (old.route.owner, old.route.version, old.route.servers) != (
+        new.route.owner,
+        new.route.version,
+        new.route.servers,
+    ):
+        server_commands.tell_trainers(turn)
+    rebalancing.plan_for_those_who_go(turn)
+    return all(is_safe(turn.state, owner) for owner in bucket_table.owners(new.route))
+
+
+def is_safe(state: JobState, owner: MemberKey) -> bool:
+    """What it owns is not lost: it is a member, or others have all of it and are its next owners (rules 53, 62)."""
+    now = state.table
+    if state.members.try_server(owner) or now is None:
+        return now is not None
+    rest = set(bucket_table.owned(now.route, owner.incarnation)) - state.moves.saved
+    return all(promotion.has_successor(state, now, bucket) for bucket in rest)
+
+
+# ---- what servers say -----------------------------------------------------------------------------------------------
+
+
+def handle_installed(turn: Turn, server: Server, said: Installed) -> None:
+    """The target has it, so the source has frozen it: FLIP (rules 44, 45)."""
+    state = turn.state
+    for intent in state.moves.intents:
+        if (
+            (intent.bucket, intent.target, intent.lineage) == (said.bucket, server.key, said.lineage)
+            and said.version == intent.version + 1
+            and state.stage is Stage.SERVING
+        ):
+            move_timeouts.note_arrival(turn, intent)
+            turn.change(moves=replace(turn.state.moves, installed=state.moves.installed | {said.bucket}))
+
+
+def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
+    """Live where the table says: it may move again, be cut (rules 41, 58), and be asked what it was not (60)."""
+    state = turn.state
+    if state.route is None or said.lineage != state.number:
+        return
+    if said.is_backup:
+        _handle_ready(turn, server, said)
+        return
+    mine = bucket_table.owned(state.route, server.key.incarnation) & said.buckets
+    served = bucket_table.by_version(state.route, mine).get(said.version)
+    if served is None or served.isdisjoint(state.moves.inactive):
+        return
+    inactive = state.moves.inactive - served
+    turn.change(moves=replace(state.moves, inactive=inactive))
+    skip_agreement.ask_again(turn, server)
+
+
+def _handle_ready(turn: Turn, server: Server, said: Activated) -> None:
+    """It takes what the owner passes on."""
+    now, moves = turn.state.table, turn.state.moves
+    assert now is not None
+    mine = bucket_table.backed(now, server.key.incarnation) & said.buckets
+    served = bucket_table.by_version(now.route, mine).get(said.version)
+    if served is not None:
+        turn.change(moves=replace(moves, unready=moves.unready - served))
+        skip_agreement.ask_again(turn, server)
+
+
+def let_go(turn: Turn, server: Server) -> bool:
+    """This server is no member any more.  True: nothing is lost by that (rules 49, 53).
+
+    What was moving to it is undone; what it has handed over and the target has is flipped all the same.
+    """
+    state = turn.state
+    to_it = frozenset(intent.bucket for intent in state.moves.intents if intent.target == server.key)
+    moves = replace(state.moves, undone=state.moves.undone | to_it, installed=state.moves.installed - to_it)
+    turn.change(moves=moves)
+    now = turn.state.table
+    if now is None:
+        return False
+    if state.stage in (Stage.RAISING, Stage.RESTORING) or state.recovery.must_raise:
+        return server.key not in bucket_table.holders(now)
+    if now.backups and state.stage in (Stage.ADOPTING, Stage.GATHERING):  # the others may be on their way
+        return not promotion.is_lost_with(turn.state, server.key)
+    if now.backups:  # it may have been the second copy of what waits for its promotion
+        return all(is_safe(turn.state, owner) for owner in bucket_table.owners(now.route))
+    if state.stage is Stage.SERVING:
+        return is_safe(turn.state, server.key)
+    return server.key not in bucket_table.owners(now.route)

@@ -1,0 +1,226 @@
+"""Servers come and go: who enters the lineage, what they are to own, and that the way there is begun (rules 41, 49).
+
+A server that comes while the job serves enters with an empty list (RESTORE of no bucket) and then gets its share.  One
+that has to go, because it says so or because fewer are wanted (`scaling`), gives its buckets away first and is released
+when it owns nothing.  Evenness is for servers that come and go alone: an uneven placement that somebody asked for by
+measured load (`MovesAsked`) stays.
+
+Not here: how a bucket moves (`moves`), which ones move (`placement`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Final
+
+from master.api.identities import BucketId, Version
+from master.api.messages import Restore, ServerLeaving, ServerReport
+from master.api.positions import EMPTY
+from master.job.domain import MovesAsked, Table
+from master.job.domain.frozen_map import FrozenMap
+from master.job.moves import promotion
+from master.job.placement.backup_placement import place_backups
+from master.job.placement.owner_placement import NOBODY, Move, Weight, moves, place
+from master.job.state import bucket_table
+from master.job.state.job_state import JobState, Stage, Turn
+from master.job.state.members import Server, put_server
+
+HOT: Final = 2.0
+"""More than so many times the ordinary load is a load that counts."""
+
+
+def handle_leaving(turn: Turn, server: Server, _: ServerLeaving) -> None:
+    """Its buckets go to the others; without others it stays as it is until it ends, and that is a loss."""
+    if not server.is_leaving:
+        turn.change(members=put_server(turn.state.members, replace(server, is_leaving=True)))
+        plan(turn)
+
+
+def handle_asked(turn: Turn, event: MovesAsked) -> None:
+    """The newest wish takes the place of what waits; servers that have to go come before any wish."""
+    state = turn.state
+    if state.route is None or state.stage is not Stage.SERVING or any(map(state.is_going, _servers(state))):
+        return
+    known = [one for one in event.moves if 0 <= one.bucket < len(state.route.owner)]
+    turn.change(moves=replace(state.moves, waiting=tuple(known), reason=event.reason))
+
+
+def handle_report(turn: Turn, server: Server, said: ServerReport) -> None:
+    """What buckets weigh, from whoever owns them: heeded by the next plan and by the pace of moves."""
+    state = turn.state
+    fits = len(said.buckets) == len(said.sizes_bytes) == len(said.loads)
+    if said.lineage != state.number or state.route is None or not fits:
+        return
+    mine = bucket_table.owned(state.route, server.key.incarnation)
+    weighed = zip(said.buckets, said.sizes_bytes, said.loads, strict=True)
+    heard = {b: Weight(size_bytes=max(0, size), load=_load(load)) for b, size, load in weighed if b in mine}
+    turn.change(weights=state.weights.put_all(heard))
+
+
+def _load(said: float) -> float:
+    return said if 0.0 <= said < math.inf else 0.0
+
+
+def _weights(state: JobState, bucket_count: int) -> list[Weight]:
+    """Of every bucket; none while one is not known.  Only what is hot has a load: beside all, and beside its server's.
+
+    Servers measure at different times, and what differs by chance must not move: two servers whose buckets seem to be
+    of two kinds would exchange half of them.
+    """
+    known = [weight for bucket in range(bucket_count) if (weight := state.weights.get(bucket))]
+    if len(known) < bucket_count or state.route is None:
+        return []
+    loads = [weight.load for weight in known]
+    mean, own = fmean(loads), _quartiles(loads, state.route.owner)
+    ordinary = (HOT * max(mean, own[place]) for place in state.route.owner)
+    return [w if w.load > most else replace(w, load=0.0) for w, most in zip(known, ordinary, strict=True)]
+
+
+def _quartiles(loads: Sequence[float], owner: Sequence[int]) -> dict[int, float]:
+    """The lower ones of the loads of each owner's buckets."""
+    held: dict[int, list[float]] = {}
+    for load, place_ in zip(loads, owner, strict=True):
+        held.setdefault(place_, []).append(load)
+    return {place_: sorted(its)[len(its) // 4] for place_, its in held.items()}
+
+
+def enter(turn: Turn, server: Server) -> None:
+    """RESTORE with an empty list, to a server that has come while the others serve (rule 49).  May be repeated."""
+    state = turn.state
+    if state.stage is not Stage.SERVING or server.lineage == state.number or state.dataset is None:
+        return
+    if state.is_going(server):
+        return
+    if state.route is None or server.key in bucket_table.holders(_table(state)):
+        return
+    if state.moves.overdue is None:
+        turn.change(moves=replace(state.moves, overdue=turn.after(state.config.answer_timeout_ns)))
+    turn.send(
+        server.key,
+        Restore(
+            incarnation=server.key.incarnation,
+            lineage=state.number,
+            base=None,
+            files=(),
+            data=EMPTY,
+            quarantine=EMPTY,
+            tables=state.dataset.tables,
+            bucket_count=len(state.route.owner),
+            buckets=EMPTY,
+            version=Version(0),
+        ),
+    )
+
+
+def are_all_here(state: JobState) -> bool:
+    """Whoever is to stay is of this lineage."""
+    return all(one.lineage == state.number or state.is_going(one) for one in _servers(state))
+
+
+def plan(turn: Turn) -> None:
+    """Somebody has to go and owns buckets, or has come and owns none: the fewest moves to an even placement."""
+    state = turn.state
+    if state.route is None:
+        return
+    owners, holders = bucket_table.owners(state.route), bucket_table.holders(_table(state))
+    has_to_go = any(state.is_going(one) and one.key in holders for one in _servers(state))
+    if has_to_go or any(one.key not in owners for one in _staying(state)) or _lacks_backups(state):
+        plan_anew(turn)
+
+
+def _lacks_backups(state: JobState) -> bool:
+    """Some bucket has one copy, and there is a server for another."""
+    now = _table(state)
+    return now.backups is not None and len(_staying(state)) > 1 and NOBODY in now.backups.holder
+
+
+def _table(state: JobState) -> Table:
+    """As it is, or will be once the lost servers' buckets are their backups'."""
+    assert state.table is not None
+    return promotion.settled(state, state.table)
+
+
+def plan_anew(turn: Turn) -> None:
+    """What waits to move is what an even placement on those who stay lacks."""
+    state = turn.state
+    if state.stage is not Stage.SERVING or state.route is None:
+        return
+    staying, holders = _staying(state), bucket_table.holders(_table(state))
+    has_to_go = [one for one in _servers(state) if state.is_going(one) and one.key in holders]
+    if not staying:
+        turn.change(moves=replace(state.moves, waiting=(), again=None, missed=FrozenMap()))
+        return
+    seat = {one.ordinal: number for number, one in enumerate(staying)}
+    before = _placed(state)
+    held = [seat.get(ordinal, NOBODY) for ordinal in before]
+    after = place(len(before), len(staying), held, weights=_weights(state, len(before)))
+    wanted = [staying[number].ordinal for number in after]
+    way = moves(before, wanted, first=[s.ordinal for s in has_to_go]) + _recruits(state, staying, after)
+    reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "to be even"
+    still = {(move.bucket, state.members.servers[move.target].key) for move in way}
+    still |= {(one.bucket, one.target) for one in state.moves.intents if one.bucket not in state.moves.undone}
+    missed = FrozenMap({bucket: to for bucket, to in state.moves.missed.items() if (bucket, to) in still})
+    turn.change(moves=replace(state.moves, waiting=way, reason=reason, again=None, missed=missed))
+
+
+def _recruits(state: JobState, staying: Sequence[Server], owner: Sequence[int]) -> tuple[Move, ...]:
+    """Where second copies are to be made, once the first ones are where they are wanted (rule 61).
+
+    From which server does not matter: by then it is the bucket's owner.
+    """
+    now = _table(state)
+    if now.backups is None or len(staying) < 2:
+        return ()
+    seat = {one.key: number for number, one in enumerate(staying)}
+    intended = {one.bucket: one.target for one in now.intents if one.bucket not in state.moves.undone}
+    keys = [bucket_table.backup_of(now, bucket) for bucket in range(len(owner))]
+    for bucket in now.backups.wanted:
+        keys[bucket] = intended.get(BucketId(bucket), keys[bucket])
+    for bucket, number in enumerate(owner):  # what moves with its only copy leaves the second where it was
+        if keys[bucket] is None and bucket_table.owner_of(now.route, bucket) != staying[number].key:
+            keys[bucket] = bucket_table.owner_of(now.route, bucket)
+    held = [seat.get(key, NOBODY) if key else NOBODY for key in keys]
+    after = place_backups(owner, len(staying), held)
+    pairs = zip(owner, held, after, strict=True)
+    return tuple(
+        Move(bucket=bucket, source=staying[mine].ordinal, target=staying[to].ordinal, is_backup=True)
+        for bucket, (mine, have, to) in enumerate(pairs)
+        if have != to
+    )
+
+
+def plan_for_those_who_go(turn: Turn) -> None:
+    """What was planned is done and somebody who has to go still owns a bucket: a target was lost, or too late.
+
+    Who is in no hurry waits until it is time to try again.
+    """
+    state = turn.state
+    if state.route and not (state.moves.intents or state.moves.waiting):
+        holders = bucket_table.holders(_table(state))
+        going = [one for one in _servers(state) if state.is_going(one) and one.key in holders]
+        may_begin = state.moves.again is None
+        if any(one.is_leaving or may_begin for one in going) or (may_begin and _lacks_backups(state)):
+            plan_anew(turn)
+
+
+def _placed(state: JobState) -> list[int]:
+    """Of each bucket the ordinal where it is, or will be once what has begun to move has arrived."""
+    assert state.route is not None
+    ordinals, now = {one.key: one.ordinal for one in _servers(state)}, _table(state)
+    placed = [ordinals.get(bucket_table.owner_of(now.route, b), NOBODY) for b in range(len(now.route.owner))]
+    for intent in now.intents:
+        is_for_backup = now.backups is not None and intent.bucket in now.backups.wanted
+        if intent.bucket not in state.moves.undone and not is_for_backup:
+            placed[intent.bucket] = ordinals.get(intent.target, NOBODY)
+    return placed
+
+
+def _staying(state: JobState) -> list[Server]:
+    return [one for one in _servers(state) if one.lineage == state.number and not state.is_going(one)]
+
+
+def _servers(state: JobState) -> tuple[Server, ...]:
+    return tuple(state.members.servers[ordinal] for ordinal in sorted(state.members.servers))

@@ -1,0 +1,123 @@
+"""What is said about moves: FREEZE, ACTIVATE and FORGET to servers, the route to trainers (rules 43, 47, 48, 50).
+
+All of it is read off the table and may be said again at any time, late or out of order: what has been heard of a
+version does nothing to another.  Said only once the table that it is read off is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from master.api.identities import BucketId
+from master.api.messages import Activate, Forget, Freeze, RouteChanged
+from master.api.positions import EMPTY, PositionSet
+from master.job.domain import Instant, Intent, MemberKey, Table
+from master.job.state import bucket_table
+from master.job.state.job_state import Stage, Turn
+from master.job.state.members import Server
+
+
+def tell_changes(turn: Turn, old: Table, new: Table) -> None:
+    """ACTIVATE to those who have the buckets that have changed, FORGET to those who had or would have had them.
+
+    Read off the tables alone (rules 47, 48, 62).
+    """
+    targets = {intent.bucket: intent.target for intent in old.intents}
+    orders: dict[tuple[MemberKey, Activate | Forget], list[int]] = {}
+    for bucket in bucket_table.changed(old, new):
+        owner, backup = bucket_table.owner_of(new.route, bucket), bucket_table.backup_of(new, bucket)
+        orders.setdefault((owner, _activate(new, bucket)), []).append(bucket)
+        if backup:
+            orders.setdefault((backup, _activate(new, bucket, is_backup=True)), []).append(bucket)
+        before = (
+            bucket_table.owner_of(old.route, bucket),
+            bucket_table.backup_of(old, bucket),
+            targets.get(BucketId(bucket)),
+        )
+        losers = dict.fromkeys(one for one in before if one not in (owner, backup, None))
+        for loser in losers:
+            forget = Forget(lineage=new.route.lineage, buckets=EMPTY, version=new.route.version[bucket])
+            orders.setdefault((loser, forget), []).append(bucket)
+    for (member, order), buckets in orders.items():
+        turn.send(member, replace(order, buckets=PositionSet.of(*buckets)))
+
+
+def _activate(now: Table, bucket: int, *, is_backup: bool = False) -> Activate:
+    """Of no bucket: what those that are served alike have in common."""
+    assert now.backups or not is_backup
+    return Activate(
+        lineage=now.route.lineage,
+        buckets=EMPTY,
+        version=now.route.version[bucket],
+        since=now.backups.holder_since[bucket] if now.backups and is_backup else bucket_table.since(now, bucket),
+        backup=None if is_backup else bucket_table.backup_place(now, bucket),
+        is_backup=is_backup,
+    )
+
+
+def freeze(turn: Turn, intent: Intent) -> None:
+    route = turn.state.route
+    assert route is not None
+    place = bucket_table.place_of(route, intent.target.incarnation)
+    assert place is not None
+    target = route.servers[place]
+    order = Freeze(lineage=intent.lineage, bucket=intent.bucket, version=intent.version, target=target)
+    turn.send(intent.source, order)
+
+
+def tell_trainers(turn: Turn) -> None:
+    route = turn.state.route
+    assert route is not None
+    for trainer in turn.state.members.registered():
+        turn.send(trainer.key, RouteChanged(route=route, bucket_count=len(route.owner)))
+
+
+def ask_again(turn: Turn, server: Server) -> None:
+    """FREEZE and ACTIVATE, for a server that returns: it may have missed them, or the master INSTALLED (43, 47)."""
+    if turn.state.stage is Stage.SERVING:
+        for intent in turn.state.moves.awaited:
+            if server.key in (intent.source, intent.target):
+                freeze(turn, intent)
+        _activate_again(turn, server)
+
+
+def ask_all_again(turn: Turn, before: Instant) -> None:
+    """What was asked at this time or earlier and is not answered: asked again, of everybody."""
+    state = turn.state
+    if state.stage is Stage.SERVING:
+        for intent in state.moves.awaited:
+            if intent.bucket in state.moves.since and state.moves.since[intent.bucket] <= before:
+                freeze(turn, intent)
+        for server in state.members.servers.values():
+            _activate_again(turn, server)
+
+
+def _activate_again(turn: Turn, server: Server) -> None:
+    now, moves = turn.state.table, turn.state.moves
+    if now is not None and moves.inactive:
+        activate(turn, server, bucket_table.owned(now.route, server.key.incarnation) & moves.inactive)
+    if now is not None and moves.unready:
+        activate(turn, server, bucket_table.backed(now, server.key.incarnation) & moves.unready, is_backup=True)
+
+
+def activate(turn: Turn, server: Server, buckets: Iterable[int], *, is_backup: bool = False) -> None:
+    """These, which it owns or is the backup of, are to be served: at their versions by the table."""
+    now = turn.state.table
+    assert now is not None
+    orders: dict[Activate, list[int]] = {}
+    for bucket in buckets:
+        orders.setdefault(_activate(now, bucket, is_backup=is_backup), []).append(bucket)
+    for order, named in orders.items():
+        turn.send(server.key, replace(order, buckets=PositionSet.of(*named)))
+
+
+def tell_lost(turn: Turn, server: Server) -> None:
+    """FORGET of all that has moved and is somebody else's: it may have missed one (rules 48, 55)."""
+    state, now = turn.state, turn.state.table
+    assert state.route is not None
+    assert now is not None
+    mine = bucket_table.owned(state.route, server.key.incarnation) | bucket_table.backed(now, server.key.incarnation)
+    moved = (bucket for bucket, version in enumerate(state.route.version) if version and bucket not in mine)
+    for version, named in bucket_table.by_version(state.route, moved).items():
+        turn.send(server.key, Forget(lineage=state.number, buckets=named, version=version))

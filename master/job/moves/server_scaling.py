@@ -1,0 +1,90 @@
+"""How many servers are wanted: asked for, recorded, answered (ADR 0315).
+
+The number is durable before it holds and before it is answered, so a new master goes on with it.  One write at a time;
+a number that comes meanwhile waits, and takes the place of any other that waits.  Whoever asked is answered with the
+number that holds in the end, which is the newest.
+
+Not here: what follows for buckets (`resizing`), what it means after a loss (`quorum`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from master.api.messages import Refused
+from master.api.server_count import ServersAnswer
+from master.job.domain import AnswerServers, Persist, RecordServers, ServersAsked
+from master.job.moves import rebalancing
+from master.job.state.job_state import JobState, Turn
+
+LEAST: Final = 1
+MAX_ASKING: Final = 64
+"""Requests that wait for one write; a store that is away would gather more and more of them."""
+
+
+def handle_asked(turn: Turn, event: ServersAsked) -> None:
+    """Refused at once, answered at once when it is so already, or recorded first."""
+    scale = turn.state.scale
+    if refused := _problem(turn.state, event):
+        _answer(turn, (event.request,), refused=refused)
+    elif scale.writing is None and event.count == scale.wanted:
+        _answer(turn, (event.request,))
+    else:
+        turn.change(scale=replace(scale, newest=event.count, asking=(*scale.asking, event.request)))
+        _write(turn)
+
+
+def handle_recorded(turn: Turn, write: RecordServers) -> None:
+    """It holds: buckets go where they belong now.  All who asked are answered once no newer number waits."""
+    scale = turn.state.scale
+    replaced = scale.replaced or _replaced(turn.state)
+    turn.change(scale=replace(scale, wanted=write.count, writing=None, replaced=replaced))
+    for server in turn.state.members.servers.values():
+        rebalancing.enter(turn, server)
+    rebalancing.plan_anew(turn)
+    if scale.newest != write.count:
+        _write(turn)
+        return
+    turn.change(scale=replace(turn.state.scale, asking=(), replaced=""))
+    _answer(turn, scale.asking, replaces=replaced, is_news=True)
+
+
+def _write(turn: Turn) -> None:
+    scale = turn.state.scale
+    if scale.writing is None:
+        turn.change(scale=replace(scale, writing=scale.newest))
+        turn.emit(Persist(write=RecordServers(count=scale.newest)))
+
+
+def _problem(state: JobState, event: ServersAsked) -> Refused | None:
+    most = state.config.most_servers
+    if not most:
+        return Refused(field="servers", message="the job has no parameter servers and no tables to put on them")
+    if not LEAST <= event.count <= most:
+        return Refused(field="servers", message=f"is {event.count}; this job may have {LEAST} to {most}")
+    if len(state.scale.asking) >= MAX_ASKING:
+        return Refused(field="servers", message=f"{MAX_ASKING} requests wait for the store: ask again later")
+    return None
+
+
+def _replaced(state: JobState) -> str:
+    """What of the number before is not carried out yet: buckets of a server that leaves anyhow are not its doing."""
+    alone = {o: one.key for o, one in state.members.servers.items() if one.is_leaving and o < state.scale.wanted}
+    begun = [intent for intent in state.moves.intents if intent.source not in alone.values()]
+    waiting = [move for move in state.moves.waiting if move.source not in alone]
+    if not (begun or waiting):
+        return ""
+    number = f"{state.scale.wanted} server{'' if state.scale.wanted == 1 else 's'}"
+    return f"{number}: {len(waiting)} buckets still waited to move and are planned anew, {len(begun)} end first"
+
+
+def _answer(
+    turn: Turn, requests: tuple[int, ...], *, replaces: str = "", refused: Refused | None = None, is_news: bool = False
+) -> None:
+    state = turn.state
+    most = state.config.most_servers
+    answer = ServersAnswer(
+        count=state.scale.wanted, least=LEAST if most else 0, most=most, replaces=replaces, refused=refused
+    )
+    turn.emit(AnswerServers(requests=requests, answer=answer, is_news=is_news))

@@ -1,0 +1,209 @@
+"""Where the second copies are: never beside the first, even, and moving as few as evenness allows (rule 61).
+
+Second copies cost a server what first ones cost it in pushes and nothing in pulls, so they are spread by number.  It is
+a flow: every bucket sits on some server, an edge leads from one server to another where a bucket may be moved (not to
+its owner), and costs 1 where that takes it from the server that has its copy.  What one server has too much of goes
+straight to those that have too little; only where owners are in the way does it take longer ways, the cheapest first.
+At the end no round trip makes it cheaper, and then no placement as even moves fewer (a flow without negative cycles).
+
+With two servers each is the other's backup, whatever the evenness.  Owners: `placement`.  ADR 0318.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from master.job.placement.owner_placement import NOBODY
+
+_FAR: Final = 1 << 30
+
+_Way: TypeAlias = tuple[tuple[int, int], ...]
+"""From server to server; a bucket goes over each edge."""
+
+
+def place_backups(owner: Sequence[int], servers: int, previous: Sequence[int]) -> tuple[int, ...]:
+    """The server (0 to servers - 1) of each bucket's second copy, by bucket; NOBODY for all where there is one server.
+
+    `owner`: of each bucket.  `previous`: who has its second copy now; any other number, and its owner, is nobody.
+    """
+    if servers < 2:
+        return (NOBODY,) * len(owner)
+    homes = [
+        home if 0 <= home < servers and home != owner_ else NOBODY for home, owner_ in zip(previous, owner, strict=True)
+    ]
+    flow = _Flow(owner=owner, homes=homes, servers=servers)
+    flow.seat_homeless()
+    flow.spread()
+    flow.cheapen()
+    flow.even_out()
+    flow.cheapen()
+    return tuple(flow.at)
+
+
+class _Flow:
+    """`at`: where each copy is to be, for now.  `held[s]`: the copies on s."""
+
+    def __init__(self, *, owner: Sequence[int], homes: Sequence[int], servers: int) -> None:
+        self._owner, self._homes = owner, homes
+        self._least, odd = divmod(len(owner), servers)
+        self._most = self._least + (odd > 0)
+        self.at = list(homes)
+        self._held: list[set[int]] = [set() for _ in range(servers)]
+        self._moves: list[list[tuple[int, int]] | None] = [None] * servers
+        for bucket, home in enumerate(homes):
+            if home != NOBODY:
+                self._held[home].add(bucket)
+
+    def seat_homeless(self) -> None:
+        """Every copy somewhere, beside as many of its owner's as can be."""
+        for bucket, at in enumerate(self.at):
+            if at == NOBODY:
+                self._put(bucket, self._partner(self._owner[bucket]))
+
+    def _partner(self, owner: int) -> int:
+        """The next server after the owner that has room: then most pushes are passed on whole, to one server."""
+        for room in (self._least, self._most):
+            for other in range(owner + 1, owner + len(self._held)):
+                if len(self._held[other % len(self._held)]) < room:
+                    return other % len(self._held)
+        return (owner + 1) % len(self._held)
+
+    def spread(self) -> None:
+        """Straight from where too many are to where too few are, as far as owners are not in the way."""
+        for leaves, fills in ((self._most, self._least), (self._least, self._least), (self._most, self._most)):
+            short = [server for server, held in enumerate(self._held) if len(held) < fills]
+            for source, held in enumerate(self._held):
+                surplus = sorted(held, key=lambda b: (self._homes[b] == source, b)) if len(held) > leaves else ()
+                for bucket in surplus:
+                    if len(held) <= leaves or not short:
+                        break
+                    target = next((one for one in short if one not in (self._owner[bucket], source)), NOBODY)
+                    if target != NOBODY:
+                        self._put(bucket, target)
+                        if len(self._held[target]) >= fills:
+                            short.remove(target)
+
+    def even_out(self) -> None:
+        """Until no server has fewer than its share that could get one from a server that has more than it."""
+        while way := self._cheapest_way():
+            self._go(way)
+
+    def cheapen(self) -> None:
+        """Until no round trip, over servers that may have one more or one less too, moves fewer from their places."""
+        while way := self._cheaper_round():
+            self._go(way)
+
+    def _put(self, bucket: int, server: int) -> None:
+        if self.at[bucket] != NOBODY:
+            self._held[self.at[bucket]].discard(bucket)
+            self._moves[self.at[bucket]] = None
+        self._held[server].add(bucket)
+        self._moves[server] = None
+        self.at[bucket] = server
+
+    def _go(self, way: _Way) -> None:
+        """All buckets are chosen before any goes: each server gives one that it had."""
+        taken = [(self._moves_from(source)[target][1], target) for source, target in way]
+        for bucket, target in taken:
+            self._put(bucket, target)
+
+    # ---- the cheapest ways ------------------------------------------------------------------------------------------
+
+    def _cheapest_way(self) -> _Way:
+        """From a server that has too many to one that has too few; empty when there is none."""
+        counts = [len(held) for held in self._held]
+        full = [server for server, count in enumerate(counts) if count > self._most]
+        short = frozenset(server for server, count in enumerate(counts) if count < self._least)
+        if not full and not short:
+            return ()
+        if full:
+            others = frozenset(server for server, count in enumerate(counts) if count < self._most)
+            return self._way(full, short) or self._way(full, others)
+        return self._way([server for server, count in enumerate(counts) if count > self._least], short)
+
+    def _way(self, sources: Sequence[int], targets: Collection[int]) -> _Way:
+        cost = dict.fromkeys(sources, 0)
+        came: dict[int, int] = {}
+        while self._relax(cost, came):
+            pass
+        reached = [server for server in targets if server in came]
+        return tuple(_back(came, min(reached, key=lambda one: (cost[one], one)))) if reached else ()
+
+    def _cheaper_round(self) -> _Way:
+        """A round trip that costs less than nothing.  It may pass X, where one that has one more becomes one less."""
+        if not any(price < 0 for source in range(len(self._held)) for price, _ in self._moves_from(source)):
+            return ()
+        cost = dict.fromkeys(range(len(self._held) + 1), 0)
+        came: dict[int, int] = {}
+        while self._relax(cost, came) | self._relax_x(cost, came):
+            if found := _round_in(came):
+                x = len(self._held)
+                return tuple((source, target) for source, target in found if x not in (source, target))
+        return ()
+
+    def _relax(self, cost: dict[int, int], came: dict[int, int]) -> bool:
+        """One round of Bellman and Ford; servers are few."""
+        is_better = False
+        for source in range(len(self._held)):
+            if source not in cost:
+                continue
+            for target, (price, _) in enumerate(self._moves_from(source)):
+                if price < _FAR and cost[source] + price < cost.get(target, _FAR):
+                    cost[target], came[target], is_better = cost[source] + price, source, True
+        return is_better
+
+    def _relax_x(self, cost: dict[int, int], came: dict[int, int]) -> bool:
+        x, is_better = len(self._held), False
+        for server, held in enumerate(self._held):
+            if len(held) < self._most and cost[server] < cost[x]:
+                cost[x], came[x], is_better = cost[server], server, True
+            if len(held) > self._least and cost[x] < cost[server]:
+                cost[server], came[server], is_better = cost[x], x, True
+        return is_better
+
+    def _moves_from(self, source: int) -> list[tuple[int, int]]:
+        """By target (what it costs, the bucket) of the cheapest move there; _FAR: there is none."""
+        known = self._moves[source]
+        if known is None:
+            known = self._moves[source] = self._looked_up(source)
+        return known
+
+    def _looked_up(self, source: int) -> list[tuple[int, int]]:
+        ranked = sorted((self._homes[bucket] == source, bucket) for bucket in self._held[source])
+        none = (_FAR, NOBODY)
+        first = (int(ranked[0][0]), ranked[0][1]) if ranked else none
+        moves = [first] * len(self._held)
+        if ranked:
+            owner = self._owner[first[1]]
+            moves[owner] = next(((int(price), b) for price, b in ranked if self._owner[b] != owner), none)
+        for is_home, bucket in reversed(ranked):
+            if not is_home and self._homes[bucket] != NOBODY:
+                moves[self._homes[bucket]] = (-1, bucket)
+        moves[source] = none
+        return moves
+
+
+def _back(came: dict[int, int], at: int) -> Iterator[tuple[int, int]]:
+    while at in came:
+        yield came[at], at
+        at = came[at]
+
+
+def _round_in(came: dict[int, int]) -> list[tuple[int, int]]:
+    """The edges of a circle in it, backwards; empty when there is none."""
+    seen: set[int] = set()
+    for start in came:
+        trail: dict[int, None] = {}
+        at = start
+        while at in came and at not in seen:
+            trail[at] = None
+            seen.add(at)
+            at = came[at]
+        if at in trail:
+            begin = at
+            found = [(came[at], at)]
+            while (at := came[at]) != begin:
+                found.append((came[at], at))
+            return found
+    return []

@@ -1,0 +1,210 @@
+"""From a new master, or a lost server, to a model that serves (rules 17, 18, 24, 26 to 29).
+
+    ADOPTING -> GATHERING -> READING_MARKS -> SERVING         every server still holds the current lineage
+                    ^  `---> RAISING -> RESTORING -> SERVING  some do not: all go back to head under lineage + 1
+                    |                     `---> READING_MARKS  where those that are left keep what they have (rule 30)
+                    `--- a server is lost, at any time
+
+One path serves the first start (lineage 0, no base), a lost server, a server lost again meanwhile, and the roll-back
+that an earlier master left half done.  A job without servers needs no model restored: it serves as soon as it has a
+lineage.
+
+A new master undoes every move that it finds begun, and has the table's owners serve before it asks for their marks
+(rule 55).
+
+Not here: who is waited for (`quorum`), the way back to head (`rollback`, then `restoring`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.checkpoints.manifest import Manifest
+from master.api.messages import AskMarks, MarksReport, RouteChanged
+from master.api.positions import EMPTY
+from master.job.dispatch.skip_agreement import finish
+from master.job.domain import AdoptableFound, Instant, SwapHead
+from master.job.moves import move_lifecycle, promotion, rebalancing, server_commands
+from master.job.recovery import rollback, server_quorum
+from master.job.state.bucket_marks import compare, lists_exactly
+from master.job.state.bucket_table import all_backed, backed, holders, owned, owners
+from master.job.state.dispatch_state import gain
+from master.job.state.job_state import JobState, Moves, Phase, Recovery, Stage, Turn
+from master.job.state.members import Server
+
+
+def handle_adoptable(turn: Turn, event: AdoptableFound) -> None:
+    """At most one manifest, of head and of the current lineage, before the first grant (rules 17, 24)."""
+    state, found = turn.state, event.manifest
+    if state.stage is not Stage.ADOPTING or state.writing:
+        return
+    if found is None or not _is_adoptable(turn, found):
+        turn.recover(stage=Stage.GATHERING)
+        return
+    assert state.lineage is not None
+    turn.change(commit=replace(state.commit, phase=Phase.SWAPPING, manifest=found))
+    turn.write(SwapHead(parent=found.parent, lineage=state.lineage, manifest=found.id))
+
+
+def _is_adoptable(turn: Turn, found: Manifest) -> bool:
+    state = turn.state
+    head_data = state.head.data if state.head else EMPTY
+    return (
+        found.parent == state.head_id
+        and found.lineage == state.number
+        and state.dataset is not None
+        and found.dataset.digest == state.dataset.dataset.digest
+        and head_data <= found.data
+    )
+
+
+def advance(turn: Turn) -> None:
+    """Goes on from GATHERING once all that is needed is there."""
+    state = turn.state
+    if state.stage is not Stage.GATHERING or state.writing or state.moves.writing:
+        return
+    if not state.config.servers:
+        if state.lineage is None or state.recovery.must_raise:
+            rollback.raise_lineage(turn)
+        else:
+            serve(turn)
+    elif not state.dataset:
+        return
+    elif not state.recovery.must_raise and _is_model_here(state):
+        if state.moves.intents or not _is_whole(state):
+            move_lifecycle.undo_all(turn)
+            return
+        read_marks(turn)
+    elif server_quorum.are_enough_here(state) and all(
+        server.is_connected for server in server_quorum.next_owners(state)
+    ):
+        if _has_successors(state):
+            turn.recover(succeeds=True)
+            advance(turn)
+        else:
+            rollback.raise_lineage(turn)
+
+
+def _has_successors(state: JobState) -> bool:
+    """Other processes came in place of those that are missing, and others have all that these had (rule 62)."""
+    recovery, now = state.recovery, state.table
+    if recovery.must_raise or recovery.succeeds or now is None or now.backups is None:
+        return False
+    return now.route.lineage == state.number and promotion.is_model_here(state, now)
+
+
+def _is_model_here(state: JobState) -> bool:
+    """The recorded owners are processes that are here, all of them with the current lineage."""
+    now = state.table
+    if now is None or now.route.lineage != state.number:
+        return False
+    if state.recovery.succeeds:
+        return promotion.is_model_here(state, now)
+    having = [state.members.try_server(holder) for holder in holders(now)]
+    return all(server and server.is_connected and server.lineage == state.number for server in having)
+
+
+def _is_whole(state: JobState) -> bool:
+    return state.table is None or promotion.is_whole(state, state.table)
+
+
+def read_marks(turn: Turn) -> None:
+    """All owners are asked what their buckets have applied; none has answered yet."""
+    turn.recover(
+        stage=Stage.READING_MARKS, marks=Recovery().marks, overdue=turn.after(turn.state.config.answer_timeout_ns)
+    )
+    for server in turn.state.members.servers.values():
+        ask_again(turn, server)
+
+
+def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
+    """DONE := head and what all buckets have; a SKIP that was left half done is done again (rules 17, 31).
+
+    An answer to what was asked before a promotion lacks the buckets that this server owns only since then (rule 62).
+    Who still lacks them when it has been asked again does not have them.
+    """
+    state = turn.state
+    if state.stage is not Stage.READING_MARKS or said.lineage != state.number or state.route is None:
+        return
+    mine = owned(state.route, server.key.incarnation)
+    if not mine:
+        return
+    if not lists_exactly(said.marks, mine):
+        if not state.recovery.is_asked_anew:
+            rollback.lose_model(turn, f"{server.key.name} does not hold the buckets that it owns")
+        return
+    reports = state.recovery.marks.put(server.ordinal, said)
+    turn.recover(marks=reports)
+    if len(reports) < len(owners(state.route)):
+        return
+    marks = compare(group for report in reports.values() for group in report.marks)
+    if not state.dispatch.committed <= marks.everywhere:
+        rollback.lose_model(turn, f"the model lacks {state.dispatch.committed - marks.everywhere}, which head contains")
+        return
+    unready = all_backed(state.table) if state.table else EMPTY  # as far as this master has heard
+    overdue = turn.after(state.config.answer_timeout_ns) if unready else None
+    turn.change(dispatch=gain(state.dispatch, marks.everywhere), moves=Moves(unready=unready, overdue=overdue))
+    serve(turn)
+    finish(turn, marks.skipped_anywhere)
+
+
+def ask_again(turn: Turn, server: Server) -> None:
+    """AskMarks, to a server that has not answered it.  May be repeated (rule 27).
+
+    Marks are those of active buckets, so what the table names is activated first, and what it does not is forgotten.
+    """
+    state = turn.state
+    if state.stage is not Stage.READING_MARKS or server.ordinal in state.recovery.marks:
+        return
+    assert state.table
+    assert state.route
+    mine = owned(state.route, server.key.incarnation)
+    server_commands.tell_lost(turn, server)
+    server_commands.activate(turn, server, (bucket for bucket in mine if state.route.version[bucket]))
+    server_commands.activate(turn, server, backed(state.table, server.key.incarnation), is_backup=True)
+    if mine:
+        turn.send(server.key, AskMarks(lineage=state.number))
+
+
+def look_again(turn: Turn) -> None:
+    """A server was lost without which the model is whole: others are asked in its place."""
+    if turn.state.stage is Stage.READING_MARKS and not _is_whole(turn.state):
+        turn.recover(stage=Stage.GATHERING, kept=None, succeeds=True, is_asked_anew=True, overdue=None)
+
+
+def _due(turn: Turn) -> Instant | None:
+    """When the next commit is due; None: as soon as it can be made.
+
+    A model that was kept goes by the last commit, as if nothing had happened.  A new master does not know when that was
+    and commits first: else the job's work would be at risk for a whole interval more with every master that dies.
+    """
+    state, every_ns = turn.state, turn.state.config.checkpoint_every_ns
+    if not state.dispatch.done:
+        return turn.after(every_ns)
+    if state.commit.committed_at is None:
+        return None
+    due = Instant(state.commit.committed_at + every_ns)
+    return due if due > turn.now else None
+
+
+def serve(turn: Turn) -> None:
+    """The model is whole: leases are granted, trainers know the route, servers that came meanwhile get their share."""
+    state = turn.state
+    turn.recover(
+        stage=Stage.SERVING,
+        kept=None,
+        overdue=None,
+        awaits_until=None,
+        does_without=False,
+        succeeds=False,
+        is_asked_anew=False,
+        unreadable_since=None,
+        problem="",
+    )
+    turn.change(commit=replace(state.commit, due=_due(turn), problem=""))  # what did not go through is no more
+    if state.route and state.config.servers:
+        for trainer in state.members.registered():
+            turn.send(trainer.key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))
+        for server in state.members.servers.values():
+            rebalancing.enter(turn, server)
+        rebalancing.plan_anew(turn)  # an earlier master may have got half way

@@ -1,0 +1,162 @@
+"""The lineage is raised: servers take the base, or keep what they may, and say so (rules 14, 26, 27, 30).
+
+The master names what a server owned before and owns again (`Kept`); whether it still has it so, the server looks for
+itself (`trainer_sdk.pserver.core.restore`).  Once all have answered, the job serves; where some kept what they have,
+buckets have different marks, as under any master that takes over, and the way on is the same (`recovery`).
+
+Not here: the raise itself (`rollback`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from master.api.identities import ServerPlace, Version
+from master.api.messages import Backed, Kept, Refused, Restore, Restored, RestoreFailed
+from master.api.positions import EMPTY, PositionSet
+from master.job.dispatch import high_water
+from master.job.domain import FallBack, RaiseLineage
+from master.job.moves import rebalancing
+from master.job.recovery import model_recovery, rollback, server_quorum
+from master.job.state.bucket_table import backed, backup_place, by_version, holders, owned
+from master.job.state.commit_attempt import retain
+from master.job.state.dispatch_state import keep_out, void
+from master.job.state.job_state import JobState, Moves, Stage, Turn
+from master.job.state.members import Server
+
+_WAYS_ON: Final = (
+    "It was tried again for EDL_UNREADABLE_S; nothing was changed or deleted.  Bring the file back as it was, or start "
+    "the job again from another checkpoint (edl run --from, spec.checkpoint.start); `edl data verify URI` says "
+    "which ones are whole"
+)
+
+
+def handle_raised(turn: Turn, write: RaiseLineage) -> None:
+    """Durable: now the trainers of the old lineage are told, and the servers restore (rules 14, 26, 30)."""
+    turn.recover(kept=rollback.table_to_keep_by(turn.state))
+    turn.change(
+        lineage=write.new,
+        route=write.route or turn.state.route,
+        backups=write.backups,
+        moves=Moves(),
+        dispatch=keep_out(void(turn.state.dispatch), write.new.quarantine),
+        reclaim_ends=None,
+        owner=None,
+        is_world_free=True,
+    )
+    high_water.await_nobody(turn)  # the leases of its lineage are void
+    turn.recover(quarantine=EMPTY)
+    retain(turn)
+    rollback.fence_all(turn, f"the model is of lineage {write.new.number} now: register again")
+    state = turn.state
+    if not state.config.servers:
+        model_recovery.serve(turn)
+    elif state.recovery.must_raise or not all(_holders(state)):
+        turn.recover(stage=Stage.GATHERING, must_raise=True)
+        server_quorum.await_owners(turn)
+    else:
+        turn.recover(
+            stage=Stage.RESTORING,
+            rolls_back=False,
+            restored=frozenset(),
+            overdue=turn.after(state.config.answer_timeout_ns),
+            problem="",
+        )
+        for server in state.members.servers.values():
+            ask_again(turn, server)
+
+
+def _holders(state: JobState) -> list[Server | None]:
+    """Of everybody who is to have a copy the record, where this very process is a member."""
+    assert state.table is not None
+    return [state.members.try_server(holder) for holder in holders(state.table)]
+
+
+def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
+    """All have: the job serves (rule 27), at once where all have the base."""
+    state = turn.state
+    if state.stage is Stage.RESTORING and said.lineage == state.number:
+        turn.recover(restored=state.recovery.restored | {server.ordinal})
+        if not all(one and one.ordinal in turn.state.recovery.restored for one in _holders(turn.state)):
+            return
+        if state.recovery.kept is None:
+            model_recovery.serve(turn)
+        else:
+            model_recovery.read_marks(turn)
+    elif state.stage is Stage.SERVING:
+        rebalancing.plan(turn)
+
+
+def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> None:
+    """Asked again when it is overdue; people are told meanwhile.  What stays damaged fails the job in the end (M11)."""
+    state = turn.state
+    if state.stage is not Stage.RESTORING or said.lineage != state.number:
+        return
+    problem = f"{server.key.name} cannot restore: {said.message}"
+    turn.recover(problem=problem)
+    if not said.is_damaged or state.failed:
+        return
+    since = turn.now if state.recovery.unreadable_since is None else state.recovery.unreadable_since
+    turn.recover(unreadable_since=since)
+    if turn.now - since < state.config.unreadable_ns:
+        return
+    if state.config.falls_back:
+        turn.change(is_over=True)
+        turn.emit(FallBack(reason=problem))
+    else:
+        turn.change(failed=f"{problem}.  {_WAYS_ON}")
+        for trainer in turn.state.members.registered():  # one that waits for the model asks for nothing more
+            turn.send(trainer.key, Refused(field="job", message=turn.state.failed))
+
+
+def ask_again(turn: Turn, server: Server) -> None:
+    """RESTORE, to a server that has not answered it.  May be repeated (rule 27)."""
+    state = turn.state
+    if state.stage is not Stage.RESTORING or server.ordinal in state.recovery.restored:
+        return
+    assert state.table
+    assert state.dataset
+    assert state.lineage
+    now, process = state.table, server.key.incarnation
+    mine, standby = owned(now.route, process), backed(now, process)
+    if state.is_going(server) and not (mine or standby):
+        return
+    turn.send(
+        server.key,
+        Restore(
+            incarnation=process,
+            lineage=state.number,
+            base=state.lineage.base,
+            files=state.head.files if state.head else (),
+            data=state.head.data if state.head else EMPTY,
+            quarantine=state.lineage.quarantine,
+            tables=state.dataset.tables,
+            bucket_count=len(now.route.owner),
+            buckets=mine,
+            version=Version(0),
+            kept=_kept(state, server),
+            backed=_backed(state, mine),
+            standby=standby,
+        ),
+    )
+
+
+def _kept(state: JobState, server: Server) -> tuple[Kept, ...]:
+    """What this server owned before and owns again; whether it still has it so, it looks for itself."""
+    before = state.recovery.kept
+    if before is None or state.route is None:
+        return ()
+    mine = owned(before, server.key.incarnation) & owned(state.route, server.key.incarnation)
+    return tuple(
+        Kept(lineage=before.lineage, version=version, buckets=buckets)
+        for version, buckets in by_version(before, mine).items()
+    )
+
+
+def _backed(state: JobState, mine: PositionSet) -> tuple[Backed, ...]:
+    """Of these buckets, where their backups are."""
+    found: dict[ServerPlace, list[int]] = {}
+    for bucket in mine:
+        if state.table and (place_ := backup_place(state.table, bucket)):
+            found.setdefault(place_, []).append(bucket)
+    return tuple(Backed(buckets=PositionSet.of(*buckets), backup=place_) for place_, buckets in found.items())

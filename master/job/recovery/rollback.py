@@ -1,0 +1,117 @@
+"""Buckets are lost: all go back to head under the next lineage, on the servers that are here (rules 26, 29, 56).
+
+`lose_model` ends what rests on the old lineage; `raise_lineage` writes the new one, once `recovery` finds that enough
+servers are here.  The raise is durable before anybody hears of it, and one more raise is always right.
+
+Servers keep what they have only where the job says so (`AfterLoss`, ADR 0317) and nothing but a loss is the matter.
+Who keeps what is read off the table of the lineage before.
+
+Not here: what servers are told then, and what they answer (`restoring`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.identities import Lineage, Route, Version
+from master.api.messages import Fenced
+from master.api.positions import EMPTY
+from master.job.domain import AfterLoss, Backups, LineageRecord, RaiseLineage
+from master.job.placement.backup_placement import place_backups
+from master.job.placement.owner_placement import NOBODY, place
+from master.job.recovery import server_quorum
+from master.job.state.bucket_table import owner_of
+from master.job.state.commit_attempt import give_up
+from master.job.state.dispatch_state import void
+from master.job.state.job_state import JobState, Moves, Phase, Stage, Turn
+from master.job.state.members import place_of, put_trainer
+
+
+def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
+    """Buckets are lost, or half of them would skip: abort the commit, void all leases, raise the lineage (rule 26).
+
+    `rolls_back`: what the others have is not to be kept either; False where a server was lost and nothing else.
+    """
+    state = turn.state
+    if state.stage in (Stage.RESTORING, Stage.READING_MARKS):
+        turn.recover(kept=None)  # servers were told the table that holds now
+    if state.commit.phase not in (Phase.IDLE, Phase.SWAPPING):  # what is in the store's hands will be answered
+        give_up(turn, problem)
+    going_on = state.stage in (Stage.ADOPTING, Stage.RAISING)
+    turn.recover(
+        stage=state.stage if going_on else Stage.GATHERING,
+        must_raise=True,
+        rolls_back=state.recovery.rolls_back or rolls_back,
+        is_asked_anew=False,
+        restored=frozenset(),
+        overdue=None,
+    )
+    server_quorum.await_owners(turn)
+    under_way = Moves(intents=state.moves.intents, writing=state.moves.writing)
+    turn.change(dispatch=void(turn.state.dispatch), skip=None, reclaim_ends=None, moves=under_way)
+
+
+def raise_lineage(turn: Turn) -> None:
+    """One transaction: lineage := (more than anybody knows, head, quarantine), and who owns what (rules 26, 29)."""
+    state = turn.state
+    known = [state.number, *(server.lineage for server in state.members.servers.values())]
+    if state.head:
+        known.append(state.head.lineage)
+    number = Lineage(1 + max(known))
+    quarantine = state.recovery.quarantine | (state.lineage.quarantine if state.lineage else EMPTY)
+    turn.recover(stage=Stage.RAISING, must_raise=False, departed=frozenset(), awaits_until=None, does_without=False)
+    route = _new_route(turn, number) if state.config.servers else None
+    turn.write(
+        RaiseLineage(
+            old=state.lineage,
+            new=LineageRecord(number=number, base=state.head_id, quarantine=quarantine),
+            route=route,
+            backups=_new_backups(state, route) if route else None,
+        )
+    )
+
+
+def _new_route(turn: Turn, number: Lineage) -> Route:
+    state, before = turn.state, turn.state.route
+    bucket_count = (state.head.bucket_count if state.head else 0) or state.config.bucket_count
+    if before:
+        bucket_count = len(before.owner)
+    servers = server_quorum.next_owners(state)
+    seat = {server.ordinal: number for number, server in enumerate(servers)}
+    held = [seat.get(before.servers[owner].ordinal, NOBODY) for owner in before.owner] if before else []
+    return Route(
+        revision=before.revision + 1 if before else 1,
+        lineage=number,
+        servers=tuple(place_of(one) for one in servers),
+        owner=place(bucket_count, len(servers), held),
+        version=(Version(0),) * bucket_count,
+    )
+
+
+def _new_backups(state: JobState, route: Route) -> Backups | None:
+    """The second copies, where each bucket is to have one and there are servers for it (rule 61).
+
+    What an owner may keep has none: who reads the base would be behind it (rule 30).  It gets one by a move.
+    """
+    if state.config.copies == 1:
+        return None
+    nowhere, unnamed = (NOBODY,) * len(route.owner), (Version(0),) * len(route.owner)
+    placed = place_backups(route.owner, len(route.servers), nowhere)
+    before = table_to_keep_by(state)
+    may_stay = [before is not None and owner_of(before, b) == owner_of(route, b) for b in range(len(placed))]
+    holder = tuple(NOBODY if stays else at for stays, at in zip(may_stay, placed, strict=True))
+    return Backups(holder=holder, since=unnamed, holder_since=unnamed)
+
+
+def table_to_keep_by(state: JobState) -> Route | None:
+    """Of the lineage before, or of one still before that when servers have not been told of anything since."""
+    if state.config.after_loss is AfterLoss.ROLL_BACK or state.recovery.rolls_back:
+        return None
+    return state.recovery.kept or state.route
+
+
+def fence_all(turn: Turn, reason: str) -> None:
+    """All trainers register again before anything else of them is heard (rule 14)."""
+    for trainer in tuple(turn.state.members.registered()):
+        turn.change(members=put_trainer(turn.state.members, replace(trainer, is_registered=False)))
+        turn.send(trainer.key, Fenced(reason=reason))

@@ -1,0 +1,195 @@
+"""What parameter servers say, and the loss of one (rules 19, 26 to 28).
+
+A server is known by its ordinal; another process at that ordinal means that the one before is lost, however fast it
+came.  What a server has not answered is asked again when it returns.  A server that owns nothing is no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from master.api.messages import (
+    Activated,
+    BackupSilent,
+    Cut,
+    CutRefused,
+    CutTaken,
+    Fenced,
+    Held,
+    Hold,
+    Installed,
+    MarksReport,
+    MemberMessage,
+    Refused,
+    RegisterServer,
+    Released,
+    Restored,
+    RestoreFailed,
+    ServerLeaving,
+    ServerReport,
+    ServerWelcome,
+    SkipAnswer,
+    Written,
+)
+from master.job.commit import commit_protocol
+from master.job.dispatch import skip_agreement
+from master.job.domain import SECOND, AnswersOverdue, Instant, MemberKey
+from master.job.moves import move_lifecycle, promotion, rebalancing, server_commands
+from master.job.recovery import model_recovery, restore, rollback, server_quorum
+from master.job.servers import backup_silence
+from master.job.state import bucket_table
+from master.job.state.commit_attempt import give_up
+from master.job.state.job_state import Phase, Stage, Turn
+from master.job.state.members import Server, drop_server, put_server, retire, server_of
+
+
+def handle_register(turn: Turn, said: RegisterServer) -> None:
+    """A member from now on; a process that is new at its ordinal, or has lost the model, starts a roll-back."""
+    state, server = turn.state, server_of(said)
+    most = state.config.most_servers
+    if not 0 <= said.ordinal < most:
+        message = f"is {said.ordinal}; this job has {most} parameter servers, numbered from 0"
+        turn.send(server.key, Refused(field="ordinal", message=message))
+        return
+    if server.key.incarnation in state.members.retired:
+        message = f"a newer process is server {said.ordinal}; this one may end"
+        turn.send(server.key, Refused(field="incarnation", message=message))
+        return
+    before = state.members.servers.get(said.ordinal)
+    if before and before.key != server.key:
+        lose(turn, before, f"{before.key.name} was replaced by a new process")
+        turn.change(members=retire(turn.state.members, before.key.incarnation))
+    elif before and state.stage is Stage.SERVING and said.lineage != state.number == before.lineage:
+        lose(turn, before, f"{before.key.name} has lost its model")
+    if before and before.key == server.key:
+        is_leaving = server.is_leaving or before.is_leaving
+        server = replace(server, is_leaving=is_leaving, is_released=before.is_released)
+    turn.change(members=put_server(turn.state.members, server))
+    if before is None:
+        server_quorum.note_arrival(turn)
+    server_quorum.note_successor(turn)
+    turn.send(
+        server.key,
+        ServerWelcome(term=state.term, lineage=turn.state.number, report_every_s=state.config.report_every_ns / SECOND),
+    )
+    if server.is_released:
+        turn.send(server.key, Released())  # it may not have heard it
+    if state.stage is Stage.RESTORING and before and before.key == server.key and said.lineage == state.number:
+        restore.handle_restored(turn, server, Restored(lineage=said.lineage))
+    _ask_again(turn, server)
+    if turn.state.stage is Stage.SERVING:
+        server_commands.tell_lost(turn, server)
+        rebalancing.plan(turn)
+
+
+def _ask_again(turn: Turn, server: Server) -> None:
+    model_recovery.ask_again(turn, server)
+    restore.ask_again(turn, server)
+    rebalancing.enter(turn, server)
+    server_commands.ask_again(turn, server)
+    skip_agreement.ask_again(turn, server)
+    commit = turn.state.commit
+    if server.ordinal not in commit.asked:
+        return
+    if commit.cut and commit.phase is Phase.HOLDING and server.ordinal not in commit.held:
+        turn.send(server.key, Hold(cut=commit.cut))
+    if commit.cut and commit.phase is Phase.WRITING and server.ordinal not in commit.files:
+        turn.send(server.key, Cut(cut=commit.cut, data=commit.data))
+
+
+def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
+    """To those who have not answered; they may have lost the question, or be slow."""
+    state = turn.state
+    again = turn.after(state.config.answer_timeout_ns)
+    if state.recovery.overdue == event.deadline:
+        turn.recover(overdue=again, is_asked_anew=False)
+        for server in state.members.servers.values():
+            model_recovery.ask_again(turn, server)
+            restore.ask_again(turn, server)
+    if state.skip and state.skip.overdue == event.deadline:
+        turn.change(skip=replace(state.skip, overdue=again))
+        for server in state.members.servers.values():
+            skip_agreement.ask_again(turn, server)
+    if state.moves.overdue == event.deadline:
+        is_over = move_lifecycle.is_quiet(state) and not state.moves.unready and rebalancing.are_all_here(state)
+        turn.change(moves=replace(state.moves, overdue=None if is_over else again))
+        for server in state.members.servers.values():
+            rebalancing.enter(turn, server)
+        server_commands.ask_all_again(turn, Instant(event.deadline - state.config.answer_timeout_ns))
+
+
+def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
+    """Everything but a registration counts from the processes that are members now, and from nobody else."""
+    if isinstance(said, RegisterServer):
+        handle_register(turn, said)
+        return
+    server = turn.state.members.try_server(sender)
+    if server is None:
+        turn.send(sender, Fenced(reason="not a member: register again"))
+        return
+    server = backup_silence.heard(turn, server)
+    HANDLERS[type(said)](turn, server, said)
+
+
+def _handle_restored(turn: Turn, server: Server, said: Restored) -> None:
+    newest = replace(server, lineage=max(server.lineage, said.lineage))
+    turn.change(members=put_server(turn.state.members, newest))
+    restore.handle_restored(turn, newest, said)
+
+
+def _handle_skip_answer(turn: Turn, server: Server, said: SkipAnswer) -> None:
+    if skip_agreement.handle_answer(turn, server, said):
+        rollback.lose_model(turn, "some buckets had applied what others skip")
+
+
+HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]]] = {
+    MarksReport: model_recovery.handle_marks,
+    Restored: _handle_restored,
+    RestoreFailed: restore.handle_restore_failed,
+    Held: commit_protocol.handle_held,
+    CutTaken: lambda *_: None,  # its file will tell
+    CutRefused: commit_protocol.handle_cut_refused,
+    Written: commit_protocol.handle_written,
+    SkipAnswer: _handle_skip_answer,
+    Installed: move_lifecycle.handle_installed,
+    Activated: move_lifecycle.handle_activated,
+    ServerLeaving: rebalancing.handle_leaving,
+    ServerReport: rebalancing.handle_report,
+    BackupSilent: backup_silence.handle_silent,
+}
+
+
+def lose(turn: Turn, server: Server, why: str) -> None:
+    """Its buckets are gone: everything goes back to head (rule 26), unless others have or are about to have them."""
+    state = turn.state
+    had_copies = state.table is not None and server.key in bucket_table.holders(state.table)
+    turn.change(members=drop_server(state.members, server), promotions=state.promotions.without(server.ordinal))
+    if turn.state.commit.is_owed_by(server.ordinal):
+        give_up(turn, f"{server.key.name}, whose file was still to come, is no member any more")
+    if move_lifecycle.let_go(turn, server):
+        model_recovery.look_again(turn)
+        if had_copies and not state.is_going(server):
+            server_quorum.await_successor(turn)
+    else:
+        departed = {server.ordinal} if server.is_leaving else set()
+        turn.recover(departed=turn.state.recovery.departed | departed)
+        rollback.lose_model(turn, why, rolls_back=False)
+
+
+def window(turn: Turn, server: Server) -> None:
+    """Its stream broke: the same process may come back with its model for as long as it is waited for (`waiting`)."""
+    if server.is_connected or server.is_suspected:
+        away = replace(server, away_since=turn.now, is_suspected=False)
+        turn.change(members=put_server(turn.state.members, away))
+
+
+def handle_window_ended(turn: Turn, server: Server) -> None:
+    """It is lost, unless it is only silent and others have come to need it meanwhile."""
+    if not server.is_suspected:
+        lose(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
+    elif promotion.is_spare(turn.state, server.key):
+        lose(turn, server, f"{server.key.name} is lost: it answered neither the other servers nor the master")
+    else:
+        backup_silence.heard(turn, server)

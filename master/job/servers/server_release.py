@@ -1,0 +1,86 @@
+"""When a server that has to go may end (rule 49): it owns nothing, or nobody is there to take what it owns.
+
+It writes the file of an open cut first, whatever has become of the buckets in it meanwhile (rule 59).
+
+A server that was told to end waits for this answer inside its grace, so it is given wherever waiting is pointless.  The
+last one takes its buckets with it; a commit is begun for it first, so that what is lost is as little as can be.  While
+another process is expected in the place of a lost server, it stays: that one will take them (`quorum`).
+
+Not here: that its buckets go to the others (`resizing`, `moves`), what its end means (`servers`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from master.api.identities import NO_LINEAGE
+from master.api.messages import Released
+from master.job.recovery import server_quorum
+from master.job.state import bucket_table
+from master.job.state.job_state import Commit, JobState, Phase, Stage, Turn
+from master.job.state.members import Server, put_server
+
+ATTEMPTS: Final = 2
+"""Commits for a server that takes all that it owns with it: the first may meet a change of the route, and fail."""
+
+
+def advance(turn: Turn) -> None:
+    """Lets those go that may."""
+    for known in turn.state.members.servers.values():
+        if turn.state.is_going(known) and not known.is_released:
+            server = _hasten_commit(turn, known)
+            if _may_end(turn.state, server):
+                turn.change(members=put_server(turn.state.members, replace(server, is_released=True)))
+                turn.send(server.key, Released())
+
+
+def _may_end(state: JobState, server: Server) -> bool:
+    """Who is not wanted and holds no model waits: the number that wants it may be on its way."""
+    if state.route is None or state.failed:
+        return server.is_leaving
+    if state.moves.writing or state.stage is Stage.RAISING or state.commit.is_owed_by(server.ordinal):
+        return False
+    if any(server.key in (intent.source, intent.target) for intent in state.moves.intents):
+        return False
+    assert state.table is not None
+    if server.key not in bucket_table.holders(state.table):
+        return server.is_leaving or server.lineage != NO_LINEAGE
+    if state.stage is not Stage.SERVING:
+        return server.is_leaving and state.recovery.must_raise
+    is_pointless = _is_last(state, server) and not server_quorum.is_successor_expected(state)
+    return is_pointless and _is_committed(state, server)
+
+
+def _is_last(state: JobState, server: Server) -> bool:
+    return server.is_leaving and all(map(state.is_going, state.members.servers.values()))
+
+
+def _hasten_commit(turn: Turn, server: Server) -> Server:
+    """At once for each that leaves with all that it owns, and once more where that attempt fails.
+
+    One that is under way already is another: what was trained since its cut is not in it.
+    """
+    state = turn.state
+    if state.stage is not Stage.SERVING or not _is_last(state, server):
+        return server
+    if server.leaves_after is None:
+        server = replace(server, leaves_after=state.commit.sequence + 1)
+        turn.change(members=put_server(state.members, server))
+    if state.commit.phase is Phase.IDLE and state.commit.due is not None and not _has_ended(state.commit, server):
+        turn.change(commit=replace(state.commit, due=None))
+    return server
+
+
+def _is_committed(state: JobState, server: Server) -> bool:
+    """What it has is in head, or was attempted often enough, or there is nothing to commit."""
+    if server.leaves_after is None or state.commit.phase is not Phase.IDLE:
+        return False
+    return _has_ended(state.commit, server) or not state.is_commit_due
+
+
+def _has_ended(commit: Commit, server: Server) -> bool:
+    """The last attempt for it, or one that succeeded; the commit is idle."""
+    assert server.leaves_after is not None
+    attempts = commit.sequence + 1 - server.leaves_after
+    return attempts >= (ATTEMPTS if commit.refusals else 1)

@@ -1,0 +1,224 @@
+"""The table of owners and what may become of it: INTENT, FLIP, UNDO, PROMOTE, ALONE as pure changes of one value.
+
+Each change makes the next revision, and each end of a move the bucket's next version; so a table that was once replaced
+never comes back, and comparing the whole of it in the store is comparing owner, version, lineage and intent at once.
+
+Not here: when a bucket moves and who is told (`moves`), where to (`placement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from master.api.identities import Incarnation, Route, ServerPlace, Version
+from master.api.positions import EMPTY, PositionSet
+from master.job.domain import Backups, Intent, MemberKey, Table
+from master.job.placement.owner_placement import NOBODY
+
+_T = TypeVar("_T")
+
+
+def place_of(route: Route, incarnation: Incarnation) -> int | None:
+    """The index of this process in the route; None when it has no place there."""
+    return next((i for i, place in enumerate(route.servers) if place.incarnation == incarnation), None)
+
+
+def owner_of(route: Route, bucket: int) -> MemberKey:
+    """Whose it is."""
+    return key_of(route.servers[route.owner[bucket]])
+
+
+def key_of(place: ServerPlace) -> MemberKey:
+    return MemberKey(name=place.name, incarnation=place.incarnation)
+
+
+def owned(route: Route, incarnation: Incarnation) -> PositionSet:
+    """Numbers of the buckets that this process owns."""
+    place = place_of(route, incarnation)
+    return PositionSet.from_ranges((bucket, bucket + 1) for bucket, owner in enumerate(route.owner) if owner == place)
+
+
+def owners(route: Route) -> frozenset[MemberKey]:
+    """The processes that own a bucket: those whose loss is a loss (rule 49)."""
+    return frozenset(key_of(route.servers[place]) for place in set(route.owner))
+
+
+def by_version(route: Route, buckets: Iterable[int]) -> dict[Version, PositionSet]:
+    """These buckets, by the version of their owner."""
+    found: dict[Version, list[int]] = {}
+    for bucket in buckets:
+        found.setdefault(route.version[bucket], []).append(bucket)
+    return {version: PositionSet.of(*found[version]) for version in sorted(found)}
+
+
+def backed(table: Table, incarnation: Incarnation) -> PositionSet:
+    """Numbers of the buckets that this process is the backup of."""
+    place = place_of(table.route, incarnation)
+    if table.backups is None or place is None:
+        return EMPTY
+    found = ((bucket, bucket + 1) for bucket, holder in enumerate(table.backups.holder) if holder == place)
+    return PositionSet.from_ranges(found)
+
+
+def backup_of(table: Table, bucket: int) -> MemberKey | None:
+    """Who has its second copy."""
+    place = backup_place(table, bucket)
+    return key_of(place) if place else None
+
+
+def backup_place(table: Table, bucket: int) -> ServerPlace | None:
+    holder = table.backups.holder[bucket] if table.backups else NOBODY
+    return None if holder == NOBODY else table.route.servers[holder]
+
+
+def holders(table: Table) -> frozenset[MemberKey]:
+    """The processes that have a copy that counts: those that own a bucket and those that are the backup of one."""
+    found = set(table.backups.holder) - {NOBODY} if table.backups else set()
+    return owners(table.route) | {key_of(table.route.servers[place]) for place in found}
+
+
+def backed_of(table: Table, buckets: PositionSet) -> PositionSet:
+    """Those of these buckets that have a backup."""
+    holder = table.backups.holder if table.backups else ()
+    return PositionSet.of(*(bucket for bucket in buckets if holder[bucket] != NOBODY)) if holder else EMPTY
+
+
+def all_backed(table: Table) -> PositionSet:
+    """Numbers of the buckets that have a backup."""
+    return backed_of(table, PositionSet.span(0, len(table.route.owner)))
+
+
+def alone(table: Table) -> int:
+    """Buckets that have one copy where two are wanted: a loss of their server is one of the model (rule 62)."""
+    return table.backups.holder.count(NOBODY) if table.backups else 0
+
+
+def changed(old: Table, new: Table) -> PositionSet:
+    """Numbers of the buckets of which a version has ended, with a move or without."""
+    versions = enumerate(zip(old.route.version, new.route.version, strict=True))
+    moved = (intent.bucket for intent in old.intents if intent not in new.intents)
+    return PositionSet.of(*(bucket for bucket, (was, now) in versions if was != now), *moved)
+
+
+def with_intents(
+    table: Table, intents: Collection[Intent], places: Iterable[ServerPlace], wanted: PositionSet = EMPTY
+) -> Table:
+    """These buckets are to move, or, those of `wanted`, to get a backup; `places`: of the targets (rule 41)."""
+    if not intents:
+        return table
+    known = {place.incarnation for place in table.route.servers}
+    fresh = dict.fromkeys(place for place in places if place.incarnation not in known)
+    route = replace(table.route, servers=(*table.route.servers, *fresh))
+    ordered = sorted((*table.intents, *intents), key=lambda intent: intent.bucket)
+    backups = replace(table.backups, wanted=table.backups.wanted | wanted) if table.backups else None
+    return Table(route=route, intents=tuple(ordered), backups=backups)
+
+
+def flipped(table: Table, intent: Intent, *, source_stays: bool = False) -> Table:
+    """Version v at the source becomes v + 1 at the target, or at the source with the target as its backup (45, 62).
+
+    `source_stays`: a bucket that has one copy keeps the frozen one as its second: it equals what was handed over.
+    """
+    target = place_of(table.route, intent.target.incarnation)
+    assert target is not None, f"{intent} has no place in the route"
+    assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
+    if table.backups and intent.bucket in table.backups.wanted:
+        return _ended(table, {intent.bucket: (table.route.owner[intent.bucket], target)})
+    backup = _holder(table, intent.bucket)
+    if table.backups and backup == NOBODY and source_stays:
+        backup = table.route.owner[intent.bucket]
+    return _ended(table, {intent.bucket: (target, backup)})
+
+
+def undone(table: Table, intent: Intent) -> Table:
+    """Version v at the source becomes v + 1 there: what was meant for v + 1 elsewhere is void (rule 46)."""
+    assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
+    return _ended(table, {intent.bucket: (table.route.owner[intent.bucket], _holder(table, intent.bucket))})
+
+
+def promoted(table: Table, *buckets: int) -> Table:
+    """Version v becomes v + 1 at the backup, which has none itself; what was to move does not (rule 62)."""
+    backups = {bucket: _holder(table, bucket) for bucket in buckets}
+    assert NOBODY not in backups.values(), f"some of {buckets} have no backup"
+    return _ended(table, {bucket: (backup, NOBODY) for bucket, backup in backups.items()})
+
+
+def left_alone(table: Table, *buckets: int) -> Table:
+    """Version v becomes v + 1 at the owner, which has no backup any more; what was to move does not (rule 62)."""
+    return _ended(table, {bucket: (table.route.owner[bucket], NOBODY) for bucket in buckets})
+
+
+def _holder(table: Table, bucket: int) -> int:
+    return table.backups.holder[bucket] if table.backups else NOBODY
+
+
+def _ended(table: Table, ends: Mapping[int, tuple[int, int]]) -> Table:
+    """`ends`: by bucket its owner and its backup from the next version on."""
+    if not ends:
+        return table
+    route = table.route
+    changed = replace(
+        route,
+        owner=_put(route.owner, {bucket: owner for bucket, (owner, _) in ends.items()}),
+        version=_put(route.version, {bucket: Version(route.version[bucket] + 1) for bucket in ends}),
+    )
+    intents = tuple(one for one in table.intents if one.bucket not in ends)
+    return Table(route=changed, intents=intents, backups=_ended_backups(table, ends))
+
+
+def _ended_backups(table: Table, ends: Mapping[int, tuple[int, int]]) -> Backups | None:
+    before = table.backups
+    if before is None:
+        return None
+    since: dict[int, Version] = {}
+    holder_since: dict[int, Version] = {}
+    for bucket, (owner, backup) in ends.items():
+        known = {before.holder[bucket]: before.holder_since[bucket], table.route.owner[bucket]: before.since[bucket]}
+        fresh = Version(table.route.version[bucket] + 1)
+        since[bucket], holder_since[bucket] = known.get(owner, fresh), known.get(backup, fresh)
+    return Backups(
+        holder=_put(before.holder, {bucket: backup for bucket, (_, backup) in ends.items()}),
+        since=_put(before.since, since),
+        holder_since=_put(before.holder_since, holder_since),
+        wanted=before.wanted - PositionSet.of(*ends),
+    )
+
+
+def _put(values: tuple[_T, ...], changes: Mapping[int, _T]) -> tuple[_T, ...]:
+    after = list(values)
+    for at, value in changes.items():
+        after[at] = value
+    return tuple(after)
+
+
+def since(table: Table, bucket: int) -> Version:
+    """From which version on its owner has been named without a break (rule 47).
+
+    Without backups a version ends only when its owner has reported it, so the one before is all that may be missed.
+    """
+    if table.backups is not None:
+        return table.backups.since[bucket]
+    return Version(max(0, table.route.version[bucket] - 1))
+
+
+def without_idle_places(table: Table, staying: Collection[Incarnation]) -> Table:
+    """Places that have no copy and that nothing moves to go, but those of `staying`."""
+    route, backups = table.route, table.backups
+    used = set(route.owner) | (set(backups.holder) - {NOBODY} if backups else set())
+    needed = {route.servers[place].incarnation for place in used}
+    needed |= {intent.target.incarnation for intent in table.intents} | set(staying)
+    kept = [i for i, place in enumerate(route.servers) if place.incarnation in needed]
+    if len(kept) == len(route.servers):
+        return table
+    index = {old: new for new, old in enumerate(kept)} | {NOBODY: NOBODY}
+    servers = tuple(route.servers[i] for i in kept)
+    if backups:
+        backups = replace(backups, holder=tuple(index[holder] for holder in backups.holder))
+    moved = replace(route, servers=servers, owner=tuple(index[owner] for owner in route.owner))
+    return replace(table, route=moved, backups=backups)
+
+
+def next_revision(table: Table) -> Table:
+    return replace(table, route=replace(table.route, revision=table.route.revision + 1))

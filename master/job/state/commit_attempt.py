@@ -1,0 +1,59 @@
+"""How an attempt at a commit ends: given up, or with a new head; what stays of it either way.
+
+Small and apart because both the commit (`cuts`) and the loss of the model (`rollback`) end attempts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.messages import Drop, OfferAnswered
+from master.api.positions import EMPTY
+from master.job.domain import Retain
+from master.job.state.job_state import Commit, Phase, Turn
+
+
+def ended(commit: Commit) -> Commit:
+    """Idle: nothing of the attempt stays but the numbers used."""
+    return Commit(
+        sequence=commit.sequence,
+        due=commit.due,
+        refusals=commit.refusals,
+        problem=commit.problem,
+        committed_at=commit.committed_at,
+    )
+
+
+def give_up(turn: Turn, problem: str, *, is_storage: bool = False) -> None:
+    """Ends the attempt, at every server too; the next one comes after a pause that doubles up to a bound.
+
+    Storage that fails is given time.  Anything else (a server too busy to answer, a bucket on its way) is over soon,
+    and another attempt costs a round trip: it comes no later than a commit in its turn would.
+    """
+    config, given_up = turn.state.config, turn.state.commit
+    if given_up.phase in (Phase.HOLDING, Phase.WRITING) and given_up.cut:
+        for server in turn.state.members.servers.values():
+            turn.send(server.key, Drop(cut=given_up.cut))
+    if given_up.offer:
+        number, trainer = given_up.offer.number, given_up.offer.trainer
+        turn.send(trainer, OfferAnswered(offer=number, manifest=None, reason=problem))
+    in_turn_ns = max(config.retry_first_ns, config.checkpoint_every_ns)
+    longest_ns = config.retry_last_ns if is_storage else min(config.retry_last_ns, in_turn_ns)
+    pause_ns = min(longest_ns, config.retry_first_ns << min(given_up.refusals, 16))
+    turn.change(
+        commit=replace(
+            ended(given_up),
+            due=turn.after(pause_ns),
+            is_backing_off=True,
+            refusals=given_up.refusals + 1,
+            problem=problem,
+        ),
+        dispatch=replace(turn.state.dispatch, wanted=EMPTY),
+    )
+
+
+def retain(turn: Turn) -> None:
+    """Head and the lineage's base stay (rule 25)."""
+    state = turn.state
+    ids = (state.head_id, state.lineage.base if state.lineage else None)
+    turn.emit(Retain(manifests=frozenset(one for one in ids if one is not None)))

@@ -1,0 +1,146 @@
+"""Who belongs to the job now: trainers by name, servers by ordinal, each one process at a time.
+
+A broken stream opens the reconnect window; the same incarnation may come back in it, a new one takes the place at once
+and the old one is retired: late messages of it are nobody's.  FENCED is a standing, not an end: a fenced trainer
+registers again and goes on (rule 14).
+
+Not here: what it held (`dispatch`), what its coming and going sets off (`trainers`, `servers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from master.api.identities import NO_LINEAGE, Incarnation, Lineage, MemberName, ServerPlace
+from master.api.messages import RegisterServer, RegisterTrainer
+from master.api.positions import EMPTY, PositionSet
+from master.job.domain import Instant, MemberKey
+from master.job.domain.frozen_map import FrozenMap
+
+RETIRED_KEPT: Final = 256
+"""Incarnations remembered as gone; an older zombie that still talks would displace its successor, no more."""
+
+_NO_METRICS: Final[FrozenMap[str, float]] = FrozenMap()
+NO_RANK: Final = (-1, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    key: MemberKey
+    ordinal: int
+    has_final_hook: bool = False
+    is_registered: bool = True  # False: told FENCED, only a registration is heard
+    window_ends: Instant | None = None  # set while its stream is broken
+    lineage: Lineage = NO_LINEAGE  # of the model it holds itself, and the marks of that model (rule 34)
+    applied: PositionSet = EMPTY
+    steps: int = 0
+    samples_per_s: float = 0.0
+    metrics: FrozenMap[str, float] = _NO_METRICS
+    waiting_share: float = 0.0  # of its time it waited for servers
+    rank: tuple[int, int] = NO_RANK  # (rank, world size) as it was told
+    start_by: Instant | None = None  # from its first lease on: till then to be heard of is progress enough
+    has_worked: bool = False  # completed a batch: what it fails at later may be to blame (M4)
+    has_declared: bool = False
+    refusal: str = ""  # of what it declared, where nobody could declare it: it ends, and the job with it
+
+    @property
+    def is_connected(self) -> bool:
+        return self.window_ends is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    key: MemberKey
+    ordinal: int
+    address: str
+    lineage: Lineage  # of the model it holds, as far as it has said
+    away_since: Instant | None = None  # its stream is broken, or it is suspected; how long it is waited for: `waiting`
+    is_suspected: bool = False  # it is silent, its stream is not broken (`silence`)
+    is_leaving: bool = False  # it has said that it has to go
+    is_released: bool = False  # it was told that it may
+    leaves_after: int | None = None  # the first attempt at a commit that is for it, if it leaves with what it owns
+
+    @property
+    def is_connected(self) -> bool:
+        return self.away_since is None
+
+
+_NO_TRAINERS: Final[FrozenMap[MemberName, Trainer]] = FrozenMap()
+_NO_SERVERS: Final[FrozenMap[int, Server]] = FrozenMap()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    trainers: FrozenMap[MemberName, Trainer] = _NO_TRAINERS
+    servers: FrozenMap[int, Server] = _NO_SERVERS
+    retired: tuple[Incarnation, ...] = ()
+
+    def try_trainer(self, key: MemberKey) -> Trainer | None:
+        """The trainer's record if this very process is a member."""
+        trainer = self.trainers.get(key.name)
+        return trainer if trainer and trainer.key == key else None
+
+    def try_server(self, key: MemberKey) -> Server | None:
+        """As above; servers are few."""
+        return next((server for server in self.servers.values() if server.key == key), None)
+
+    def registered(self) -> Iterator[Trainer]:
+        return (trainer for trainer in self.trainers.values() if trainer.is_registered)
+
+
+def put_trainer(members: Members, trainer: Trainer) -> Members:
+    return replace(members, trainers=members.trainers.put(trainer.key.name, trainer))
+
+
+def put_server(members: Members, server: Server) -> Members:
+    return replace(members, servers=members.servers.put(server.ordinal, server))
+
+
+def drop_trainer(members: Members, key: MemberKey, *, retired: bool) -> Members:
+    """No member any more; `retired`: its process is known to be over, so it will not register again."""
+    members = replace(members, trainers=members.trainers.without(key.name))
+    return retire(members, key.incarnation) if retired else members
+
+
+def drop_server(members: Members, server: Server) -> Members:
+    """Lost: not even the same process may come back as what it was (rule 28)."""
+    return replace(members, servers=members.servers.without(server.ordinal))
+
+
+def retire(members: Members, incarnation: Incarnation) -> Members:
+    return replace(members, retired=(*members.retired, incarnation)[-RETIRED_KEPT:])
+
+
+def trainer_of(said: RegisterTrainer, before: Trainer | None) -> Trainer:
+    """The record of a trainer that registers; what the same process reported before stays."""
+    key = MemberKey(name=said.name, incarnation=said.incarnation)
+    fresh = Trainer(key=key, ordinal=said.ordinal)
+    return replace(
+        before if before and before.key == key else fresh,
+        ordinal=said.ordinal,
+        has_final_hook=said.has_final_hook,
+        is_registered=True,
+        window_ends=None,
+        lineage=said.lineage,
+        applied=said.applied,
+    )
+
+
+def server_of(said: RegisterServer) -> Server:
+    key = MemberKey(name=said.name, incarnation=said.incarnation)
+    return Server(key=key, ordinal=said.ordinal, address=said.address, lineage=said.lineage, is_leaving=said.is_leaving)
+
+
+def place_of(server: Server) -> ServerPlace:
+    """As the table names it."""
+    key = server.key
+    return ServerPlace(name=key.name, incarnation=key.incarnation, address=server.address, ordinal=server.ordinal)
+
+
+def rank_changes(members: Members) -> tuple[Trainer, ...]:
+    """Trainers whose (rank, world size) is not what they were told, with the new one; ranks are dense, by ordinal."""
+    in_order = sorted(members.trainers.values(), key=lambda trainer: (trainer.ordinal, trainer.key.name))
+    ranked = (replace(trainer, rank=(rank, len(in_order))) for rank, trainer in enumerate(in_order))
+    return tuple(now for now, before in zip(ranked, in_order, strict=True) if now.rank != before.rank)

@@ -1,0 +1,154 @@
+"""The state as people and the cluster side see it (`api.status`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import Final
+
+from master.api.identities import Role
+from master.api.job_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
+from master.api.positions import PositionSet
+from master.job.domain import SECOND, Instant
+from master.job.moves import move_timeouts
+from master.job.state.bucket_table import alone, owned
+from master.job.state.job_state import JobState, Phase, Stage
+from master.job.state.members import Server
+
+EPOCHS_SHOWN: Final = 16
+
+_BEFORE_SERVING: Final = {
+    Stage.ADOPTING: JobPhase.STARTING,
+    Stage.GATHERING: JobPhase.WAITING_FOR_SERVERS,
+    Stage.READING_MARKS: JobPhase.RESTORING,
+    Stage.RAISING: JobPhase.RESTORING,
+    Stage.RESTORING: JobPhase.RESTORING,
+}
+
+
+def status(state: JobState, now: Instant) -> JobStatus:
+    """What holds now.  Cheap enough to be asked every second, not for every message."""
+    books, head = state.dispatch, state.head
+    committed_at = state.commit.committed_at
+    return JobStatus(
+        phase=_phase(state),
+        problem=state.failed or state.recovery.problem,
+        checkpoint_problem=state.commit.problem,
+        store_problem="",  # the shell's: `runtime`
+        moves_problem=move_timeouts.problem(state),
+        term=state.term,
+        lineage=state.number,
+        head=state.head_id,
+        head_age_s=None if head is None or committed_at is None else _age_s(committed_at, now),
+        epochs=state.dataset.dataset.epochs if state.dataset else 0,
+        epoch_size=state.dataset.dataset.size if state.dataset else 0,
+        positions=PositionCounts(
+            total=len(books.everything),
+            todo=len(books.todo),
+            leased=len(books.leased),
+            done=len(books.done),
+            skipping=len(books.skipping),
+            committed=len(books.committed),
+            quarantined=len(books.quarantined),
+        ),
+        per_epoch=tuple(_epochs(state)),
+        epochs_committed=_whole_epochs(state),
+        quarantine=books.quarantined,
+        reworked=books.reworked,
+        members=tuple(_members(state)),
+        servers=sum(1 for one in state.members.servers.values() if _is_ready(state, one)),
+        servers_wanted=state.scale.wanted,
+        servers_max=state.config.most_servers,
+        moving=len(state.moves.intents),
+        waiting_to_move=len(state.moves.waiting),
+        copies=state.config.copies,
+        alone=alone(state.table) if state.table else 0,
+        failures=tuple(
+            FailureStatus(
+                member=note.member.name, age_s=_age_s(note.at, now), positions=note.positions, message=note.message
+            )
+            for note in state.failures.notes
+        ),
+        failures_in_a_row=state.failures.in_a_row,
+    )
+
+
+def _phase(state: JobState) -> JobPhase:
+    if state.failed:
+        return JobPhase.FAILED
+    if state.is_complete:
+        return JobPhase.SAVING if _may_be_saving(state) else JobPhase.COMPLETE
+    if state.stage is not Stage.SERVING:
+        return _BEFORE_SERVING[state.stage]
+    if state.dataset is None:
+        return JobPhase.STARTING
+    return JobPhase.TRAINING if state.commit.phase is Phase.IDLE else JobPhase.COMMITTING
+
+
+def _may_be_saving(state: JobState) -> bool:
+    """COMPLETE ends the job's pods: not while a save is owed, nor while an earlier master's saver may still return."""
+    has_hook = any(trainer.has_final_hook for trainer in state.members.trainers.values())
+    is_owed = has_hook or state.final_saver is not None or state.reclaim_ends is not None
+    return is_owed and not state.is_final_saved
+
+
+def _whole_epochs(state: JobState) -> int:
+    if not state.dataset:
+        return 0
+    settled = (state.dispatch.committed | state.dispatch.quarantined).bounds
+    return settled[1] // state.dataset.dataset.size if settled[:1] == (0,) else 0
+
+
+def _epochs(state: JobState) -> Iterator[EpochStatus]:
+    if not state.dataset:
+        return
+    books, size = state.dispatch, state.dataset.dataset.size
+    first = _whole_epochs(state)
+    reached = max([0, *books.done.bounds[-1:], *books.committed.bounds[-1:], books.frontier])
+    for epoch in range(first, min(-(-reached // size), first + EPOCHS_SHOWN)):
+        span = PositionSet.span(epoch * size, (epoch + 1) * size)
+        yield EpochStatus(
+            epoch=epoch,
+            committed=len(books.committed & span),
+            done=len(books.done & span),
+            quarantined=len(books.quarantined & span),
+        )
+
+
+def _members(state: JobState) -> Iterator[MemberStatus]:
+    for trainer in sorted(state.members.trainers.values(), key=lambda one: (one.ordinal, one.key.name)):
+        holder = state.dispatch.holders.get(trainer.key.incarnation)
+        yield MemberStatus(
+            name=trainer.key.name,
+            role=Role.TRAINER,
+            ordinal=trainer.ordinal,
+            is_connected=trainer.is_connected,
+            is_serving=trainer.is_registered,
+            leased=sum(len(lease.positions) for lease in holder.leases) if holder else 0,
+            steps=trainer.steps,
+            samples_per_s=trainer.samples_per_s,
+            metrics={name: value for name, value in trainer.metrics.items() if isfinite(value)},
+            waiting_share=trainer.waiting_share,
+        )
+    for ordinal, server in sorted(state.members.servers.items()):
+        yield MemberStatus(
+            name=server.key.name,
+            role=Role.SERVER,
+            ordinal=ordinal,
+            is_connected=server.is_connected,
+            is_serving=_is_ready(state, server),
+            leased=0,
+            steps=0,
+            samples_per_s=0.0,
+            metrics={},
+            buckets=len(owned(state.route, server.key.incarnation)) if state.route else 0,
+            took_over=state.promotions.get(ordinal) or 0,
+        )
+
+
+def _is_ready(state: JobState, server: Server) -> bool:
+    return state.stage is Stage.SERVING and server.is_connected and server.lineage == state.number
+
+
+def _age_s(then: Instant, now: Instant) -> float:
+    return max(0.0, (now - then) / SECOND)

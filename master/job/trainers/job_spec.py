@@ -1,0 +1,120 @@
+"""What is trained is said once and holds for the life of the job: the first Declare is recorded, later ones compared.
+
+Refused with the field's name and what to do; nothing starts on a refusal.  Where nothing is declared yet, every process
+of this script would be refused so: the job fails with the first whose script ends on it (`departures`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from master.api.identities import TableSpec
+from master.api.messages import Declare, Declared, Refused
+from master.api.positions import EMPTY, MAX_POSITION
+from master.job.domain import DatasetRecord, Persist, RecordDataset
+from master.job.state.dispatch_state import Dispatch, opened
+from master.job.state.job_state import JobState, Turn
+from master.job.state.members import Trainer, put_trainer
+from master.job.trainers.model_holder import refuse_second_model
+
+_WITHOUT: Final = "take spec.parameterServer out of the job"
+
+
+def handle_declare(turn: Turn, trainer: Trainer, said: Declare) -> None:
+    """Answered Declared once it is durable, or Refused at once (persist before reply)."""
+    state = turn.state
+    record = DatasetRecord(dataset=said.dataset, tables=said.tables, own_model=said.own_model)
+    if refused := _problem(state, trainer, record):
+        if not (state.dataset or state.declaring):
+            refusal = f"{refused.field}: {refused.message}"
+            turn.change(members=put_trainer(state.members, replace(trainer, refusal=refusal)))
+        turn.send(trainer.key, refused)
+        return
+    turn.change(members=put_trainer(state.members, replace(trainer, has_declared=True)))
+    if state.dataset:
+        turn.send(trainer.key, _declared(state.dataset, record))
+    elif not state.declaring:
+        turn.change(declaring=record)
+        turn.emit(Persist(write=RecordDataset(record=record)))
+
+
+def handle_recorded(turn: Turn, write: RecordDataset) -> None:
+    """The books are opened, and all who declared the same are answered."""
+    turn.change(dataset=write.record, declaring=None)
+    turn.change(dispatch=books_of(turn.state, high_water=turn.state.reserved.below))
+    for trainer in turn.state.members.registered():
+        if trainer.has_declared:
+            turn.send(trainer.key, _declared(write.record, write.record))
+
+
+def books_of(state: JobState, *, high_water: int) -> Dispatch:
+    """All that head lacks is TODO (rule 17)."""
+    assert state.dataset is not None
+    dataset, head = state.dataset.dataset, state.head
+    blank = Dispatch(everything=dataset.everything, epoch_size=dataset.size, batch_size=dataset.batch_size)
+    quarantined = (head.quarantine if head else EMPTY) | (state.lineage.quarantine if state.lineage else EMPTY)
+    return opened(blank, committed=head.data if head else EMPTY, quarantined=quarantined, high_water=high_water)
+
+
+def _declared(holds: DatasetRecord, asked: DatasetRecord) -> Declared:
+    """A batch size may change from run to run: it does not change what is trained."""
+    return Declared(dataset=replace(holds.dataset, batch_size=asked.dataset.batch_size), tables=holds.tables)
+
+
+def _problem(state: JobState, trainer: Trainer, said: DatasetRecord) -> Refused | None:
+    if problem := _unusable(state, said):
+        return problem
+    holds = state.dataset or state.declaring
+    if holds is None and state.head:
+        holds = replace(said, dataset=state.head.dataset, tables=state.head.tables)
+    if holds and (difference := _difference(holds, said)):
+        return difference
+    return refuse_second_model(state, trainer.key) if said.own_model else None
+
+
+def _unusable(state: JobState, said: DatasetRecord) -> Refused | None:
+    dataset, servers = said.dataset, state.config.servers
+    for field in ("size", "epochs", "batch_size"):
+        if getattr(dataset, field) < 1:
+            return Refused(field=f"dataset.{field}", message=f"is {getattr(dataset, field)}; it must be at least 1")
+    if dataset.size * dataset.epochs > MAX_POSITION:
+        return Refused(field="dataset.size", message="size x epochs is above 2**62; train fewer epochs in one job")
+    if servers and said.own_model:
+        return Refused(field="own_model", message=f"{_asked_for(servers)}: {_WITHOUT}, or keep the model in tables")
+    if servers and not said.tables:
+        message = f"none declared, but {_asked_for(servers)}: declare them with session.tables(...), or {_WITHOUT}"
+        return Refused(field="tables", message=message)
+    if said.tables and not servers:
+        return Refused(field="tables", message="the job has no parameter servers: add spec.parameterServer")
+    names = [table.name for table in said.tables]
+    if len(set(names)) < len(names):
+        return Refused(field="tables", message=f"two tables have one name: {sorted(names)}")
+    return None
+
+
+def _asked_for(servers: int) -> str:
+    return f"spec.parameterServer gives the job {servers} parameter server{'s' if servers > 1 else ''}"
+
+
+def _difference(holds: DatasetRecord, said: DatasetRecord) -> Refused | None:
+    hint = "Declare the same again, or start another job (another name and checkpoint folder)"
+    for field in ("name", "size", "epochs", "seed"):
+        before, now = getattr(holds.dataset, field), getattr(said.dataset, field)
+        if before != now:
+            return Refused(field=f"dataset.{field}", message=f"is {now!r}, this job's is {before!r}. {hint}")
+    if holds.own_model != said.own_model:
+        return Refused(field="own_model", message=f"is {said.own_model}, this job's is {holds.own_model}. {hint}")
+    return _table_difference({t.name: t for t in holds.tables}, {t.name: t for t in said.tables}, hint)
+
+
+def _table_difference(holds: dict[str, TableSpec], said: dict[str, TableSpec], hint: str) -> Refused | None:
+    for name in sorted(holds.keys() ^ said.keys()):
+        what = "is missing" if name in holds else "is not one of this job's tables"
+        return Refused(field=f"tables.{name}", message=f"{what}. {hint}")
+    for name, before in holds.items():
+        for field in ("shape", "kind", "dtype", "initialiser", "optimiser"):
+            if getattr(before, field) != getattr(said[name], field):
+                now, then = getattr(said[name], field), getattr(before, field)
+                return Refused(field=f"tables.{name}.{field}", message=f"is {now}, this job's is {then}. {hint}")
+    return None

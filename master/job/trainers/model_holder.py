@@ -1,0 +1,84 @@
+"""The model of a job without servers lives in one trainer: who that is, and what it starts from (rules 33 to 35).
+
+The lineage is the `world`.  A process that still holds this world's model goes on with it: DONE := its marks.  Any
+other process starts from head, and only in a world that nobody has held: the old world is closed first, durably, so
+that no file of the lost model can be committed over the new one's work.
+
+Trainers with a model each are not supported (rule 36); plain sharding and jobs with servers have no owner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from master.api.messages import FileRecord, Refused
+from master.api.positions import EMPTY, PositionSet
+from master.job.domain import MemberKey
+from master.job.recovery.rollback import fence_all, lose_model
+from master.job.state.dispatch_state import forget, gain, void
+from master.job.state.job_state import JobState, Stage, Turn
+from master.job.state.members import Trainer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFrom:
+    """What a trainer that registers is given; no file: it has its model, or makes it anew."""
+
+    file: FileRecord | None = None
+    data: PositionSet = EMPTY
+
+
+_NOTHING = StartFrom()
+
+
+def admit(turn: Turn, trainer: Trainer) -> StartFrom | None:
+    """Decides whether this trainer holds the model.  None: it must wait for a new world and register again."""
+    state = turn.state
+    if not state.has_own_model or state.owner not in (None, trainer.key) or state.number == 0:
+        return _NOTHING
+    head_data = state.head.data if state.head else EMPTY
+    holds_a_model = bool(trainer.applied)  # who has applied nothing may have registered while another held it
+    is_of_this_world = holds_a_model and trainer.lineage == state.number and head_data <= trainer.applied
+    if is_of_this_world and not state.is_world_free:
+        books = forget(state.dispatch, state.dispatch.done - trainer.applied)
+        turn.change(owner=trainer.key, dispatch=gain(books, trainer.applied))
+        return _NOTHING
+    if state.is_world_free or state.owner == trainer.key:
+        turn.change(owner=trainer.key, is_world_free=False, dispatch=void(state.dispatch))
+        return StartFrom(file=state.head.files[0], data=head_data) if state.head and state.head.files else _NOTHING
+    if state.stage is not Stage.RAISING:
+        lose_model(turn, f"{trainer.key.name} does not hold the model of world {state.number}")
+    return None
+
+
+def admit_first(turn: Turn) -> None:
+    """The data set is recorded: of the trainers that declared a model of their own, one holds it."""
+    if not turn.state.has_own_model:
+        return
+    if turn.state.head:  # found in the folder, though the store had forgotten the job
+        fence_all(turn, "start from the last checkpoint: register again")
+        return
+    for trainer in tuple(turn.state.members.registered()):
+        if trainer.has_declared and turn.state.owner is None:
+            admit(turn, trainer)
+
+
+def release(turn: Turn, key: MemberKey) -> None:
+    """The owner is gone.  Others that wait are sent to register again: one of them starts from head."""
+    if turn.state.owner == key:
+        turn.change(owner=None)
+        fence_all(turn, f"{key.name}, which held the model, is gone: register again")
+
+
+def refuse_second_model(state: JobState, key: MemberKey) -> Refused | None:
+    """For anybody but the owner, while the owner is here."""
+    if not state.has_own_model or state.owner is None or state.owner == key:
+        return None
+    owner = state.members.trainers.get(state.owner.name)
+    if owner is None or not owner.is_connected:
+        return None
+    return Refused(
+        field="trainers",
+        message=f"{owner.key.name} holds this job's model. Trainers with a model each are not supported: run one "
+        "trainer (maxReplicas: 1), or use parameter servers",
+    )

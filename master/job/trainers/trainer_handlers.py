@@ -1,0 +1,232 @@
+"""What trainers say while they are here: registration, work, the end (rules 10 to 12, 14, 15, 18, 32; M2, M3).
+
+Not here: how they go (`departures`), the books (`dispatch`), what to grant (`shards`), the data set (`declaring`),
+checkpoints that a trainer offers (`cuts`), who holds the model of a job without servers (`ownership`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from master.api.messages import (
+    Ack,
+    Acquire,
+    Ended,
+    FinalSaved,
+    Granted,
+    Progress,
+    Refused,
+    Registered,
+    RegisterTrainer,
+    Return,
+    RouteChanged,
+    Wait,
+)
+from master.job.dispatch.high_water import note_trainer
+from master.job.dispatch.lease_size import batches_to_grant, choose_pieces
+from master.job.domain import SECOND, Instant, MemberKey
+from master.job.domain.frozen_map import FrozenMap
+from master.job.state.dispatch_state import Holder, ack, add_leases, give_back, reclaim, renew
+from master.job.state.job_state import Stage, Turn
+from master.job.state.members import Trainer, put_trainer, retire, trainer_of
+from master.job.state.trainer_failures import acquit
+from master.job.trainers.model_holder import admit, refuse_second_model
+from master.job.trainers.trainer_loss import held_by, lose, tell_ranks
+
+MIN_RATE: Final = 1e-6
+"""Samples/s.  What lies outside (0, NaN and infinity too) is no measurement."""
+
+MAX_RATE: Final = 1e12
+
+# ---- coming ---------------------------------------------------------------------------------------------------------
+
+
+def handle_register(turn: Turn, said: RegisterTrainer) -> None:
+    """A member from now on, with the leases that it may keep (rule 18)."""
+    state, key = turn.state, MemberKey(name=said.name, incarnation=said.incarnation)
+    if key.incarnation in state.members.retired:
+        turn.send(key, Refused(field="incarnation", message=f"a newer process is {key.name}; this one may end"))
+        return
+    before = state.members.trainers.get(key.name)
+    if before and before.key != key:
+        lose(turn, before, "its process was replaced")
+        turn.change(members=retire(turn.state.members, before.key.incarnation))
+    trainer = trainer_of(said, before)
+    turn.change(members=put_trainer(turn.state.members, trainer))
+    restore = admit(turn, trainer)
+    if restore is None:  # a new lineage comes first; then it is told to register again
+        return
+    state = turn.state
+    books, kept = reclaim(
+        state.dispatch, key.incarnation, state.term, state.number, said.held, deadline=_deadline(turn, trainer)
+    )
+    turn.change(dispatch=books)
+    note_trainer(turn, key)
+    if kept:
+        _note_start(turn, trainer)
+    turn.send(
+        key,
+        Registered(
+            term=state.term,
+            lineage=state.number,
+            kept=kept,
+            dataset=state.dataset.dataset if state.dataset else None,
+            tables=state.dataset.tables if state.dataset else (),
+            head=state.head_id,
+            report_every_s=state.config.report_every_ns / SECOND,
+            restore=restore.file,
+            restored_data=restore.data,
+        ),
+    )
+    if state.stage is Stage.SERVING and state.route and state.config.servers:
+        turn.send(key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))
+    tell_ranks(turn)
+
+
+# ---- working --------------------------------------------------------------------------------------------------------
+
+
+def handle_acquire(turn: Turn, trainer: Trainer, said: Acquire) -> None:
+    """Granted, Wait, Ended or Refused; the same request again gets the same leases (rule 10, M3)."""
+    state, key = turn.state, trainer.key
+    holder = state.dispatch.holders.get(key.incarnation) or Holder()
+    if state.failed:
+        turn.send(key, Refused(field="job", message=state.failed))
+    elif state.is_complete:
+        _end(turn, trainer, said.request)
+    elif refused := refuse_second_model(state, key):
+        turn.send(key, refused)
+    elif state.stage is not Stage.SERVING or state.dataset is None or (state.has_own_model and state.owner != key):
+        _wait(turn, key, said.request)
+    elif said.request == holder.request:
+        again = tuple(lease for lease in holder.leases if lease.token.number in holder.granted)
+        if again:
+            turn.send(key, Granted(request=said.request, leases=again))
+        else:
+            _wait(turn, key, said.request)
+    elif said.request > holder.request:
+        _grant(turn, trainer, said)
+
+
+def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
+    state, config, key = turn.state, turn.state.config, trainer.key.incarnation
+    books, shards = state.dispatch, max(1, said.shards)
+    batches = batches_to_grant(
+        config,
+        batch_size=books.batch_size,
+        samples_per_s=trainer.samples_per_s,
+        left=len(books.todo),
+        rates=[one.samples_per_s for one in state.members.trainers.values()],
+        shards=shards,
+    )
+    shards = min(shards, batches)
+    books, pieces = choose_pieces(
+        books, state.failures, config, trainer, shards=shards, size=batches // shards * books.batch_size
+    )
+    if not pieces:
+        turn.change(dispatch=books)
+        if not books.todo:
+            _shorten_windows(turn)
+        _wait(turn, trainer.key, said.request)
+        return
+    books, leases = add_leases(
+        books,
+        key,
+        state.term,
+        state.number,
+        pieces,
+        request=said.request,
+        idle_deadline=_deadline(turn, trainer),
+    )
+    turn.change(dispatch=books)
+    _note_start(turn, trainer)
+    turn.send(trainer.key, Granted(request=said.request, leases=leases))
+
+
+def _note_start(turn: Turn, trainer: Trainer) -> None:
+    """It holds a lease, for the first time under this master."""
+    if trainer.start_by is None:
+        start_by = turn.after(turn.state.config.lease_first_ns)
+        turn.change(members=put_trainer(turn.state.members, replace(trainer, start_by=start_by)))
+
+
+def _shorten_windows(turn: Turn) -> None:
+    """Somebody could do the work of those whose streams are broken: what returns is granted when it asks again."""
+    config = turn.state.config
+    latest = turn.after(config.reconnect_window_ns - config.short_window_ns)
+    for trainer in tuple(turn.state.members.trainers.values()):
+        if (
+            trainer.window_ends is not None
+            and trainer.window_ends <= latest
+            and held_by(turn.state.dispatch, trainer.key)
+        ):
+            lose(turn, trainer, "its stream broke, and a colleague waits for its work")
+
+
+def _wait(turn: Turn, key: MemberKey, request: int) -> None:
+    turn.send(key, Wait(request=request, retry_after_s=turn.state.config.wait_retry_ns / SECOND))
+
+
+def _end(turn: Turn, trainer: Trainer, request: int) -> None:
+    """One trainer with a hook saves the model; were it to die, another would (rule 32)."""
+    state = turn.state
+    saver = state.final_saver and state.members.try_trainer(state.final_saver)
+    if trainer.has_final_hook and not state.is_final_saved and saver in (None, trainer):
+        if state.stage is not Stage.SERVING:
+            _wait(turn, trainer.key, request)
+            return
+        turn.change(final_saver=trainer.key)
+        turn.send(trainer.key, Ended(request=request, final_saver=True))
+    else:
+        turn.send(trainer.key, Ended(request=request))
+
+
+def handle_final_saved(turn: Turn, trainer: Trainer, said: FinalSaved) -> None:  # noqa: ARG001  one signature for all
+    """Also of a saver that an earlier master appointed.  The hook may run twice; it is never left out."""
+    if turn.state.is_complete:
+        turn.change(is_final_saved=True)
+
+
+def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
+    """Progress, and the proof that these positions can be trained (rules 12, 15; M4)."""
+    state = turn.state
+    if said.token.incarnation != trainer.key.incarnation:
+        return
+    books, taken = ack(state.dispatch, said.token, said.positions, deadline=_deadline(turn, trainer))
+    if not taken:
+        return
+    turn.change(dispatch=books)
+    if not trainer.has_worked:
+        turn.change(members=put_trainer(state.members, replace(trainer, has_worked=True)))
+    if not state.failures.is_clear:
+        turn.change(failures=acquit(state.failures, taken))
+
+
+def handle_return(turn: Turn, trainer: Trainer, said: Return) -> None:
+    """To the front (rule 13)."""
+    if said.token.incarnation == trainer.key.incarnation:
+        turn.change(dispatch=give_back(turn.state.dispatch, said.token, said.positions))
+
+
+def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
+    """Steps that grew renew the leases; a message alone does so for a while, before the first step is done (M2)."""
+    moved = said.steps > trainer.steps
+    trainer = replace(
+        trainer,
+        steps=max(trainer.steps, said.steps),
+        samples_per_s=said.samples_per_s if MIN_RATE < said.samples_per_s < MAX_RATE else trainer.samples_per_s,
+        metrics=FrozenMap(said.metrics),
+        waiting_share=min(1.0, said.waiting_share) if said.waiting_share > 0.0 else 0.0,  # NaN: as nothing
+    )
+    turn.change(members=put_trainer(turn.state.members, trainer))
+    is_starting = not trainer.samples_per_s and trainer.start_by is not None and turn.now < trainer.start_by
+    if moved or is_starting:
+        turn.change(dispatch=renew(turn.state.dispatch, trainer.key.incarnation, _deadline(turn, trainer)))
+
+
+def _deadline(turn: Turn, trainer: Trainer) -> Instant:
+    """How long it may go without progress: a floor, or some expected batch times."""
+    config, rate = turn.state.config, trainer.samples_per_s
+    expected_ns = int(config.lease_factor * turn.state.dispatch.batch_size / rate * SECOND) if rate > 0 else 0
+    return turn.after(max(config.lease_floor_ns, expected_ns))

@@ -1,0 +1,109 @@
+"""How trainers go: they fail, drain, are lost, stand still; what that says about positions (rules 13, 18; M2, M4, M7).
+
+Not here: their coming and their work (`trainers`), what is made of failures (`quarantine`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.messages import Failed, Fenced, RankChanged
+from master.api.positions import EMPTY, PositionSet, union
+from master.job.dispatch.high_water import forget_trainer
+from master.job.domain import LeaseExpired, MemberKey
+from master.job.state.dispatch_state import Dispatch, drop_holder
+from master.job.state.job_state import Turn
+from master.job.state.members import Trainer, drop_trainer, put_trainer, rank_changes
+from master.job.state.trainer_failures import FailureNote, count_failure
+from master.job.trainers.model_holder import release
+
+
+def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
+    """The script raised: counted once per process, and the job ends when failures follow each other (M4).
+
+    At once where it raised because what it declares is refused: the next process of it would declare the same.
+    """
+    state = turn.state
+    in_flight = said.positions & held_by(state.dispatch, trainer.key)
+    _count(turn, trainer, in_flight, said.message, has_raised=True)
+    failures, limit = turn.state.failures, state.config.backoff_limit
+    if state.failed:
+        return
+    if trainer.refusal and not (state.dataset or state.declaring):
+        turn.change(failed=f"what {trainer.key.name} declares is refused, and would be again: {trainer.refusal}")
+    elif failures.in_a_row >= max(1, limit):
+        reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "
+        turn.change(failed=f"{reason}of {trainer.key.name}: {said.message}")
+
+
+def held_by(books: Dispatch, key: MemberKey) -> PositionSet:
+    """All that its live leases hold."""
+    holder = books.holders.get(key.incarnation)
+    return union(lease.positions for lease in holder.leases) if holder else EMPTY
+
+
+def _count(turn: Turn, trainer: Trainer, positions: PositionSet, message: str, *, has_raised: bool) -> None:
+    failures, books = turn.state.failures, turn.state.dispatch
+    note = FailureNote(member=trainer.key, at=turn.now, positions=positions, message=message)
+    is_evidence = trainer.has_worked or books.todo <= failures.suspects  # or there was nothing else to begin with
+    turn.change(failures=count_failure(failures, note, has_raised=has_raised, is_evidence=is_evidence))
+
+
+def leave(turn: Turn, trainer: Trainer) -> None:
+    """Drained: what it still held returns, and it is no member any more (rule 13)."""
+    _part(turn, trainer, retired=True)
+
+
+def lose(turn: Turn, trainer: Trainer, why: str) -> None:
+    """Crashed: its leases return at once; whatever it held is under suspicion (M4)."""
+    in_flight = held_by(turn.state.dispatch, trainer.key)
+    if in_flight:
+        _count(turn, trainer, in_flight, why, has_raised=False)
+    _part(turn, trainer, retired=False)
+
+
+def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
+    """Alive or not, it does not move: its leases return and it must register again (M2)."""
+    trainer = turn.state.members.try_trainer(event.trainer)
+    holder = turn.state.dispatch.holders.get(event.trainer.incarnation)
+    if trainer and holder and holder.leases and holder.progress_deadline == event.deadline:
+        _part(turn, trainer, retired=False)
+        turn.send(event.trainer, Fenced(reason="no progress for longer than the lease allows: register again"))
+
+
+def _part(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
+    books, _ = drop_holder(turn.state.dispatch, trainer.key.incarnation)
+    turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=books)
+    forget_trainer(turn, trainer.key)
+    release(turn, trainer.key)
+    tell_ranks(turn)
+
+
+def window(turn: Turn, trainer: Trainer) -> None:
+    """Its stream broke: it may come back with what it holds until the window ends (rule 18)."""
+    if trainer.is_connected:
+        ends = turn.after(turn.state.config.reconnect_window_ns)
+        turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
+        shorten_for_cut(turn)
+
+
+def shorten_for_cut(turn: Turn) -> None:
+    """Whose stream is broken is waited for briefly where the open cut waits for its work (rules 18, 20).
+
+    One that was killed in the middle of a push would hold the checkpoint up for the whole window.
+    """
+    books, ends = turn.state.dispatch, turn.after(turn.state.config.short_window_ns)
+    for trainer in turn.state.members.trainers.values() if books.wanted else ():
+        if (
+            trainer.window_ends is not None
+            and trainer.window_ends > ends
+            and books.wanted & held_by(books, trainer.key)
+        ):
+            turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
+
+
+def tell_ranks(turn: Turn) -> None:
+    """RankChanged to those whose place or whose number of colleagues is another now."""
+    for trainer in rank_changes(turn.state.members):
+        turn.change(members=put_trainer(turn.state.members, trainer))
+        turn.send(trainer.key, RankChanged(rank=trainer.rank[0], world_size=trainer.rank[1]))

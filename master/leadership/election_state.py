@@ -1,0 +1,325 @@
+"""When to campaign, when to renew, and when to stop acting as the leader: decided here, done by `election`.
+
+The problem: the lease runs out at the store by the store's clock, and nobody tells a leader that is cut off or was
+paused.  So a leader counts for itself, from the moment *before* it sent the last renewal that succeeded, and stops
+acting at the renew deadline, before the lease can end:
+
+    renewal sent ──── retry period ──── renew deadline ──── lease ttl
+                      renews again      stops acting        somebody else may lead
+
+The timing rule lease ttl > renew deadline > retry period is checked where the timing is made.  It serves speed and
+order (M5); truth rests on the term in every transaction (`master.store.store_port`).
+
+The only master of a job is another case: while the store is silent nobody else can lead, and stopping would stop the
+training.  It goes on renewing, and acting, until the store says that the lease is gone; a lease that outlives the
+silence keeps its term.  After a pause of its own it asks before it acts.  Nothing is committed without the store, so at
+worst the work of that time is done again (rule 15, ADR 0401).
+
+Instants are seconds of one monotonic clock.  Not here: any wait, any call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, TypeAlias, assert_never
+
+from master.errors import InvalidSettingError, InvariantViolationError
+from master.store.store_port import Leadership
+
+RENEWAL_S: Final = 2.0  # until a renewal is answered or given up, an expired token included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipTiming:
+    """Raises InvalidSettingError unless lease_ttl_s > renew_deadline_s > retry_period_s > 0."""
+
+    lease_ttl_s: int = 6  # etcd grants whole seconds, at least 2; a standby serves within this + 2 s (M5)
+    renew_deadline_s: float = 4.0
+    retry_period_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.retry_period_s > 0:
+            raise InvalidSettingError(
+                "leadership.retry_period_s", f"{self.retry_period_s} s is no period", hint="Give it more than 0 s"
+            )
+        if not self.renew_deadline_s > self.retry_period_s:
+            raise InvalidSettingError(
+                "leadership.renew_deadline_s",
+                f"{self.renew_deadline_s} s is not longer than retry_period_s, {self.retry_period_s} s",
+                hint="Leave room for two or three tries",
+            )
+        if not self.lease_ttl_s > self.renew_deadline_s:
+            raise InvalidSettingError(
+                "leadership.lease_ttl_s",
+                f"{self.lease_ttl_s} s is not longer than renew_deadline_s, {self.renew_deadline_s} s",
+                hint="A leader must stop before its lease ends",
+            )
+
+
+class Role(StrEnum):
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"  # a campaign is under way
+    LEADER = "leader"
+    RESIGNED = "resigned"  # does not campaign any more
+
+
+class LossReason(StrEnum):
+    NOT_RENEWED = "the lease could not be renewed before the renew deadline"
+    LEASE_LOST = "the store no longer knows the lease"
+    GIVEN_UP = "this master gave it up"
+    RESIGNED = "resigned"
+    BROKEN = "the election itself failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leading:
+    leadership: Leadership
+    held_since_s: float  # sent the last successful renewal, or the campaign
+    unanswered_s: float | None = None  # sent the last renewal since then that was not answered
+    is_renewing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    timing: LeadershipTiming
+    is_alone: bool = False  # the job has no other master
+    role: Role = Role.FOLLOWER
+    leading: Leading | None = None  # exactly when role is LEADER
+    next_try_s: float = 0.0  # of a campaign or of a renewal
+
+    @property
+    def stop_acting_s(self) -> float:
+        """The instant from which this leader must not act; 0 when it does not lead."""
+        if self.leading is None:
+            return 0.0
+        deadline_s = self.leading.held_since_s + self.timing.renew_deadline_s
+        if not self.is_alone or self.leading.unanswered_s is None:
+            return deadline_s
+        return max(deadline_s, self.leading.unanswered_s + self.timing.retry_period_s + 2 * RENEWAL_S)
+
+    def may_act(self, now_s: float) -> bool:
+        """Whether grants and answers may be given now.  Ask right before each, for a pause may just have ended."""
+        return now_s < self.stop_acting_s
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticked:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignWon:
+    leadership: Leadership
+    sent_s: float  # before the campaign left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignEnded:
+    """Somebody else leads, or the store did not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderVanished:
+    """The leader key was deleted or has expired: campaign at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewSucceeded:
+    leadership: Leadership
+    sent_s: float  # before the renewal left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewFailed:
+    """The store did not answer; the lease may still be there."""
+
+    leadership: Leadership
+    sent_s: float  # before the renewal left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost:
+    leadership: Leadership
+    reason: LossReason = LossReason.LEASE_LOST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResignRequested:
+    """For good: the process is about to end."""
+
+
+Event: TypeAlias = (
+    Ticked | CampaignWon | CampaignEnded | LeaderVanished | RenewSucceeded | RenewFailed | LeaseLost | ResignRequested
+)
+
+
+# ---- effects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """Answered by CampaignWon or CampaignEnded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renew:
+    """Answered by RenewSucceeded, RenewFailed or LeaseLost."""
+
+    leadership: Leadership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartLeading:
+    leadership: Leadership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopLeading:
+    """Act no more under this term, from now on."""
+
+    leadership: Leadership
+    reason: LossReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveBack:
+    """Revoke the lease, so that nobody waits for its end; if that fails it ends by itself."""
+
+    leadership: Leadership
+
+
+Effect: TypeAlias = Campaign | Renew | StartLeading | StopLeading | GiveBack
+
+NOTHING: Final[tuple[Effect, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The next state, what to do in this order, and when to tick at the latest."""
+
+    state: State
+    effects: tuple[Effect, ...] = NOTHING
+
+    @property
+    def wake_s(self) -> float | None:
+        """When Ticked is due at the latest; None: an answer comes first.  A renewal under way stops no deadline."""
+        match self.state.role:
+            case Role.FOLLOWER:
+                return self.state.next_try_s
+            case Role.LEADER:
+                is_renewing = self.state.leading is not None and self.state.leading.is_renewing
+                dues = [] if is_renewing else [self.state.next_try_s]
+                return min(dues if self.state.is_alone else [*dues, self.state.stop_acting_s], default=None)
+            case Role.CANDIDATE | Role.RESIGNED:
+                return None
+            case _:
+                assert_never(self.state.role)
+
+
+def handle(state: State, event: Event, now_s: float) -> Step:
+    """What follows from the event.  Answers to campaigns and renewals of a term that is gone change nothing.
+
+    Whatever the event: a leader past its renew deadline stops first, unless nobody else could lead.
+    """
+    is_late = state.leading is not None and not state.is_alone and not state.may_act(now_s)
+    if is_late and not _extends(state, event, now_s):
+        stopped = _stop(state, LossReason.NOT_RENEWED, now_s)
+        after = _handle(stopped.state, event, now_s)
+        return Step(state=after.state, effects=stopped.effects + after.effects)
+    return _handle(state, event, now_s)
+
+
+def _handle(state: State, event: Event, now_s: float) -> Step:
+    match event:
+        case Ticked():
+            return _tick(state, now_s)
+        case CampaignWon():
+            return _win(state, event, now_s)
+        case CampaignEnded():
+            waiting = replace(state, role=Role.FOLLOWER, next_try_s=now_s + state.timing.retry_period_s)
+            return Step(state=waiting if state.role is Role.CANDIDATE else state)
+        case LeaderVanished():
+            return _tick(replace(state, next_try_s=now_s), now_s) if state.role is Role.FOLLOWER else Step(state=state)
+        case RenewSucceeded() | RenewFailed() | LeaseLost():
+            return _handle_renewal(state, event, now_s)
+        case ResignRequested():
+            stopped = _stop(state, LossReason.RESIGNED, now_s)
+            return Step(state=replace(stopped.state, role=Role.RESIGNED), effects=stopped.effects)
+        case _:
+            assert_never(event)
+
+
+def check(state: State) -> None:
+    """Raises InvariantViolationError unless the role and what goes with it agree."""
+    if (state.role is Role.LEADER) != (state.leading is not None):
+        raise InvariantViolationError(f"{state.role} with leading={state.leading}")
+
+
+def _tick(state: State, now_s: float) -> Step:
+    if now_s < state.next_try_s:
+        return Step(state=state)
+    match state.role:
+        case Role.FOLLOWER:
+            return Step(state=replace(state, role=Role.CANDIDATE), effects=(Campaign(),))
+        case Role.LEADER if state.leading and not state.leading.is_renewing:
+            renewing = replace(state.leading, is_renewing=True)
+            return Step(state=replace(state, leading=renewing), effects=(Renew(leadership=state.leading.leadership),))
+        case Role.LEADER | Role.CANDIDATE | Role.RESIGNED:
+            return Step(state=state)
+        case _:
+            assert_never(state.role)
+
+
+def _win(state: State, event: CampaignWon, now_s: float) -> Step:
+    """A win that came too late to act on, or after resigning, is given back."""
+    won = Leading(leadership=event.leadership, held_since_s=event.sent_s)
+    leader = replace(state, role=Role.LEADER, leading=won, next_try_s=event.sent_s + state.timing.retry_period_s)
+    if state.role is Role.CANDIDATE and leader.may_act(now_s):
+        return Step(state=leader, effects=(StartLeading(leadership=event.leadership),))
+    follower = replace(state, role=Role.FOLLOWER, next_try_s=now_s + state.timing.retry_period_s)
+    return Step(
+        state=follower if state.role is Role.CANDIDATE else state, effects=(GiveBack(leadership=event.leadership),)
+    )
+
+
+def _handle_renewal(state: State, event: RenewSucceeded | RenewFailed | LeaseLost, now_s: float) -> Step:
+    leading = state.leading
+    if leading is None or leading.leadership != event.leadership:
+        return Step(state=state)
+    next_try_s = now_s + state.timing.retry_period_s
+    match event:
+        case RenewSucceeded():
+            held = Leading(leadership=leading.leadership, held_since_s=max(event.sent_s, leading.held_since_s))
+            return Step(state=replace(state, leading=held, next_try_s=next_try_s))
+        case RenewFailed():
+            unanswered = replace(leading, unanswered_s=event.sent_s, is_renewing=False)
+            return Step(state=replace(state, leading=unanswered, next_try_s=next_try_s))
+        case LeaseLost():
+            return _stop(state, event.reason, now_s)
+        case _:
+            assert_never(event)
+
+
+def _stop(state: State, reason: LossReason, now_s: float) -> Step:
+    if state.leading is None:
+        return Step(state=state)
+    leadership = state.leading.leadership
+    follower = replace(state, role=Role.FOLLOWER, leading=None, next_try_s=now_s + state.timing.retry_period_s)
+    return Step(
+        state=follower,
+        effects=(StopLeading(leadership=leadership, reason=reason), GiveBack(leadership=leadership)),
+    )
+
+
+def _extends(state: State, event: Event, now_s: float) -> bool:
+    """A renewal whose answer arrives late still holds the lease, if it was sent late enough."""
+    return (
+        isinstance(event, RenewSucceeded)
+        and state.leading is not None
+        and event.leadership == state.leading.leadership
+        and now_s < event.sent_s + state.timing.renew_deadline_s
+    )

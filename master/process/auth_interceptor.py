@@ -1,0 +1,126 @@
+"""The gate in front of the master's gRPC: who does not prove the job's secret gets no further than the headers.
+
+The problem: a message is read, up to 64 MiB of it, before its method is asked; twenty calls of a stranger took a master
+to 2 GB.  So the proof stands in the metadata, and a call without it is answered before its message is read.  Challenges
+carry their own seal and time: strangers who ask for them take no memory here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from master.api.wire.call_proof import (
+    CHALLENGE_KEY,
+    NONCE_BYTES,
+    NONCE_KEY,
+    PROOF_KEY,
+    Metadata,
+    master_proof,
+    member_proof,
+    text_of,
+)
+from master.api.wire.hello import ANSWERED_METADATA_KEY
+
+CHALLENGE_TTL_S: Final = 300.0
+"""The cluster side asks every few seconds, with the challenge of the answer before."""
+
+MOST_SPENT: Final = 65_536  # challenges of members; 300 s of 200 calls a second
+_TIME_BYTES: Final = 8
+_SEAL_BYTES: Final = 16
+_REFUSAL: Final = (
+    "this job asks for a proof of its secret: check EDL_TOKEN_FILE, and run one release of EDL on both sides"
+)
+
+
+class Challenges:
+    """Each is accepted once, within its time, by the process that issued it.  `clock` in seconds, monotonic."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, most_spent: int = MOST_SPENT) -> None:
+        self._clock = clock
+        self._most_spent = most_spent
+        self._key = secrets.token_bytes(32)
+        self._spent: OrderedDict[str, int] = OrderedDict()
+        self._oldest_ns = 0  # of those that may still be spent
+
+    def issue(self) -> str:
+        """A new one."""
+        told = self._now_ns().to_bytes(_TIME_BYTES, "big") + secrets.token_bytes(NONCE_BYTES)
+        return (told + self._seal(told)).hex()
+
+    def is_good(self, challenge: str) -> bool:
+        """Whether it is ours, recent, and not spent."""
+        try:
+            told = bytes.fromhex(challenge)
+        except ValueError:
+            return False
+        if len(told) != _TIME_BYTES + NONCE_BYTES + _SEAL_BYTES or told.hex() != challenge:
+            return False
+        if not hmac.compare_digest(self._seal(told[:-_SEAL_BYTES]), told[-_SEAL_BYTES:]):
+            return False
+        issued_ns = int.from_bytes(told[:_TIME_BYTES], "big")
+        return issued_ns > max(self._oldest_ns, self._expired_ns()) and challenge not in self._spent
+
+    def spend(self, challenge: str) -> None:
+        """A good one, of a member: not again.  Where too many are remembered, the time of the oldest is over."""
+        self._spent[challenge] = int.from_bytes(bytes.fromhex(challenge)[:_TIME_BYTES], "big")
+        while self._spent:
+            first = next(iter(self._spent))
+            if len(self._spent) <= self._most_spent and self._spent[first] > self._expired_ns():
+                return
+            self._oldest_ns = max(self._oldest_ns, self._spent.pop(first))
+
+    def _seal(self, told: bytes) -> bytes:
+        return hmac.digest(self._key, told, "sha256")[:_SEAL_BYTES]
+
+    def _now_ns(self) -> int:
+        return int(self._clock() * 1e9) + 1
+
+    def _expired_ns(self) -> int:
+        return self._now_ns() - int(CHALLENGE_TTL_S * 1e9)
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """Lets calls through that prove the secret, once each."""
+
+    def __init__(self, *, token: bytes, job: str, challenges: Challenges | None = None) -> None:
+        self._token = token
+        self._job = job
+        self._challenges = challenges or Challenges()
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        """The method's own handler; or one that refuses, which reads no message."""
+        if self.admits(details.method, details.invocation_metadata):
+            return await continuation(details)
+        return grpc.stream_stream_rpc_method_handler(self._refuse)
+
+    def admits(self, method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
+        """Whether the call proves the secret; its challenge is spent then."""
+        told = tuple(metadata or ())
+        challenge, nonce = text_of(told, CHALLENGE_KEY), text_of(told, NONCE_KEY)
+        proof = member_proof(self._token, job=self._job, method=method, challenge=challenge, nonce=nonce)
+        is_proved = hmac.compare_digest(proof.encode(), text_of(told, PROOF_KEY).encode())
+        if not (is_proved and self._challenges.is_good(challenge)):
+            return False
+        self._challenges.spend(challenge)
+        return True
+
+    def answer(self, method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
+        """Our own proof to a call that was let through, and the challenge for the next one."""
+        told = tuple(metadata or ())
+        challenge, nonce = text_of(told, CHALLENGE_KEY), text_of(told, NONCE_KEY)
+        proof = master_proof(self._token, job=self._job, method=method, challenge=challenge, nonce=nonce)
+        return ((CHALLENGE_KEY, self._challenges.issue()), (PROOF_KEY, proof))
+
+    async def _refuse(self, _requests: object, context: Any) -> None:
+        trailing = ((ANSWERED_METADATA_KEY, "1"), (CHALLENGE_KEY, self._challenges.issue()))
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, _REFUSAL, trailing_metadata=trailing)

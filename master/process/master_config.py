@@ -1,0 +1,320 @@
+"""The master's settings, parsed once from the environment of its pod (version 1); each error names the variable.
+
+| variable               | meaning                                                              | default           |
+|------------------------|----------------------------------------------------------------------|-------------------|
+| EDL_ENV_VERSION        | version of this list                                                 | 1                 |
+| EDL_JOB                | name of the job                                                      | required          |
+| EDL_NAME               | name of this pod                                                     | `<job>-master-0`  |
+| EDL_LISTEN             | host:port for members, port 0: any; or unix:PATH                     | 127.0.0.1:0       |
+| EDL_METRICS_LISTEN     | host:port for Prometheus; absent: no metrics                         |                   |
+| EDL_ADDRESS_FILE       | where the bound address is written                                   |                   |
+| EDL_CHECKPOINT_URI     | folder of manifests and checkpoint files                             | required          |
+| EDL_CHECKPOINT_EVERY_S | from one commit's end to the next one's begin                        | 60                |
+| EDL_SERVERS            | parameter servers when the job begins; 0: a job without them         | 0                 |
+| EDL_MAX_SERVERS        | servers that there may be later (SetServers)                         | EDL_SERVERS       |
+| EDL_COPIES             | of every bucket; 2: a lost server costs a promotion (ADR 0318)       | 1                 |
+| EDL_AFTER_LOSS         | what the other servers do: RollBack, or Keep what they have          | RollBack          |
+| EDL_BUCKETS            | buckets of a new job's tables, 4,096 at most                         | 256               |
+| EDL_CHECKPOINT_START   | what to go on from in a folder that cannot be read: a manifest, anew |                   |
+| EDL_HISTORY            | name of what is committed, the same for all masters of one job       | as the checkpoint |
+| EDL_UNREADABLE_S       | what of a checkpoint cannot be read is tried so long, then job fails | 60                |
+| EDL_WHEN_UNREADABLE    | ... or, with FallBack, goes back to the checkpoint before            | Fail              |
+| EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
+| EDL_RECONNECT_S        | how long a member whose stream broke is waited for                   | 10                |
+| EDL_LEASE_FLOOR_S      | a trainer without progress keeps its leases at least so long         | 10                |
+| EDL_MASTERS            | masters of this job; above 1 a cut-off one stops at once             | 1                 |
+| EDL_LEADER_TTL_S       | lease on the leadership                                              | 6                 |
+| EDL_ETCD_ENDPOINTS ... | see `master.store.etcd.etcd_config`; absent: memory store             |                   |
+| EDL_TOKEN_FILE         | file with the job's shared secret; absent: none is asked for         |                   |
+| EDL_TLS_DIR            | folder with ca.crt, tls.crt, tls.key                                 |                   |
+| EDL_PARENT_PID         | end when this process is no longer our parent                        |                   |
+| EDL_STANDBY            | 1: do nothing until SIGUSR1 says that the process before is dead     | 0                 |
+| EDL_LOG_LEVEL          | DEBUG, INFO, WARNING or ERROR                                        | INFO              |
+| EDL_CHECK_INVARIANTS   | 1: check the core's invariants after each event (slow)               | 0                 |
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from master.api.checkpoints.resume import ANEW, Answer, parse_answer
+from master.api.errors import ManifestError
+from master.api.host.unix_sockets import SCHEME, is_socket_address, socket_path
+from master.api.identities import HistoryId, WhenUnreadable, parse_when_unreadable
+from master.errors import InvalidSettingError
+from master.job.domain import SECOND, AfterLoss, JobConfig
+from master.leadership.election_state import LeadershipTiming
+from master.store.etcd.etcd_config import EtcdConfig
+from master.store.job_keys import JobKeys
+
+ENV_VERSION: Final = 1
+MOST: Final = 2**31 - 1  # of a whole number, as in a job's YAML
+MOST_COPIES: Final = 2
+MOST_BUCKETS: Final = 4096
+"""The route and the second copies of so many take about 130 KiB of the 512 KiB that one value of the store may have."""
+_HISTORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketAddress:
+    """A Unix socket in a folder that is this user's alone."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """PEM bytes of the job's certificates: ours, its key, and the authority that members' certificates must have."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    job: str
+    name: str
+    listen: Address | SocketAddress
+    checkpoint_uri: str
+    history: HistoryId | None  # of what this job commits; None: that of the checkpoint that it goes on from
+    answer: Answer | None  # what to go on from, as somebody said
+    config: JobConfig
+    timing: LeadershipTiming
+    etcd: EtcdConfig | None  # None: memory store
+    has_standbys: bool
+    metrics_listen: Address | None
+    address_file: Path | None
+    token: str = field(repr=False)  # empty: none asked for
+    tls: Identity | None
+    parent_pid: int | None
+    is_standby: bool
+    log_level: str
+    checks_invariants: bool
+
+    @property
+    def asked(self) -> str:
+        """What to go on from, as `parse_answer` reads it; empty: the folder tells."""
+        return "" if self.answer is None else self.answer.manifest or ANEW
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Settings:
+        """Raises InvalidSettingError, naming the variable."""
+        _check_version(environ)
+        job = _required(environ, "EDL_JOB", hint="Name the job, as in its YAML")
+        JobKeys(job)
+        metrics, address_file = environ.get("EDL_METRICS_LISTEN"), environ.get("EDL_ADDRESS_FILE")
+        return cls(
+            job=job,
+            name=environ.get("EDL_NAME") or f"{job}-master-0",
+            listen=_listen("EDL_LISTEN", environ.get("EDL_LISTEN") or "127.0.0.1:0"),
+            checkpoint_uri=_required(environ, "EDL_CHECKPOINT_URI", hint="Name a folder, or a URI that fsspec knows"),
+            history=_history(environ),
+            answer=_answer(environ),
+            config=JobConfig(
+                servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
+                max_servers=_max_servers(environ),
+                copies=_copies(environ),
+                bucket_count=_whole(environ, "EDL_BUCKETS", default=256, least=1, most=MOST_BUCKETS),
+                after_loss=_after_loss(environ),
+                checkpoint_every_ns=int(_seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
+                reconnect_window_ns=int(_seconds(environ, "EDL_RECONNECT_S", default=10.0) * SECOND),
+                lease_floor_ns=int(_seconds(environ, "EDL_LEASE_FLOOR_S", default=10.0) * SECOND),
+                unreadable_ns=int(_seconds(environ, "EDL_UNREADABLE_S", default=60.0) * SECOND),
+                falls_back=_when_unreadable(environ) is WhenUnreadable.FALL_BACK,
+                backoff_limit=_whole(environ, "EDL_BACKOFF_LIMIT", default=6, least=0),
+            ),
+            timing=_timing(_whole(environ, "EDL_LEADER_TTL_S", default=6, least=2)),
+            etcd=EtcdConfig.try_from_environment(environ),
+            has_standbys=_whole(environ, "EDL_MASTERS", default=1, least=1) > 1,
+            metrics_listen=parse_address("EDL_METRICS_LISTEN", metrics) if metrics else None,
+            address_file=Path(address_file) if address_file else None,
+            token=_secret(environ),
+            tls=_identity(environ),
+            parent_pid=_whole(environ, "EDL_PARENT_PID", default=0, least=0) or None,
+            is_standby=environ.get("EDL_STANDBY", "0") == "1",
+            log_level=_log_level(environ),
+            checks_invariants=environ.get("EDL_CHECK_INVARIANTS", "0") == "1",
+        )
+
+
+def parse_address(variable: str, text: str) -> Address:
+    """`host:port` or `[v6]:port`.  Raises InvalidSettingError."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InvalidSettingError(variable, f"{text!r} is no address", hint="Write host:port, as in 0.0.0.0:7164")
+    return Address(host=host, port=int(port))
+
+
+def _listen(variable: str, text: str) -> Address | SocketAddress:
+    if not is_socket_address(text):
+        return parse_address(variable, text)
+    try:
+        return SocketAddress(path=socket_path(text))
+    except ValueError as error:
+        raise InvalidSettingError(variable, str(error), hint="Write unix:/a/path, short enough") from error
+
+
+def _check_version(environ: Mapping[str, str]) -> None:
+    version = environ.get("EDL_ENV_VERSION", str(ENV_VERSION))
+    if version != str(ENV_VERSION):
+        raise InvalidSettingError(
+            "EDL_ENV_VERSION", f"is {version!r}; this EDL reads {ENV_VERSION}", hint="Use one EDL for cluster and image"
+        )
+
+
+def _max_servers(environ: Mapping[str, str]) -> int:
+    servers = _whole(environ, "EDL_SERVERS", default=0, least=0)
+    most = _whole(environ, "EDL_MAX_SERVERS", default=servers, least=0)
+    if most < servers:
+        problem = f"is {most}, below EDL_SERVERS, which is {servers}"
+        raise InvalidSettingError("EDL_MAX_SERVERS", problem, hint="Leave it out, or raise it")
+    if most and not servers:
+        problem = f"is {most}, but EDL_SERVERS is 0: a job without servers never gets any"
+        raise InvalidSettingError("EDL_MAX_SERVERS", problem, hint="Leave it out, or set EDL_SERVERS")
+    return most
+
+
+def _copies(environ: Mapping[str, str]) -> int:
+    copies = _whole(environ, "EDL_COPIES", default=1, least=1)
+    if copies > MOST_COPIES:
+        raise InvalidSettingError("EDL_COPIES", f"is {copies}", hint="1, or 2: an owner and its backup")
+    if copies > max(1, _max_servers(environ)):
+        problem = "is 2, but there is never a second server to have the second copy"
+        raise InvalidSettingError("EDL_COPIES", problem, hint="Set EDL_SERVERS or EDL_MAX_SERVERS to 2 or more")
+    return copies
+
+
+def _after_loss(environ: Mapping[str, str]) -> AfterLoss:
+    text = environ.get("EDL_AFTER_LOSS") or AfterLoss.ROLL_BACK.value
+    if text not in tuple(AfterLoss):
+        raise InvalidSettingError("EDL_AFTER_LOSS", f"{text[:40]!r} is no way", hint=f"One of {', '.join(AfterLoss)}")
+    return AfterLoss(text)
+
+
+def _when_unreadable(environ: Mapping[str, str]) -> WhenUnreadable:
+    try:
+        return parse_when_unreadable(environ.get("EDL_WHEN_UNREADABLE") or "")
+    except ValueError as error:
+        hint = "Write one of them, or leave it out"
+        raise InvalidSettingError("EDL_WHEN_UNREADABLE", str(error), hint=hint) from error
+
+
+def new_history() -> HistoryId:
+    """A name that no other history has."""
+    return HistoryId(f"h{secrets.token_hex(8)}")
+
+
+def _history(environ: Mapping[str, str]) -> HistoryId | None:
+    name = environ.get("EDL_HISTORY")
+    if not name:
+        return None
+    if not _HISTORY.fullmatch(name):
+        hint = "Use letters, digits, '.', '_' and '-', 128 at most"
+        raise InvalidSettingError("EDL_HISTORY", f"{name[:40]!r} makes no file name", hint=hint)
+    return HistoryId(name)
+
+
+def _answer(environ: Mapping[str, str]) -> Answer | None:
+    """Without a name of what begins it would be followed again by each master that starts."""
+    text = environ.get("EDL_CHECKPOINT_START") or ""
+    if not text:
+        return None
+    if (history := _history(environ)) is None:
+        hint = "Set EDL_HISTORY to a new name, and leave it so for every master of this job"
+        raise InvalidSettingError("EDL_CHECKPOINT_START", "needs EDL_HISTORY beside it", hint=hint)
+    try:
+        return parse_answer(text, history)
+    except ManifestError as error:
+        hint = f"Write {ANEW}, or the id of a manifest"
+        raise InvalidSettingError("EDL_CHECKPOINT_START", str(error), hint=hint) from error
+
+
+def _timing(lease_ttl_s: int) -> LeadershipTiming:
+    return LeadershipTiming(
+        lease_ttl_s=lease_ttl_s, renew_deadline_s=lease_ttl_s * 2 / 3, retry_period_s=lease_ttl_s / 6
+    )
+
+
+def _identity(environ: Mapping[str, str]) -> Identity | None:
+    folder = environ.get("EDL_TLS_DIR")
+    if not folder:
+        return None
+    ca, certificate, key = (
+        _read({"EDL_TLS_DIR": f"{folder}/{name}"}, "EDL_TLS_DIR") for name in ("ca.crt", "tls.crt", "tls.key")
+    )
+    return Identity(ca=ca, certificate=certificate, key=key)
+
+
+def _secret(environ: Mapping[str, str]) -> str:
+    """Empty when no file is named.  A file that holds nothing is refused: it would open the job to everybody."""
+    if not environ.get("EDL_TOKEN_FILE"):
+        return ""
+    try:
+        secret = _read(environ, "EDL_TOKEN_FILE").decode("ascii").strip()
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret:
+        raise InvalidSettingError("EDL_TOKEN_FILE", "holds no secret", hint="Write one line of ASCII text into it")
+    return secret
+
+
+def _log_level(environ: Mapping[str, str]) -> str:
+    level = environ.get("EDL_LOG_LEVEL") or "INFO"
+    if level not in LOG_LEVELS:
+        raise InvalidSettingError("EDL_LOG_LEVEL", f"{level!r} is no level", hint=f"One of {', '.join(LOG_LEVELS)}")
+    return level
+
+
+def _required(environ: Mapping[str, str], variable: str, *, hint: str) -> str:
+    value = environ.get(variable, "")
+    if not value:
+        raise InvalidSettingError(variable, "is not set", hint=hint)
+    return value
+
+
+def _whole(environ: Mapping[str, str], variable: str, *, default: int, least: int, most: int = MOST) -> int:
+    text = environ.get(variable) or str(default)
+    is_whole = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
+    if not (is_whole and least <= int(text) <= most):
+        problem = f"{text[:40]!r} is no whole number from {least} to {most}"
+        raise InvalidSettingError(variable, problem, hint="Write digits only")
+    return int(text)
+
+
+def _seconds(environ: Mapping[str, str], variable: str, *, default: float) -> float:
+    text = environ.get(variable) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < 1e9:
+        raise InvalidSettingError(variable, f"{text!r} is no time in seconds", hint="Write a number above 0")
+    return value
+
+
+def _read(environ: Mapping[str, str], variable: str) -> bytes:
+    path = Path(environ[variable])
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidSettingError(variable, f"{path}: {error.strerror}", hint="Name a readable file") from error

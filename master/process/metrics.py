@@ -1,0 +1,146 @@
+"""What Prometheus reads of a master.  Nothing here costs the writer more than adding to an integer.
+
+Counters are plain integers of the running term; gauges are computed from the job's status when somebody asks, in
+a thread of its own: the state is one frozen value, so a thread may read it.  A kubelet asks here whether this process
+still moves, so strangers must not keep it out (`master.api.host.http_pages`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from master.api.host.http_pages import PROMETHEUS_TEXT, Kept, Page, listen_at, serving
+from master.api.identities import Role
+from master.api.job_status import JobStatus
+from master.errors import PortInUseError
+from master.process.master_config import Address
+
+PREFIX: Final = "edl_master"
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """Since this process began, over all its terms.  Written by the event loop's thread only."""
+
+    events: int = 0
+    received: int = 0
+    sent: int = 0
+    commits: int = 0
+    terms: int = 0
+    taken_over: int = 0  # buckets of lost servers
+
+
+class Observed(Protocol):
+    """What is looked at."""
+
+    @property
+    def counts(self) -> Counts: ...
+
+    @property
+    def stream_count(self) -> int: ...
+
+    @property
+    def waiting_write_count(self) -> int: ...
+
+    def try_status(self) -> JobStatus | None:
+        """None: this master does not lead."""
+        ...
+
+
+class MasterCollector(Collector):
+    """Makes the samples when they are asked for."""
+
+    def __init__(self, master: Observed, *, wall_s: Callable[[], float] = time.time) -> None:
+        self._master = master
+        self._wall_s = wall_s
+
+    def collect(self) -> Iterator[Metric]:
+        counts = self._master.counts
+        yield _counter("events", "Events that the writer has handled.", counts.events)
+        yield _counter("received_messages", "Messages received from members.", counts.received)
+        yield _counter("sent_messages", "Messages put on members' streams.", counts.sent)
+        yield _counter("commits", "Checkpoints committed.", counts.commits)
+        yield _counter("terms", "Terms begun by this process.", counts.terms)
+        taken_over = "Buckets of lost servers that went on on their second copies."
+        yield _counter("buckets_taken_over", taken_over, counts.taken_over)
+        yield _gauge("streams", "Open streams of members.", self._master.stream_count)
+        yield _gauge("waiting_writes", "Writes that wait for the store.", self._master.waiting_write_count)
+        yield _gauge("clock_timestamp_seconds", "The time of day, by this process.", self._wall_s())
+        status = self._master.try_status()
+        yield _gauge("leads", "1 when this master leads its job.", int(status is not None))
+        if status is not None:
+            yield from _of_status(status)
+
+
+def _of_status(status: JobStatus) -> Iterator[Metric]:
+    yield _gauge("term", "The leader's term.", status.term)
+    yield _gauge("lineage", "Number of the model's history.", status.lineage)
+    problems = GaugeMetricFamily(f"{PREFIX}_problem", "1 for what is the matter now.", labels=["what"])
+    told = (status.problem, status.checkpoint_problem, status.store_problem, status.moves_problem)
+    for what, problem in zip(("training", "checkpoints", "store", "moves"), told, strict=True):
+        problems.add_metric([what], int(bool(problem)))
+    yield problems
+    places = GaugeMetricFamily(f"{PREFIX}_positions", "Positions of the job by place.", labels=["place"])
+    for place in ("todo", "leased", "done", "skipping", "committed", "quarantined"):
+        places.add_metric([place], getattr(status.positions, place))
+    yield places
+    members = GaugeMetricFamily(f"{PREFIX}_members", "Connected members by role.", labels=["role"])
+    for role in Role:
+        members.add_metric([role], sum(1 for m in status.members if m.role is role and m.is_connected))
+    yield members
+    servers = GaugeMetricFamily(f"{PREFIX}_servers", "Parameter servers: ready, wanted, and the most.", labels=["kind"])
+    for kind, count in (("ready", status.servers), ("wanted", status.servers_wanted), ("max", status.servers_max)):
+        servers.add_metric([kind], count)
+    yield servers
+    yield _gauge("moving_buckets", "Buckets on their way between servers.", status.moving)
+    yield _gauge("buckets_waiting_to_move", "Buckets that are to go to another server.", status.waiting_to_move)
+    yield _gauge("buckets_with_one_copy", "Buckets without the second copy that the job wants.", status.alone)
+    yield _counter("reworked_positions", "Positions that went back from done, in this term.", status.reworked)
+    rate = sum(member.samples_per_s for member in status.members if member.is_connected)
+    yield _gauge("samples_per_second", "What all trainers report together.", rate)
+    yield _gauge("failures_in_a_row", "Failed scripts without one batch completed between.", status.failures_in_a_row)
+    if status.head_age_s is not None:
+        yield _gauge("head_age_seconds", "Since the last commit.", status.head_age_s)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"{PREFIX}_{name}", text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
+
+
+def serve_metrics(master: Observed, listen: Address) -> Callable[[], None]:
+    """Serves them from now on, in a thread of its own; the answer stops it.  Raises PortInUseError."""
+    registry = CollectorRegistry()
+    registry.register(MasterCollector(master))
+    page = Kept(lambda: Page(body=generate_latest(registry), kind=PROMETHEUS_TEXT))
+    try:
+        listening = listen_at(listen.host, listen.port)
+    except OSError as error:
+        raise PortInUseError(str(listen)) from error
+    loop, ended = asyncio.new_event_loop(), asyncio.Event()
+
+    async def serve() -> None:
+        async with serving(listening, {"/metrics": page}):
+            await ended.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="metrics", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()
+
+    return stop

@@ -1,0 +1,59 @@
+"""Waits, started and connected, until the master at this place is dead: nobody then waits for an interpreter (0202).
+
+Whoever sees a master's process die tells this one by SIGUSR1, and nobody else does: a process that is stopped, hung or
+cut off is not dead.  The order may come while this process still starts, for it was started with that signal blocked.
+Then it is the next master at the same address: it gives back its predecessor's lease (`leader_terms`) and campaigns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import Final
+
+from master.api.host.signals import TAKE_OVER
+from master.errors import StoreUnavailableError
+from master.store.store_port import Store
+
+LOOK_EVERY_S: Final = 5.0  # at the store: the connection stays warm
+
+log: Final = logging.getLogger(__name__)
+
+
+async def stand_by(store: Store, end: asyncio.Event) -> bool:
+    """Return when it is time: True to take over, False once `end` is set, which counts more.
+
+    Raises StoreAccessError where the store refuses us.
+    """
+    take_over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(TAKE_OVER, take_over.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {TAKE_OVER})
+    log.info("stands by")
+    looking = asyncio.create_task(_keep_warm(store))
+    asked = [asyncio.create_task(event.wait()) for event in (take_over, end)]
+    try:
+        await asyncio.wait([*asked, looking], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (*asked, looking):
+            task.cancel()
+        await asyncio.gather(*asked, looking, return_exceptions=True)
+        loop.remove_signal_handler(TAKE_OVER)
+        signal.signal(TAKE_OVER, signal.SIG_IGN)
+    if not looking.cancelled():
+        looking.result()
+    if end.is_set():
+        log.info("asked to end")
+        return False
+    log.info("takes over: the master before it is dead")
+    return True
+
+
+async def _keep_warm(store: Store) -> None:
+    while True:
+        try:
+            await store.read_leader()
+        except StoreUnavailableError as error:
+            log.debug("standing by: %s", error)
+        await asyncio.sleep(LOOK_EVERY_S)

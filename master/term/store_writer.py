@@ -1,0 +1,89 @@
+"""Carries the core's durable writes out, one after another, and says of each what became of it.
+
+The problem: the store may be away for a minute, and the answer to a write may be lost.  Training goes on meanwhile, so
+nothing waits here but the writes themselves; each is tried until it is certain (rule 23: read before anything else),
+and its one answer is an event.
+
+Not here: what is written (`records`), what follows (`job`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from master.api.identities import Term
+from master.durable.transactions import number_key, transaction_of
+from master.errors import FencedError, InvariantViolationError, StoreUnavailableError
+from master.job.domain import Persist, Persisted, PersistRefused, Write
+from master.store.settlement import settle
+from master.store.store_port import Committed, Conflict, Store, Transaction, Unknown
+
+log: Final = logging.getLogger(__name__)
+
+SETTLE_BUDGET_S: Final = 5.0
+MAX_WAITING_WRITES: Final = 256  # the core asks for a next one of a kind only after the answer to the last
+
+
+class Persistence:
+    """One term's writer to the store.  `answer` is called once per write, in order."""
+
+    def __init__(self, store: Store, term: Term, answer: Callable[[Persisted | PersistRefused], None]) -> None:
+        self._store = store
+        self._term = term
+        self._answer = answer
+        self._waiting: asyncio.Queue[Write] = asyncio.Queue(MAX_WAITING_WRITES)
+        self.problem = ""  # why the present write is not settled yet, when that takes long
+
+    def add(self, effect: Persist) -> None:
+        """It is written after those that were added before."""
+        try:
+            self._waiting.put_nowait(effect.write)
+        except asyncio.QueueFull:
+            raise InvariantViolationError(f"more than {MAX_WAITING_WRITES} writes wait for the store") from None
+
+    def __len__(self) -> int:
+        return self._waiting.qsize()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            write = await self._waiting.get()
+            settled = await self._settle(write)
+            self.problem = ""
+            log.debug("%s", settled)
+            self._answer(settled)
+
+    async def _settle(self, write: Write) -> Persisted | PersistRefused:
+        transaction: Transaction | None = None  # made once: all attempts at a write compare the same
+        while True:
+            try:
+                transaction = transaction or await self._transaction(write)
+                outcome = await settle(self._store, transaction, budget_s=SETTLE_BUDGET_S)
+            except FencedError as error:
+                return PersistRefused(write=write, reason=str(error))
+            except StoreUnavailableError as error:
+                self._note_wait(write, str(error))
+                await asyncio.sleep(error.retry_after_s)
+                continue
+            match outcome:
+                case Committed():
+                    return Persisted(write=write)
+                case Conflict():
+                    return PersistRefused(write=write, reason="the store has other values than this term built on")
+                case Unknown():
+                    self._note_wait(write, outcome.reason)
+                case _:
+                    assert_never(outcome)
+
+    async def _transaction(self, write: Write) -> Transaction:
+        """The writes before this one are settled, so what stands now is what it replaces."""
+        key = number_key(write, self._store.keys)
+        number = (await self._store.read([key])).entries.get(key) if key else None
+        return transaction_of(write, self._store.keys, self._term, number=number)
+
+    def _note_wait(self, write: Write, reason: str) -> None:
+        log.warning("%s waits for the store: %s", type(write).__name__, reason)
+        self.problem = reason

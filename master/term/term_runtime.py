@@ -1,0 +1,380 @@
+"""One term of the master: the writer task that owns the state, and what carries its decisions out.
+
+Everything that happens (a message, a broken stream, an answer of the store, a deadline) becomes an event in one inbox;
+one task takes them in turns, asks `job.handle`, and performs the effects in their order.  What must be durable before
+it is answered is ordered by the core itself: the answer is an effect of the `Persisted` event.  So there is no lock.
+
+A turn takes all events that have gathered and each stream sends all that has gathered for it, so under load the cost
+per event falls.  Before each turn and each envelope the term asks its reign whether it may still act.
+
+Not here: gRPC (`server`), who leads (`election`), one term after another (`terms`), decisions (`job`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, assert_never
+
+from master import job
+from master.api.errors import ContractError, StorageError, WireError
+from master.api.identities import HistoryId, ManifestId, Term
+from master.api.job_status import LONGEST_AGE_S, JobStatus
+from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
+from master.api.server_count import ServersAnswer
+from master.durable.checkpoint_folder import ADOPTION_BUDGET_S, CheckpointFolder, in_time
+from master.errors import HeadDamagedError, TermEndedError
+from master.job.domain import (
+    SECOND,
+    AdoptableFound,
+    AnswerServers,
+    CloseStream,
+    Durable,
+    Effect,
+    Event,
+    FallBack,
+    FindAdoptable,
+    Instant,
+    JobConfig,
+    ManifestWriteFailed,
+    ManifestWritten,
+    MemberKey,
+    MessageReceived,
+    Persist,
+    Persisted,
+    PersistRefused,
+    Retain,
+    Send,
+    ServersAsked,
+    StepDown,
+    StreamBroken,
+    SwapHead,
+    WriteManifest,
+)
+from master.leadership.election import Reign
+from master.process.metrics import Counts
+from master.store.store_port import Store
+from master.term.event_queue import Inbox
+from master.term.member_streams import Stream, Streams
+from master.term.promotion_log import Promotions
+from master.term.store_writer import Persistence
+
+log: Final = logging.getLogger(__name__)
+
+MAX_WAITING_EVENTS: Final = 8192
+MAX_EVENTS_PER_TURN: Final = 512  # a few ms; then streams get their turn
+DEADLINE_GRAIN_NS: Final = 5_000_000  # deadlines are seconds: 5 ms late is on time
+NEVER: Final = Instant(2**63 - 1)
+HEAD_GRACE_S: Final = 1.0  # for HEAD to be written when the term ends; the lease is given back after it
+HEAD_PAUSE_S: Final = 1.0  # until HEAD, which the folder did not take, is tried again
+CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
+
+
+class TermRuntime:
+    """From `run` until it raises, the only owner of this job's state in this process."""
+
+    def __init__(
+        self,
+        *,
+        config: JobConfig,
+        durable: Durable,
+        term: Term,
+        store: Store,
+        folder: CheckpointFolder,
+        reign: Reign,
+        counts: Counts,
+        history: HistoryId | None = None,
+        fell_back: str = "",
+        checks_invariants: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._history = history  # of what this job commits; None: it was told none, and is alone in its folder
+        self._fell_back = fell_back  # to which checkpoint, and why; empty: to none
+        self._reign = reign
+        self._counts = counts
+        self._promotions = Promotions(counts)
+        self._checks_invariants = checks_invariants
+        self._inbox = Inbox(limit=MAX_WAITING_EVENTS)
+        self._persistence = Persistence(store, term, self._note_outcome)
+        self._streams = Streams()
+        self.is_over = False  # no stream is to be opened any more: nobody would end it
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._noting: ManifestId | None = None
+        self._is_noted = asyncio.Event()  # HEAD names what `_noting` says
+        self._head_problem = ""  # why HEAD does not name the last commit yet
+        self._failure: BaseException | None = None  # of one of them: a bug, for what can go wrong is an event
+        step = job.initial(config, durable, term, _now())
+        self._state = step.state
+        self._first_effects = step.effects
+        self._head = durable.head
+        self._asking: dict[int, asyncio.Future[ServersAnswer]] = {}  # how many servers there are to be, by request
+        self._requests = itertools.count()
+        self._has_news = True  # since the deadlines were looked at
+        self._look_at = Instant(0)  # not before then again
+        self._next_deadline = NEVER
+
+    # ---- the writer ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serves the term.  Raises TermEndedError when it is over; afterwards nothing more leaves on any stream."""
+        writes = asyncio.create_task(self._persistence.run())
+        try:
+            if self._head is not None:  # whoever committed it may have been killed before that
+                self._start(self._note_head(self._head.id))
+            self._start(asyncio.to_thread(self._folder.discard_leftovers))
+            self._perform(self._first_effects)
+            while True:
+                await self._inbox.wait(self._wait_s())
+                if not self._reign.may_act():
+                    await self._reign.confirm()
+                if writes.done():
+                    writes.result()
+                if self._failure is not None:
+                    raise self._failure
+                self._take_turn()
+                await asyncio.sleep(0)  # let the streams send
+        except asyncio.CancelledError:  # asked to end while it leads; a term that another one follows writes no more
+            await self._finish_noting()
+            raise
+        finally:
+            self.is_over = True
+            for stream in self._streams:
+                stream.abandon("this master's term is over")
+            for asked in self._asking.values():
+                if not asked.done():
+                    asked.set_exception(TermEndedError("the term ended before this number of servers was durable"))
+            await _cancel({writes, *self._tasks})
+
+    def _take_turn(self) -> None:
+        now = _now()
+        for event in self._inbox.take(MAX_EVENTS_PER_TURN):
+            self._handle(event, now)
+        if now >= self._look_at:
+            self._look_at_deadlines(now)
+
+    def _look_at_deadlines(self, now: Instant) -> None:
+        for at, deadline in job.deadlines(self._state):
+            if at <= now:
+                self._handle(deadline, now)
+        self._has_news = False
+        self._next_deadline = min((at for at, _ in job.deadlines(self._state)), default=NEVER)
+        self._look_at = Instant(now + DEADLINE_GRAIN_NS)
+
+    def _handle(self, event: Event, now: Instant) -> None:
+        step = job.handle(self._state, event, now)
+        self._promotions.watch(self._state, event, now)
+        self._state = step.state
+        self._has_news = True
+        self._counts.events += 1
+        if self._checks_invariants:
+            job.check_invariants(self._state)
+        self._perform(step.effects)
+
+    def _wait_s(self) -> float:
+        """After events the deadlines may be others, but looking costs with the number of members: not every turn."""
+        wake = self._look_at if self._has_news else max(self._look_at, self._next_deadline)
+        return min(CLOCK_CHECK_S, (wake - _now()) / SECOND)
+
+    # ---- effects ------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._send(effect)
+                case Persist():
+                    self._persistence.add(effect)
+                case WriteManifest():
+                    self._start(self._write_manifest(effect))
+                case FindAdoptable():
+                    self._start(self._find_adoptable(effect))
+                case Retain():
+                    self._start(self._retain(effect.manifests))
+                case CloseStream():
+                    self._close_stream(effect)
+                case AnswerServers():
+                    self._answer_servers(effect)
+                case StepDown() | FallBack():
+                    ended = HeadDamagedError if isinstance(effect, FallBack) else TermEndedError
+                    raise ended(effect.reason)
+                case _:
+                    assert_never(effect)
+
+    def _send(self, effect: Send) -> None:
+        stream = self._streams.try_find(effect.to)
+        if stream is not None:
+            stream.send(effect.message)
+            self._counts.sent += 1
+
+    def _close_stream(self, effect: CloseStream) -> None:
+        stream = self._streams.try_find(effect.member)
+        if stream is not None:
+            stream.finish(effect.reason)
+
+    def _answer_servers(self, effect: AnswerServers) -> None:
+        answer = effect.answer
+        if effect.is_news:
+            replaced = f", in place of {answer.replaces}" if answer.replaces else ""
+            log.info("%d servers are wanted%s", answer.count, replaced)
+        for request in effect.requests:
+            if (asked := self._asking.get(request)) is not None and not asked.done():
+                asked.set_result(answer)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+
+    def _note_outcome(self, outcome: Persisted | PersistRefused) -> None:
+        if isinstance(outcome, Persisted) and isinstance(outcome.write, SwapHead):
+            self._counts.commits += 1
+            self._start(self._finish_commit(outcome, outcome.write.manifest))
+        else:
+            self._inbox.add(outcome)
+
+    async def _finish_commit(self, outcome: Persisted, manifest: ManifestId) -> None:
+        """HEAD is in the folder before anybody is answered: what is said to be committed outlives the store too."""
+        await self._note_head(manifest)
+        self._inbox.add(outcome)
+
+    async def _note_head(self, manifest: ManifestId) -> None:
+        """Tried until the folder takes it; training goes on meanwhile, and the status says so."""
+        self._noting = manifest
+        self._is_noted.clear()
+        while self._noting == manifest:  # a later commit has its own
+            try:
+                await in_time(self._folder.note_head, manifest)
+            except StorageError as error:
+                log.warning("%s is not noted in the folder: %s", manifest, error)
+                self._head_problem = str(error)
+                await asyncio.sleep(HEAD_PAUSE_S)
+            else:
+                self._head_problem = ""
+                self._is_noted.set()
+                return
+
+    async def _finish_noting(self) -> None:
+        """What this term has said is committed stands in HEAD, unless the folder is slow: nobody waits long for it."""
+        if self._noting is not None and not self._head_problem:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEAD_GRACE_S):
+                    await self._is_noted.wait()
+
+    async def _retain(self, manifests: frozenset[ManifestId]) -> None:
+        """Nothing goes before HEAD names what is kept: whoever has no store goes on from there."""
+        await self._is_noted.wait()
+        await asyncio.to_thread(self._folder.retain, manifests)
+
+    async def _write_manifest(self, effect: WriteManifest) -> None:
+        manifest = replace(effect.manifest, created_at_s=time.time())
+        try:
+            await in_time(self._folder.check_written, manifest)  # by members, whose mounts may be other folders
+            await in_time(self._folder.write, manifest)
+        except ContractError as error:
+            log.warning("manifest %s: %s", manifest.id, error)
+            self._inbox.add(ManifestWriteFailed(manifest=manifest.id, reason=str(error)))
+        else:
+            self._inbox.add(ManifestWritten(manifest=manifest.id))
+
+    async def _find_adoptable(self, effect: FindAdoptable) -> None:
+        try:
+            search, budget_s = self._folder.find_adoptable, 2 * ADOPTION_BUDGET_S
+            found = await in_time(search, effect.parent, effect.lineage, self._history, budget_s=budget_s)
+        except ContractError as error:
+            log.warning("nothing is adopted: %s", error)
+            found = None
+        self._inbox.add(AdoptableFound(manifest=found))
+
+    # ---- the server's side --------------------------------------------------------------------------------------
+
+    def open(self, stream: Stream) -> None:
+        """The stream is known and will be told when the term ends."""
+        self._streams.open(stream)
+
+    async def receive(self, stream: Stream, said: Iterable[MemberMessage]) -> None:
+        """What a member said, in order; waits while the writer is behind.  Raises WireError unless it registered."""
+        await self._inbox.extend(self._events_of(stream, said))
+
+    def _events_of(self, stream: Stream, said: Iterable[MemberMessage]) -> list[Event]:
+        events: list[Event] = []
+        sender = stream.member
+        for message in said:
+            if isinstance(message, RegisterTrainer | RegisterServer):
+                sender = MemberKey(name=message.name, incarnation=message.incarnation)
+                replaced = self._streams.register(stream, sender)
+                if replaced is not None:
+                    events.append(StreamBroken(member=replaced))
+            if sender is None:
+                raise WireError("messages[0]", "comes before a registration: members register first on each stream")
+            events.append(MessageReceived(sender=sender, message=message))
+        self._counts.received += len(events)
+        return events
+
+    def close(self, stream: Stream) -> None:
+        """The stream has ended."""
+        member = self._streams.close(stream)
+        if member is not None:
+            self._inbox.add(StreamBroken(member=member))
+
+    def may_answer(self) -> bool:
+        """Whether anything may leave on a stream now; asked right before each envelope."""
+        return self._reign.may_act()
+
+    async def set_servers(self, count: int) -> ServersAnswer:
+        """What the cluster side is told.  Raises TermEndedError when this term ends before the number is durable."""
+        request = next(self._requests)
+        asked: asyncio.Future[ServersAnswer] = asyncio.get_running_loop().create_future()
+        self._asking[request] = asked
+        try:
+            await self._inbox.extend((ServersAsked(request=request, count=count),))
+            return await asked
+        finally:
+            del self._asking[request]
+
+    # ---- looking in ---------------------------------------------------------------------------------------------
+
+    def status(self) -> JobStatus:
+        """The job as of now.  May be called from any thread: the state is one frozen value."""
+        state = self._state
+        status = job.status(state, _now())
+        away = self._persistence.problem or self._reign.store_problem
+        store_problem = f"training goes on, checkpoints wait: {away}" if away else ""
+        checkpoint_problem = self._head_problem or status.checkpoint_problem
+        age_s = status.head_age_s
+        if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it
+            age_s = min(max(0.0, time.time() - state.head.created_at_s), LONGEST_AGE_S)
+        return replace(
+            status,
+            store_problem=store_problem,
+            checkpoint_problem=checkpoint_problem,
+            fell_back=self._fell_back,
+            head_age_s=age_s,
+        )
+
+    @property
+    def stream_count(self) -> int:
+        return len(self._streams)
+
+    @property
+    def waiting_write_count(self) -> int:
+        return len(self._persistence)
+
+
+def _now() -> Instant:
+    return Instant(time.monotonic_ns())
+
+
+async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
