@@ -53,11 +53,13 @@ experiments-real: cluster-tools ## case 2 of 2017 on the real scheduler, in real
 	@echo "kept; 'make experiments' or '$(BIN)/python -m experiments report' draws it"
 
 .PHONY: lint
-lint: $(STAMP) ## format, lint, types, import contracts
+lint: $(STAMP) ## format, lint, types, import contracts, class names, commit messages
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/check_names.py
+	@$(BIN)/python tools/check_commits.py
 
 # The test cluster's programs, built once into the user's cache; ARGS=--trim gives back the room that building took.
 .PHONY: cluster-tools
