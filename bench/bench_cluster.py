@@ -17,7 +17,7 @@ from typing import Any
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.conversion import make_machine
+from autoscaler.manifests.conversion import make_virtual_node
 from bench.rows import Row, print_rows
 
 PROGRAM = Path(__file__).parent / "programs" / "first_batch.py"
@@ -84,7 +84,7 @@ async def cluster(times: Path, *, nodes: int, most: int, slow: str = "") -> Asyn
     capacity = Resources(cpu_milli=2_000, memory_bytes=4 << 30)
     settings = RunSettings(
         name="bench",
-        machines=tuple(make_machine(f"node-{n}", capacity) for n in range(nodes)),
+        machines=tuple(make_virtual_node(f"node-{n}", capacity) for n in range(nodes)),
         devices=((),) * nodes,
         parent=times / "runs",
     )

@@ -14,7 +14,7 @@ from signal import SIGTERM
 from typing import Final, assert_never
 
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.manifests.api_types import AfterLoss
+from autoscaler.manifests.api_types import AfterServerLoss
 
 SPARE_ORDINALS: Final = 2
 """Beyond its servers' own: one that takes another's place stands beside it for a while (ADR 0118)."""
@@ -68,14 +68,14 @@ def only_copies_of(ordinal: int, progress: JobProgress | None) -> int:
     return 0 if has_backups else owned.get(ordinal, 0)
 
 
-def tell_lost(name: str, buckets: int, after_loss: AfterLoss) -> str:
+def tell_lost(name: str, buckets: int, after_loss: AfterServerLoss) -> str:
     """What follows from the end of a server that had the only copy of so many buckets."""
     told = f"{name} has ended with {'a bucket' if buckets == 1 else f'{buckets} buckets'} that nobody else has"
     goes = "it goes" if buckets == 1 else "they go"
     match after_loss:
-        case AfterLoss.ROLL_BACK:
+        case AfterServerLoss.ROLL_BACK:
             return f"{told}: the job goes back to its last checkpoint"
-        case AfterLoss.KEEP:
+        case AfterServerLoss.KEEP:
             return f"{told}: {goes} back to the last checkpoint, the other servers keep what they have"
         case _:
             assert_never(after_loss)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from autoscaler.jobs.bottleneck import find_hint, speed
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.manifests.api_types import MOST_REPLICAS, TRAINERS_PER_SERVER, Replicas
+from autoscaler.manifests.api_types import MOST_REPLICAS, TRAINERS_PER_SERVER, ReplicaBounds
 
 SETTLED_S: Final = 30.0
 """Trainers and servers have been as many for so long: longer than a move of buckets leaves them unsettled."""
@@ -59,7 +59,7 @@ def kept_in(status: Mapping[str, Any]) -> Ratio:
     return kept(servers.get("trainersPerServer") if isinstance(servers, Mapping) else None)
 
 
-def observe(before: Ratio, progress: JobProgress, replicas: Replicas, now_s: float) -> Ratio:
+def observe(before: Ratio, progress: JobProgress, replicas: ReplicaBounds, now_s: float) -> Ratio:
     """The ratio after one more look at the job.  A number that the user has pinned is not judged."""
     is_as_before = (progress.training, progress.servers) == (before.trainers, before.servers)
     if progress.moving or replicas.pinned or not is_as_before or not (progress.training and progress.servers):
@@ -74,7 +74,7 @@ def observe(before: Ratio, progress: JobProgress, replicas: Replicas, now_s: flo
     return replace(seen, trainers_per_server=judge(seen, replicas), since_s=now_s, looks=0)
 
 
-def judge(seen: Ratio, replicas: Replicas) -> int:
+def judge(seen: Ratio, replicas: ReplicaBounds) -> int:
     """How many trainers a server is to serve, by what so many of both have measured."""
     ratio, servers = seen.trainers_per_server, seen.servers
     if hint := find_hint(servers=servers, waiting_share=seen.waiting_share):

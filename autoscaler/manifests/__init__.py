@@ -3,17 +3,17 @@
 `parse_files` is the door; it answers `api_types.Manifests` or raises RefusedInputError with everything that is wrong.
 """
 
-from autoscaler.manifests.api_types import Deployment, Machine, Manifests, PriorityClass, TrainingJob
-from autoscaler.manifests.field_errors import Refusal, RefusedInputError
+from autoscaler.manifests.api_types import Manifests, PriorityClass, TrainingJob, VirtualNode, WebDeployment
+from autoscaler.manifests.field_errors import FieldError, InvalidManifestError
 from autoscaler.manifests.parsing import parse_files
 
 __all__ = [
-    "Deployment",
-    "Machine",
+    "FieldError",
+    "InvalidManifestError",
     "Manifests",
     "PriorityClass",
-    "Refusal",
-    "RefusedInputError",
     "TrainingJob",
+    "VirtualNode",
+    "WebDeployment",
     "parse_files",
 ]

@@ -53,7 +53,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
+class ReplicaBounds:
     """How many there may be.  `pinned` 0: EDL decides (kubernetes.md 20)."""
 
     minimum: int
@@ -62,10 +62,10 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerSpec(Generic[Template]):
+class TrainerRole(Generic[Template]):
     """The job grows and shrinks by `step` trainers, or by doubling and halving; they come `per_node` to a node."""
 
-    replicas: Replicas
+    replicas: ReplicaBounds
     step: int
     powers_of_two: bool
     per_node: int
@@ -74,7 +74,7 @@ class TrainerSpec(Generic[Template]):
     template: Template
 
 
-class AfterLoss(StrEnum):
+class AfterServerLoss(StrEnum):
     """What the other servers do when one is lost with what it held: EDL_AFTER_LOSS of the job's master (ADR 0317)."""
 
     ROLL_BACK = "RollBack"
@@ -82,16 +82,16 @@ class AfterLoss(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSpec(Generic[Template]):
+class ServerRole(Generic[Template]):
     """`is_ratio_measured`: `trainersPerServer: auto`; the number beside it is what it begins with (`jobs.ratio`).
 
     `copies`: of each bucket, on as many servers; with fewer servers there are fewer.
     """
 
-    replicas: Replicas
+    replicas: ReplicaBounds
     trainers_per_server: int
     is_ratio_measured: bool = False
-    after_loss: AfterLoss = AfterLoss.ROLL_BACK
+    after_loss: AfterServerLoss = AfterServerLoss.ROLL_BACK
     copies: int = 1
     template: Template
 
@@ -108,7 +108,7 @@ def too_many_copies(copies: int, most_servers: int) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterSpec(Generic[Template]):
+class MasterRole(Generic[Template]):
     replicas: int
     template: Template
 
@@ -146,9 +146,9 @@ class JobSpec(Generic[Template]):
     priority_class: str
     weight: int
     run_policy: RunPolicy
-    trainer: TrainerSpec[Template]
-    server: ServerSpec[Template] | None
-    master: MasterSpec[Template]
+    trainer: TrainerRole[Template]
+    server: ServerRole[Template] | None
+    master: MasterRole[Template]
     checkpoint: CheckpointSpec
     mode: Mode = Mode.MANAGE
     queue_name: str = ""
@@ -158,7 +158,7 @@ TrainingJob: TypeAlias = JobSpec[PodTemplate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class WebDeployment:
     """Replicas of one web pod; their number is changed by `edl scale`."""
 
     name: str
@@ -176,7 +176,7 @@ class PriorityClass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class VirtualNode:
     """One virtual node."""
 
     name: str
@@ -188,9 +188,9 @@ class Manifests:
     """All documents of one run, refused as a whole or accepted as a whole.  `notices` say what is not acted upon."""
 
     jobs: tuple[TrainingJob, ...] = ()
-    deployments: tuple[Deployment, ...] = ()
+    deployments: tuple[WebDeployment, ...] = ()
     classes: tuple[PriorityClass, ...] = ()
-    machines: tuple[Machine, ...] = ()
+    nodes: tuple[VirtualNode, ...] = ()
     notices: tuple[str, ...] = ()
 
     def priority_of(self, class_name: str | None) -> int:

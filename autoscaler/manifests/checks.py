@@ -13,9 +13,9 @@ from typing import Final
 from autoscaler.domain import NOTHING, Shape, TrainerSpec
 from autoscaler.domain.jobs import is_power_of_two
 from autoscaler.manifests.api_types import CORE_CLASS, MOST_COPIES, too_many_copies
-from autoscaler.manifests.documents import Document, Step
-from autoscaler.manifests.field_errors import Refusal, did_you_mean
-from autoscaler.manifests.ignored_fields import find, template_paths
+from autoscaler.manifests.documents import Document, PathStep
+from autoscaler.manifests.field_errors import FieldError, did_you_mean
+from autoscaler.manifests.ignored_fields import template_paths, value_at
 from autoscaler.manifests.pod_fields import check_fields
 from autoscaler.manifests.pod_values import check_values
 
@@ -27,7 +27,7 @@ _REQUESTS_HINT: Final = (
 _ROLES: Final = frozenset({"trainer", "server", "master"})
 
 
-def check_document(document: Document) -> Iterator[Refusal]:
+def check_document(document: Document) -> Iterator[FieldError]:
     """What contradicts itself within one document."""
     match document.kind:
         case "TrainingJob":
@@ -46,17 +46,17 @@ def check_document(document: Document) -> Iterator[Refusal]:
             pass
 
 
-def check_templates(document: Document) -> Iterator[Refusal]:
+def check_templates(document: Document) -> Iterator[FieldError]:
     """What no Kubernetes takes, in the parts too that a process does not honour: the same file is applied there."""
     for path in template_paths(document.kind):
-        if (template := find(document.content, path)) is None:
+        if (template := value_at(document.content, path)) is None:
             continue
         role = None if document.kind == "Deployment" else str(path[1])
         for finding in (*check_fields(template), *check_values(template, role)):
-            yield document.refuse((*path, *finding.path), finding.problem, finding.hint)
+            yield document.field_error((*path, *finding.path), finding.problem, finding.hint)
 
 
-def check_together(documents: Sequence[Document]) -> Iterator[Refusal]:
+def check_together(documents: Sequence[Document]) -> Iterator[FieldError]:
     """What contradicts another document: names used twice, classes that nobody defines."""
     counts = Counter((d.kind, d.name) for d in documents)
     seen: set[tuple[str, str]] = set()
@@ -64,7 +64,7 @@ def check_together(documents: Sequence[Document]) -> Iterator[Refusal]:
         identity = (document.kind, document.name)
         if counts[identity] > 1 and identity in seen:
             problem = f"there is a {document.kind} {document.name} already"
-            yield document.refuse(("metadata", "name"), problem, "give each one a name of its own")
+            yield document.field_error(("metadata", "name"), problem, "give each one a name of its own")
         seen.add(identity)
     yield from _check_pod_names(documents)
     known = [CORE_CLASS, *(d.name for d in documents if d.kind == "PriorityClass")]
@@ -72,30 +72,32 @@ def check_together(documents: Sequence[Document]) -> Iterator[Refusal]:
         yield from _check_class_names(document, known)
     clusters = [d for d in documents if d.kind == "LocalCluster"]
     for extra in clusters[1:]:
-        yield extra.refuse(("kind",), "is the second LocalCluster", "a run has one")
+        yield extra.field_error(("kind",), "is the second LocalCluster", "a run has one")
     defaults = [d for d in documents if d.kind == "PriorityClass" and d.content.get("globalDefault") is True]
     for extra in defaults[1:]:
-        yield extra.refuse(("globalDefault",), f"{defaults[0].name} is the default already", "only one class may be")
+        yield extra.field_error(
+            ("globalDefault",), f"{defaults[0].name} is the default already", "only one class may be"
+        )
 
 
-def _check_pod_names(documents: Sequence[Document]) -> Iterator[Refusal]:
+def _check_pod_names(documents: Sequence[Document]) -> Iterator[FieldError]:
     """Pods are named OWNER-ROLE-N and OWNER-N, so Deployment j-trainer would take the names of job j's trainers."""
     jobs = {d.name for d in documents if d.kind == "TrainingJob"}
     for document in documents:
         job, _, role = document.name.rpartition("-")
         if document.kind == "Deployment" and job in jobs and role in _ROLES:
             problem = f"{document.name}-0 would be a pod of TrainingJob {job} as well"
-            yield document.refuse(("metadata", "name"), problem, "choose another name")
+            yield document.field_error(("metadata", "name"), problem, "choose another name")
 
 
-def _check_sizes(document: Document, role: str) -> Iterator[Refusal]:
+def _check_sizes(document: Document, role: str) -> Iterator[FieldError]:
     low, high = _integer(document, "spec", role, "minReplicas"), _integer(document, "spec", role, "maxReplicas")
     if low is not None and high is not None and low > high:
         problem = f"{low} is larger than maxReplicas {high}"
-        yield document.refuse(("spec", role, "minReplicas"), problem, "raise maxReplicas or lower minReplicas")
+        yield document.field_error(("spec", role, "minReplicas"), problem, "raise maxReplicas or lower minReplicas")
 
 
-def _check_pinned_servers(document: Document) -> Iterator[Refusal]:
+def _check_pinned_servers(document: Document) -> Iterator[FieldError]:
     role = ("spec", "parameterServer")
     low, pinned = _integer(document, *role, "minReplicas"), _integer(document, *role, "replicas")
     high = _integer(document, *role, "maxReplicas") or low  # without a maximum their number is fixed
@@ -103,24 +105,24 @@ def _check_pinned_servers(document: Document) -> Iterator[Refusal]:
         return
     if low <= high and not low <= pinned <= high:
         problem = f"{pinned} is no allowed number of servers"
-        yield document.refuse((*role, "replicas"), problem, f"{low} to {high}, or 0 for EDL's choice")
+        yield document.field_error((*role, "replicas"), problem, f"{low} to {high}, or 0 for EDL's choice")
 
 
-def _check_copies(document: Document) -> Iterator[Refusal]:
+def _check_copies(document: Document) -> Iterator[FieldError]:
     role = ("spec", "parameterServer")
     copies, low = _integer(document, *role, "copies"), _integer(document, *role, "minReplicas")
     high = _integer(document, *role, "maxReplicas") or low
     if copies is None or high is None or not 1 <= high < copies <= MOST_COPIES:
         return
-    yield document.refuse((*role, "copies"), *too_many_copies(copies, high))
+    yield document.field_error((*role, "copies"), *too_many_copies(copies, high))
 
 
-def _check_allowed_sizes(document: Document) -> Iterator[Refusal]:
-    spec = find(document.content, ("spec", "trainer"))
+def _check_allowed_sizes(document: Document) -> Iterator[FieldError]:
+    spec = value_at(document.content, ("spec", "trainer"))
     if not isinstance(spec, Mapping):
         return
     if spec.get("powersOfTwo") is True and "step" in spec:
-        yield document.refuse(("spec", "trainer", "step"), "stands beside powersOfTwo", "keep one of the two")
+        yield document.field_error(("spec", "trainer", "step"), "stands beside powersOfTwo", "keep one of the two")
     low, high = (
         _integer(document, "spec", "trainer", "minReplicas"),
         _integer(document, "spec", "trainer", "maxReplicas"),
@@ -132,12 +134,12 @@ def _check_allowed_sizes(document: Document) -> Iterator[Refusal]:
     if low is None or high is None or not 1 <= low <= high or step < 1 or per_node < 1:
         return
     if doubles and not is_power_of_two(low):
-        yield document.refuse(("spec", "trainer", "minReplicas"), f"{low} is no power of two", "1, 2, 4, 8, ...")
+        yield document.field_error(("spec", "trainer", "minReplicas"), f"{low} is no power of two", "1, 2, 4, 8, ...")
         return
     broken = [name for name, size in (("minReplicas", low), ("step", 0 if doubles else step)) if size % per_node]
     for name in broken:
         hint = f"trainers come {per_node} to a node, or not at all: {per_node}, {2 * per_node}, ..."
-        yield document.refuse(("spec", "trainer", name), f"is no multiple of perNode {per_node}", hint)
+        yield document.field_error(("spec", "trainer", name), f"is no multiple of perNode {per_node}", hint)
     if broken:
         return
     sizes = TrainerSpec(
@@ -149,70 +151,74 @@ def _check_allowed_sizes(document: Document) -> Iterator[Refusal]:
         per_node=per_node,
     )
     if pinned and not sizes.is_allowed(pinned):
-        yield document.refuse(("spec", "trainer", "replicas"), f"{pinned} is no allowed size", f"{sizes.sizes}, or 0")
+        yield document.field_error(
+            ("spec", "trainer", "replicas"), f"{pinned} is no allowed size", f"{sizes.sizes}, or 0"
+        )
 
 
-def _check_roles(document: Document) -> Iterator[Refusal]:
+def _check_roles(document: Document) -> Iterator[FieldError]:
     yield from _check_command(document, ("spec", "trainer", "template"))
     for template in template_paths("TrainingJob"):
-        if find(document.content, template) is None:
+        if value_at(document.content, template) is None:
             continue
         if template[1] != "master":
             yield from _check_requests(document, template)
         path = (*template, "spec", "priorityClassName")
-        if find(document.content, path) is not None:
-            yield document.refuse(path, "EDL gives each pod its class", "set spec.priorityClassName of the job instead")
+        if value_at(document.content, path) is not None:
+            yield document.field_error(
+                path, "EDL gives each pod its class", "set spec.priorityClassName of the job instead"
+            )
 
 
-def _check_command(document: Document, template: Sequence[Step]) -> Iterator[Refusal]:
+def _check_command(document: Document, template: Sequence[PathStep]) -> Iterator[FieldError]:
     path = (*template, "spec", "containers", 0)
-    container = find(document.content, path)
+    container = value_at(document.content, path)
     if isinstance(container, Mapping) and not container.get("command") and not container.get("args"):
         hint = 'add command: ["python", "train.py"]; a local pod is a process, its image is not run'
-        yield document.refuse((*path, "command"), "is missing", hint)
-    elif find(container, ("command", 0)) == "":
-        yield document.refuse((*path, "command", 0), "is empty", "name the program to run")
+        yield document.field_error((*path, "command"), "is missing", hint)
+    elif value_at(container, ("command", 0)) == "":
+        yield document.field_error((*path, "command", 0), "is empty", "name the program to run")
 
 
-def _check_requests(document: Document, template: Sequence[Step]) -> Iterator[Refusal]:
+def _check_requests(document: Document, template: Sequence[PathStep]) -> Iterator[FieldError]:
     path = (*template, "spec", "containers", 0)
-    container = find(document.content, path)
+    container = value_at(document.content, path)
     if not isinstance(container, Mapping):
         return
-    requests = find(container, ("resources", "requests")) or {}
-    limits = find(container, ("resources", "limits")) or {}
+    requests = value_at(container, ("resources", "requests")) or {}
+    limits = value_at(container, ("resources", "limits")) or {}
     if not isinstance(requests, Mapping) or not isinstance(limits, Mapping):
         return
     for name in ("cpu", "memory"):
         if requests.get(name, limits.get(name)) is None:
-            yield document.refuse((*path, "resources", "requests", name), "is missing", _REQUESTS_HINT)
+            yield document.field_error((*path, "resources", "requests", name), "is missing", _REQUESTS_HINT)
 
 
-def _check_class(document: Document) -> Iterator[Refusal]:
+def _check_class(document: Document) -> Iterator[FieldError]:
     if document.name.startswith("edl-"):
         hint = f"{CORE_CLASS} and the edl-surplus classes are built in; choose another name"
-        yield document.refuse(("metadata", "name"), f"{document.name} belongs to EDL", hint)
+        yield document.field_error(("metadata", "name"), f"{document.name} belongs to EDL", hint)
     value = _integer(document, "value")
     if value is not None and value < 0:
         problem = f"{value} is not above surplus, whose classes have the values -1 to -8"
-        yield document.refuse(("value",), problem, "0 or more; 0 is the level of edl-core")
+        yield document.field_error(("value",), problem, "0 or more; 0 is the level of edl-core")
 
 
-def _check_class_names(document: Document, known: Sequence[str]) -> Iterator[Refusal]:
-    paths: list[tuple[Step, ...]] = []
+def _check_class_names(document: Document, known: Sequence[str]) -> Iterator[FieldError]:
+    paths: list[tuple[PathStep, ...]] = []
     if document.kind == "TrainingJob":
         paths = [("spec", "priorityClassName")]
     elif document.kind == "Deployment":
         paths = [("spec", "template", "spec", "priorityClassName")]
     for path in paths:
-        name = find(document.content, path)
+        name = value_at(document.content, path)
         if isinstance(name, str) and name not in known:
             hint = f"{did_you_mean(name, known)}; a PriorityClass document among the files defines one"
-            yield document.refuse(path, f"there is no priority class {name}", hint)
+            yield document.field_error(path, f"there is no priority class {name}", hint)
 
 
-def _integer(document: Document, *path: Step) -> int | None:
-    value = find(document.content, path)
+def _integer(document: Document, *path: PathStep) -> int | None:
+    value = value_at(document.content, path)
     if isinstance(value, float) and value.is_integer():
         return int(value)  # as the schema takes it
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -8,23 +8,23 @@ from autoscaler.domain import Resources
 from autoscaler.manifests import document_schema
 from autoscaler.manifests.api_types import (
     TRAINERS_PER_SERVER,
-    AfterLoss,
+    AfterServerLoss,
     CheckpointSpec,
-    Deployment,
     JobSpec,
-    Machine,
-    MasterSpec,
+    MasterRole,
     Mode,
     PodTemplate,
     PriorityClass,
-    Replicas,
+    ReplicaBounds,
     RunPolicy,
-    ServerSpec,
+    ServerRole,
     Template,
-    TrainerSpec,
+    TrainerRole,
     TrainingJob,
+    VirtualNode,
+    WebDeployment,
 )
-from autoscaler.manifests.pod_schema import Amounts, PodTemplateModel
+from autoscaler.manifests.pod_schema import PodTemplateModel, ResourceAmounts
 from master.api.identities import WhenUnreadable
 
 MASTER_REQUESTS: Final = Resources(cpu_milli=100, memory_bytes=128 << 20)
@@ -40,7 +40,7 @@ def build_job(model: document_schema.TrainingJobModel) -> tuple[TrainingJob, tup
         namespace=model.metadata.namespace,
         trainer=build_trainer(spec.trainer, _build_template(spec.trainer.template)),
         server=None if spec.server is None else build_server(spec.server, _build_template(spec.server.template)),
-        master=MasterSpec(replicas=spec.master.replicas, template=_build_master_template(spec.master)),
+        master=MasterRole(replicas=spec.master.replicas, template=_build_master_template(spec.master)),
     )
     return job, tuple(f"TrainingJob {job.name}: {text}" for text in _job_notices(job))
 
@@ -50,9 +50,9 @@ def build_spec(
     *,
     name: str,
     namespace: str,
-    trainer: TrainerSpec[Template],
-    server: ServerSpec[Template] | None,
-    master: MasterSpec[Template],
+    trainer: TrainerRole[Template],
+    server: ServerRole[Template] | None,
+    master: MasterRole[Template],
 ) -> JobSpec[Template]:
     """A job of these roles."""
     return JobSpec(
@@ -80,10 +80,10 @@ def build_spec(
     )
 
 
-def build_trainer(sizes: document_schema.TrainerSizes, template: Template) -> TrainerSpec[Template]:
+def build_trainer(sizes: document_schema.TrainerSizes, template: Template) -> TrainerRole[Template]:
     """The trainers; a step that is not named is one node full of them."""
-    return TrainerSpec(
-        replicas=Replicas(minimum=sizes.min_replicas, maximum=sizes.max_replicas, pinned=sizes.replicas),
+    return TrainerRole(
+        replicas=ReplicaBounds(minimum=sizes.min_replicas, maximum=sizes.max_replicas, pinned=sizes.replicas),
         step=sizes.step or (1 if sizes.powers_of_two else sizes.per_node),
         powers_of_two=sizes.powers_of_two,
         per_node=sizes.per_node,
@@ -93,24 +93,24 @@ def build_trainer(sizes: document_schema.TrainerSizes, template: Template) -> Tr
     )
 
 
-def build_server(sizes: document_schema.ServerSizes, template: Template) -> ServerSpec[Template]:
+def build_server(sizes: document_schema.ServerSizes, template: Template) -> ServerRole[Template]:
     """The parameter servers; without a maximum their number is fixed."""
-    return ServerSpec(
-        replicas=Replicas(
+    return ServerRole(
+        replicas=ReplicaBounds(
             minimum=sizes.min_replicas,
             maximum=sizes.min_replicas if sizes.max_replicas is None else sizes.max_replicas,
             pinned=sizes.replicas,
         ),
         trainers_per_server=sizes.trainers_per_server or TRAINERS_PER_SERVER,
         is_ratio_measured=sizes.trainers_per_server is None,
-        after_loss=AfterLoss(sizes.after_loss),
+        after_loss=AfterServerLoss(sizes.after_loss),
         copies=sizes.copies,
         template=template,
     )
 
 
-def build_deployment(model: document_schema.DeploymentModel) -> Deployment:
-    return Deployment(
+def build_deployment(model: document_schema.DeploymentModel) -> WebDeployment:
+    return WebDeployment(
         name=model.metadata.name,
         namespace=model.metadata.namespace,
         replicas=model.spec.replicas,
@@ -127,10 +127,10 @@ def build_class(model: document_schema.PriorityClassModel) -> PriorityClass:
     )
 
 
-def build_machines(model: document_schema.LocalClusterModel) -> tuple[Machine, ...]:
+def build_nodes(model: document_schema.LocalClusterModel) -> tuple[VirtualNode, ...]:
     """One machine per node; a `count` above 1 numbers them from 1."""
     return tuple(
-        make_machine(
+        make_virtual_node(
             node.name if node.count == 1 else f"{node.name}-{number}",
             Resources(cpu_milli=node.cpu, memory_bytes=node.memory, gpu_count=node.gpu_count),
             pod_limit=node.pod_limit,
@@ -140,9 +140,9 @@ def build_machines(model: document_schema.LocalClusterModel) -> tuple[Machine, .
     )
 
 
-def make_machine(name: str, capacity: Resources, *, pod_limit: int = 110) -> Machine:
+def make_virtual_node(name: str, capacity: Resources, *, pod_limit: int = 110) -> VirtualNode:
     """A node of this capacity that holds at most `pod_limit` pods (110: the kubelet's default)."""
-    return Machine(name=name, capacity=capacity + Resources(extended=(("pods", pod_limit),)))
+    return VirtualNode(name=name, capacity=capacity + Resources(extended=(("pods", pod_limit),)))
 
 
 def _build_master_template(model: document_schema.MasterModel) -> PodTemplate:
@@ -174,7 +174,7 @@ def _build_template(model: PodTemplateModel) -> PodTemplate:
     )
 
 
-def _requests(requests: Amounts, limits: Amounts) -> Resources:
+def _requests(requests: ResourceAmounts, limits: ResourceAmounts) -> Resources:
     """As Kubernetes: a limit without a request is the request."""
     cpu = requests.cpu if requests.cpu is not None else limits.cpu
     memory = requests.memory if requests.memory is not None else limits.memory

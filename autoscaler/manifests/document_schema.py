@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from autoscaler.manifests.api_types import AUTO, MOST_COPIES, MOST_REPLICAS, TRAINERS_PER_SERVER
-from autoscaler.manifests.checkpoint_uri import check_folder
-from autoscaler.manifests.pod_schema import Count, CpuM, MemoryBytes, PodTemplateModel, StrictModel
+from autoscaler.manifests.checkpoint_uri import check_checkpoint_uri
+from autoscaler.manifests.pod_schema import CountQuantity, CpuQuantity, MemoryQuantity, PodTemplateModel, StrictModel
 from autoscaler.manifests.pod_values import DNS_SUBDOMAIN
 
 LARGEST_INT32: Final = 2**31 - 1
@@ -40,19 +40,19 @@ def _number_or_auto(value: Any) -> Any:
 
 
 Int = Annotated[int, BeforeValidator(_plain_number), Field(le=LARGEST_INT32)]
-Ratio = Annotated[Int | None, BeforeValidator(_number_or_auto)]
+RatioOrAuto = Annotated[Int | None, BeforeValidator(_number_or_auto)]
 """None: `auto`, EDL measures it."""
 NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 JOB_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """JOB-master is the name of a Service, which begins with a letter."""
 
 
-class Metadata(StrictModel):
+class ObjectMeta(StrictModel):
     name: str = Field(pattern=NAME, max_length=50)
     namespace: str = Field(default="default", pattern=NAME, max_length=63)
 
 
-class JobMetadata(Metadata):
+class JobMeta(ObjectMeta):
     name: str = Field(pattern=JOB_NAME, max_length=50)
 
 
@@ -80,7 +80,7 @@ class ServerSizes(StrictModel):
     min_replicas: Int = Field(alias="minReplicas", ge=1, le=MOST_REPLICAS)
     max_replicas: Int | None = Field(default=None, alias="maxReplicas", ge=1, le=MOST_REPLICAS)
     replicas: Int = Field(default=0, ge=0)
-    trainers_per_server: Ratio = Field(default=TRAINERS_PER_SERVER, alias="trainersPerServer", ge=1)
+    trainers_per_server: RatioOrAuto = Field(default=TRAINERS_PER_SERVER, alias="trainersPerServer", ge=1)
     after_loss: Literal["RollBack", "Keep"] = Field(default="RollBack", alias="afterLoss")
     copies: Int = Field(default=1, ge=1, le=MOST_COPIES)
 
@@ -102,7 +102,7 @@ class MasterModel(MasterSizes):
 
 
 class CheckpointModel(StrictModel):
-    uri: Annotated[str, AfterValidator(check_folder)] = ""
+    uri: Annotated[str, AfterValidator(check_checkpoint_uri)] = ""
     every_s: float = Field(
         default=60.0, alias="everySeconds", ge=SHORTEST_INTERVAL_S, le=LONGEST_INTERVAL_S, allow_inf_nan=False
     )
@@ -132,7 +132,7 @@ class TrainingJobSpec(JobFields):
 class TrainingJobModel(StrictModel):
     api_version: Literal["edl.dev/v1alpha1"] = Field(alias="apiVersion")
     kind: Literal["TrainingJob"]
-    metadata: JobMetadata
+    metadata: JobMeta
     spec: TrainingJobSpec
 
 
@@ -144,14 +144,14 @@ class DeploymentSpec(StrictModel):
 class DeploymentModel(StrictModel):
     api_version: Literal["apps/v1"] = Field(alias="apiVersion")
     kind: Literal["Deployment"]
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: DeploymentSpec
 
 
 class PriorityClassModel(StrictModel):
     api_version: Literal["scheduling.k8s.io/v1"] = Field(alias="apiVersion")
     kind: Literal["PriorityClass"]
-    metadata: Metadata
+    metadata: ObjectMeta
     value: Annotated[int, BeforeValidator(_plain_number)] = Field(ge=-(2**31), le=1_000_000_000)
     global_default: bool = Field(default=False, alias="globalDefault")
     preemption_policy: Literal["Never", "PreemptLowerPriority"] = Field(
@@ -162,10 +162,10 @@ class PriorityClassModel(StrictModel):
 class NodeModel(StrictModel):
     name: str = Field(pattern=NAME, max_length=50)
     count: Int = Field(default=1, ge=1, le=1000)
-    cpu: CpuM
-    memory: MemoryBytes
-    gpu_count: Count = Field(default=0, alias="gpu")
-    pod_limit: Count = Field(default=110, alias="pods")
+    cpu: CpuQuantity
+    memory: MemoryQuantity
+    gpu_count: CountQuantity = Field(default=0, alias="gpu")
+    pod_limit: CountQuantity = Field(default=110, alias="pods")
 
 
 class LocalClusterSpec(StrictModel):
@@ -175,7 +175,7 @@ class LocalClusterSpec(StrictModel):
 class LocalClusterModel(StrictModel):
     api_version: Literal["edl.dev/v1alpha1"] = Field(alias="apiVersion")
     kind: Literal["LocalCluster"]
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: LocalClusterSpec
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from autoscaler.manifests.field_errors import Refusal
+from autoscaler.manifests.field_errors import FieldError
 
 _LARGEST_FILE_BYTES: Final = 256 << 10
 """A job description is a few kB; judging a file takes time with the square of its fields."""
@@ -21,7 +21,7 @@ _LARGEST_FILE_BYTES: Final = 256 << 10
 _MOST_NODES: Final = 50_000
 """With aliases unfolded: a few lines of them can stand for more than any machine holds."""
 
-Step = str | int
+PathStep = str | int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Document:
         metadata = self.content.get("metadata")
         return str(metadata.get("name", "?")) if isinstance(metadata, Mapping) else "?"
 
-    def line_of(self, path: Sequence[Step]) -> int:
+    def line_of(self, path: Sequence[PathStep]) -> int:
         """The line of the deepest field of `path` that the document has."""
         node: yaml.Node = self.node
         line = node.start_mark.line
@@ -53,9 +53,9 @@ class Document:
             line, node = found
         return line + 1
 
-    def refuse(self, path: Sequence[Step], problem: str, hint: str = "") -> Refusal:
+    def field_error(self, path: Sequence[PathStep], problem: str, hint: str = "") -> FieldError:
         """A refusal of this document's field `path`."""
-        return Refusal(
+        return FieldError(
             file=self.file,
             line=self.line_of(path),
             document=f"document {self.number}, {self.kind} {self.name}",
@@ -65,7 +65,7 @@ class Document:
         )
 
 
-def format_path(path: Sequence[Step]) -> str:
+def format_path(path: Sequence[PathStep]) -> str:
     """`spec.trainer.template.spec.containers[0].name`."""
     text = ""
     for step in path:
@@ -73,7 +73,7 @@ def format_path(path: Sequence[Step]) -> str:
     return text
 
 
-def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[Refusal, ...]]:
+def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[FieldError, ...]]:
     """Every document of the file that is a mapping, and what is wrong with the others; empty ones count as none.
 
     Never raises.
@@ -82,37 +82,37 @@ def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[Refusal, ...
     try:
         text = _read_text(path)
     except UnicodeDecodeError:
-        return (), (_refuse_file(file, 1, "is no text file (UTF-8)"),)
+        return (), (_file_error(file, 1, "is no text file (UTF-8)"),)
     except OSError as error:
-        return (), (_refuse_file(file, 1, f"cannot be read: {error.strerror}"),)
+        return (), (_file_error(file, 1, f"cannot be read: {error.strerror}"),)
     except ValueError as error:
-        return (), (_refuse_file(file, 1, f"is too much: {error}"),)
+        return (), (_file_error(file, 1, f"is too much: {error}"),)
     try:
         return _read_nodes(file, list(yaml.compose_all(text, Loader=yaml.SafeLoader)))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        return (), (_refuse_file(file, line, f"is no YAML: {error.problem}", hint=_yaml_hint(str(error.problem))),)
+        return (), (_file_error(file, line, f"is no YAML: {error.problem}", hint=_yaml_hint(str(error.problem))),)
     except RecursionError:
-        return (), (_refuse_file(file, 1, "is nested without end"),)
+        return (), (_file_error(file, 1, "is nested without end"),)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of 5,000 digits, a 13th month
-        return (), (_refuse_file(file, 1, f"is no YAML that EDL reads: {' '.join(str(error).split())}"),)
+        return (), (_file_error(file, 1, f"is no YAML that EDL reads: {' '.join(str(error).split())}"),)
 
 
-def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, ...], tuple[Refusal, ...]]:
+def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, ...], tuple[FieldError, ...]]:
     documents: list[Document] = []
     written = [node for node in nodes if not _is_empty(node)]
-    refusals: list[Refusal] = [] if written else [_refuse_file(file, 1, "holds no document")]
+    refusals: list[FieldError] = [] if written else [_file_error(file, 1, "holds no document")]
     for number, node in enumerate(written, start=1):
         if not isinstance(node, yaml.MappingNode):
             line = node.start_mark.line + 1
-            refusals.append(_refuse_file(file, line, f"document {number} is no mapping of fields"))
+            refusals.append(_file_error(file, line, f"document {number} is no mapping of fields"))
             continue
         if _count_nodes(node, {}) > _MOST_NODES:
             refusals.append(
-                _refuse_file(file, node.start_mark.line + 1, f"has more than {_MOST_NODES} fields and items")
+                _file_error(file, node.start_mark.line + 1, f"has more than {_MOST_NODES} fields and items")
             )
             continue
-        refusals += [_refuse_file(file, line, f"{key!r} stands twice") for line, key in _repeated_keys(node)]
+        refusals += [_file_error(file, line, f"{key!r} stands twice") for line, key in _repeated_keys(node)]
         documents.append(Document(file=file, number=number, content=_to_plain(node), node=node))
     return tuple(documents), tuple(refusals)
 
@@ -134,11 +134,11 @@ def _yaml_hint(problem: str) -> str:
     return "indent with spaces, not with tabs" if r"'\t'" in problem else "check the indentation there"
 
 
-def _refuse_file(file: str, line: int, problem: str, hint: str = "") -> Refusal:
-    return Refusal(file=file, line=line, document="file", path="", problem=problem, hint=hint)
+def _file_error(file: str, line: int, problem: str, hint: str = "") -> FieldError:
+    return FieldError(file=file, line=line, document="file", path="", problem=problem, hint=hint)
 
 
-def _child(node: yaml.Node, step: Step) -> tuple[int, yaml.Node] | None:
+def _child(node: yaml.Node, step: PathStep) -> tuple[int, yaml.Node] | None:
     match node:
         case yaml.MappingNode():
             for key, value in node.value:

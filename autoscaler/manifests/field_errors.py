@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class FieldError:
     """One thing wrong in one document.  `path` is the field's (`spec.trainer.minReplicas`), empty for the document."""
 
     file: str
@@ -24,12 +24,12 @@ class Refusal:
         return f"{self.file}:{self.line} ({self.document}) {field}{self.problem}{hint}"
 
 
-class RefusedInputError(ValueError):
+class InvalidManifestError(ValueError):
     """Files that EDL does not run.  Nothing was started; `refusals` holds everything that was found."""
 
-    def __init__(self, refusals: Sequence[Refusal]) -> None:
-        super().__init__("\n".join(str(refusal) for refusal in refusals))
-        self.refusals = tuple(refusals)
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        super().__init__("\n".join(str(refusal) for refusal in errors))
+        self.errors = tuple(errors)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

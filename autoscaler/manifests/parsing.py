@@ -15,10 +15,10 @@ from pydantic_core import ErrorDetails
 
 from autoscaler.manifests import checks, document_schema
 from autoscaler.manifests.api_types import Manifests
-from autoscaler.manifests.conversion import build_class, build_deployment, build_job, build_machines
-from autoscaler.manifests.documents import Document, Step, read_documents
-from autoscaler.manifests.field_errors import Refusal, RefusedInputError, did_you_mean
-from autoscaler.manifests.ignored_fields import set_aside
+from autoscaler.manifests.conversion import build_class, build_deployment, build_job, build_nodes
+from autoscaler.manifests.documents import Document, PathStep, read_documents
+from autoscaler.manifests.field_errors import FieldError, InvalidManifestError, did_you_mean
+from autoscaler.manifests.ignored_fields import drop_ignored_fields
 
 _HINTS: Final[Mapping[str, str]] = {
     "initContainers": "a local pod is one process; do the preparation in its command",
@@ -45,7 +45,7 @@ _MOST_REFUSALS: Final = 50
 def parse_files(paths: Sequence[Path]) -> Manifests:
     """All documents of these files, checked one by one and together.  Raises RefusedInputError with every refusal."""
     documents: list[Document] = []
-    refusals: list[Refusal] = []
+    refusals: list[FieldError] = []
     for path in paths:
         found, wrong = read_documents(path)
         documents += found
@@ -53,13 +53,13 @@ def parse_files(paths: Sequence[Path]) -> Manifests:
     return parse_documents(documents, refusals)
 
 
-def parse_documents(documents: Sequence[Document], refusals: Iterable[Refusal] = ()) -> Manifests:
+def parse_documents(documents: Sequence[Document], refusals: Iterable[FieldError] = ()) -> Manifests:
     """The values of these documents.  Raises RefusedInputError with every refusal, those given included."""
     found = list(refusals)
     notices: list[str] = []
     models: list[BaseModel] = []
     for document in documents:
-        content, aside = set_aside(document)
+        content, aside = drop_ignored_fields(document)
         notices += aside
         model, wrong = _validate(document, content)
         found += [*wrong, *checks.check_document(document)]
@@ -68,15 +68,15 @@ def parse_documents(documents: Sequence[Document], refusals: Iterable[Refusal] =
         models += [model] if model is not None else []
     found += checks.check_together(documents)
     if found:
-        raise RefusedInputError(_in_order(found))
+        raise InvalidManifestError(_in_order(found))
     return _build(models, notices)
 
 
-def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | None, list[Refusal]]:
+def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | None, list[FieldError]]:
     model = document_schema.KINDS.get(document.kind)
     if model is None:
         hint = did_you_mean(document.kind, list(document_schema.KINDS))
-        return None, [document.refuse(("kind",), f"EDL runs no {document.kind}", hint)]
+        return None, [document.field_error(("kind",), f"EDL runs no {document.kind}", hint)]
     try:
         return model.model_validate(content), []
     except ValidationError as error:
@@ -85,38 +85,40 @@ def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | 
         return None, [_explain(document, model, details) for details in found if not _is_echo(details, places)]
 
 
-def _is_echo(details: ErrorDetails, places: set[tuple[Step, ...]]) -> bool:
+def _is_echo(details: ErrorDetails, places: set[tuple[PathStep, ...]]) -> bool:
     """Whether a list is called too short only because what stands in it has been refused."""
     place = details["loc"]
     return details["type"] == "too_short" and any(p[: len(place)] == place and p != place for p in places)
 
 
-def _explain(document: Document, model: type[BaseModel], details: ErrorDetails) -> Refusal:
-    path: tuple[Step, ...] = details["loc"]
+def _explain(document: Document, model: type[BaseModel], details: ErrorDetails) -> FieldError:
+    path: tuple[PathStep, ...] = details["loc"]
     given = details["input"]
     match details["type"]:
         case "extra_forbidden":
             hint = _HINTS.get(str(path[-1])) or did_you_mean(str(path[-1]), _known_fields(model, path[:-1]))
-            return document.refuse(path, "unknown field", hint)
+            return document.field_error(path, "unknown field", hint)
         case "missing":
-            return document.refuse(path, "is missing", _hint_for_missing(model, path))
+            return document.field_error(path, "is missing", _hint_for_missing(model, path))
         case "value_error":
-            return document.refuse(path, details["msg"].removeprefix("Value error, "), "")
+            return document.field_error(path, details["msg"].removeprefix("Value error, "), "")
         case "too_short" if path[-1] == "containers":
-            return document.refuse(path, "has no container", "say what the pod is: one container, with its requests")
+            return document.field_error(
+                path, "has no container", "say what the pod is: one container, with its requests"
+            )
         case "too_long" if path[-1] == "containers":
-            return document.refuse(path, "a local pod is one process", "keep one container")
+            return document.field_error(path, "a local pod is one process", "keep one container")
         case "string_pattern_mismatch":
-            return document.refuse(path, f"{given!r} is no Kubernetes name", "lower case letters, digits and -")
+            return document.field_error(path, f"{given!r} is no Kubernetes name", "lower case letters, digits and -")
         case "string_too_long":
-            return document.refuse(
+            return document.field_error(
                 path, f"{_shown(given)} is too long", f"at most {details['ctx']['max_length']} characters"
             )
         case "invalid_key":
-            return document.refuse(path[:-1], f"{given!r} is no name of a field", "field names are text")
+            return document.field_error(path[:-1], f"{given!r} is no name of a field", "field names are text")
         case _:
             wanted = _WANTED.get(details["type"]) or details["msg"].removeprefix("Input should be ")
-            return document.refuse(path, f"{_shown(given)} is refused", f"should be {wanted}")
+            return document.field_error(path, f"{_shown(given)} is refused", f"should be {wanted}")
 
 
 def _shown(given: Any) -> str:
@@ -125,13 +127,13 @@ def _shown(given: Any) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
-def _hint_for_missing(model: type[BaseModel], path: Sequence[Step]) -> str:
+def _hint_for_missing(model: type[BaseModel], path: Sequence[PathStep]) -> str:
     field = next((f for name, f in model.model_fields.items() if (f.alias or name) == path[0]), None)
     choices = get_args(field.annotation) if field is not None and len(path) == 1 else ()
     return f"add {path[0]}: {choices[0]}" if choices else ""
 
 
-def _known_fields(model: type[BaseModel], path: Sequence[Step]) -> list[str]:
+def _known_fields(model: type[BaseModel], path: Sequence[PathStep]) -> list[str]:
     for step in path:
         if isinstance(step, int):
             continue
@@ -149,9 +151,9 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((found for part in getattr(annotation, "__args__", ()) if (found := _model_in(part))), None)
 
 
-def _in_order(refusals: Iterable[Refusal]) -> list[Refusal]:
+def _in_order(refusals: Iterable[FieldError]) -> list[FieldError]:
     """By file and line; what two checks found alike is said once."""
-    unique: dict[tuple[str, int, str, str], Refusal] = {}
+    unique: dict[tuple[str, int, str, str], FieldError] = {}
     for refusal in refusals:
         key = (refusal.file, refusal.line, refusal.document, refusal.path)
         if key not in unique or len(refusal.hint) > len(unique[key].hint):
@@ -165,8 +167,6 @@ def _build(models: Sequence[BaseModel], notices: Sequence[str]) -> Manifests:
         jobs=tuple(job for job, _ in jobs),
         deployments=tuple(build_deployment(m) for m in models if isinstance(m, document_schema.DeploymentModel)),
         classes=tuple(build_class(m) for m in models if isinstance(m, document_schema.PriorityClassModel)),
-        machines=tuple(
-            n for m in models if isinstance(m, document_schema.LocalClusterModel) for n in build_machines(m)
-        ),
+        nodes=tuple(n for m in models if isinstance(m, document_schema.LocalClusterModel) for n in build_nodes(m)),
         notices=(*notices, *(notice for _, job_notices in jobs for notice in job_notices)),
     )

@@ -24,7 +24,7 @@ def planned_job(job: TrainingJob, *, priority: int, pinned: int, submitted_at_s:
     }
     if job.server is not None:
         shapes[Role.SERVER] = Shape(requests=job.server.template.requests)
-    return job_of(
+    return build_planner_job(
         job,
         name=JobName(job.name),
         shapes=shapes,
@@ -37,7 +37,7 @@ def planned_job(job: TrainingJob, *, priority: int, pinned: int, submitted_at_s:
     )
 
 
-def job_of(
+def build_planner_job(
     spec: JobSpec[Template],
     *,
     name: JobName,

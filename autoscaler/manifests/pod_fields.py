@@ -41,7 +41,7 @@ _PLAIN: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class PodFinding:
     """One thing wrong in a template.  `is_certain`: whatever Kubernetes the cluster runs."""
 
     path: Path
@@ -50,13 +50,13 @@ class Finding:
     is_certain: bool = True
 
 
-def check_fields(value: Any, type_name: str = TEMPLATE) -> Iterator[Finding]:
+def check_fields(value: Any, type_name: str = TEMPLATE) -> Iterator[PodFinding]:
     """What stands in a template (or another type of the table) under a wrong name or with a wrong type.  Never raises.
 
     What is null counts as left out, as the API server takes it.
     """
     if not isinstance(value, Mapping):
-        yield Finding(path=(), problem=f"is {shown(value)}", hint="should be a mapping of fields")
+        yield PodFinding(path=(), problem=f"is {format_value(value)}", hint="should be a mapping of fields")
         return
     known = _TYPES[type_name]
     for name, inner in value.items():
@@ -64,26 +64,26 @@ def check_fields(value: Any, type_name: str = TEMPLATE) -> Iterator[Finding]:
             if inner is not None:
                 yield from _under(name, _check(inner, known[name].removesuffix("!")))
         else:
-            text = shown(name, is_name=True)
+            text = format_value(name, is_name=True)
             hint = did_you_mean(text, sorted(known))
-            yield Finding(path=(text,), problem=UNKNOWN_FIELD, hint=hint, is_certain=is_slip(text, known))
+            yield PodFinding(path=(text,), problem=UNKNOWN_FIELD, hint=hint, is_certain=is_misspelling(text, known))
     for name, wanted in known.items():
         if wanted.endswith("!") and value.get(name) is None:
-            yield Finding(path=(name,), problem="is missing")
+            yield PodFinding(path=(name,), problem="is missing")
 
 
-def is_slip(name: str, known: Mapping[str, object] | tuple[str, ...]) -> bool:
+def is_misspelling(name: str, known: Mapping[str, object] | tuple[str, ...]) -> bool:
     """True if the name all but spells a known one: other letter case, or a letter or two."""
     return any(SequenceMatcher(None, name.lower(), other.lower()).ratio() >= _SIMILAR for other in known)
 
 
-def shown(value: Any, *, is_name: bool = False) -> str:
+def format_value(value: Any, *, is_name: bool = False) -> str:
     """The value as a message shows it: short, whatever it is."""
     text = value if is_name and isinstance(value, str) else repr(value) if _is_short(value) else f"a {_kind(value)}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
-def _check(value: Any, wanted: str) -> Iterator[Finding]:
+def _check(value: Any, wanted: str) -> Iterator[PodFinding]:
     if wanted in _TYPES:
         yield from check_fields(value, wanted)
     elif wanted.startswith("["):
@@ -93,39 +93,39 @@ def _check(value: Any, wanted: str) -> Iterator[Finding]:
     elif wanted in _PLAIN:
         types, hint = _PLAIN[wanted]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            yield Finding(path=(), problem=f"is {shown(value)}", hint=f"should be {hint}")
+            yield PodFinding(path=(), problem=f"is {format_value(value)}", hint=f"should be {hint}")
     else:
         yield from _check_choice(value, tuple(wanted.split("|")))
 
 
-def _check_list(value: Any, wanted: str) -> Iterator[Finding]:
+def _check_list(value: Any, wanted: str) -> Iterator[PodFinding]:
     if not isinstance(value, list):
-        yield Finding(path=(), problem=f"is {shown(value)}", hint="should be a list, [a, b]")
+        yield PodFinding(path=(), problem=f"is {format_value(value)}", hint="should be a list, [a, b]")
         return
     for index, item in enumerate(value):
         yield from _under(index, _check(item, wanted))
 
 
-def _check_mapping(value: Any, wanted: str) -> Iterator[Finding]:
+def _check_mapping(value: Any, wanted: str) -> Iterator[PodFinding]:
     if not isinstance(value, Mapping):
-        yield Finding(path=(), problem=f"is {shown(value)}", hint="should be a mapping of names to values")
+        yield PodFinding(path=(), problem=f"is {format_value(value)}", hint="should be a mapping of names to values")
         return
     for name, inner in value.items():
         if not isinstance(name, str):
-            yield Finding(path=(), problem=f"{shown(name)} is no name", hint="names are text")
+            yield PodFinding(path=(), problem=f"{format_value(name)} is no name", hint="names are text")
         else:
             yield from _under(name, _check(inner, wanted))
 
 
-def _check_choice(value: Any, choices: tuple[str, ...]) -> Iterator[Finding]:
+def _check_choice(value: Any, choices: tuple[str, ...]) -> Iterator[PodFinding]:
     if value in choices or value == "":
         return
-    is_certain = not isinstance(value, str) or is_slip(value, choices)
+    is_certain = not isinstance(value, str) or is_misspelling(value, choices)
     hint = f"one of {', '.join(choices)}" if len(choices) <= len(_PLAIN) else ""
-    yield Finding(path=(), problem=f"is {shown(value)}", hint=hint, is_certain=is_certain)
+    yield PodFinding(path=(), problem=f"is {format_value(value)}", hint=hint, is_certain=is_certain)
 
 
-def _under(step: str | int, findings: Iterator[Finding]) -> Iterator[Finding]:
+def _under(step: str | int, findings: Iterator[PodFinding]) -> Iterator[PodFinding]:
     for finding in findings:
         yield replace(finding, path=(step, *finding.path))
 

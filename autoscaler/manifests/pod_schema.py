@@ -31,9 +31,9 @@ def _quantity(parse: Any) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-CpuM = Annotated[int, _quantity(parse_cpu_m)]
-MemoryBytes = Annotated[int, _quantity(parse_memory_bytes)]
-Count = Annotated[int, _quantity(parse_count)]
+CpuQuantity = Annotated[int, _quantity(parse_cpu_m)]
+MemoryQuantity = Annotated[int, _quantity(parse_memory_bytes)]
+CountQuantity = Annotated[int, _quantity(parse_count)]
 
 
 def _argument(value: str) -> str:
@@ -44,7 +44,7 @@ def _argument(value: str) -> str:
 
 Argument = Annotated[str, AfterValidator(_argument)]
 
-SET_ASIDE: Final[Mapping[str, frozenset[str]]] = {
+IGNORED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "metadata": frozenset(["annotations", "labels", "namespace", "name", "creationTimestamp", "uid", "generation"]),
     "pod": frozenset(
         [
@@ -94,7 +94,7 @@ SET_ASIDE: Final[Mapping[str, frozenset[str]]] = {
 }
 """Known to Kubernetes, meaningless to a process."""
 
-SILENT: Final = frozenset(["image", "imagePullPolicy", "labels", "name", "namespace", "restartPolicy"])
+IGNORED_SILENTLY: Final = frozenset(["image", "imagePullPolicy", "labels", "name", "namespace", "restartPolicy"])
 """Set aside without a notice: every manifest has them, and nobody expects a process to use them."""
 
 
@@ -115,17 +115,17 @@ class Port(StrictModel):
     protocol: str = "TCP"
 
 
-class Amounts(StrictModel):
+class ResourceAmounts(StrictModel):
     """Requests or limits."""
 
-    cpu: CpuM | None = None
-    memory: MemoryBytes | None = None
-    gpu_count: Count | None = Field(default=None, alias="nvidia.com/gpu")
+    cpu: CpuQuantity | None = None
+    memory: MemoryQuantity | None = None
+    gpu_count: CountQuantity | None = Field(default=None, alias="nvidia.com/gpu")
 
 
 class ResourceNeeds(StrictModel):
-    requests: Amounts = Amounts()
-    limits: Amounts = Amounts()
+    requests: ResourceAmounts = ResourceAmounts()
+    limits: ResourceAmounts = ResourceAmounts()
 
 
 class Container(StrictModel):
@@ -138,16 +138,16 @@ class Container(StrictModel):
     resources: ResourceNeeds = ResourceNeeds()
 
 
-class PodSpec(StrictModel):
+class PodSpecModel(StrictModel):
     containers: tuple[Container, ...] = Field(min_length=1, max_length=1)
     grace_s: float = Field(default=30.0, alias="terminationGracePeriodSeconds", ge=0, le=LONGEST_GRACE_S)
     priority_class: str | None = Field(default=None, alias="priorityClassName")
 
 
-class PodMeta(StrictModel):
+class PodMetaModel(StrictModel):
     pass
 
 
 class PodTemplateModel(StrictModel):
-    metadata: PodMeta = PodMeta()
-    spec: PodSpec
+    metadata: PodMetaModel = PodMetaModel()
+    spec: PodSpecModel

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from autoscaler.manifests.pod_fields import Finding, Path, shown
+from autoscaler.manifests.pod_fields import Path, PodFinding, format_value
 from autoscaler.quantities import QuantityError, parse_quantity
 
 DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -52,7 +52,7 @@ RESTART_POLICIES: Final = {"trainer": "Never", "parameterServer": "Never", "mast
 """By the role's field: what the pods of a job have, since EDL itself judges a trainer or server that ends."""
 
 
-def check_values(template: Any, role: str | None = None) -> Iterator[Finding]:
+def check_values(template: Any, role: str | None = None) -> Iterator[PodFinding]:
     """What is wrong with the values of a template.  `role`: its field in a TrainingJob, None in a Deployment.
 
     Never raises.
@@ -66,7 +66,7 @@ def check_values(template: Any, role: str | None = None) -> Iterator[Finding]:
         yield _at(("spec",), finding)
 
 
-def _check_spec(spec: Mapping[str, Any], role: str | None) -> Iterator[Finding]:
+def _check_spec(spec: Mapping[str, Any], role: str | None) -> Iterator[PodFinding]:
     for finding in _check_labels(_mapping(spec, "nodeSelector"), has_values=True):
         yield _at(("nodeSelector",), finding)
     yield from _check_names(spec)
@@ -86,10 +86,10 @@ def _check_spec(spec: Mapping[str, Any], role: str | None) -> Iterator[Finding]:
     policy, wanted = spec.get("restartPolicy"), RESTART_POLICIES[role]
     if isinstance(policy, str) and policy != wanted:
         hint = f"leave it out: a {role}'s pod has {wanted}, and EDL itself judges one that ends"
-        yield Finding(path=("restartPolicy",), problem=f"is {shown(policy)}", hint=hint)
+        yield PodFinding(path=("restartPolicy",), problem=f"is {format_value(policy)}", hint=hint)
 
 
-def _check_names(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_names(spec: Mapping[str, Any]) -> Iterator[PodFinding]:
     """Of containers, in both lists together, and of volumes."""
     for holders in (_HOLDERS, ("volumes",)):
         seen: set[str] = set()
@@ -99,16 +99,18 @@ def _check_names(spec: Mapping[str, Any]) -> Iterator[Finding]:
                 if not isinstance(name, str):
                     continue
                 if name in seen:
-                    yield Finding(path=(holder, index, "name"), problem=f"{shown(name)} stands twice", hint=_OWN_NAME)
-                elif not fits(DNS_LABEL, name, LONGEST_LABEL):
-                    yield Finding(path=(holder, index, "name"), problem=f"is {shown(name)}", hint=_LABEL_HINT)
+                    yield PodFinding(
+                        path=(holder, index, "name"), problem=f"{format_value(name)} stands twice", hint=_OWN_NAME
+                    )
+                elif not matches(DNS_LABEL, name, LONGEST_LABEL):
+                    yield PodFinding(path=(holder, index, "name"), problem=f"is {format_value(name)}", hint=_LABEL_HINT)
                 seen.add(name)
 
 
-def _check_container(container: Mapping[str, Any], volumes: set[str]) -> Iterator[Finding]:
+def _check_container(container: Mapping[str, Any], volumes: set[str]) -> Iterator[PodFinding]:
     image = container.get("image")
-    if isinstance(image, str) and image and not fits(IMAGE, image, LONGEST_IMAGE):
-        yield Finding(path=("image",), problem=f"{shown(image)} is no image", hint=_IMAGE_HINT)
+    if isinstance(image, str) and image and not matches(IMAGE, image, LONGEST_IMAGE):
+        yield PodFinding(path=("image",), problem=f"{format_value(image)} is no image", hint=_IMAGE_HINT)
     yield from _check_lengths(container)
     for name in ("command", "args"):
         words = container.get(name)
@@ -116,34 +118,34 @@ def _check_container(container: Mapping[str, Any], volumes: set[str]) -> Iterato
             yield from _check_text((name, index), word)
     for index, variable in _items(container, "env"):
         own = variable.get("name")
-        if isinstance(own, str) and not fits(VARIABLE, own, LONGEST_VARIABLE):
-            yield Finding(path=("env", index, "name"), problem=f"is {shown(own)}", hint=_VARIABLE_HINT)
+        if isinstance(own, str) and not matches(VARIABLE, own, LONGEST_VARIABLE):
+            yield PodFinding(path=("env", index, "name"), problem=f"is {format_value(own)}", hint=_VARIABLE_HINT)
         yield from _check_text(("env", index, "value"), variable.get("value"))
     yield from _check_ports(container)
     for index, mount in _items(container, "volumeMounts"):
         if isinstance(volume := mount.get("name"), str) and volume not in volumes:
             hint = "name one of the pod's volumes, or add it there"
-            problem = f"there is no volume {shown(volume)}"
-            yield Finding(path=("volumeMounts", index, "name"), problem=problem, hint=hint)
+            problem = f"there is no volume {format_value(volume)}"
+            yield PodFinding(path=("volumeMounts", index, "name"), problem=problem, hint=hint)
     yield from _check_resources(("resources",), _mapping(container, "resources"))
 
 
-def _check_lengths(holder: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_lengths(holder: Mapping[str, Any]) -> Iterator[PodFinding]:
     for name, most in MOST.items():
         if isinstance(found := holder.get(name), list) and len(found) > most:
-            yield Finding(path=(name,), problem=f"holds {len(found)} items", hint=f"at most {most}")
+            yield PodFinding(path=(name,), problem=f"holds {len(found)} items", hint=f"at most {most}")
 
 
-def _check_ports(container: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_ports(container: Mapping[str, Any]) -> Iterator[PodFinding]:
     for index, port in _items(container, "ports"):
         for name in ("containerPort", "hostPort"):
             number = port.get(name)
             if isinstance(number, int) and not isinstance(number, bool) and not 1 <= number <= LARGEST_PORT:
                 hint = f"a port is a number from 1 to {LARGEST_PORT}"
-                yield Finding(path=("ports", index, name), problem=f"is {shown(number)}", hint=hint)
+                yield PodFinding(path=("ports", index, name), problem=f"is {format_value(number)}", hint=hint)
 
 
-def _check_resources(path: Path, resources: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_resources(path: Path, resources: Mapping[str, Any]) -> Iterator[PodFinding]:
     requests, limits = _mapping(resources, "requests"), _mapping(resources, "limits")
     for kind, amounts in (("requests", requests), ("limits", limits)):
         for name, value in amounts.items():
@@ -155,36 +157,44 @@ def _check_resources(path: Path, resources: Mapping[str, Any]) -> Iterator[Findi
             continue
         if limit is not None and request > limit:
             hint = "raise the limit or lower the request"
-            yield Finding(path=where, problem=f"{shown(value)} is more than the limit {shown(limits[name])}", hint=hint)
+            yield PodFinding(
+                path=where,
+                problem=f"{format_value(value)} is more than the limit {format_value(limits[name])}",
+                hint=hint,
+            )
         elif not _may_be_overcommitted(name) and request != limit:
-            problem = "has no limit" if limit is None else f"is {shown(value)}, and the limit {shown(limits[name])}"
+            problem = (
+                "has no limit"
+                if limit is None
+                else f"is {format_value(value)}, and the limit {format_value(limits[name])}"
+            )
             hint = f"write the same under limits, or {name} there alone: it cannot be overcommitted"
-            yield Finding(path=where, problem=problem, hint=hint)
+            yield PodFinding(path=where, problem=problem, hint=hint)
 
 
-def _check_amount(path: Path, name: Any, value: Any) -> Iterator[Finding]:
+def _check_amount(path: Path, name: Any, value: Any) -> Iterator[PodFinding]:
     if not isinstance(name, str):
         return
     is_known = "/" in name or name in _OWN_RESOURCES or name.startswith(_HUGE_PAGES)
-    if not fits(QUALIFIED_NAME, name, LONGEST_KEY) or not is_known:
+    if not matches(QUALIFIED_NAME, name, LONGEST_KEY) or not is_known:
         hint = "cpu, memory, ephemeral-storage, hugepages-SIZE, or a device by its whole name, such as nvidia.com/gpu"
-        yield Finding(path=path, problem=f"{shown(name)} is no resource", hint=hint)
+        yield PodFinding(path=path, problem=f"{format_value(name)} is no resource", hint=hint)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return
     try:
         number = parse_quantity(value)
     except QuantityError as error:
-        yield Finding(path=path, problem=str(error))
+        yield PodFinding(path=path, problem=str(error))
         return
     if number < 0:
-        yield Finding(path=path, problem=f"{shown(value)} is below zero", hint="0 or more")
+        yield PodFinding(path=path, problem=f"{format_value(value)} is below zero", hint="0 or more")
     elif number > _LARGEST:
-        yield Finding(path=path, problem=f"{shown(value)} is out of range", hint="at most 2^63 - 1")
+        yield PodFinding(path=path, problem=f"{format_value(value)} is out of range", hint="at most 2^63 - 1")
     elif "/" in name and number.denominator != 1:
-        yield Finding(path=path, problem=f"{shown(value)} is no whole number", hint="a device is not shared")
+        yield PodFinding(path=path, problem=f"{format_value(value)} is no whole number", hint="a device is not shared")
 
 
-def _check_some_request(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_some_request(spec: Mapping[str, Any]) -> Iterator[PodFinding]:
     """A pod of no size fits everywhere without end.  What is not said at all is `checks`' to tell."""
     said: list[Any] = []
     for holder in (*(container for _, container in _items(spec, "containers")), spec):
@@ -193,22 +203,24 @@ def _check_some_request(spec: Mapping[str, Any]) -> Iterator[Finding]:
     amounts = [amount for amount in said if amount is not None]
     if amounts and not any(amounts):
         hint = "requests are what the planner counts: name what the pod takes"
-        yield Finding(path=("containers",), problem="ask for neither cpu nor memory", hint=hint)
+        yield PodFinding(path=("containers",), problem="ask for neither cpu nor memory", hint=hint)
 
 
-def _check_labels(labels: Mapping[Any, Any], *, has_values: bool) -> Iterator[Finding]:
+def _check_labels(labels: Mapping[Any, Any], *, has_values: bool) -> Iterator[PodFinding]:
     for key, value in labels.items():
-        if isinstance(key, str) and not fits(QUALIFIED_NAME, key, LONGEST_KEY):
+        if isinstance(key, str) and not matches(QUALIFIED_NAME, key, LONGEST_KEY):
             hint = "letters, digits, -, _ and ., at most 63; before them a DNS name and / where they are somebody's"
-            yield Finding(path=(shown(key, is_name=True),), problem=f"{shown(key)} is no label's name", hint=hint)
-        elif has_values and isinstance(value, str) and not fits(LABEL_VALUE, value, LONGEST_LABEL):
+            yield PodFinding(
+                path=(format_value(key, is_name=True),), problem=f"{format_value(key)} is no label's name", hint=hint
+            )
+        elif has_values and isinstance(value, str) and not matches(LABEL_VALUE, value, LONGEST_LABEL):
             hint = "letters, digits, -, _ and ., at most 63, with a letter or digit at both ends"
-            yield Finding(path=(str(key),), problem=f"{shown(value)} is no label's value", hint=hint)
+            yield PodFinding(path=(str(key),), problem=f"{format_value(value)} is no label's value", hint=hint)
 
 
-def _check_text(path: Path, value: Any) -> Iterator[Finding]:
+def _check_text(path: Path, value: Any) -> Iterator[PodFinding]:
     if isinstance(value, str) and "\0" in value:
-        yield Finding(path=path, problem="holds a NUL character, which no process can be given")
+        yield PodFinding(path=path, problem="holds a NUL character, which no process can be given")
 
 
 def _may_be_overcommitted(name: Any) -> bool:
@@ -225,7 +237,7 @@ def _number(value: Any) -> Any:
         return None
 
 
-def fits(pattern: str, text: str, longest: int) -> bool:
+def matches(pattern: str, text: str, longest: int) -> bool:
     """True if the text matches and is no longer; the length is looked at first, since patterns take time with it."""
     return len(text) <= longest and re.fullmatch(pattern, text) is not None
 
@@ -244,5 +256,5 @@ def _items(holder: Mapping[str, Any], name: str) -> Iterable[tuple[int, Mapping[
     return [(index, item) for index, item in enumerate(listed) if isinstance(item, Mapping)]
 
 
-def _at(path: Path, finding: Finding) -> Finding:
-    return Finding(path=(*path, *finding.path), problem=finding.problem, hint=finding.hint)
+def _at(path: Path, finding: PodFinding) -> PodFinding:
+    return PodFinding(path=(*path, *finding.path), problem=finding.problem, hint=finding.hint)

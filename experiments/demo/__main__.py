@@ -27,7 +27,7 @@ from autoscaler.clusters.local.run import LOCAL_POLICY, LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.errors import AutoscalerError
 from autoscaler.manifests import Manifests, parse_files
-from autoscaler.manifests.conversion import make_machine
+from autoscaler.manifests.conversion import make_virtual_node
 from experiments.demo.baseline import SCRIPT, Training, measure_epochs_per_s
 from experiments.demo.data import export_digits
 from experiments.demo.judging import Performance, judge, tell
@@ -175,7 +175,7 @@ class _Demo:
         capacity = Resources(cpu_milli=NODE_CPU_MILLI, memory_bytes=NODE_MEMORY_BYTES)
         return RunSettings(
             name="demo",
-            machines=tuple(make_machine(f"node-{number}", capacity) for number in range(1, NODES + 1)),
+            machines=tuple(make_virtual_node(f"node-{number}", capacity) for number in range(1, NODES + 1)),
             devices=((),) * NODES,
             parent=self._options.runs,
             policy=POLICY,

@@ -19,7 +19,7 @@ from autoscaler.domain import Resources, Role
 from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
 from autoscaler.etcd_server.finder import find_etcd
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.conversion import make_machine
+from autoscaler.manifests.conversion import make_virtual_node
 from master.api.job_status import JobStatus
 from tests.chaos.asking import ask_status, brief
 from tests.chaos.ledger import PROGRAM
@@ -205,7 +205,7 @@ async def chaos_stage(
     """
     await asyncio.to_thread(parent.mkdir, parents=True, exist_ok=True)
     machines = tuple(
-        make_machine(f"node-{i}", Resources(cpu_milli=4000, memory_bytes=8 << 30)) for i in range(1, nodes + 1)
+        make_virtual_node(f"node-{i}", Resources(cpu_milli=4000, memory_bytes=8 << 30)) for i in range(1, nodes + 1)
     )
     async with AsyncExitStack() as stack:
         etcd = await stack.enter_async_context(etcd_members(parent, members, say)) if members else None

@@ -95,7 +95,7 @@ def test_a_name_is_bounded_alike():
 @pytest.mark.parametrize(
     "pattern",
     [
-        checkpoint_uri.FOLDER,
+        checkpoint_uri.CHECKPOINT_URI,
         pod_values.DNS_LABEL,
         pod_values.DNS_SUBDOMAIN,
         pod_values.IMAGE,

@@ -16,14 +16,14 @@ from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.manifests.api_types import (
     CheckpointSpec,
-    Deployment,
     JobSpec,
-    MasterSpec,
+    MasterRole,
     PodTemplate,
-    Replicas,
+    ReplicaBounds,
     RunPolicy,
-    ServerSpec,
-    TrainerSpec,
+    ServerRole,
+    TrainerRole,
+    WebDeployment,
 )
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
@@ -63,8 +63,8 @@ def job(name="digits", *, trainer=None, server=None, low=1, high=4, most_servers
                 **policy,
             }
         ),
-        trainer=TrainerSpec(
-            replicas=Replicas(minimum=low, maximum=high),
+        trainer=TrainerRole(
+            replicas=ReplicaBounds(minimum=low, maximum=high),
             step=1,
             powers_of_two=False,
             per_node=1,
@@ -73,14 +73,16 @@ def job(name="digits", *, trainer=None, server=None, low=1, high=4, most_servers
         ),
         server=None
         if server is None
-        else ServerSpec(replicas=Replicas(minimum=1, maximum=most_servers), trainers_per_server=4, template=server),
-        master=MasterSpec(replicas=1, template=template(cpu_milli=100)),
+        else ServerRole(
+            replicas=ReplicaBounds(minimum=1, maximum=most_servers), trainers_per_server=4, template=server
+        ),
+        master=MasterRole(replicas=1, template=template(cpu_milli=100)),
         checkpoint=CheckpointSpec(uri="", every_s=5.0),
     )
 
 
 def web(name="web", *, replicas=1, port=8080, cpu_milli=1000, command=(sys.executable, str(PROGRAMS / "web.py"))):
-    return Deployment(
+    return WebDeployment(
         name=name,
         namespace="default",
         replicas=replicas,

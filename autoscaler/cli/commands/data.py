@@ -47,11 +47,11 @@ def validate(context: click.Context, files: Sequence[Path], on: str | None) -> N
 
 def _validate_for_cluster(files: Sequence[Path]) -> None:
     from autoscaler.cli.kubernetes.validation import validate_files  # noqa: PLC0415 - not for --help
-    from autoscaler.manifests import RefusedInputError  # noqa: PLC0415 - likewise
+    from autoscaler.manifests import InvalidManifestError  # noqa: PLC0415 - likewise
 
     try:
         judged = validate_files(files)
-    except RefusedInputError as error:
+    except InvalidManifestError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     for notice in judged.notices:
         print(at_rest(f"notice: {notice}"), file=sys.stderr)
@@ -60,11 +60,11 @@ def _validate_for_cluster(files: Sequence[Path]) -> None:
 
 
 def _validate_for_run(files: Sequence[Path]) -> None:
-    from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - pydantic is not for --help
+    from autoscaler.manifests import InvalidManifestError, parse_files  # noqa: PLC0415 - pydantic is not for --help
 
     try:
         manifests = parse_files(files)
-    except RefusedInputError as error:
+    except InvalidManifestError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     for notice in manifests.notices:
         print(at_rest(f"notice: {notice}"), file=sys.stderr)
@@ -72,7 +72,7 @@ def _validate_for_run(files: Sequence[Path]) -> None:
     for kind, found in kinds:
         for item in found:
             print(at_rest(f"{kind}/{item.name} is valid"))
-    for machine in manifests.machines:
+    for machine in manifests.nodes:
         print(at_rest(f"node/{machine.name} is valid"))
 
 

@@ -19,7 +19,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
     from autoscaler.clusters.local.run import RunSettings
-    from autoscaler.manifests import Machine, Manifests
+    from autoscaler.manifests import Manifests, VirtualNode
 
 _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -65,14 +65,14 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     from autoscaler.clusters.local.etcd import EtcdRefusedError  # noqa: PLC0415 - with it
     from autoscaler.clusters.local.folder import RunFolderError  # noqa: PLC0415 - with it
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
-    from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
+    from autoscaler.manifests import InvalidManifestError, parse_files  # noqa: PLC0415 - with it
     from master.api.errors import StorageError  # noqa: PLC0415 - with it
 
     try:
         if cluster_file is not None:
             _check_cluster(parse_files([cluster_file]), cluster_file)
         manifests = parse_files([*files, *([cluster_file] if cluster_file is not None else [])])
-    except RefusedInputError as error:
+    except InvalidManifestError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     manifests = _started(manifests, options["starts"], begins_anew=options["begin_anew"])
     manifests = _falling_back(manifests) if options["fall_back"] else manifests
@@ -143,7 +143,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_cluster(manifests: Manifests, file: Path) -> None:
-    if not manifests.machines or manifests.jobs or manifests.deployments:
+    if not manifests.nodes or manifests.jobs or manifests.deployments:
         raise CommandError(Exit.REFUSED, f"--cluster {file}: a LocalCluster document belongs there, and only that")
 
 
@@ -151,10 +151,10 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
     from autoscaler.clusters.local.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
     from autoscaler.clusters.local.run import LOCAL_POLICY, MOVING, RunSettings  # noqa: PLC0415 - with it
 
-    machines = manifests.machines or _machines(options)
+    machines = manifests.nodes or _machines(options)
     devices = sum(machine.capacity.gpu_count for machine in machines)
     shares: list[tuple[int, ...]] = []
-    if options["gpu"] == "auto" and not manifests.machines:
+    if options["gpu"] == "auto" and not manifests.nodes:
         try:
             shares = list(spread(count_gpus(), len(machines)))
         except GpuLookupError as error:
@@ -175,9 +175,9 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
     )
 
 
-def _machines(options: dict[str, Any]) -> tuple[Machine, ...]:
+def _machines(options: dict[str, Any]) -> tuple[VirtualNode, ...]:
     from autoscaler.domain import Resources  # noqa: PLC0415 - not for --help
-    from autoscaler.manifests.conversion import make_machine  # noqa: PLC0415 - with it
+    from autoscaler.manifests.conversion import make_virtual_node  # noqa: PLC0415 - with it
     from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes  # noqa: PLC0415 - too
 
     def read(option: str, parse: Callable[[str], int]) -> int:
@@ -189,8 +189,8 @@ def _machines(options: dict[str, Any]) -> tuple[Machine, ...]:
     cpu_milli, memory_bytes = read("cpu", parse_cpu_m), read("memory", parse_memory_bytes)
     gpu_count = 0 if options["gpu"] == "auto" else read("gpu", parse_count)
     capacity = Resources(cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_count=gpu_count)
-    return tuple(make_machine(f"node-{number}", capacity) for number in range(1, options["nodes"] + 1))
+    return tuple(make_virtual_node(f"node-{number}", capacity) for number in range(1, options["nodes"] + 1))
 
 
-def _with_gpus(machine: Machine, count: int) -> Machine:
+def _with_gpus(machine: VirtualNode, count: int) -> VirtualNode:
     return replace(machine, capacity=replace(machine.capacity, gpu_count=count))

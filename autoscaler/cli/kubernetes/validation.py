@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.errors import InvalidSpecError
-from autoscaler.manifests import Refusal, RefusedInputError
+from autoscaler.manifests import FieldError, InvalidManifestError
 from autoscaler.manifests.checks import check_templates
 from autoscaler.manifests.documents import Document, read_documents
 
@@ -35,7 +35,7 @@ def validate_files(files: Iterable[Path]) -> ValidFiles:
     """The jobs of these files as a cluster would take them.  Raises RefusedInputError with every refusal."""
     jobs: list[str] = []
     notices: list[str] = []
-    refusals: list[Refusal] = []
+    refusals: list[FieldError] = []
     for file in files:
         documents, wrong = read_documents(file)
         refusals += wrong
@@ -46,11 +46,11 @@ def validate_files(files: Iterable[Path]) -> ValidFiles:
             else:
                 notices.append(f"{document.file}: {document.kind} {document.name} is not EDL's to judge")
     if refusals:
-        raise RefusedInputError(refusals)
+        raise InvalidManifestError(refusals)
     return ValidFiles(jobs=tuple(jobs), notices=tuple(notices))
 
 
-def _validate(document: Document) -> Sequence[Refusal]:
+def _validate(document: Document) -> Sequence[FieldError]:
     found = list(check_templates(document))
     raw: dict[str, Any] = copy.deepcopy(dict(document.content))
     raw.pop("status", None)
@@ -64,9 +64,9 @@ def _validate(document: Document) -> Sequence[Refusal]:
     return sorted(found, key=lambda refusal: refusal.line)
 
 
-def _refuse(document: Document, error: InvalidSpecError) -> Refusal:
-    like = document.refuse(tuple(_steps_of(error.path)), error.problem, error.hint)
-    return Refusal(
+def _refuse(document: Document, error: InvalidSpecError) -> FieldError:
+    like = document.field_error(tuple(_steps_of(error.path)), error.problem, error.hint)
+    return FieldError(
         file=like.file, line=like.line, document=like.document, path=error.path, problem=like.problem, hint=like.hint
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.places import PlannedSubmission
 from autoscaler.domain import Shape, Workload, WorkloadName
-from autoscaler.manifests import RefusedInputError, parse_files
+from autoscaler.manifests import InvalidManifestError, parse_files
 from autoscaler.manifests.planner_job import planned_job
 
 
@@ -15,7 +15,7 @@ def read_local_submission(file: Path, now_s: float) -> PlannedSubmission:
     """The file's jobs, submitted at `now_s`, and its deployments.  Raises CommandError."""
     try:
         manifests = parse_files([file])
-    except RefusedInputError as error:
+    except InvalidManifestError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     workloads = [
         Workload(

@@ -47,7 +47,7 @@ from autoscaler.domain import (
 from autoscaler.fault_isolation import JobErrors, Step
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.server_count import SPARE_ORDINALS
-from autoscaler.manifests.api_types import Deployment, PodTemplate, TrainingJob
+from autoscaler.manifests.api_types import PodTemplate, TrainingJob, WebDeployment
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
 CAPABILITIES: Final = Capabilities(servers_elastic=True, moves_servers=True)
@@ -187,7 +187,7 @@ class LocalCluster:
         """Those of the run, by name."""
         return self.web.records
 
-    def deploy(self, deployment: Deployment, *, priority: int) -> None:
+    def deploy(self, deployment: WebDeployment, *, priority: int) -> None:
         """Run the replicas of a Deployment.  Raises ValueError when there is one of that name."""
         self.web.deploy(deployment, priority=priority)
 

@@ -16,7 +16,7 @@ from typing import Final
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import Role
 from autoscaler.jobs.server_count import SPARE_ORDINALS
-from autoscaler.manifests.api_types import PodTemplate, Replicas, ServerSpec, TrainingJob
+from autoscaler.manifests.api_types import PodTemplate, ReplicaBounds, ServerRole, TrainingJob
 
 ENVIRONMENT_VERSION: Final = "1"
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -88,7 +88,7 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
 
     An object store cannot be claimed: another run there would go on in the same history, and each delete the other's.
     """
-    servers = Replicas(minimum=0, maximum=0) if job.server is None else job.server.replicas
+    servers = ReplicaBounds(minimum=0, maximum=0) if job.server is None else job.server.replicas
     of_servers = {} if job.server is None else _of_servers(job.server)
     return of_servers | {
         "EDL_ETCD_ENDPOINTS": place.etcd,
@@ -102,7 +102,7 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
     }
 
 
-def _of_servers(server: ServerSpec[PodTemplate]) -> dict[str, str]:
+def _of_servers(server: ServerRole[PodTemplate]) -> dict[str, str]:
     return {"EDL_AFTER_LOSS": server.after_loss.value, "EDL_COPIES": str(server.copies)}
 
 

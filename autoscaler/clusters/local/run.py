@@ -43,7 +43,7 @@ from autoscaler.jobs.lifecycle import STOP_ORDER, Ending
 from autoscaler.jobs.master_connections import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
-from autoscaler.manifests.api_types import Machine, Manifests, TrainingJob
+from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
 from autoscaler.snapshots import Snapshot
 from master.api.checkpoints.fallback import check_start
 from master.api.checkpoints.resume import parse_answer
@@ -68,7 +68,7 @@ class RunSettings:
     """What a run is made of.  `devices`: GPU numbers of each machine, in order; `parent`: where its folder is made."""
 
     name: str
-    machines: tuple[Machine, ...]
+    machines: tuple[VirtualNode, ...]
     devices: tuple[tuple[int, ...], ...]
     parent: Path = Path("runs")
     working_dir: Path = field(default_factory=Path.cwd)

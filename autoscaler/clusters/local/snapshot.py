@@ -21,7 +21,7 @@ from autoscaler.jobs.lifecycle import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.training_health import Contact, Heard, heard
 from autoscaler.loop import JournalEntry
-from autoscaler.manifests.api_types import AfterLoss, Replicas
+from autoscaler.manifests.api_types import AfterServerLoss, ReplicaBounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class JobLine:
     trainers_per_server: int
     is_ratio_measured: bool
     copies: int  # of each bucket, while there are servers for them
-    after_loss: AfterLoss
+    after_loss: AfterServerLoss
     has_master: bool
     failures: int
     backoff_limit: int
@@ -214,7 +214,7 @@ def _job_line(
     standing = [pod for pod in own if pod.phase is not PodPhase.TERMINATING]
     now = sum(pod.role is Role.TRAINER for pod in standing)
     is_active = life.state is JobState.ACTIVE
-    replicas = Replicas(minimum=0, maximum=0) if job.server is None else job.server.replicas
+    replicas = ReplicaBounds(minimum=0, maximum=0) if job.server is None else job.server.replicas
     servers = sum(pod.role is Role.SERVER for pod in standing)
     return JobLine(
         name=job.name,
@@ -240,7 +240,7 @@ def _job_line(
         trainers_per_server=record.trainers_per_server,
         is_ratio_measured=job.server is not None and job.server.is_ratio_measured,
         copies=1 if job.server is None else job.server.copies,
-        after_loss=AfterLoss.ROLL_BACK if job.server is None else job.server.after_loss,
+        after_loss=AfterServerLoss.ROLL_BACK if job.server is None else job.server.after_loss,
         has_master=any(pod.role is Role.MASTER and pod.phase is PodPhase.READY for pod in standing),
         failures=life.failures if life.advances == life.advances_at_failure else 0,
         backoff_limit=job.run_policy.backoff_limit,

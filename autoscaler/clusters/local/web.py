@@ -19,14 +19,14 @@ from autoscaler.clusters.local.scheduling import place_pending
 from autoscaler.clusters.local.table import Table, free_room
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
 from autoscaler.fault_isolation import JobErrors, Step, of_object
-from autoscaler.manifests.api_types import Deployment
+from autoscaler.manifests.api_types import WebDeployment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentRecord:
     """A Deployment; `wanted` is what `edl scale` set last.  `is_deleted`: goes when its last pod has gone."""
 
-    deployment: Deployment
+    deployment: WebDeployment
     priority: int
     wanted: int
     is_deleted: bool = False
@@ -55,7 +55,7 @@ class Web:
         self._is_reconciling = False
         self.records: dict[str, DeploymentRecord] = {}
 
-    def deploy(self, deployment: Deployment, *, priority: int) -> None:
+    def deploy(self, deployment: WebDeployment, *, priority: int) -> None:
         """Run the replicas of a Deployment.  Raises ValueError when there is one of that name."""
         if deployment.name in self.records:
             raise ValueError(f"there is a deployment {deployment.name} already")

@@ -27,7 +27,7 @@ from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.jobs.server_count import SPARE_ORDINALS, servers_wanted
-from autoscaler.manifests.api_types import Replicas
+from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.controllers.ground import Ground
 from autoscaler.operator.controllers.job_store import Note
 from autoscaler.operator.controllers.master_client import Asking
@@ -53,7 +53,7 @@ Partings: TypeAlias = Mapping[PodName, Parting]
 
 
 def count_to_tell(
-    sizes: Replicas,
+    sizes: ReplicaBounds,
     *,
     target: int,
     standing: Collection[int],

@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import Ending, Stage
-from autoscaler.manifests.api_types import Replicas
+from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, role_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, is_ratio_measured
 from autoscaler.operator.job.pod_termination import end_of
@@ -144,7 +144,7 @@ def _trainers(seen: Seen) -> Raw:
     }
 
 
-def _servers(seen: Seen, sizes: Replicas) -> Raw:
+def _servers(seen: Seen, sizes: ReplicaBounds) -> Raw:
     there, decision, progress = seen.there[Role.SERVER], seen.report.decision, seen.record.progress
     is_active = seen.record.life.stage is Stage.ACTIVE
     servers: Raw = {

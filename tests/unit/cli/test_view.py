@@ -31,7 +31,7 @@ from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources,
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.training_health import Heard
-from autoscaler.manifests.api_types import AfterLoss
+from autoscaler.manifests.api_types import AfterServerLoss
 from master.api.job_status import JobPhase
 
 REQUESTS = Resources(cpu_milli=1000, memory_bytes=1 << 29, extended=(("pods", 1),))
@@ -105,7 +105,7 @@ JOB = JobLine(
     trainers_per_server=2,
     is_ratio_measured=False,
     copies=1,
-    after_loss=AfterLoss.KEEP,
+    after_loss=AfterServerLoss.KEEP,
     has_master=True,
     failures=0,
     backoff_limit=6,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from autoscaler.jobs.bottleneck import FURTHEST, WAITING_SHARE, find_hint
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_ratio import CALM_SHARE, SETTLED_S, Ratio, judge, kept, kept_in, observe, share_with
-from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, Replicas
+from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, ReplicaBounds
 from master.api.job_status import JobPhase
 
-BOUNDS = Replicas(minimum=1, maximum=8)
+BOUNDS = ReplicaBounds(minimum=1, maximum=8)
 
 
 def look(trainers=8, servers=2, share=0.5, **more):
@@ -95,7 +95,7 @@ def test_why_it_changed_is_told():
 )
 def test_by_the_model_no_change_calls_for_its_opposite(trainers, low, more, ratio, load):
     """A load of `load` seconds of one server's time for each second of computing: the ratio goes one way, and rests."""
-    replicas = Replicas(minimum=low, maximum=low + more)
+    replicas = ReplicaBounds(minimum=low, maximum=low + more)
     went = []
     for _ in range(40):
         servers = max(low, min(-(-trainers // ratio), low + more))

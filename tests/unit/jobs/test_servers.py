@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_count import EXIT_OWNING, loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
-from autoscaler.manifests.api_types import AfterLoss
+from autoscaler.manifests.api_types import AfterServerLoss
 from master.api.job_status import JobPhase
 from trainer_sdk.pserver import __main__ as server
 
@@ -73,10 +73,10 @@ def test_what_nobody_has_but_one_server(progress, count):
 
 
 def test_what_follows_from_the_end_of_the_only_copy():
-    assert tell_lost("x-server-1", 48, AfterLoss.ROLL_BACK) == (
+    assert tell_lost("x-server-1", 48, AfterServerLoss.ROLL_BACK) == (
         "x-server-1 has ended with 48 buckets that nobody else has: the job goes back to its last checkpoint"
     )
-    assert tell_lost("x-server-1", 1, AfterLoss.KEEP) == (
+    assert tell_lost("x-server-1", 1, AfterServerLoss.KEEP) == (
         "x-server-1 has ended with a bucket that nobody else has: "
         "it goes back to the last checkpoint, the other servers keep what they have"
     )

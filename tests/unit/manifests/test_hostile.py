@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.errors import InvalidSpecError
-from autoscaler.manifests import RefusedInputError, parse_files
+from autoscaler.manifests import InvalidManifestError, parse_files
 from tests.cluster.hostile import CASES, Judge, by_judge
 from tests.cluster.test_crd_refusals import BAD
 from tests.cluster.trainingjobs import make_job
@@ -63,10 +63,10 @@ def test_edl_validate_refuses_it_by_its_field(name, tmp_path):
     case = CASES[name]
     file = tmp_path / "job.yaml"
     file.write_text(json.dumps(make_job(**case.edits)), encoding="utf-8")
-    with pytest.raises(RefusedInputError) as caught:
+    with pytest.raises(InvalidManifestError) as caught:
         parse_files([file])
     if "\0" not in json.dumps(case.edits) and "u001b" not in json.dumps(case.edits):
-        assert any(is_named(case.field, refusal.path) for refusal in caught.value.refusals), str(caught.value)
+        assert any(is_named(case.field, refusal.path) for refusal in caught.value.errors), str(caught.value)
 
 
 @pytest.mark.parametrize("name", by_judge(Judge.NOBODY))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain import Resources
-from autoscaler.manifests import RefusedInputError, parse_files
-from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, AfterLoss
+from autoscaler.manifests import InvalidManifestError, parse_files
+from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, AfterServerLoss
 
 JOB = """
 apiVersion: edl.dev/v1alpha1
@@ -73,9 +73,9 @@ def parse(tmp_path):
 
 
 def refusals(parse, *texts):
-    with pytest.raises(RefusedInputError) as caught:
+    with pytest.raises(InvalidManifestError) as caught:
         parse(*texts)
-    return caught.value.refusals
+    return caught.value.errors
 
 
 def test_a_job_is_read_with_its_defaults(parse):
@@ -91,7 +91,7 @@ def test_a_job_is_read_with_its_defaults(parse):
     assert job.trainer.template.grace_s == 5
     assert job.server is not None
     assert (job.server.replicas.minimum, job.server.replicas.maximum) == (2, 2)
-    assert (job.server.after_loss, job.server.copies) == (AfterLoss.ROLL_BACK, 1)
+    assert (job.server.after_loss, job.server.copies) == (AfterServerLoss.ROLL_BACK, 1)
     assert job.checkpoint.every_s == 5
 
 
@@ -122,7 +122,7 @@ def test_servers_have_bounds_a_ratio_and_a_pin(parse):
     servers = found.jobs[0].server
     assert (servers.replicas.minimum, servers.replicas.maximum, servers.replicas.pinned) == (2, 4, 3)
     assert (servers.trainers_per_server, servers.is_ratio_measured) == (3, False)
-    assert (servers.after_loss, servers.copies) == (AfterLoss.KEEP, 2)
+    assert (servers.after_loss, servers.copies) == (AfterServerLoss.KEEP, 2)
     assert not any("server" in notice for notice in found.notices)
 
 
@@ -325,9 +325,9 @@ def test_machines_of_a_cluster_file_are_numbered(parse):
     metadata: {name: laptop}
     spec: {nodes: [{name: small, count: 2, cpu: 2, memory: 4Gi}, {name: big, cpu: 8, memory: 32Gi, gpu: 2}]}
     """
-    machines = parse(text).machines
-    assert [machine.name for machine in machines] == ["small-1", "small-2", "big"]
-    assert machines[2].capacity.gpu_count == 2
+    nodes = parse(text).nodes
+    assert [node.name for node in nodes] == ["small-1", "small-2", "big"]
+    assert nodes[2].capacity.gpu_count == 2
 
 
 def test_more_pods_than_any_machine_holds_are_refused(parse):
@@ -366,13 +366,13 @@ def test_empty_documents_are_passed_over_as_kubectl_does(parse):
 
 def test_a_device_without_an_end_is_refused():
     """Its size is told as 0."""
-    with pytest.raises(RefusedInputError, match="KiB"):
+    with pytest.raises(InvalidManifestError, match="KiB"):
         parse_files([Path("/dev/zero")])
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     """By its name."""
-    with pytest.raises(RefusedInputError, match=r"nowhere\.yaml"):
+    with pytest.raises(InvalidManifestError, match=r"nowhere\.yaml"):
         parse_files([tmp_path / "nowhere.yaml"])
 
 
@@ -381,5 +381,5 @@ def test_number_or_date_that_cannot_be_is_refused_by_its_file(tmp_path, value):
     """YAML's own reading raised a ValueError there, which ended the command (A11)."""
     file = tmp_path / "job.yaml"
     file.write_text(f"kind: TrainingJob\nspec: {{weight: {value}}}\n")
-    with pytest.raises(RefusedInputError, match="is no YAML that EDL reads"):
+    with pytest.raises(InvalidManifestError, match="is no YAML that EDL reads"):
         parse_files([file])

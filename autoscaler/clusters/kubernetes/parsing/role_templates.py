@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_shapes import TOO_LONG
 from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.documents import format_path
-from autoscaler.manifests.pod_fields import check_fields, shown
+from autoscaler.manifests.pod_fields import check_fields, format_value
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
 from autoscaler.manifests.pod_values import check_values
 from autoscaler.quantities import QuantityError, format_cpu, format_memory, parse_quantity
@@ -156,7 +156,7 @@ def _grace_s(spec: Raw, path: str, default_s: float, *, is_new: bool) -> float:
         raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {found!r}", hint)
     if found > LONGEST_GRACE_S and is_new:
         hint = f"at most {LONGEST_GRACE_S}: a pod that takes longer to leave never gives its node back"
-        raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {shown(found)}", hint)
+        raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {format_value(found)}", hint)
     return float(min(found, LONGEST_GRACE_S))
 
 

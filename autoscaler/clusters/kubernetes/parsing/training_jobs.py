@@ -23,11 +23,11 @@ from autoscaler.clusters.kubernetes.parsing.resource_quotas import traits_of
 from autoscaler.clusters.kubernetes.parsing.role_templates import FIELDS, RoleTemplate, check_template, default_master
 from autoscaler.domain import Job, JobName, NodeName, Role, Shape
 from autoscaler.errors import InvalidSpecError
-from autoscaler.manifests.api_types import JobSpec, MasterSpec, ServerSpec, too_many_copies
+from autoscaler.manifests.api_types import JobSpec, MasterRole, ServerRole, too_many_copies
 from autoscaler.manifests.conversion import build_server, build_spec, build_trainer
-from autoscaler.manifests.document_schema import JobFields, JobMetadata, MasterSizes, ServerSizes, TrainerSizes
+from autoscaler.manifests.document_schema import JobFields, JobMeta, MasterSizes, ServerSizes, TrainerSizes
 from autoscaler.manifests.documents import format_path
-from autoscaler.manifests.planner_job import NO_TRAITS, job_of
+from autoscaler.manifests.planner_job import NO_TRAITS, build_planner_job
 
 _ROLE_FIELDS: Final = frozenset(FIELDS.values())
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -87,7 +87,7 @@ def read_job(raw: Raw) -> KubeJob:
     """The job.  Raises InvalidSpecError with the path of the first field that is wrong, and what to do."""
     metadata, written = part(raw, "metadata"), part(raw, "spec")
     name, namespace = text(metadata, "name"), text(metadata, "namespace")
-    _validate(JobMetadata, {"name": name, "namespace": namespace}, "metadata")
+    _validate(JobMeta, {"name": name, "namespace": namespace}, "metadata")
     is_new = not part(raw, "status").get("startTime")
     if TOO_LONG in written or (is_new and is_longer(beside_templates(written), LONGEST)):
         raise InvalidSpecError("spec", f"is longer than {LONGEST:,} characters, templates aside", "say less")
@@ -107,7 +107,7 @@ def read_job(raw: Raw) -> KubeJob:
             namespace=namespace,
             trainer=build_trainer(trainer_sizes, trainer),
             server=_server_of(written, is_new=is_new),
-            master=MasterSpec(
+            master=MasterRole(
                 replicas=master_sizes.replicas,
                 template=_template(written, Role.MASTER, is_new=is_new)
                 if part(written, "master", "template")
@@ -128,7 +128,7 @@ def planned_job(job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: fr
 
     `avoid`: nodes where its pods keep failing.  Raises InvalidSpecError for sizes that contradict each other.
     """
-    return job_of(
+    return build_planner_job(
         job.spec,
         name=job.key,
         shapes=shapes_of(job, avoid=avoid),
@@ -165,7 +165,7 @@ def _template(written: Raw, role: Role, *, is_new: bool) -> RoleTemplate:
     return check_template(part(written, field, "template"), role, f"spec.{field}.template", is_new=is_new)
 
 
-def _server_of(written: Raw, *, is_new: bool) -> ServerSpec[RoleTemplate] | None:
+def _server_of(written: Raw, *, is_new: bool) -> ServerRole[RoleTemplate] | None:
     if written.get("parameterServer") is None:
         return None
     sizes = _validate(ServerSizes, _sizes_of(written, "parameterServer"), "spec.parameterServer")

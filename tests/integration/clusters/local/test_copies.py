@@ -17,7 +17,7 @@ from autoscaler.clusters.local.objects import job_object
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.conversion import make_machine
+from autoscaler.manifests.conversion import make_virtual_node
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.checkpoints.storage import open_storage
 from tests.chaos.ledger import check_end, check_head, check_owners, read_head
@@ -120,7 +120,7 @@ async def test_one_server_after_the_other_is_killed_and_nothing_is_done_again(tm
     (tmp_path / "diaries").mkdir()
     text = FILE.replace("PYTHON", sys.executable).replace("PROGRAM", str(PROGRAM)).replace("COUNT", str(BUCKETS))
     (tmp_path / "job.yaml").write_text(text)
-    machine = make_machine("node-1", Resources(cpu_milli=8000, memory_bytes=8 << 30))
+    machine = make_virtual_node("node-1", Resources(cpu_milli=8000, memory_bytes=8 << 30))
     settings = RunSettings(name="paired", machines=(machine,), devices=((),), parent=tmp_path, working_dir=tmp_path)
     async with LocalRun(settings) as run:
         run.submit(parse_files([tmp_path / "job.yaml"]))

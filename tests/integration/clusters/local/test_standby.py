@@ -15,7 +15,7 @@ from autoscaler.clusters.local import runtime, standbys
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.conversion import make_machine
+from autoscaler.manifests.conversion import make_virtual_node
 from master.api.host.signals import TAKE_OVER
 from tests.integration.local_stage import PROGRAMS
 
@@ -54,7 +54,7 @@ async def run_of(tmp_path, etcd, *, lease_s=6):
     (tmp_path / "job.yaml").write_text(
         JOB.format(python=sys.executable, program=PROGRAMS / "sharder.py", out=tmp_path / "out", lease_s=lease_s)
     )
-    machine = make_machine("one", Resources(cpu_milli=4000, memory_bytes=8 << 30))
+    machine = make_virtual_node("one", Resources(cpu_milli=4000, memory_bytes=8 << 30))
     settings = RunSettings(
         name="standby",
         machines=(machine,),

@@ -20,7 +20,7 @@ from autoscaler.clusters.local.snapshot import take_snapshot
 from autoscaler.domain import PodPhase, Role
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import Loop
-from autoscaler.manifests.api_types import MasterSpec
+from autoscaler.manifests.api_types import MasterRole
 from master.api.job_status import JobPhase
 from tests.integration.local_stage import job, nodes, running, template, wait_until
 from tests.unit.operator.job.test_walls import PlantedError, replace_function
@@ -183,7 +183,7 @@ async def kill_servers(tmp_path, others, plant_faults):
         jobs = (*others, "honest")
         for name in jobs:
             one = job(name, trainer=SLEEPS, server=SLEEPS, low=1, high=1)
-            cluster.submit(dataclasses.replace(one, master=MasterSpec(replicas=1, template=SLEEPS)), priority=0)
+            cluster.submit(dataclasses.replace(one, master=MasterRole(replicas=1, template=SLEEPS)), priority=0)
         keeping = asyncio.create_task(loop.run())
         try:
             for name in jobs:

@@ -12,7 +12,7 @@ from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Policy, Resources, Role
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.conversion import make_machine
+from autoscaler.manifests.conversion import make_virtual_node
 from autoscaler.planner.phases.p6_begin_moves import AT_ONCE
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -89,7 +89,7 @@ async def test_a_server_goes_where_the_web_was_and_a_trainer_more_fits(tmp_path)
     text = FILE.replace("PYTHON", sys.executable).replace("PROGRAM", str(program)).replace("EPOCHS", str(EPOCHS))
     (tmp_path / "job.yaml").write_text(text)
     machines = tuple(
-        make_machine(name, Resources(cpu_milli=cpu, memory_bytes=memory)) for name, (cpu, memory) in NODES.items()
+        make_virtual_node(name, Resources(cpu_milli=cpu, memory_bytes=memory)) for name, (cpu, memory) in NODES.items()
     )
     settings = RunSettings(
         name="moved", machines=machines, devices=((), ()), parent=tmp_path, working_dir=tmp_path, policy=POLICY

@@ -11,7 +11,7 @@ from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.pods import LocalPod, PodPhase
 from autoscaler.domain import Role, Tier
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.api_types import AfterLoss, Replicas
+from autoscaler.manifests.api_types import AfterServerLoss, ReplicaBounds
 from master.job import domain
 from master.process.master_config import Settings
 
@@ -48,7 +48,7 @@ def settings_of(job, place=PLACE):
     return Settings.from_environment({name: value for name, value in told.items() if name != "EDL_TOKEN_FILE"})
 
 
-@pytest.mark.parametrize("policy", AfterLoss)
+@pytest.mark.parametrize("policy", AfterServerLoss)
 def test_a_master_hears_what_servers_do_after_a_loss(job, policy):
     """Both sides have a word of their own for it, and mean the same."""
     config = settings_of(replace(job, server=replace(job.server, after_loss=policy))).config
@@ -58,7 +58,7 @@ def test_a_master_hears_what_servers_do_after_a_loss(job, policy):
 
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_master_hears_how_many_copies_there_are(job, copies):
-    servers = replace(job.server, replicas=Replicas(minimum=1, maximum=2), copies=copies)
+    servers = replace(job.server, replicas=ReplicaBounds(minimum=1, maximum=2), copies=copies)
     assert settings_of(replace(job, server=servers)).config.copies == copies
 
 

@@ -7,7 +7,7 @@ from autoscaler.domain import Cause, Policy, Reclaim, Role
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from autoscaler.jobs.lifecycle import Life
 from autoscaler.jobs.server_ratio import SETTLED_S
-from autoscaler.manifests.api_types import Replicas
+from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.controllers.server_drain import Parting, count_to_tell, why_it_stays
 from autoscaler.operator.job.job_record import JobRecord
 from master.api.job_status import JobPhase
@@ -16,7 +16,7 @@ from tests.unit.operator.bench import JOB, write_events
 from tests.unit.operator.fake_master import StandInMaster, progress
 from tests.unit.operator.term import Term
 
-SIZES = Replicas(minimum=1, maximum=4)
+SIZES = ReplicaBounds(minimum=1, maximum=4)
 CALM = Policy(
     reclaim=Reclaim.SCHEDULER, quiet_window_s=0.0, up_window_s=0.0, down_window_s=3.0, payoff_s=0.0, victim_age_s=0.0
 )
