@@ -139,38 +139,47 @@ def _table(
 
 
 def zeros() -> Initialiser:
+    """Initialiser of zeros, the default of every table."""
     return Initialiser()
 
 
 def constant(value: float) -> Initialiser:
+    """Initialiser that fills a table with one value."""
     return Initialiser(kind="constant", scale=value)
 
 
 def normal(deviation: float, *, seed: int = 0) -> Initialiser:
-    """Normal around 0 with this standard deviation."""
+    """Initialiser of normally distributed values around 0 with this standard deviation; `seed` repeats them."""
     return Initialiser(kind="normal", scale=deviation, seed=seed)
 
 
 def uniform(half_width: float, *, seed: int = 0) -> Initialiser:
-    """Uniform in [-half_width, half_width)."""
+    """Initialiser of values distributed uniformly in [-half_width, half_width); `seed` repeats them."""
     return Initialiser(kind="uniform", scale=half_width, seed=seed)
 
 
 def sgd(learning_rate: float) -> OptimiserSpec:
+    """Stochastic gradient descent: `values -= learning_rate * gradient`."""
     return OptimiserSpec(kind="sgd", learning_rate=learning_rate)
 
 
 def momentum(learning_rate: float, *, momentum: float = 0.9) -> OptimiserSpec:
+    """Polyak's heavy ball: `velocity = momentum * velocity + gradient; values -= learning_rate * velocity`."""
     return OptimiserSpec(kind="momentum", learning_rate=learning_rate, momentum=momentum)
 
 
 def adagrad(learning_rate: float, *, epsilon: float = 1e-8) -> OptimiserSpec:
+    """Adagrad (Duchi, Hazan and Singer 2011): divides each step by the root of summed squares."""
     return OptimiserSpec(kind="adagrad", learning_rate=learning_rate, epsilon=epsilon)
 
 
 def adam(
     learning_rate: float, *, momentum: float = 0.9, second_decay: float = 0.999, epsilon: float = 1e-8
 ) -> OptimiserSpec:
+    """Adam (Kingma and Ba 2015, algorithm 1), bias-corrected by the number of steps of these parameters.
+
+    `momentum` and `second_decay` are the paper's beta1 and beta2.
+    """
     return OptimiserSpec(
         kind="adam", learning_rate=learning_rate, momentum=momentum, second_decay=second_decay, epsilon=epsilon
     )
