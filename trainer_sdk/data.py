@@ -19,7 +19,7 @@ from typing import Final, assert_never
 from master.api.identities import DatasetSpec
 from master.api.positions import PositionSet
 from trainer_sdk.errors import UsageError
-from trainer_sdk.protocol import BatchDone, CheckpointWanted, Finish, GiveBatch, ReportDue, Restart
+from trainer_sdk.protocol.trainer_events import BatchDone, CheckpointWanted, Finish, GiveBatch, ReportDue, Restart
 from trainer_sdk.record_order import RecordOrder, Records
 from trainer_sdk.runtime.driver import Driver, finite
 

@@ -23,7 +23,7 @@ from master.api.identities import Lineage
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import PositionSet
 from trainer_sdk.errors import CheckpointError, UsageError
-from trainer_sdk.protocol import CheckpointWritten
+from trainer_sdk.protocol.trainer_events import CheckpointWritten
 from trainer_sdk.runtime.driver import Driver
 
 Arrays = Mapping[str, npt.NDArray[Any]]

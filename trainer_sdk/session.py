@@ -35,7 +35,7 @@ from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import CheckpointError, LeaveNow, UsageError
 from trainer_sdk.master_stream import FAREWELL_S, Address
 from trainer_sdk.own_model import Arrays, OwnModel, Restore, Save
-from trainer_sdk.protocol import (
+from trainer_sdk.protocol.trainer_events import (
     CheckpointWanted,
     Ending,
     FinalHookRun,
@@ -44,8 +44,8 @@ from trainer_sdk.protocol import (
     Restart,
     ScriptFailed,
     SpecDeclared,
-    start,
 )
+from trainer_sdk.protocol.trainer_state import start
 from trainer_sdk.runtime.drain_signal import DrainSignal
 from trainer_sdk.runtime.driver import Driver, finite
 from trainer_sdk.runtime.session_owner import Owner

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from master.api.identities import Lineage, TableSpec
 from trainer_sdk.data import Data
 from trainer_sdk.errors import NotReadyError, ServerUnavailableError, TemporaryError, UsageError
-from trainer_sdk.protocol import Effect, Pulled, Push, PushAgain, PushAnswered, PushWanted
+from trainer_sdk.protocol.trainer_events import Effect, Pulled, Push, PushAgain, PushAnswered, PushWanted
 from trainer_sdk.pserver.client.pserver_client import PserverClient
 from trainer_sdk.runtime.driver import Driver
 

@@ -14,7 +14,7 @@ from tests.protocol import ledger
 from tests.protocol.masters import Etcd
 from tests.protocol.servers import ServerProcess
 from tests.protocol.trainers import TrainerProcess
-from trainer_sdk.protocol import Phase
+from trainer_sdk.protocol.trainer_state import Phase
 
 
 def wrong_with_new_head(etcd: Etcd, new: Manifest, positions: int, *, is_plain: bool) -> str | None:

@@ -39,8 +39,8 @@ from tests.protocol.masters import Etcd
 from tests.protocol.servers import Shipment
 from tests.protocol.trainers import Gradient, TrainerProcess
 from tests.protocol.world import NOBODY, Cast, Parcel, ServerSlot, TrainerSlot, World
-from trainer_sdk import protocol
-from trainer_sdk.protocol import TrainerState
+from trainer_sdk.protocol import trainer_events, trainer_state
+from trainer_sdk.protocol.trainer_state import TrainerState
 from trainer_sdk.pserver.core.messages import CONFIRMED, Push, PushAnswer
 
 
@@ -158,7 +158,7 @@ class Draft:
         for trainer in range(len(self.trainers)):
             if self.trainer(trainer).link == term:
                 self.put_trainer(trainer, replace(self.trainer(trainer), link=NOBODY, inbox=()))
-                self._due.append(lambda trainer=trainer: self.trainer_takes(trainer, protocol.StreamBroken()))
+                self._due.append(lambda trainer=trainer: self.trainer_takes(trainer, trainer_events.StreamBroken()))
 
     def _say(self, term: Term, effect: Send | CloseStream) -> None:
         to = effect.to if isinstance(effect, Send) else effect.member
@@ -280,7 +280,7 @@ class Draft:
         self.put_trainer(trainer, replace(slot, process=step.process))
         for gradient in step.pushed:
             self.send(trainer, gradient, gradient.buckets)
-        if step.has_left and step.process.ending is not protocol.Ending.ENDED:
+        if step.has_left and step.process.ending is not trainer_events.Ending.ENDED:
             self._due.append(lambda: self.end_trainer(trainer))
 
     def end_trainer(self, trainer: int) -> None:
@@ -294,9 +294,9 @@ class Draft:
     def connect_trainer(self, trainer: int, term: Term) -> None:
         slot = self.trainer(trainer)
         self.put_trainer(trainer, replace(slot, link=term, inbox=()))
-        if slot.process and slot.process.state.phase is not protocol.Phase.APART:
-            self.trainer_takes(trainer, protocol.StreamBroken())
-        self.trainer_takes(trainer, protocol.StreamOpened())
+        if slot.process and slot.process.state.phase is not trainer_state.Phase.APART:
+            self.trainer_takes(trainer, trainer_events.StreamBroken())
+        self.trainer_takes(trainer, trainer_events.StreamOpened())
 
     # ---- pushes -----------------------------------------------------------------------------------------------
 

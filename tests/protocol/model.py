@@ -22,7 +22,7 @@ from tests.protocol.steps import trainers as trainer_steps
 from tests.protocol.steps.change import Change, Label
 from tests.protocol.world import Cast, ServerSlot, TrainerSlot, World
 from trainer_sdk import errors as sdk_errors
-from trainer_sdk import protocol
+from trainer_sdk.protocol import trainer_events
 
 KINDS = tuple(Faults.__dataclass_fields__)
 BUDGET = attrgetter(*KINDS)
@@ -72,7 +72,7 @@ class JobModel:
     def is_end(self, world: World) -> bool:
         """Some trainer was told END."""
         processes = (self.cast.trainers[t].process for t in world.trainers)
-        return any(p is not None and p.ending is protocol.Ending.ENDED for p in processes)
+        return any(p is not None and p.ending is trainer_events.Ending.ENDED for p in processes)
 
     def moves(self, world: World) -> Iterator[Move[World]]:
         for change in self._changes(world):

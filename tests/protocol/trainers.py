@@ -15,8 +15,9 @@ from tests.protocol import ledger
 from tests.protocol.interning import hashed_once
 from tests.protocol.ledger import Ledgers
 from tests.protocol.servers import Pulled
-from trainer_sdk import protocol
-from trainer_sdk.protocol import Ending, Phase, TrainerState
+from trainer_sdk.protocol import trainer_events, trainer_state, transitions
+from trainer_sdk.protocol.trainer_events import Ending
+from trainer_sdk.protocol.trainer_state import Phase, TrainerState
 from trainer_sdk.pserver.core.messages import PushAnswer, Target
 
 
@@ -76,9 +77,9 @@ class TrainerStep:
 def started(
     name: MemberName, ordinal: int, incarnation: Incarnation, declared: Declare, *, pipeline: int
 ) -> TrainerProcess:
-    state = protocol.start(name=name, ordinal=ordinal, incarnation=incarnation)
+    state = trainer_state.start(name=name, ordinal=ordinal, incarnation=incarnation)
     process = TrainerProcess(state=state, model=_blank(declared) if declared.own_model else ())
-    return handled(process, protocol.SpecDeclared(spec=declared), pipeline).process
+    return handled(process, trainer_events.SpecDeclared(spec=declared), pipeline).process
 
 
 def _blank(declared: Declare) -> Ledgers:
@@ -87,14 +88,14 @@ def _blank(declared: Declare) -> Ledgers:
 
 def pulled(process: TrainerProcess, models: tuple[Pulled, ...], pipeline: int) -> TrainerStep:
     """The script has pulled the parameters of all servers; they are of one lineage, or the client pulls again."""
-    step = handled(process, protocol.Pulled(lineage=models[0][0]), pipeline)
+    step = handled(process, trainer_events.Pulled(lineage=models[0][0]), pipeline)
     return replace(step, process=replace(step.process, parameters=models))
 
 
 def computed(process: TrainerProcess, pipeline: int) -> TrainerStep:
     """The script has computed its oldest batch on what it pulled, and pushes it."""
     flight, *others = process.given
-    step = handled(replace(process, given=tuple(others)), protocol.PushWanted(flight=flight), pipeline)
+    step = handled(replace(process, given=tuple(others)), trainer_events.PushWanted(flight=flight), pipeline)
     return replace(step, process=replace(step.process, parameters=()))
 
 
@@ -109,7 +110,7 @@ def trained(process: TrainerProcess, pipeline: int) -> TrainerStep:
     flight, *others = process.given
     positions = next(f.positions for f in process.state.flights if f.number == flight)
     after = replace(process, given=tuple(others), model=ledger.added(process.model, PositionSet.of(0), positions))
-    return handled(after, protocol.BatchDone(flight=flight), pipeline)
+    return handled(after, trainer_events.BatchDone(flight=flight), pipeline)
 
 
 def wrote(process: TrainerProcess, pipeline: int) -> TrainerStep:
@@ -122,15 +123,15 @@ def wrote(process: TrainerProcess, pipeline: int) -> TrainerStep:
         lineage=state.lineage,
         marks=(BucketMarks(buckets=PositionSet.of(0), applied=state.applied),),
     )
-    return handled(replace(process, offers=offers), protocol.CheckpointWritten(offer=offers, file=file), pipeline)
+    return handled(replace(process, offers=offers), trainer_events.CheckpointWritten(offer=offers, file=file), pipeline)
 
 
 def answered(process: TrainerProcess, gradient: Gradient, answer: PushAnswer, pipeline: int) -> TrainerStep:
     """One server's answer to this gradient has arrived."""
-    return handled(process, protocol.PushAnswered(flight=gradient.flight, rulings=answer.rulings), pipeline)
+    return handled(process, trainer_events.PushAnswered(flight=gradient.flight, rulings=answer.rulings), pipeline)
 
 
-def handled(process: TrainerProcess, event: protocol.Event, pipeline: int) -> TrainerStep:
+def handled(process: TrainerProcess, event: trainer_events.Event, pipeline: int) -> TrainerStep:
     """The core's answer to an event, with all that the shell and the script do at once upon it.
 
     `pipeline`: how many batches the script has in hand before it waits for answers.
@@ -141,31 +142,31 @@ def handled(process: TrainerProcess, event: protocol.Event, pipeline: int) -> Tr
     return replace(step, process=_renumbered(step.process))
 
 
-def _at_once(process: TrainerProcess, pipeline: int) -> protocol.Event | None:
+def _at_once(process: TrainerProcess, pipeline: int) -> trainer_events.Event | None:
     if process.state.phase is Phase.LEFT:
         return None
     if process.ending is not None:
-        return protocol.LeaveRequested(reason="")
+        return trainer_events.LeaveRequested(reason="")
     if not process.state.is_wanted and len(process.state.flights) < pipeline:
-        return protocol.BatchWanted()
+        return trainer_events.BatchWanted()
     return None
 
 
-def _once(process: TrainerProcess, event: protocol.Event) -> TrainerStep:
+def _once(process: TrainerProcess, event: trainer_events.Event) -> TrainerStep:
     said: list[TrainerMessage] = []
     pushed: list[Gradient] = []
     is_told_end = False
-    step = protocol.handle(process.state, event)
+    step = transitions.handle(process.state, event)
     after = replace(process, state=step.state)
     for effect in step.effects:
         match effect:
-            case protocol.Send(message=message):
+            case trainer_events.Send(message=message):
                 said.append(replace(message, reason="") if isinstance(message, Leave) else message)
-            case protocol.AskLater(request=request):
+            case trainer_events.AskLater(request=request):
                 after = replace(after, waits_for=request)
-            case protocol.GiveBatch(flight=flight):
+            case trainer_events.GiveBatch(flight=flight):
                 after = replace(after, given=(*after.given, flight))
-            case protocol.Push(flight=flight, positions=positions, buckets=buckets, lineage=lineage):
+            case trainer_events.Push(flight=flight, positions=positions, buckets=buckets, lineage=lineage):
                 gradient = Gradient(
                     flight=flight,
                     positions=positions,
@@ -175,12 +176,12 @@ def _once(process: TrainerProcess, event: protocol.Event) -> TrainerStep:
                 )
                 pushed.append(gradient)
                 after = replace(after, computed=(*after.computed, gradient))
-            case protocol.UseRoute(route=route):
+            case trainer_events.UseRoute(route=route):
                 after = replace(after, route=_slim(route))
-            case protocol.Restart(file=file) if after.model and after.state.spec:
+            case trainer_events.Restart(file=file) if after.model and after.state.spec:
                 contents = ledger.of_files((file,) if file else ())
                 after = replace(after, model=tuple(contents.items()) or _blank(after.state.spec))
-            case protocol.Finish(ending=ending):
+            case trainer_events.Finish(ending=ending):
                 after = replace(after, ending=ending)
                 is_told_end |= ending is Ending.ENDED
             case _:

@@ -41,7 +41,7 @@ from tests.protocol.masters import Etcd, MasterProcess
 from tests.protocol.servers import Origins, ServerProcess, Shipment
 from tests.protocol.settings import Setting
 from tests.protocol.trainers import TrainerProcess
-from trainer_sdk import protocol
+from trainer_sdk.protocol import trainer_state
 from trainer_sdk.pserver.core.messages import BackupSaid, PassOn, Push
 from trainer_sdk.pserver.core.server_state import check_state
 
@@ -189,7 +189,7 @@ class Cast:
 
     def _trainer(self, step: trainers.TrainerStep) -> trainers.TrainerStep:
         if self.setting.is_strict:
-            protocol.check_invariants(step.process.state)
+            trainer_state.check_invariants(step.process.state)
         return replace(step, process=self._trainer_processes.same(step.process))
 
     def term(self, world: World) -> Term:

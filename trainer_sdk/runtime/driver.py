@@ -17,7 +17,7 @@ from master.api.identities import Lineage
 from master.api.messages import Drain, MasterMessage, OfferAnswered, Registered, ToTrainer, TrainerMessage
 from trainer_sdk.errors import LeaveNow, MasterUnavailableError, UsageError
 from trainer_sdk.master_stream import Channel
-from trainer_sdk.protocol import (
+from trainer_sdk.protocol.trainer_events import (
     AcquireDue,
     AskLater,
     BatchWanted,
@@ -31,7 +31,6 @@ from trainer_sdk.protocol import (
     Finish,
     GiveBatch,
     OfferSettled,
-    Phase,
     Place,
     Push,
     PushAgain,
@@ -40,10 +39,10 @@ from trainer_sdk.protocol import (
     Send,
     StreamBroken,
     StreamOpened,
-    TrainerState,
     UseRoute,
-    handle,
 )
+from trainer_sdk.protocol.trainer_state import Phase, TrainerState
+from trainer_sdk.protocol.transitions import handle
 
 FIRST_REPORT_S = 1.0  # until the master has said how often it wants to hear
 

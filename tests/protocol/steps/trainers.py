@@ -15,7 +15,7 @@ from tests.protocol.servers import Pulled
 from tests.protocol.steps.change import Change, Label
 from tests.protocol.trainers import Gradient, TrainerProcess
 from tests.protocol.world import NOBODY, Cast, TrainerSlot, World
-from trainer_sdk import protocol
+from trainer_sdk.protocol import trainer_events
 
 
 def of_trainers(cast: Cast, world: World) -> Iterator[Change]:
@@ -31,7 +31,7 @@ def of_trainers(cast: Cast, world: World) -> Iterator[Change]:
             yield Change(Label("{} hears {}", (name, slot.inbox[0])), lambda d, t=t: _trainer_hears(d, t))
         yield from _of_script(cast, t, process, _pulled(cast, world, process))
         if process.waits_for is not None and process.waits_for == state.request:
-            again = protocol.AcquireDue(request=state.request)
+            again = trainer_events.AcquireDue(request=state.request)
             yield Change(Label("{} asks again", (name,)), lambda d, t=t, again=again: d.trainer_takes(t, again))
         for gradient in process.computed:
             for server in range(len(world.servers)):
@@ -83,13 +83,13 @@ def _faults_of_trainer(cast: Cast, t: int, slot: TrainerSlot) -> Iterator[Change
     if slot.link != NOBODY:
         yield Change(Label("the stream of {} BREAKS", (name,)), lambda d: _break_trainer(d, t), "break_")
     if state.held and not state.is_draining:
-        event = protocol.DrainRequested(reason="")
+        event = trainer_events.DrainRequested(reason="")
         yield Change(Label("{} is DRAINED", (name,)), lambda d: d.trainer_takes(t, event), "drain")
     if state.is_draining:
-        late = protocol.DrainDeadlinePassed()
+        late = trainer_events.DrainDeadlinePassed()
         yield Change(Label("{}: GRACE ENDS", (name,)), lambda d: d.trainer_takes(t, late), "drain")
     if state.flights:
-        raised = protocol.ScriptFailed(message="")
+        raised = trainer_events.ScriptFailed(message="")
         yield Change(Label("the script of {} RAISES", (name,)), lambda d: d.trainer_takes(t, raised), "raising")
 
 
@@ -127,7 +127,7 @@ def _break_trainer(draft: Draft, t: int) -> None:
     assert slot.process is not None
     draft.to_master(slot.link, StreamBroken(member=draft.cast.trainer_key(slot.process)))
     draft.put_trainer(t, replace(slot, link=NOBODY, inbox=()))
-    draft.trainer_takes(t, protocol.StreamBroken())
+    draft.trainer_takes(t, trainer_events.StreamBroken())
 
 
 def is_whole(models: tuple[Pulled, ...]) -> bool:

@@ -24,7 +24,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.protocol import (
+from trainer_sdk.protocol.trainer_events import (
     BatchWanted,
     Discard,
     DrainDeadlinePassed,
@@ -40,10 +40,9 @@ from trainer_sdk.protocol import (
     SpecDeclared,
     StreamBroken,
     StreamOpened,
-    check_invariants,
-    handle,
-    start,
 )
+from trainer_sdk.protocol.trainer_state import check_invariants, start
+from trainer_sdk.protocol.transitions import handle
 from trainer_sdk.pserver.core.messages import Ruling, Verdict
 
 SIZE, EPOCHS, BATCH, BUCKETS = 12, 2, 4, 3

@@ -24,7 +24,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.protocol import (
+from trainer_sdk.protocol.trainer_events import (
     AcquireDue,
     BatchDone,
     BatchWanted,
@@ -45,10 +45,9 @@ from trainer_sdk.protocol import (
     SpecDeclared,
     StreamBroken,
     StreamOpened,
-    check_invariants,
-    handle,
-    start,
 )
+from trainer_sdk.protocol.trainer_state import check_invariants, start
+from trainer_sdk.protocol.transitions import handle
 
 DATASET = DatasetSpec(name="d", size=100, epochs=2, batch_size=4)
 span = PositionSet.span

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from master.api.identities import LeaseToken, Lineage, Route, ServerPlace, TableSpec
+from master.api.identities import Lineage, Route, ServerPlace, TableSpec
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import NotReadyError, UsageError
 from trainer_sdk.pserver.client.fan_out import Request, Requests, exchange
@@ -161,7 +161,6 @@ class PserverClient:
         positions: PositionSet,
         gradients: Mapping[str, npt.ArrayLike | Rows],
         *,
-        token: LeaseToken | None = None,
         buckets: PositionSet | None = None,
     ) -> PushAnswer:
         """One batch, computed on a pull of `lineage`, to all buckets or to these; the rulings of all servers.
@@ -174,7 +173,7 @@ class PserverClient:
         left = self._all_buckets if buckets is None else buckets
         rulings: list[Ruling] = []
         while left:
-            requests = [self._push_request(share, lineage, positions, flat, token) for share in self._shares_of(left)]
+            requests = [self._push_request(share, lineage, positions, flat) for share in self._shares_of(left)]
             said = _rulings(exchange(self._connections, requests, deadline_s))
             left = _held(said) if time.monotonic() < deadline_s else EMPTY
             rulings += [ruling for ruling in said if not left or ruling.verdict is not Verdict.HELD]
@@ -186,8 +185,6 @@ class PserverClient:
         positions: PositionSet,
         gradients: Mapping[str, npt.ArrayLike | Rows],
         names: Iterable[str] | None = None,
-        *,
-        token: LeaseToken | None = None,
     ) -> tuple[PushAnswer, Pulled | None]:
         """`push` to all buckets and `pull` in one round trip: the pull is asked before the push is answered.
 
@@ -198,7 +195,7 @@ class PserverClient:
         flat = self._checked(positions, gradients)
         question = self._question(names)
         requests = [
-            (*self._push_request(share, lineage, positions, flat, token), *asked)
+            (*self._push_request(share, lineage, positions, flat), *asked)
             for share, asked in zip(self._shares, question.requests, strict=True)
         ]
         frames = exchange(self._connections, requests, deadline_s)
@@ -249,7 +246,6 @@ class PserverClient:
         lineage: Lineage,
         positions: PositionSet,
         gradients: Mapping[int, Array | tuple[Ids, Array]],
-        token: LeaseToken | None,
     ) -> Requests:
         if not share.targets:
             return ()
@@ -265,7 +261,7 @@ class PserverClient:
                 ids, rows = (given[0], given[1]) if inside.all() else (given[0][inside], given[1][inside])
                 sections.append(Section(index, Shape.SPARSE, len(ids)))
                 body += chain(padded([ids]), padded([rows]))
-        push = Push(lineage=lineage, positions=positions, targets=share.targets, token=token)
+        push = Push(lineage=lineage, positions=positions, targets=share.targets)
         head = PushHead(push, self._layout.digest, tuple(sections))
         return (Request(Kind.PUSH, encode_push(head), body),)
 

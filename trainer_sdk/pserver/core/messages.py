@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from master.api.identities import BucketId, Incarnation, LeaseToken, Lineage, ServerPlace, Version
+from master.api.identities import BucketId, Incarnation, Lineage, ServerPlace, Version
 from master.api.positions import EMPTY, PositionSet
 
 # ---- trainer <-> server ---------------------------------------------------------------------------------------------
@@ -46,13 +46,12 @@ class Target:
 class Push:
     """One batch for all the buckets of one server (rule 7).  `lineage` is that of the pull it was computed on (rule 9).
 
-    `token` is for the logs alone: M1 does not rest on leases.
+    It names no lease: exactly-once rests on positions and marks, whoever sends them (M1).
     """
 
     lineage: Lineage
     positions: PositionSet
     targets: tuple[Target, ...]
-    token: LeaseToken | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,7 +206,7 @@ def _received(channel: Channel, until_s: float) -> Frame:
 
 
 def _addressed(head: PushHead, one: PassOn) -> Push:
-    return Push(lineage=head.push.lineage, positions=head.push.positions, targets=one.targets, token=head.push.token)
+    return Push(lineage=head.push.lineage, positions=head.push.positions, targets=one.targets)
 
 
 TELL_EVERY_S: Final = 1.0

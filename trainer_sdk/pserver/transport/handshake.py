@@ -20,7 +20,7 @@ from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind
 from trainer_sdk.pserver.transport.security import Security
 
-WIRE_VERSION: Final = 6
+DATA_PATH_VERSION: Final = 1
 PROBE: Final = "liveness probe"  # the name of one who asks for nothing more (`alive`)
 _NONCE_BYTES: Final = 32
 _MAX_TEXT: Final = 4096
@@ -36,7 +36,9 @@ class Role(StrEnum):
 def welcome_client(channel: Channel, security: Security, incarnation: str) -> tuple[str, Role]:
     """The server's side; the client's name and role.  Raises WireError or AuthenticationError, having said so."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    channel.send(Kind.CHALLENGE, _encode({"version": WIRE_VERSION, "incarnation": incarnation, "nonce": nonce.hex()}))
+    channel.send(
+        Kind.CHALLENGE, _encode({"version": DATA_PATH_VERSION, "incarnation": incarnation, "nonce": nonce.hex()})
+    )
     hello = _decode(channel.receive_hello(), Kind.HELLO)
     try:
         _check_version(hello)
@@ -54,7 +56,7 @@ def greet_server(channel: Channel, security: Security, name: str, role: Role = R
     challenge = _decode(channel.receive_hello(), Kind.CHALLENGE)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     proof = security.proof(role, _nonce(challenge))
-    said = {"version": WIRE_VERSION, "role": role, "name": name, "nonce": nonce.hex(), "proof": proof}
+    said = {"version": DATA_PATH_VERSION, "role": role, "name": name, "nonce": nonce.hex(), "proof": proof}
     channel.send(Kind.HELLO, _encode(said))
     _check_version(challenge)
     welcome = _decode(channel.receive_hello(), Kind.WELCOME)
@@ -93,8 +95,8 @@ def _nonce(said: dict[str, Any]) -> bytes:
 
 
 def _check_version(said: dict[str, Any]) -> None:
-    if said.get("version") != WIRE_VERSION:
+    if said.get("version") != DATA_PATH_VERSION:
         raise VersionSkewError(
-            f"the peer speaks version {str(said.get('version'))[:20]!r} of the data path, this side {WIRE_VERSION}: "
-            "run one EDL release in all pods of a job"
+            f"the peer speaks version {str(said.get('version'))[:20]!r} of the data path, "
+            f"this side {DATA_PATH_VERSION}: run one EDL release in all pods of a job"
         )

@@ -12,14 +12,13 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from master.api.identities import Incarnation, LeaseToken, Lineage, Term, Version
+from master.api.identities import Lineage, Version
 from master.api.positions import PositionsError, PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.core.messages import Push, PushAnswer, Ruling, Target, Verdict
 
-_PUSH: Final = struct.Struct("<qII")  # lineage, bytes of token, bytes of positions
+_PUSH: Final = struct.Struct("<qI")  # lineage, bytes of positions
 _ADDRESS: Final = struct.Struct("<8sHH")  # layout digest, targets, sections
-_TOKEN: Final = struct.Struct("<qqq")
 _TARGET: Final = struct.Struct("<q")
 _SECTION: Final = struct.Struct("<HBQ")
 _LENGTH: Final = struct.Struct("<I")
@@ -76,39 +75,21 @@ class PullAnswer:
 
 def encode_push(head: PushHead) -> bytes:
     push = head.push
-    token, positions = _encoded_token(push.token), push.positions.encode()
+    positions = push.positions.encode()
     address = _encoded_address(push.targets, head.layout, len(head.sections))
     sections = [_SECTION.pack(*section) for section in head.sections]
-    return b"".join((_PUSH.pack(push.lineage, len(token), len(positions)), token, positions, address, *sections))
+    return b"".join((_PUSH.pack(push.lineage, len(positions)), positions, address, *sections))
 
 
 def decode_push(data: bytes) -> PushHead:
     """Of all this only positions are new in every batch; the rest is looked up."""
     if len(data) < _PUSH.size:
         raise WireError("a head is cut short")
-    lineage, token_bytes, position_bytes = _PUSH.unpack_from(data)
-    middle = _PUSH.size + token_bytes
-    end = middle + position_bytes
+    lineage, position_bytes = _PUSH.unpack_from(data)
+    end = _PUSH.size + position_bytes
     targets, layout, sections = _address(data[end:])
-    positions, token = positions_in(data[middle:end]), _token(data[_PUSH.size : middle])
-    return PushHead(Push(lineage=lineage, positions=positions, targets=targets, token=token), layout, sections)
-
-
-@lru_cache(maxsize=256)
-def _encoded_token(token: LeaseToken | None) -> bytes:
-    if token is None:
-        return b""
-    return _TOKEN.pack(token.term, token.lineage, token.number) + token.incarnation.encode()
-
-
-@lru_cache(maxsize=256)
-def _token(data: bytes) -> LeaseToken | None:
-    if not data:
-        return None
-    reader = Reader(data)
-    term, lineage, number = reader.take(_TOKEN)
-    incarnation = Incarnation(reader.rest().decode(errors="replace"))
-    return LeaseToken(term=Term(term), lineage=Lineage(lineage), incarnation=incarnation, number=number)
+    positions = positions_in(data[_PUSH.size : end])
+    return PushHead(Push(lineage=lineage, positions=positions, targets=targets), layout, sections)
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,7 @@ import pytest
 
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.transport.frames import Frame, Kind
-from trainer_sdk.pserver.transport.handshake import WIRE_VERSION, Role, greet_server, welcome_client
+from trainer_sdk.pserver.transport.handshake import DATA_PATH_VERSION, Role, greet_server, welcome_client
 from trainer_sdk.pserver.transport.security import Security
 
 MINE, GUESSED = Security(token=b"secret"), Security(token=b"guess")
@@ -34,7 +34,7 @@ class Peer:
 
 def server(security, **changes):
     """What a server with this secret says."""
-    challenge = {"version": WIRE_VERSION, "incarnation": "i", "nonce": NONCE} | changes
+    challenge = {"version": DATA_PATH_VERSION, "incarnation": "i", "nonce": NONCE} | changes
     return (
         lambda _: (Kind.CHALLENGE, challenge),
         lambda hello: (Kind.WELCOME, {"proof": security.proof("server", bytes.fromhex(hello["nonce"]))}),
@@ -46,7 +46,7 @@ def client(security, proven=Role.TRAINER, **changes):
 
     def hello(challenge):
         proof = security.proof(proven, bytes.fromhex(challenge["nonce"]))
-        said = {"version": WIRE_VERSION, "role": proven, "name": "t0", "nonce": NONCE, "proof": proof}
+        said = {"version": DATA_PATH_VERSION, "role": proven, "name": "t0", "nonce": NONCE, "proof": proof}
         return Kind.HELLO, said | changes
 
     return hello
@@ -99,12 +99,12 @@ def test_no_two_challenges_are_the_same():
 
 def test_another_version_is_refused_on_both_sides():
     """By its number, before anything of it is believed."""
-    peer = Peer(client(MINE, version=WIRE_VERSION + 1))
+    peer = Peer(client(MINE, version=DATA_PATH_VERSION + 1))
     with pytest.raises(VersionSkewError):
         welcome_client(peer, MINE, "i")
     assert peer.heard[-1][0] is Kind.REFUSED
     with pytest.raises(VersionSkewError):
-        greet_server(Peer(*server(MINE, version=WIRE_VERSION - 1)), MINE, "t0")
+        greet_server(Peer(*server(MINE, version=DATA_PATH_VERSION - 1)), MINE, "t0")
 
 
 @pytest.mark.parametrize("nonce", ["xy", None, 7.5])

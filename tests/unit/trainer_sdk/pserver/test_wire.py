@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.api.identities import BucketId, Incarnation, LeaseToken, Lineage, TableSpec, Term, Version
+from master.api.identities import BucketId, Incarnation, Lineage, TableSpec, Version
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.core.messages import CopyHead, Push, PushAnswer, Ruling, Target, Verdict
@@ -49,7 +49,6 @@ PUSH = PushHead(
             Target(buckets=PositionSet.of(0, 1), version=Version(0)),
             Target(buckets=PositionSet.of(3), version=Version(5)),
         ),
-        token=LeaseToken(term=Term(3), lineage=Lineage(7), incarnation=Incarnation("abc"), number=4),
     ),
     layout=LAYOUT.digest,
     sections=SECTIONS,
