@@ -43,7 +43,7 @@ demo: $(STAMP) etcd ## two training jobs give way to a web service and take the 
 	@$(BIN)/python -m experiments.demo $(ARGS)
 
 .PHONY: experiments
-experiments: $(STAMP) ## redraw the experiments of 2017 and newer ones; writes docs/experiments.md (ARGS="--passes 3")
+experiments: $(STAMP) ## redraw the experiments of 2017 and newer ones; writes docs/reports/experiments.md (ARGS="--passes 3")
 	@$(BIN)/python -m experiments run $(ARGS)
 	@$(BIN)/python -m experiments report
 
@@ -122,7 +122,7 @@ perturb: $(STAMP) ## the autoscaler under every fault of the plan, in virtual ti
 	@$(BIN)/python -m tests.perturb $(ARGS)
 
 .PHONY: bench
-bench: $(STAMP) etcd ## measure; writes docs/benchmarks.json and docs/benchmarks.md
+bench: $(STAMP) etcd ## measure; writes docs/reports/benchmarks.json and docs/reports/benchmarks.md
 	@$(BIN)/python -m bench $(ARGS)
 
 # What a release hands out; ARGS=--check also installs the wheel into empty environments and runs a job with it.

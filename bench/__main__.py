@@ -3,8 +3,8 @@
     python -m bench                 all of them
     python -m bench positions sdk   some of them; the figures of the others stay as they were
 
-Writes docs/benchmarks.json (a list of {name, value, unit, goal, met, note, commit, machine}), docs/benchmarks.md, and
-the figure of the planner's growth.
+Writes to docs/reports: benchmarks.json (a list of {name, value, unit, goal, met, note, commit, machine}),
+benchmarks.md, and the figure of the planner's growth.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bench import beside, moved
 from bench.growth import draw_growth
 
 ROOT: Final = Path(__file__).parent.parent
-RAW: Final = ROOT / "docs" / "benchmarks.json"
-TABLE: Final = ROOT / "docs" / "benchmarks.md"
-BESIDE: Final = ROOT / "docs" / "beside-the-scheduler.json"
-MOVED: Final = ROOT / "docs" / "chaos-moves.json"
-GROWTH: Final = ROOT / "docs" / "planner-growth.svg"
+RAW: Final = ROOT / "docs" / "reports" / "benchmarks.json"
+TABLE: Final = ROOT / "docs" / "reports" / "benchmarks.md"
+BESIDE: Final = ROOT / "docs" / "reports" / "beside-the-scheduler.json"
+MOVED: Final = ROOT / "docs" / "reports" / "chaos-moves.json"
+GROWTH: Final = ROOT / "docs" / "reports" / "planner-growth.svg"
 LIMIT_S: Final = 900
 
 Figure = dict[str, Any]

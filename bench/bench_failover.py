@@ -2,7 +2,7 @@
 
 `beside`: its process dies on its node, where another stands by (ADR 0202).  `again`: as soon as it grants, while the
 interpreter of the next one still starts.  `cold`: the same without that one.  `elsewhere`: nobody sees it die, and
-another master, as on another node, waits for the lease.  Raw times of every kill are kept in docs/failover.json.
+another master, as on another node, waits for the lease.  docs/reports/failover.json keeps the raw times of every kill.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from master.api.wire.message_codec import encode_hello
 from master.store.etcd.etcd_config import EtcdConfig
 from master.store.etcd.etcd_store import EtcdStore
 
-RAW: Final = Path(__file__).parent.parent / "docs" / "failover.json"
+RAW: Final = Path(__file__).parent.parent / "docs" / "reports" / "failover.json"
 JOB: Final = "job"
 MASTER: Final = PodName("job-master-0")
 KILLS: Final = {"beside": 200, "again": 20, "cold": 10, "elsewhere": 10}

@@ -1,6 +1,7 @@
-"""The section of `docs/benchmarks.md` on a real control plane: measured by `tests.cluster.measure`, which needs one.
+"""The section of the benchmarks on a real control plane: `tests.cluster.measure`, which needs one, measures it.
 
-Raw figures, commits and how busy the machine was stand in `docs/beside-the-scheduler.json`.  Not part of `make bench`.
+Raw figures, commits and how busy the machine was stand in `docs/reports/beside-the-scheduler.json`.  It is not part of
+`make bench`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The section of `docs/benchmarks.md` on moves under faults: `make chaos-moves ARGS=--keep`, not part of `make bench`.
+"""The section of the benchmarks on moves under faults: `make chaos-moves ARGS=--keep`, not part of `make bench`.
 
-The whole report, with commit and how busy the machine was, stands in `docs/chaos-moves.json`.
+The whole report, with commit and how busy the machine was, stands in `docs/reports/chaos-moves.json`.
 """
 
 from __future__ import annotations

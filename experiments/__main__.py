@@ -1,7 +1,7 @@
 """The experiments: `python -m experiments list | run [NAME ...] | report`.
 
 `run` simulates passes and keeps each; run again after an interruption, it goes on where it stopped, as long as the code
-is the same.  `report` draws the figures and writes `docs/experiments.md` from what was kept.
+is the same.  `report` draws the figures and writes `docs/reports/experiments.md` from what was kept.
 """
 
 from __future__ import annotations

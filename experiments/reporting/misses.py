@@ -13,7 +13,7 @@ from experiments.reporting.goals import SCHEDULER, Verdict
 
 HINDSIGHT: Final = (
     "The best single placement of all servers in hindsight, the web where it stood, would add 0.5 to 1.1 points"
-    " (measured apart on four mixes, one pass each: `adr/0113-placement-by-pattern-waste.md`)"
+    " (measured apart on four mixes, one pass each: `docs/adr/0113-placement-by-pattern-waste.md`)"
 )
 CHOSEN_BY_OTHERS: Final = (
     "With `reclaim: scheduler` it is kube-scheduler that chooses which trainers leave and where the web stands; it does"
@@ -22,7 +22,7 @@ CHOSEN_BY_OTHERS: Final = (
 WAITS_TWICE: Final = (
     "With `reclaim: scheduler` a web pod for which room must be made waits for its victim's drain and then for"
     " kube-scheduler's back-off, and nothing leaves before the pod is there: what EDL vacated for growth that is only"
-    " announced, kube-scheduler vacated once more (`adr/0150-the-kubernetes-adapter.md`).  `reclaim: planner` or"
+    " announced, kube-scheduler vacated once more (`docs/adr/0150-the-kubernetes-adapter.md`).  `reclaim: planner` or"
     " headroom is for those who want less"
 )
 

@@ -1,4 +1,4 @@
-"""From kept passes to files: results and summary as JSON, figures, and `docs/experiments.md`.
+"""From kept passes to files: results and summary as JSON, figures, and `docs/reports/experiments.md`.
 
 Everything told comes from one version of the code; results of others are named and left alone.
 """
@@ -25,7 +25,7 @@ from experiments.running.versions import ROOT, describe_machine
 from experiments.scenarios.reading import list_scenarios
 from experiments.scenarios.schema import Scenario
 
-DOCS: Final = ROOT / "docs"
+DOCS: Final = ROOT / "docs" / "reports"
 FIGURES: Final = DOCS / "experiments"
 
 

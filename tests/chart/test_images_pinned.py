@@ -12,6 +12,7 @@ IMAGES = sorted(Path("images").glob("*.Dockerfile"))
 PAGES = [
     Path("README.md"),
     *sorted(Path("docs").glob("*.md")),
+    *sorted(Path("docs/reports").glob("*.md")),
     *sorted(Path("images").glob("*.*")),
     *sorted(Path("examples").rglob("*.yaml")),
     *sorted(Path("charts").rglob("*.md")),

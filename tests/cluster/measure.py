@@ -4,7 +4,7 @@
 half an hour.  `scale`: six jobs on 133 nodes while the web goes from 100 to 400 pods; some minutes.  `large`: what the
 operator's process needs for 500 jobs on 1,000 nodes (`measure_large`); a quarter of an hour.  `gangs`: how long 500
 jobs take to start that were created together (`measure_gangs`).  What comes out stands in
-`docs/beside-the-scheduler.json`, with the commit and how busy the machine was.
+`docs/reports/beside-the-scheduler.json`, with the commit and how busy the machine was.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.cluster.stand_ins import NodeShape, create_nodes
 from tests.cluster.toolbox import find_tools
 from tests.cluster.workloads import installed, job_of, web_of
 
-RESULTS: Final = CHECKOUT / "docs" / "beside-the-scheduler.json"
+RESULTS: Final = CHECKOUT / "docs" / "reports" / "beside-the-scheduler.json"
 NAMESPACE: Final = "shared"
 
 NODES, CPU, JOBS, MAXIMUM, FIRST_WEB = 20, 8, 4, 40, 20

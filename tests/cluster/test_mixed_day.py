@@ -1,7 +1,7 @@
 """A web service and training jobs on twenty nodes under the real kube-scheduler, in both modes of reclaim.
 
 No test here knows which pod was the victim: the scheduler chooses, and the rules hold.  How fast all of it is stands in
-`docs/beside-the-scheduler.json` (`python -m tests.cluster.measure`).
+`docs/reports/beside-the-scheduler.json` (`python -m tests.cluster.measure`).
 """
 
 import pytest

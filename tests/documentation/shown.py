@@ -15,7 +15,7 @@ import yaml
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROGRAMS: Final = ("edl", "kubectl", "helm", "make", "docker", "pip", "python", "source")
-PAGES: Final = ("README.md", "docs/*.md", "examples/*.md", "images/*.md", "charts/edl/README.md")
+PAGES: Final = ("README.md", "docs/*.md", "docs/reports/*.md", "examples/*.md", "images/*.md", "charts/edl/README.md")
 COMMENTED: Final = ("examples/*.yaml", "examples/kubernetes/*.yaml")
 _FENCE: Final = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 _SPAN: Final = re.compile(r"`([^`]+)`")

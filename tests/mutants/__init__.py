@@ -9,5 +9,5 @@ mutant of a seeded sample runs against the tests that reach its function; one th
 - `reach`: which tests reach which function, measured once by coverage
 - `trial`: one mutant against its tests, in a copy of the tree
 - `warm`: tests in forks of a process that has imported them
-- `report`: the score, and the survivors with a reason each (`docs/mutants.json`, `docs/mutants.md`)
+- `report`: the score, and the survivors with a reason each (`docs/reports/mutants.json`, `docs/reports/mutants.md`)
 """

@@ -26,8 +26,8 @@ from tests.mutants.targets import all_mutants, sample, target_files
 from tests.mutants.trial import Outcome, Workshop
 
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = ROOT / "docs" / "mutants.json"
-PAGE = ROOT / "docs" / "mutants.md"
+KEPT = ROOT / "docs" / "reports" / "mutants.json"
+PAGE = ROOT / "docs" / "reports" / "mutants.md"
 IN_PROCESS = "tests/unit,tests/property,tests/protocol,tests/perturb"
 
 
@@ -81,7 +81,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=600, help="how many mutants are drawn")
     parser.add_argument("--seed", type=int, default=20261122)
     parser.add_argument("--within", default="", help="those of the draw whose path begins so (a list with commas)")
-    parser.add_argument("--only", choices=("survivors", "untried", "none"), help="as docs/mutants.json has it")
+    parser.add_argument("--only", choices=("survivors", "untried", "none"), help="as docs/reports/mutants.json has it")
     parser.add_argument("--tests", default=IN_PROCESS, help="folders or files of tests that may notice")
     parser.add_argument("--nearest", type=int, help="of each module so many files of tests, the nearest by imports")
     parser.add_argument("--reach", type=Path, default=ROOT / "build" / "reach", help="what was measured stays here")
@@ -92,7 +92,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--least", type=float, default=0.0, help="the score below which the run fails, 0 to 1")
     parser.add_argument("--merge", type=Path, action="append", default=[], help="another run's mutants.json")
-    parser.add_argument("--keep", action="store_true", help="merge into docs/mutants.json, write docs/mutants.md")
+    parser.add_argument(
+        "--keep", action="store_true", help="merge into docs/reports/mutants.json, write docs/reports/mutants.md"
+    )
     return parser.parse_args()
 
 

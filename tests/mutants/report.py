@@ -60,7 +60,7 @@ def merged(kept: Sequence[Outcome], tried: Sequence[Outcome], drawn: Sequence[Mu
 
 
 def document(outcomes: Sequence[Outcome], *, seed: int, drawn: int) -> str:
-    """What `docs/mutants.json` holds: every mutant that was tried and what became of it, one a line."""
+    """What `docs/reports/mutants.json` holds: every mutant that was tried and what became of it, one a line."""
     lines = [
         json.dumps({**asdict(one.mutant), **{name: getattr(one, name) for name in OF_A_TRIAL}}) for one in outcomes
     ]
@@ -79,7 +79,7 @@ def outcomes_of(text: str) -> list[Outcome]:
 
 
 def page(outcomes: Sequence[Outcome], reasons: Mapping[str, Reason], *, seed: int, drawn: int, total: int) -> str:
-    """`docs/mutants.md`."""
+    """`docs/reports/mutants.md`."""
     survivors = [one for one in outcomes if not one.is_killed]
     commits = ", ".join(sorted({one.commit for one in outcomes}))
     lines = [

@@ -38,7 +38,9 @@ def main() -> int:
     parser.add_argument("--steps", type=_steps, default=tuple(Step), help=f"of {','.join(Step)}")
     parser.add_argument("--kinds", type=_kinds, default=tuple(JobKind), help=f"of {','.join(_words())}")
     parser.add_argument("--json", action="store_true", help="one document instead of lines")
-    parser.add_argument("--keep", action="store_true", help="also into docs/chaos-moves.json and docs/benchmarks.md")
+    parser.add_argument(
+        "--keep", action="store_true", help="also into docs/reports/chaos-moves.json and docs/reports/benchmarks.md"
+    )
     parser.add_argument("--folder", type=Path, default=Path("runs"), help="where the run folder is made")
     return asyncio.run(run(parser.parse_args()))
 
