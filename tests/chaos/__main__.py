@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.campaign import Campaign, Report
-from tests.chaos.stage import JobShape, chaos_stage
+from tests.chaos.chaos_run import JobShape, chaos_stage
 
 LAST_JOB_S = 150.0  # without new faults, so that the last job can end within the time
 

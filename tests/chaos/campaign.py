@@ -17,11 +17,11 @@ from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.jobs.lifecycle import Ending
 from master.api.identities import Role as MemberRole
 from master.api.job_status import JobPhase, JobStatus
-from tests.chaos.asking import brief
-from tests.chaos.faults import Injector, Landed, pick
-from tests.chaos.heads import HeadWatch
-from tests.chaos.stage import MOST_WEB, POLL_S, WEB, JobShape, Stage
-from tests.chaos.tally import Tally
+from tests.chaos.campaign_totals import Tally
+from tests.chaos.chaos_run import MOST_WEB, POLL_S, WEB, JobShape, Stage
+from tests.chaos.fault_injector import Injector, Landed, pick
+from tests.chaos.head_watch import HeadWatch
+from tests.harness.master_status import brief
 
 START_BUDGET_S = 90.0
 RECOVERY_BUDGET_S = 90.0

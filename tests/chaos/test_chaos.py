@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.chaos.campaign import Campaign
-from tests.chaos.stage import JobShape, chaos_stage
+from tests.chaos.chaos_run import JobShape, chaos_stage
 
 FAULTS = 12
 SEED = 20

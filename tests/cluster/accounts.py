@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kubernetes import client, config
 
-from tests.cluster.certificates import Pair
+from tests.harness.certificates import Pair
 
 NAME: Final = "test-cluster"
 TOKEN_LIFETIME_S: Final = 3600

@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.cluster_view import Facts
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Cause, ClusterView, DeletePod, JobState, Pod, PodName, PodPhase, Policy, Role
 from autoscaler.loop import Step
-from tests.cluster.waiting import BUDGET_S
+from tests.harness.waiting import BUDGET_S
 from tests.perturb.composition import compose
 
 POLL_S: Final = 0.05

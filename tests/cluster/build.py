@@ -23,9 +23,9 @@ from autoscaler.etcd_server.build import find_go, go_environment
 from autoscaler.etcd_server.cache import exclusive
 from autoscaler.etcd_server.errors import EtcdServerError
 from autoscaler.etcd_server.finder import find_etcd
-from tests.cluster.errors import ClusterError, ToolsBuildError
 from tests.cluster.families import ALERT_FAMILIES, FAMILIES, NODE_FAMILIES, Family
 from tests.cluster.toolbox import Tools, built_folder, cluster_cache, find_elsewhere, find_tools, with_assets
+from tests.harness.errors import ClusterError, ToolsBuildError
 
 GO_CACHES: Final = "go"
 FETCH_BUDGET_S: Final = 900.0

@@ -11,9 +11,9 @@ from kubernetes import client
 
 from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.control_plane import start_control_plane
-from tests.cluster.stand_ins import create_nodes, delete_nodes
+from tests.cluster.kwok_nodes import create_nodes, delete_nodes
 from tests.cluster.toolbox import find_tools
-from tests.cluster.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 
 def pytest_collection_modifyitems(items):

@@ -22,14 +22,14 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import condition_of
 from autoscaler.etcd_server.member_addresses import free_ports
-from tests.cluster import commands
+from tests.cluster import command_lines
 from tests.cluster.accounts import write_certificate_kubeconfig
-from tests.cluster.certificates import Authority, make_signing_key
-from tests.cluster.commands import HOST, Layout, Ports
-from tests.cluster.errors import ClusterError
-from tests.cluster.processes import Program
+from tests.cluster.command_lines import HOST, Layout, Ports
 from tests.cluster.toolbox import Tools
-from tests.cluster.waiting import BUDGET_S, wait_for
+from tests.harness.certificates import Authority, make_signing_key
+from tests.harness.errors import ClusterError
+from tests.harness.processes import Program
+from tests.harness.waiting import BUDGET_S, wait_for
 
 READY_BUDGET_S: Final = BUDGET_S
 STOP_BUDGET_S: Final = 3.0  # of each program
@@ -47,7 +47,7 @@ _Stage = tuple[str, Callable[[Layout], list[str]], str, ssl.SSLContext | None]
 SERVER_NAMES: Final = (
     HOST,
     "localhost",
-    commands.FIRST_SERVICE,
+    command_lines.FIRST_SERVICE,
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",
@@ -209,12 +209,12 @@ def _start(control_plane: ControlPlane, more_flags: Mapping[str, Sequence[str]])
     trusting = _trusting_context(layout)
     controllers, scheduler = f"https://{HOST}:{ports.controllers}/healthz", f"https://{HOST}:{ports.scheduler}/healthz"
     stages: Sequence[Sequence[_Stage]] = (
-        (("etcd", commands.etcd_command, f"https://{HOST}:{ports.etcd}/readyz", _etcd_context(layout)),),
-        ((API_SERVER, commands.api_server_command, f"{layout.server}/readyz", trusting),),
+        (("etcd", command_lines.etcd_command, f"https://{HOST}:{ports.etcd}/readyz", _etcd_context(layout)),),
+        ((API_SERVER, command_lines.api_server_command, f"{layout.server}/readyz", trusting),),
         (
-            ("kube-controller-manager", commands.controllers_command, controllers, _credulous_context()),
-            ("kube-scheduler", commands.scheduler_command, scheduler, _credulous_context()),
-            ("kwok", commands.kwok_command, f"http://{HOST}:{ports.kwok}/healthz", None),
+            ("kube-controller-manager", command_lines.controllers_command, controllers, _credulous_context()),
+            ("kube-scheduler", command_lines.scheduler_command, scheduler, _credulous_context()),
+            ("kwok", command_lines.kwok_command, f"http://{HOST}:{ports.kwok}/healthz", None),
         ),
     )
     for stage in stages:
@@ -231,7 +231,7 @@ def _stop(control_plane: ControlPlane) -> None:
     """
     for program in reversed(control_plane.programs.values()):
         program.stop(STOP_BUDGET_S)
-    shutil.rmtree(commands.data_folder(control_plane.layout), ignore_errors=True)  # 130 MB a run
+    shutil.rmtree(command_lines.data_folder(control_plane.layout), ignore_errors=True)  # 130 MB a run
 
 
 def _trusting_context(layout: Layout) -> ssl.SSLContext:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.errors import ClusterError
+from tests.harness.errors import ClusterError
 
 MODULES: Final = Path(__file__).with_name("modules")
 KEY_LENGTH: Final = 12

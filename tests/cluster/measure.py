@@ -30,11 +30,11 @@ from autoscaler.etcd_server.build import CHECKOUT
 from bench.__main__ import redraw
 from tests.cluster.accounts import open_client
 from tests.cluster.control_plane import ControlPlane, start_control_plane
+from tests.cluster.kwok_nodes import NodeShape, create_nodes
 from tests.cluster.measure_gangs import measure_gangs
 from tests.cluster.measure_large import measure_large
 from tests.cluster.mixed_day import DEAF, GRACE_S, WEB, MixedDay, Rise, brisk
-from tests.cluster.spread import spread_of
-from tests.cluster.stand_ins import NodeShape, create_nodes
+from tests.cluster.percentiles import spread_of
 from tests.cluster.toolbox import find_tools
 from tests.cluster.workloads import installed, job_of, web_of
 

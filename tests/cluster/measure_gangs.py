@@ -26,12 +26,12 @@ from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from tests.cluster.accounts import open_client
-from tests.cluster.calls import calls_in
-from tests.cluster.charted import LEASE, start_charted, take_place, write_operator_kubeconfig
-from tests.cluster.following import follow_pods
-from tests.cluster.operating import OperatorProcess
-from tests.cluster.spread import spread_of
-from tests.cluster.stand_ins import NodeShape, create_nodes
+from tests.cluster.api_call_costs import calls_in
+from tests.cluster.chart_control_plane import LEASE, start_charted, take_place, write_operator_kubeconfig
+from tests.cluster.kwok_nodes import NodeShape, create_nodes
+from tests.cluster.operator_process import OperatorProcess
+from tests.cluster.percentiles import spread_of
+from tests.cluster.pod_watch import follow_pods
 from tests.cluster.toolbox import find_tools
 from tests.cluster.workloads import job_of
 

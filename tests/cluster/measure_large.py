@@ -30,11 +30,11 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, read_job
 from autoscaler.domain import Cause, CreatePod, NodeName, Role, Tier
 from tests.cluster.accounts import open_client
-from tests.cluster.calls import Cost, Ledger, calls_in
-from tests.cluster.charted import LEASE, start_charted, take_place, write_operator_kubeconfig
-from tests.cluster.operating import OperatorProcess
-from tests.cluster.spread import spread_of
-from tests.cluster.stand_ins import NodeShape, create_nodes, make_pod
+from tests.cluster.api_call_costs import Cost, Ledger, calls_in
+from tests.cluster.chart_control_plane import LEASE, start_charted, take_place, write_operator_kubeconfig
+from tests.cluster.kwok_nodes import NodeShape, create_nodes, make_pod
+from tests.cluster.operator_process import OperatorProcess
+from tests.cluster.percentiles import spread_of
 from tests.cluster.toolbox import find_tools
 from tests.cluster.workloads import job_of
 

@@ -22,10 +22,10 @@ from autoscaler.clusters.kubernetes.api.http_client import KubernetesApi, connec
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, TRAINING_JOBS
 from autoscaler.domain import Cause, Policy, Reclaim
 from tests.cluster.autoscaling import Autoscaling
-from tests.cluster.stand_ins import Life
-from tests.cluster.waiting import BUDGET_S
-from tests.cluster.witness import Witness
+from tests.cluster.kwok_nodes import Life
+from tests.cluster.pod_timeline import Witness
 from tests.cluster.workloads import job_of, web_of
+from tests.harness.waiting import BUDGET_S
 
 WEB: Final = "web"
 GRACE_S: Final = 2

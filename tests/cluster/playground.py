@@ -28,13 +28,13 @@ from autoscaler.etcd_server.build import CHECKOUT
 from autoscaler.etcd_server.cache import cache_folder
 from autoscaler.etcd_server.member_addresses import free_ports
 from tests.cluster.accounts import open_client, write_account_kubeconfig
-from tests.cluster.charted import ACCOUNT, CHART, IMAGES, NAMESPACE
+from tests.cluster.chart_control_plane import ACCOUNT, CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import ControlPlane, start_control_plane
-from tests.cluster.errors import ClusterError
-from tests.cluster.processes import Program
-from tests.cluster.restarting import Restarting
-from tests.cluster.stand_ins import NodeShape, create_nodes
+from tests.cluster.kwok_nodes import NodeShape, create_nodes
+from tests.cluster.restart_policy import Restarting
 from tests.cluster.toolbox import find_tools
+from tests.harness.errors import ClusterError
+from tests.harness.processes import Program
 
 NODES: Final = {f"gpu-{number}": NodeShape(cpu="16", memory="64Gi", gpus=8) for number in range(1, 9)}
 TOKEN_LIFETIME_S: Final = 7 * 86_400

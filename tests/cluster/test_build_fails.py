@@ -6,8 +6,8 @@ import pytest
 
 from autoscaler.etcd_server.build import find_go
 from tests.cluster.build import ensure_tools, say_on_stderr
-from tests.cluster.errors import ToolsBuildError
 from tests.cluster.toolbox import cluster_cache
+from tests.harness.errors import ToolsBuildError
 
 
 def test_modules_that_cannot_be_fetched_fail_the_run_and_name_the_way_round(cluster_tools, tmp_path):

@@ -18,11 +18,11 @@ from cryptography import x509
 from kubernetes import client
 
 from tests.cluster.accounts import open_client, write_account_kubeconfig
-from tests.cluster.charted import CHART, IMAGES, NAMESPACE
+from tests.cluster.chart_control_plane import CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import start_control_plane
-from tests.cluster.errors import ClusterError
 from tests.cluster.trainingjobs import make_job
-from tests.cluster.waiting import BUDGET_S, wait_for
+from tests.harness.errors import ClusterError
+from tests.harness.waiting import BUDGET_S, wait_for
 
 SURPLUS = {f"edl-surplus-{grade}": -grade for grade in range(1, 9)}
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from kubernetes import client
 
-from tests.cluster.charted import CHART, IMAGES, NAMESPACE, job_of, open_admin, operate, start_charted
-from tests.cluster.waiting import wait_for
+from tests.cluster.chart_control_plane import CHART, IMAGES, NAMESPACE, job_of, open_admin, operate, start_charted
+from tests.harness.waiting import wait_for
 
 JOBS = "team-a"
 MASTER = "edl.dev/job=digits,edl.dev/role=master"

@@ -13,10 +13,10 @@ from kubernetes import client
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
 from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.domain import Role
-from tests.cluster.stand_ins import NodeShape
+from tests.cluster.kwok_nodes import NodeShape
 from tests.cluster.trainingjobs import GROUP
-from tests.cluster.waiting import BUDGET_S, wait_for
 from tests.cluster.workloads import installed, job_of
+from tests.harness.waiting import BUDGET_S, wait_for
 from tests.unit.clusters.kubernetes.objects import SETTINGS, seat
 
 EDL = str(Path(sys.executable).with_name("edl"))

@@ -7,10 +7,10 @@ import subprocess
 import pytest
 
 from autoscaler.cli.main import edl
-from tests.cluster.charted import IMAGES
-from tests.cluster.waiting import BUDGET_S
+from tests.cluster.chart_control_plane import IMAGES
 from tests.documentation.shown import ROOT, shown_commands, shown_options
 from tests.documentation.test_commands_shown import options_of
+from tests.harness.waiting import BUDGET_S
 
 COMMANDS = [command for command in shown_commands() if command.program in {"kubectl", "helm"}]
 REUSED = "--reset-then-reuse-values"  # of the installation, the images and where etcd is among them

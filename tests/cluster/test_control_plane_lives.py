@@ -14,11 +14,11 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tests.cluster.accounts import open_client
-from tests.cluster.commands import HOST
+from tests.cluster.command_lines import HOST
 from tests.cluster.control_plane import start_control_plane
-from tests.cluster.errors import StartError
-from tests.cluster.waiting import BUDGET_S, wait_for
-from tests.integration.strangers_stage import attack, needs_root
+from tests.harness.attacker import attack, needs_root
+from tests.harness.errors import StartError
+from tests.harness.waiting import BUDGET_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 

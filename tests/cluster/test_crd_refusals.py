@@ -10,7 +10,7 @@ from kubernetes.client.exceptions import ApiException
 
 from tests.cluster.accounts import open_client
 from tests.cluster.trainingjobs import DEFINITION, GONE, GROUP, make_job
-from tests.cluster.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "kubernetes"
 TRAINER = "spec.trainer"

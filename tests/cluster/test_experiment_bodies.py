@@ -17,8 +17,8 @@ from tests.cluster.experiment.compressing import compress
 from tests.cluster.experiment.insisting import BUDGET_S, insist
 from tests.cluster.experiment.of_2017 import RealControllers
 from tests.cluster.experiment.ours import parse_evictions, written_policy
-from tests.cluster.witness import Seen, Witness
-from tests.unit import virtual_time
+from tests.cluster.pod_timeline import Seen, Witness
+from tests.harness import virtual_time
 
 CASE_2 = find_scenario("edl2017-case2")
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from kubernetes import client
 
-from tests.cluster.charted import job_of, open_admin, operate, start_charted
+from tests.cluster.chart_control_plane import job_of, open_admin, operate, start_charted
 from tests.cluster.trainingjobs import GROUP
-from tests.cluster.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 REFUSED, FULL, HONEST = "tenant-x", "tenant-y", "tenant-a"
 WRONG_SPREAD = {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}

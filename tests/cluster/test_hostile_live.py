@@ -5,10 +5,10 @@ import json
 import pytest
 from kubernetes import client
 
-from tests.cluster.charted import job_of, open_admin, operate, start_charted
-from tests.cluster.hostile import CASES, Judge, by_judge
+from tests.cluster.chart_control_plane import job_of, open_admin, operate, start_charted
+from tests.cluster.hostile_manifests import CASES, Judge, by_judge
 from tests.cluster.trainingjobs import GONE, GROUP, make_job
-from tests.cluster.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 HOSTILE = "tenant-x"
 HONEST = "tenant-a"

@@ -3,7 +3,7 @@
 import pytest
 from kubernetes import client
 
-from tests.cluster.hostile import CASES, Judge, by_judge
+from tests.cluster.hostile_manifests import CASES, Judge, by_judge
 from tests.cluster.test_crd_refusals import definition, refusal_of  # noqa: F401 - a fixture
 from tests.cluster.trainingjobs import GROUP, make_job
 

@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS, Kind
-from tests.cluster.waiting import BUDGET_S
+from tests.harness.waiting import BUDGET_S
 from tests.unit.clusters.kubernetes.api.contract import KubeApiContract, Stage
 
 THINGS = Kind(group="test.edl.dev", plural="things", kind="Thing")

@@ -29,9 +29,9 @@ from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, read_
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
 from autoscaler.domain import PodPhase, Role, Tier
-from tests.cluster.stand_ins import IMAGE, NodeShape
+from tests.cluster.kwok_nodes import IMAGE, NodeShape
 from tests.cluster.trainingjobs import DEFINITION, GROUP, make_job
-from tests.cluster.waiting import wait_for
+from tests.harness.waiting import wait_for
 from tests.unit.clusters.kubernetes.objects import SETTINGS, seat
 
 MIB = 1 << 20

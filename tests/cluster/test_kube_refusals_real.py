@@ -18,7 +18,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     RESOURCE_QUOTAS,
     SECRETS,
 )
-from tests.cluster.waiting import BUDGET_S
+from tests.harness.waiting import BUDGET_S
 
 
 @pytest_asyncio.fixture

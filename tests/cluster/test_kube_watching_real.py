@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import Store, key_of
 from autoscaler.clusters.kubernetes.cache.reflector import Watching, WatchPolicy
 from autoscaler.fault_isolation import JobErrors
 from tests.cluster.experiment.insisting import insist
-from tests.cluster.waiting import BUDGET_S
+from tests.harness.waiting import BUDGET_S
 
 KINDS = (CONFIG_MAPS, PODS)
 POLICY = WatchPolicy(turn_s=4.0, silence_s=4.5, longest_pause_s=1.0)

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from tests.cluster.accounts import open_client, write_account_kubeconfig
-from tests.cluster.charted import job_of, open_admin, operate, start_charted
-from tests.cluster.errors import ClusterError
-from tests.cluster.stand_ins import make_pod
-from tests.cluster.waiting import wait_for
+from tests.cluster.chart_control_plane import job_of, open_admin, operate, start_charted
+from tests.cluster.kwok_nodes import make_pod
+from tests.harness.errors import ClusterError
+from tests.harness.waiting import wait_for
 
 JOBS = "team-a"
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": make_pod("x")["spec"]}

@@ -13,7 +13,7 @@ from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, PODS
 from autoscaler.clusters.kubernetes.parsing.limit_ranges import read_limits
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from tests.cluster.test_kube_objects_real import SPECS, container
-from tests.cluster.waiting import BUDGET_S
+from tests.harness.waiting import BUDGET_S
 
 MORE = {
     "nothing asked": {"containers": [container()]},

@@ -5,7 +5,7 @@ from kubernetes import client
 
 from autoscaler.domain import PodPhase, Policy, Reclaim, Role
 from tests.cluster.autoscaling import Autoscaling, trainers
-from tests.cluster.stand_ins import NodeShape
+from tests.cluster.kwok_nodes import NodeShape
 from tests.cluster.trainingjobs import GROUP
 from tests.cluster.workloads import installed, job_of, web_of
 

@@ -7,8 +7,8 @@ No test here knows which pod was the victim: the scheduler chooses, and the rule
 import pytest
 
 from autoscaler.domain import Headroom, Reclaim, Resources, Shape
+from tests.cluster.kwok_nodes import NodeShape
 from tests.cluster.mixed_day import MixedDay, brisk
-from tests.cluster.stand_ins import NodeShape
 from tests.cluster.workloads import installed
 
 NODES, CPU = 20, 8

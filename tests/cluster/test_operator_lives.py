@@ -8,7 +8,7 @@ import signal
 import pytest
 from kubernetes import client
 
-from tests.cluster.charted import (
+from tests.cluster.chart_control_plane import (
     LEASE,
     NAMESPACE,
     job_of,
@@ -17,9 +17,9 @@ from tests.cluster.charted import (
     take_place,
     write_operator_kubeconfig,
 )
-from tests.cluster.operating import OperatorProcess
-from tests.cluster.stand_ins import Life
-from tests.cluster.waiting import still, wait_for
+from tests.cluster.kwok_nodes import Life
+from tests.cluster.operator_process import OperatorProcess
+from tests.harness.waiting import still, wait_for
 
 JOBS = "team-a"
 

@@ -7,8 +7,8 @@ import pytest
 from kubernetes import client
 
 from autoscaler.clusters.kubernetes.cache.object_cache import STALE_LIMIT_S
-from tests.cluster.charted import NAMESPACE, has_right, job_of, open_admin, operate, start_charted
-from tests.cluster.waiting import wait_for
+from tests.cluster.chart_control_plane import NAMESPACE, has_right, job_of, open_admin, operate, start_charted
+from tests.harness.waiting import wait_for
 
 OURS = ("team-a", "team-b")
 OTHERS = "team-c"

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cluster.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
 import signal, sys
 from pathlib import Path
-from tests.cluster.operating import OperatorProcess
+from tests.cluster.operator_process import OperatorProcess
 
 folder = Path(sys.argv[1])
 with OperatorProcess("one", folder, folder / "kubeconfig", lease="edl-system/edl") as operator:

@@ -13,10 +13,10 @@ import pytest
 from kubernetes import client
 
 from autoscaler.domain.policy import Policy
-from tests.cluster.calls import Cost, calls_in
-from tests.cluster.charted import CHART, has_right, job_of, open_admin, operate, start_charted
-from tests.cluster.stand_ins import make_pod
-from tests.cluster.waiting import still, wait_for
+from tests.cluster.api_call_costs import Cost, calls_in
+from tests.cluster.chart_control_plane import CHART, has_right, job_of, open_admin, operate, start_charted
+from tests.cluster.kwok_nodes import make_pod
+from tests.harness.waiting import still, wait_for
 
 JOBS = "team-a"  # of the test's own
 STANDING = "team-b"  # where one job runs all the time

@@ -19,13 +19,13 @@ from autoscaler.clusters.kubernetes.cache.reflector import WatchPolicy
 from autoscaler.clusters.kubernetes.cluster_view import Facts
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import JobState, Policy, Reclaim
-from tests.cluster.stand_ins import NodeShape
+from tests.cluster.kwok_nodes import NodeShape
 from tests.cluster.trainingjobs import GROUP
-from tests.cluster.waiting import BUDGET_S
 from tests.cluster.workloads import installed, job_of, web_of
+from tests.harness.api_faults import EventFault, FaultPlan, PerturbedApi, WriteFault
+from tests.harness.waiting import BUDGET_S
 from tests.perturb.composition import compose
-from tests.perturb.tending import tend
-from tests.unit.clusters.kubernetes.api.faults import EventFault, FaultPlan, PerturbedApi, WriteFault
+from tests.perturb.controllers import tend
 
 POLICY = Policy(
     reclaim=Reclaim.PLANNER,

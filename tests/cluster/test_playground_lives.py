@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Pauses
-from tests.cluster.waiting import BUDGET_S, wait_for
+from tests.cluster.restart_policy import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Pauses
 from tests.cluster.workloads import job_of
+from tests.harness.waiting import BUDGET_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = re.compile(r"^  (?P<line>\S.*?)(?:\s+# .*)?$", re.MULTILINE)

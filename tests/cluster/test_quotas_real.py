@@ -14,10 +14,10 @@ from autoscaler.clusters.kubernetes.api.kinds import PODS, RESOURCE_QUOTAS
 from autoscaler.clusters.kubernetes.parsing.resource_quotas import read_quota, traits_of
 from autoscaler.domain import Bottleneck, Policy, Reclaim, Role
 from tests.cluster.autoscaling import Autoscaling, trainers
-from tests.cluster.stand_ins import NodeShape
+from tests.cluster.kwok_nodes import NodeShape
 from tests.cluster.trainingjobs import GROUP
-from tests.cluster.waiting import BUDGET_S
 from tests.cluster.workloads import installed, job_of, wait_class
+from tests.harness.waiting import BUDGET_S
 from tests.unit.planner.setups import job
 
 SURPLUS = [f"edl-surplus-{grade}" for grade in range(1, 9)]

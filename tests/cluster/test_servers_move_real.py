@@ -13,10 +13,17 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from tests.cluster.charted import LEASE, job_of, open_admin, start_charted, take_place, write_operator_kubeconfig
-from tests.cluster.operating import OperatorProcess
-from tests.cluster.stand_ins import Life, make_pod
-from tests.cluster.waiting import BUDGET_S, wait_for
+from tests.cluster.chart_control_plane import (
+    LEASE,
+    job_of,
+    open_admin,
+    start_charted,
+    take_place,
+    write_operator_kubeconfig,
+)
+from tests.cluster.kwok_nodes import Life, make_pod
+from tests.cluster.operator_process import OperatorProcess
+from tests.harness.waiting import BUDGET_S, wait_for
 
 JOBS, ELSEWHERE = "team-a", "web"
 HOME, BETTER = "n0", "n1"

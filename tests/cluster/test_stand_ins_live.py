@@ -5,9 +5,9 @@ import time
 import pytest
 from kubernetes import client, watch
 
-from tests.cluster.stand_ins import GPU, Life, NodeShape, make_pod
-from tests.cluster.waiting import BUDGET_S, wait_for
+from tests.cluster.kwok_nodes import GPU, Life, NodeShape, make_pod
 from tests.cluster.workloads import wait_class
+from tests.harness.waiting import BUDGET_S, wait_for
 
 
 @pytest.fixture

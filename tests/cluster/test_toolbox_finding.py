@@ -5,9 +5,9 @@ import os
 import pytest
 
 from tests.cluster.build import trim
-from tests.cluster.errors import ToolsMissingError
 from tests.cluster.families import FAMILIES, KUBERNETES
 from tests.cluster.toolbox import built_folder, cluster_cache, find_elsewhere, find_tools
+from tests.harness.errors import ToolsMissingError
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import Kind
-from tests.cluster.errors import NotInTimeError
 from tests.cluster.test_kube_api_real import definition_of
+from tests.harness.errors import NotInTimeError
 
 KIND = Kind(group="test.edl.dev", plural="waits", kind="Wait")
 DONE = {"type": "Done", "status": "True"}

@@ -15,8 +15,8 @@ from typing import Final
 
 from autoscaler.etcd_server.cache import cache_folder
 from autoscaler.etcd_server.finder import try_find_etcd
-from tests.cluster.errors import ToolsMissingError
 from tests.cluster.families import FAMILIES, VERSION_QUESTIONS, Family, try_parse_version
+from tests.harness.errors import ToolsMissingError
 
 ETCD: Final = "etcd"
 VERSION_BUDGET_S: Final = 60.0

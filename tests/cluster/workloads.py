@@ -10,9 +10,9 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.stand_ins import IMAGE, Life, make_pod
+from tests.cluster.kwok_nodes import IMAGE, Life, make_pod
 from tests.cluster.trainingjobs import DEFINITION, make_job
-from tests.cluster.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 CLASSES: Final = {"edl-core": 0, "edl-surplus": 0, **{f"edl-surplus-{grade}": -grade for grade in range(1, 9)}}
 QUICK_TO_LEAVE: Final = Life(leave_after_s=0.2)

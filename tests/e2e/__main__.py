@@ -24,7 +24,6 @@ from typing import Final
 from autoscaler.etcd_server.build import install_wheel
 from autoscaler.etcd_server.errors import EtcdServerError
 from tests.cluster.build import ensure_tools
-from tests.cluster.errors import ClusterError
 from tests.cluster.families import FAMILIES, NODE_FAMILIES
 from tests.cluster.toolbox import cluster_cache
 from tests.e2e import cgroups
@@ -33,6 +32,7 @@ from tests.e2e.machine import differences, read_state
 from tests.e2e.prerequisites import missing
 from tests.e2e.surroundings import Surroundings, enter_command
 from tests.e2e.trees import sha256_of
+from tests.harness.errors import ClusterError
 
 CANNOT_RUN: Final = 64
 CANNOT_BUILD: Final = 65

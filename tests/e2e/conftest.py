@@ -12,11 +12,11 @@ from kubernetes import client
 from tests.cluster.accounts import open_client
 from tests.cluster.families import FAMILIES, NODE_FAMILIES
 from tests.cluster.toolbox import find_tools
-from tests.cluster.waiting import wait_for
 from tests.e2e.pods import Pods, make_pod
 from tests.e2e.real_cluster import apply, start_cluster
 from tests.e2e.storage import make_volume
 from tests.e2e.surroundings import try_find
+from tests.harness.waiting import wait_for
 
 NODES = ("left", "right")
 

@@ -18,9 +18,9 @@ from kubernetes import client
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.trainingjobs import GROUP
-from tests.cluster.waiting import wait_for
 from tests.e2e.images import CHECKOUT, NAMES
 from tests.e2e.product import SEAT, SMALL
+from tests.harness.waiting import wait_for
 
 EXAMPLES: Final = CHECKOUT / "examples/kubernetes"
 FOLDER: Final = "/tmp/edl-checkpoints"

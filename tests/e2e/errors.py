@@ -8,7 +8,7 @@ ClusterError (tests.cluster)
 
 from collections.abc import Sequence
 
-from tests.cluster.errors import ClusterError
+from tests.harness.errors import ClusterError
 
 
 class RealNodeError(ClusterError):

@@ -24,7 +24,6 @@ from typing import Final
 
 from autoscaler.etcd_server.cache import exclusive
 from tests.cluster.toolbox import Tools, cluster_cache
-from tests.e2e.commands import run
 from tests.e2e.debian import Debian
 from tests.e2e.dockerfiles import Stage, parse
 from tests.e2e.errors import ImageBuildError
@@ -32,6 +31,7 @@ from tests.e2e.node_files import PAUSE_IMAGE
 from tests.e2e.oci import Image, Layer, write_archive
 from tests.e2e.steps import REPRODUCIBLE, State, Steps
 from tests.e2e.trees import Tree, file, folder, link, read_folder, sha256_of, unpack, write_tar
+from tests.harness.commands import run
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 VERSION: Final = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.e2e.addresses import BRIDGE, CONTROL_PLANE, MOST_NODES, NODE_PREFIX, node_address, pod_range
-from tests.e2e.commands import run
+from tests.harness.commands import run
 
 
 def make_bridge() -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.accounts import write_certificate_kubeconfig
-from tests.cluster.certificates import Pair
 from tests.cluster.control_plane import ControlPlane
 from tests.e2e.addresses import DNS_SERVICE, POD_RANGE, node_address, pod_range
 from tests.e2e.network import inner_commands
+from tests.harness.certificates import Pair
 
 RUNTIME_SOCKET: Final = "/run/containerd/containerd.sock"
 PAUSE_IMAGE: Final = "localhost/edl/pause:e2e"

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.errors import StartError
-from tests.cluster.processes import Program
-from tests.e2e.commands import run
 from tests.e2e.network import connect
 from tests.e2e.node_files import PATH, RUNTIME_SOCKET, NodePlace
+from tests.harness.commands import run
+from tests.harness.errors import StartError
+from tests.harness.processes import Program
 
 FIRST_PROCESS: Final = Path(__file__).with_name("first_process.py")
 NAMESPACES: Final = ("--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child")

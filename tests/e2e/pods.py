@@ -12,8 +12,8 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.waiting import wait_for
 from tests.e2e.images import NAMES
+from tests.harness.waiting import wait_for
 
 START_BUDGET_S: Final = 300.0
 LOG_LINES: Final = 20

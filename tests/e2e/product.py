@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tests.cluster.charted import CHART, IMAGES
-from tests.cluster.errors import ClusterError
-from tests.cluster.waiting import wait_for
+from tests.cluster.chart_control_plane import CHART, IMAGES
 from tests.e2e.real_cluster import RealCluster, apply
 from tests.e2e.storage import make_volume
+from tests.harness.errors import ClusterError
+from tests.harness.waiting import wait_for
 
 NAMESPACE: Final = "edl-system"
 RELEASE: Final = "edl"

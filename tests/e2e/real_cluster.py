@@ -17,15 +17,15 @@ from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, whole
 from tests.cluster.control_plane import ControlPlane, start_control_plane
-from tests.cluster.errors import ClusterError
 from tests.cluster.toolbox import Tools
-from tests.cluster.waiting import wait_for
 from tests.e2e import cgroups, dns, node_files
 from tests.e2e.addresses import CONTROL_PLANE
 from tests.e2e.network import make_bridge
 from tests.e2e.node_files import NodePlace
 from tests.e2e.nodes import Node, start_node
 from tests.e2e.surroundings import Surroundings
+from tests.harness.errors import ClusterError
+from tests.harness.waiting import wait_for
 
 PROXY_BINDING: Final = {
     "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from tests.e2e.commands import run
 from tests.e2e.dockerfiles import Instruction, Stage
 from tests.e2e.errors import ImageBuildError
 from tests.e2e.oci import SEARCH_PATH
+from tests.harness.commands import run
 
 RUN_BUDGET_S: Final = 900.0
 KEY_LENGTH: Final = 24

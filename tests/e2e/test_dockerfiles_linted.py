@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.commands import run
+from tests.harness.commands import run
 
 DOCKERFILES = sorted((Path(__file__).parents[2] / "images").glob("*.Dockerfile"))
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.e2e.pods import make_pod
+from tests.harness.waiting import wait_for
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,

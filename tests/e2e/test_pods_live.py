@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.e2e.conftest import NODES
 from tests.e2e.pods import make_pod
+from tests.harness.waiting import wait_for
 
 PATIENT = "trap 'echo told; sleep 1; echo done; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.errors import ClusterError
 from tests.e2e.conftest import NODES
 from tests.e2e.day import END_BUDGET_S, Day
 from tests.e2e.product import MEMBERS, NAMESPACE, SEATS_PER_NODE, make_product
 from tests.e2e.tides import Tides
+from tests.harness.errors import ClusterError
 
 pytestmark = pytest.mark.timeout(2700)  # a day on each, and faults that are waited for
 EDL = str(Path(sys.executable).with_name("edl"))

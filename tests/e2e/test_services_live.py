@@ -5,9 +5,9 @@ import json
 import pytest
 from kubernetes import client
 
-from tests.cluster.waiting import wait_for
 from tests.e2e.conftest import NODES
 from tests.e2e.pods import make_pod
+from tests.harness.waiting import wait_for
 
 ASK = """
 import json, socket, sys, time, urllib.request

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
-from tests.cluster.waiting import wait_for
 from tests.e2e.pods import Pods, make_pod
+from tests.harness.waiting import wait_for
 
 TIDE: Final = "tide"
 

@@ -15,7 +15,7 @@ from autoscaler.etcd_server.finder import find_etcd
 from master.store.etcd import etcd_channel
 from master.store.etcd.etcd_config import EtcdConfig
 from master.store.etcd.etcd_store import EtcdStore
-from tests.integration.data_path_stage import Job
+from tests.integration.trainer_sdk.pserver.in_process_servers import Job
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import time
 from collections import Counter
 from multiprocessing import get_context
 
-from tests.perturb.judging import REFERENCE, problems_of
-from tests.perturb.life import live
 from tests.perturb.plan import trials
+from tests.perturb.trial_run import live
+from tests.perturb.trial_verdict import REFERENCE, problems_of
 
 
 def main():

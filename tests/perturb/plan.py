@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from itertools import product
 
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
-from tests.perturb.life import Lived, Moment, Trial
-from tests.perturb.story import DAY
-from tests.unit.clusters.kubernetes.api.faults import EventFault, FaultPlan, WriteFault
+from tests.harness.api_faults import EventFault, FaultPlan, WriteFault
+from tests.perturb.scenario import DAY
+from tests.perturb.trial_run import Lived, Moment, Trial
 
 AWAY_S = 60.0
 STALE_S = 20.0

@@ -5,9 +5,9 @@ import pytest
 from autoscaler.clusters.kubernetes import kubernetes_cluster
 from autoscaler.clusters.kubernetes.api import decorators
 from autoscaler.clusters.kubernetes.writes import pod_writer
-from tests.perturb.judging import REFERENCE, problems_of
-from tests.perturb.life import live
 from tests.perturb.plan import one_of_each_family, trials
+from tests.perturb.trial_run import live
+from tests.perturb.trial_verdict import REFERENCE, problems_of
 
 
 @pytest.fixture(scope="module")

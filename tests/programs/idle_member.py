@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from master.api.identities import DatasetSpec
-from tests.integration.master_stage import Member, Sharder
+from tests.harness.master_process import Member, Sharder
 
 
 async def main() -> None:

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from autoscaler.bounded_gather import each
-from tests.unit import virtual_time
-from tests.unit.virtual_time import now
+from tests.harness import virtual_time
+from tests.harness.virtual_time import now
 
 
 class Works:

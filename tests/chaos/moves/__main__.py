@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.__main__ import MOVED, ROOT, redraw
+from tests.chaos.chaos_run import etcd_members
 from tests.chaos.moves.campaign import Campaign
-from tests.chaos.moves.cast import Shape
-from tests.chaos.moves.kinds import JobKind
-from tests.chaos.moves.plans import Dealt
-from tests.chaos.moves.points import Step
+from tests.chaos.moves.failpoints import Step
+from tests.chaos.moves.job_kinds import JobKind
+from tests.chaos.moves.processes import Shape
 from tests.chaos.moves.report import Wanted, as_document, as_text, missing
-from tests.chaos.stage import etcd_members
+from tests.chaos.moves.resize_plans import Dealt
 
 LAST_JOB_S = 150.0  # without new resizes, so that the last job can end within the time
 

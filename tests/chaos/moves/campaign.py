@@ -16,16 +16,16 @@ from itertools import cycle
 from pathlib import Path
 
 from autoscaler.etcd_server.etcd_members import EtcdCluster
-from tests.chaos.heads import HeadWatch
-from tests.chaos.moves.act import Act
-from tests.chaos.moves.cast import Cast, Shape, on_stage
-from tests.chaos.moves.fists import Fists
-from tests.chaos.moves.kinds import JobKind
+from tests.chaos.head_watch import HeadWatch
+from tests.chaos.moves.etcd_oracle import Book
+from tests.chaos.moves.failpoints import Points
+from tests.chaos.moves.job_kinds import JobKind
 from tests.chaos.moves.notes import Notes, Report
-from tests.chaos.moves.plans import Plan
-from tests.chaos.moves.points import Points
-from tests.chaos.moves.truth import Book
-from tests.chaos.quorum import Quorum
+from tests.chaos.moves.processes import Cast, Shape, on_stage
+from tests.chaos.moves.resize_plans import Plan
+from tests.chaos.moves.resize_runner import Act
+from tests.chaos.moves.step_fault_injector import Fists
+from tests.harness.etcd_faults import Quorum
 from trainer_sdk.pserver.process.parameter_server import PIECE_BYTES
 
 PATIENT_S = 8.0  # servers are waited for under a new master where one loss must take nothing back

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.chaos.moves.blows import Blow, Landed
-from tests.chaos.moves.kinds import JobKind
-from tests.chaos.moves.orders import Order
-from tests.chaos.moves.plans import Plan
-from tests.chaos.moves.points import Step
-from tests.chaos.tally import Tally
+from tests.chaos.campaign_totals import Tally
+from tests.chaos.moves.failpoints import Step
+from tests.chaos.moves.fault_matrix import Blow, Landed
+from tests.chaos.moves.job_kinds import JobKind
+from tests.chaos.moves.resize_plans import Plan
+from tests.chaos.moves.resizes import Order
 
 
 @dataclass(slots=True, kw_only=True)

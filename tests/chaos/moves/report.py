@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tests.chaos.moves.blows import How, Victim
+from tests.chaos.moves.failpoints import Step
+from tests.chaos.moves.fault_matrix import How, Victim
 from tests.chaos.moves.notes import Report
-from tests.chaos.moves.points import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

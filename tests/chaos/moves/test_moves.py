@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from tests.chaos.moves.blows import Blow, How, Victim
+from tests.chaos.chaos_run import etcd_members
 from tests.chaos.moves.campaign import Campaign, shaped
-from tests.chaos.moves.cast import Shape
-from tests.chaos.moves.kinds import JobKind
-from tests.chaos.moves.orders import left_by, sized
-from tests.chaos.moves.plans import Written
-from tests.chaos.moves.points import Step
-from tests.chaos.stage import etcd_members
+from tests.chaos.moves.failpoints import Step
+from tests.chaos.moves.fault_matrix import Blow, How, Victim
+from tests.chaos.moves.job_kinds import JobKind
+from tests.chaos.moves.processes import Shape
+from tests.chaos.moves.resize_plans import Written
+from tests.chaos.moves.resizes import left_by, sized
 
 
 def kill(victim, step):

@@ -26,10 +26,10 @@ from experiments.running.tasks import OWN_NODES, Selection, Task, list_tasks
 from experiments.running.versions import read_version
 from experiments.scenarios.reading import find_scenario
 from experiments.scenarios.schema import ArmName, Scenario
-from tests.cluster.errors import ClusterError
 from tests.cluster.experiment.compressing import compress
 from tests.cluster.experiment.playing import play
 from tests.cluster.toolbox import Tools, find_tools
+from tests.harness.errors import ClusterError
 
 ARMS: Final[tuple[ArmName, ...]] = ("edl2017", "ours-scheduler", "ours-planner")
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from experiments.arms.stage import Submission
-from tests.cluster.processes import Program
+from tests.harness.processes import Program
 
 
 class Arm(Protocol):

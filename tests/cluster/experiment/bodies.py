@@ -10,7 +10,7 @@ from autoscaler.clusters.simulated import Physics, Spread
 from autoscaler.domain import Job, JobName, Node, Resources, Role, Shape
 from experiments.arms.stage import NEVER_S, SYSTEM
 from experiments.scenarios.schema import PodSpec, WebSpec
-from tests.cluster.stand_ins import GPU, IMAGE, Life, NodeShape, make_pod
+from tests.cluster.kwok_nodes import GPU, IMAGE, Life, NodeShape, make_pod
 from tests.cluster.trainingjobs import make_job
 
 GRACE_S: Final = 30  # Kubernetes' default

@@ -22,8 +22,8 @@ from experiments.arms.stage import Stage, Submission
 from experiments.scenarios.schema import Scenario
 from tests.cluster.experiment.bodies import controller_name, controller_of_2017
 from tests.cluster.experiment.insisting import insist
-from tests.cluster.processes import Program
-from tests.cluster.witness import Seen, Witness
+from tests.cluster.pod_timeline import Seen, Witness
+from tests.harness.processes import Program
 
 BATCH_JOBS: Final = Kind(group="batch", plural="jobs", kind="Job")
 NOTHING: Final = Resources()

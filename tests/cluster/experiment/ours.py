@@ -27,7 +27,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.experiment.bodies import training_job
 from tests.cluster.experiment.insisting import insist
 from tests.cluster.playground import install_edl
-from tests.cluster.processes import Program
+from tests.harness.processes import Program
 
 SCRAPE_BUDGET_S: Final = 60.0
 SET: Final = ("reclaim", "surplus_grace_s")

@@ -32,10 +32,10 @@ from tests.cluster.experiment.insisting import insist
 from tests.cluster.experiment.load import LoadMeter
 from tests.cluster.experiment.of_2017 import Of2017
 from tests.cluster.experiment.ours import begin_ours
-from tests.cluster.stand_ins import create_nodes
+from tests.cluster.kwok_nodes import create_nodes
+from tests.cluster.pod_timeline import Seen, Witness
 from tests.cluster.toolbox import Tools
-from tests.cluster.waiting import wait_for
-from tests.cluster.witness import Seen, Witness
+from tests.harness.waiting import wait_for
 
 NAMESPACE: Final = "experiment"
 DEFAULT_RATES: Final = {

@@ -8,8 +8,8 @@ import pytest
 
 from master.api.checkpoints.audit import try_head_hint
 from master.api.checkpoints.storage import LocalStorage, check_file, read_manifest
-from tests.integration.master_stage import ask_status
-from tests.integration.sdk_stage import Job
+from tests.harness.job_processes import Job
+from tests.harness.master_process import ask_status
 
 
 class MountedJob(Job):

@@ -9,7 +9,7 @@ import pytest
 
 from master.api.checkpoints.resume import look_into
 from master.api.checkpoints.storage import LocalStorage
-from tests.integration.cli_stage import wait_until
+from tests.harness.edl_command import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.edl_command import EDL, wait_until
 from tests.integration.checkpoints.test_unreadable import JOB, ROOT, run
-from tests.integration.cli_stage import EDL, wait_until
 
 SLOW = JOB.replace('"2000", --epochs, "2"', '"2000", --epochs, "1000"')
 

@@ -7,8 +7,8 @@ import pytest
 from master.api.checkpoints.resume import look_into, overtaken_by
 from master.api.checkpoints.storage import LocalStorage
 from master.api.identities import DatasetSpec
+from tests.harness.master_process import MasterProcess, Sharder, ask_status, leads, running, until
 from tests.integration.master.test_faults import until_committed
-from tests.integration.master_stage import MasterProcess, Sharder, ask_status, leads, running, until
 
 DATASET = DatasetSpec(name="digits", size=20000, epochs=2, batch_size=10)
 EVERY_S = {"EDL_CHECKPOINT_EVERY_S": "0.2"}

@@ -13,9 +13,9 @@ from master.api.checkpoints.audit import read_checkpoint, try_head_hint
 from master.api.checkpoints.resume import ANEW
 from master.api.checkpoints.storage import LocalStorage
 from master.api.job_status import JobPhase
-from tests.integration.cli_stage import EDL, wait_until
+from tests.harness.edl_command import EDL, wait_until
+from tests.harness.master_process import MasterProcess, Sharder, ask_status, leads, running, until
 from tests.integration.master.test_faults import DATASET, until_committed
-from tests.integration.master_stage import MasterProcess, Sharder, ask_status, leads, running, until
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_stage import EDL, PROGRAMS
+from tests.harness.edl_command import EDL, PROGRAMS
 
 DEADLINE_S = 120.0
 JOB = """

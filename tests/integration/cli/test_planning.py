@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.integration.cli_stage import DEADLINE_S, EDL, FILES, Run, edl, wait_until
+from tests.harness.edl_command import DEADLINE_S, EDL, FILES, Run, edl, wait_until
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 from autoscaler.clusters.local.folder import RunFolder
 from autoscaler.clusters.local.wire import WIRE_VERSION, encode
-from tests.integration.cli_stage import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
+from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
 
 
 @pytest.fixture

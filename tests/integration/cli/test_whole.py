@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clusters.local.folder import RunFolder
-from tests.integration.cli_stage import EDL, PROGRAMS, edl
+from tests.harness.edl_command import EDL, PROGRAMS, edl
 
 DEADLINE_S = 120.0
 JOB = """

@@ -6,9 +6,9 @@ import pytest
 
 from autoscaler.clusters.local.snapshot import condition_of
 from autoscaler.domain import Role
-from tests.chaos.heads import HeadWatch
-from tests.chaos.stage import chaos_stage
-from tests.integration.faults_stage import BUDGET_S, JOB, SHAPE, finish, trained, until
+from tests.chaos.chaos_run import chaos_stage
+from tests.chaos.head_watch import HeadWatch
+from tests.integration.faults.ledger_job import BUDGET_S, JOB, SHAPE, finish, trained, until
 
 pytestmark = [pytest.mark.timeout(400)]
 

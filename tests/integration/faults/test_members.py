@@ -10,11 +10,11 @@ import pytest
 
 from autoscaler.domain import Role
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
-from tests.chaos.faults import is_dead, state_of
-from tests.chaos.heads import HeadWatch
+from tests.chaos.chaos_run import JobShape, chaos_stage
+from tests.chaos.fault_injector import is_dead, state_of
+from tests.chaos.head_watch import HeadWatch
 from tests.chaos.ledger import read_diaries
-from tests.chaos.stage import JobShape, chaos_stage
-from tests.integration.faults_stage import BUDGET_S, SHAPE, begin, finish, pids, until
+from tests.integration.faults.ledger_job import BUDGET_S, SHAPE, begin, finish, pids, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 

@@ -10,11 +10,11 @@ import pytest
 
 from autoscaler.domain import Role
 from autoscaler.jobs.lifecycle import Ending
-from tests.chaos.faults import is_dead
-from tests.chaos.heads import HeadWatch
+from tests.chaos.chaos_run import JobShape, chaos_stage
+from tests.chaos.fault_injector import is_dead
+from tests.chaos.head_watch import HeadWatch
 from tests.chaos.ledger import Head, numbers
-from tests.chaos.stage import JobShape, chaos_stage
-from tests.integration.faults_stage import BUDGET_S, JOB, begin, trained, until
+from tests.integration.faults.ledger_job import BUDGET_S, JOB, begin, trained, until
 from trainer_sdk.own_model import read_model
 from trainer_sdk.record_order import RecordOrder
 

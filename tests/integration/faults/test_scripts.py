@@ -4,9 +4,9 @@ import pytest
 
 from autoscaler.jobs.lifecycle import Ending
 from master.api.positions import PositionSet
-from tests.chaos.heads import HeadWatch
-from tests.chaos.stage import JobShape, chaos_stage
-from tests.integration.faults_stage import BUDGET_S, JOB, finish
+from tests.chaos.chaos_run import JobShape, chaos_stage
+from tests.chaos.head_watch import HeadWatch
+from tests.integration.faults.ledger_job import BUDGET_S, JOB, finish
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 

@@ -19,10 +19,10 @@ from autoscaler.domain import Role
 from master.api.checkpoints.audit import try_head_hint
 from master.api.checkpoints.storage import open_storage, read_manifest
 from master.api.job_status import JobPhase
-from tests.chaos.faults import is_dead
-from tests.chaos.heads import HeadWatch
-from tests.chaos.stage import chaos_stage
-from tests.integration.faults_stage import BUDGET_S, JOB, SHAPE, begin, finish, pids, trained, until
+from tests.chaos.chaos_run import chaos_stage
+from tests.chaos.fault_injector import is_dead
+from tests.chaos.head_watch import HeadWatch
+from tests.integration.faults.ledger_job import BUDGET_S, JOB, SHAPE, begin, finish, pids, trained, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 

@@ -8,7 +8,7 @@ from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from master.api.wire.grpc_options import CLIENT_OPTIONS
-from tests.integration.master_stage import JOB, MasterProcess, running, until
+from tests.harness.master_process import JOB, MasterProcess, running, until
 
 RECONNECT_S = dict(CLIENT_OPTIONS)["grpc.max_reconnect_backoff_ms"] / 1000
 

@@ -17,8 +17,7 @@ from master.api.job_status import JobPhase, JobStatus
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello
-from tests.integration.certificates import Authority
-from tests.integration.master_stage import (
+from tests.harness.master_process import (
     JOB,
     MasterProcess,
     Member,
@@ -29,6 +28,7 @@ from tests.integration.master_stage import (
     serving,
     until,
 )
+from tests.integration.certificates import Authority
 
 DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
 

@@ -18,7 +18,7 @@ from master.api.identities import DatasetSpec
 from master.api.messages import Acquire, Granted
 from master.api.positions import EMPTY, union
 from master.api.wire.grpc_options import CLIENT_OPTIONS
-from tests.integration.master_stage import (
+from tests.harness.master_process import (
     JOB,
     MasterProcess,
     Member,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.etcd_guarded import PATIENT
+from tests.harness.secured_etcd import PATIENT
 
 BUDGET_S = 100.0
 LONG_TTL_S = "600"  # nobody who waits for the end of such a lease is in time

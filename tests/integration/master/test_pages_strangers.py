@@ -14,8 +14,8 @@ from autoscaler.operator.process.operator_settings import Address
 from autoscaler.operator.process.probes import State, health_pages
 from master.api.host import http_pages as module
 from master.api.host.http_pages import Kept, Page, listen_at, serving
+from tests.harness.master_process import MasterProcess, ask_status, free_port, running, until, until_it_leads
 from tests.integration.master.test_strangers import count
-from tests.integration.master_stage import MasterProcess, ask_status, free_port, running, until, until_it_leads
 
 pytestmark = pytest.mark.usefixtures("many_descriptors")
 

@@ -8,9 +8,9 @@ import pytest
 
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import Door, Masters
+from tests.harness.job_processes import Job
+from tests.harness.master_process import JOB, MasterProcess, free_port, running, serving, until_it_leads
 from tests.integration.master.test_doors import read_page
-from tests.integration.master_stage import JOB, MasterProcess, free_port, running, serving, until_it_leads
-from tests.integration.sdk_stage import Job
 from tests.integration.trainer_sdk.pserver.test_servers_resized import check_ledger, hurry, paused
 
 SIZE, EPOCHS, BATCH = 4000, 3, 20

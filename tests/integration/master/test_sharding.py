@@ -11,7 +11,7 @@ from master.api.identities import DatasetSpec
 from master.api.messages import Ack, Acquire, Declare, Ended, Granted, Refused, Registered, Wait
 from master.api.positions import EMPTY, PositionSet, union
 from master.api.wire.hello import Hello
-from tests.integration.master_stage import (
+from tests.harness.master_process import (
     MasterProcess,
     Member,
     Sharder,

@@ -16,7 +16,7 @@ from master.api.wire.call_proof import CHALLENGE_KEY, PROOF_KEY
 from master.api.wire.calls import SET_SERVERS, STATUS
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
-from tests.integration.master_stage import JOB, MasterProcess, running, until_it_leads
+from tests.harness.master_process import JOB, MasterProcess, running, until_it_leads
 from trainer_sdk.master_stream import Address, Channel
 
 TOKEN = "only the job's own processes know this"

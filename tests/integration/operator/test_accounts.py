@@ -22,7 +22,7 @@ from master.errors import StoreAccessError
 from master.store.etcd.etcd_config import Credentials, EtcdConfig
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.store_port import Committed, Put, Transaction
-from tests.integration.etcd_guarded import PATIENT, ROOT, asking, config_of, guarded_etcd, rpc, turn_users_on
+from tests.harness.secured_etcd import PATIENT, ROOT, asking, config_of, guarded_etcd, rpc, turn_users_on
 from tests.unit.clusters.kubernetes.objects import raw_job
 from tests.unit.clusters.kubernetes.stand_ins import add_job
 

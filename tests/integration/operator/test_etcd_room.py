@@ -19,7 +19,7 @@ from master.store.etcd.etcd_upkeep import UPKEEP_S, EtcdUpkeep
 from master.store.etcd.stubs import stubs
 from master.store.job_keys import JobKeys
 from master.store.store_port import Committed, Put, Transaction, Unknown
-from tests.integration.etcd_guarded import ROOT, asking, config_of, guarded_etcd, rpc
+from tests.harness.secured_etcd import ROOT, asking, config_of, guarded_etcd, rpc
 from tests.integration.operator.test_accounts import Stage
 
 pytestmark = pytest.mark.usefixtures("patient_connections")

@@ -19,7 +19,7 @@ from master.store.store_port import (
     UnchangedSince,
     ValueIs,
 )
-from tests.integration.etcd_guarded import PATIENT
+from tests.harness.secured_etcd import PATIENT
 
 pytestmark = pytest.mark.usefixtures("patient_connections")
 

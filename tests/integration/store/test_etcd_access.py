@@ -17,7 +17,7 @@ from master.store.etcd.etcd_config import Credentials, EtcdConfig, Tls
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
 from master.store.store_port import Committed, Put, Transaction
-from tests.integration.etcd_guarded import PATIENT
+from tests.harness.secured_etcd import PATIENT
 
 pytestmark = pytest.mark.usefixtures("patient_connections")
 

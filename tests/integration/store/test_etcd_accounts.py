@@ -12,7 +12,7 @@ from master.store.etcd.etcd_config import Credentials
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc
 from master.store.store_port import Committed, Put, Transaction
-from tests.integration.etcd_guarded import PATIENT, accounts_of, asking, config_of, guarded_etcd, turn_users_on
+from tests.harness.secured_etcd import PATIENT, accounts_of, asking, config_of, guarded_etcd, turn_users_on
 
 pytestmark = pytest.mark.usefixtures("patient_connections")
 

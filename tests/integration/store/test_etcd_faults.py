@@ -14,7 +14,7 @@ from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
 from master.store.settlement import settle
 from master.store.store_port import Changed, Committed, Conflict, Put, Resync, Transaction, Unknown, ValueIs
-from tests.integration.etcd_guarded import PATIENT
+from tests.harness.secured_etcd import PATIENT
 
 pytestmark = pytest.mark.chaos
 

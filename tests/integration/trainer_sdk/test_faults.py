@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from master.api.checkpoints.audit import read_checkpoint
-from tests.integration.master_stage import ask_status
-from tests.integration.sdk_stage import running
+from tests.harness.job_processes import running
+from tests.harness.master_process import ask_status
 from trainer_sdk.record_order import Permutation
 
 SIZE, EPOCHS = 600, 2

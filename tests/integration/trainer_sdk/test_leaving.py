@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from master.api.checkpoints.audit import read_checkpoint
-from tests.integration.master_stage import ask_status
-from tests.integration.sdk_stage import running
+from tests.harness.job_processes import running
+from tests.harness.master_process import ask_status
 
 GRACE_S = 8.0  # of which the last 2 are for leaving
 GONE_S = 100.0

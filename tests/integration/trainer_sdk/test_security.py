@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.harness.job_processes import running
+from tests.harness.master_process import JOB
 from tests.integration.certificates import Authority
-from tests.integration.master_stage import JOB
-from tests.integration.sdk_stage import running
 from trainer_sdk.errors import MasterUnavailableError, UsageError
 from trainer_sdk.session import open_session
 

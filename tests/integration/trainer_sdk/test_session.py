@@ -10,8 +10,8 @@ import pytest
 import trainer_sdk as edl
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.checkpoints.storage import open_storage, read_manifest
-from tests.integration.master_stage import JOB
-from tests.integration.sdk_stage import PROGRAMS, running
+from tests.harness.job_processes import PROGRAMS, running
+from tests.harness.master_process import JOB
 from trainer_sdk.errors import TableError, UsageError
 from trainer_sdk.own_model import read_model
 from trainer_sdk.session import open_session

@@ -8,7 +8,7 @@ import yaml
 from autoscaler.cli.arguments.place_selection import PLUGIN
 from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.main import run_command
-from tests.cluster.hostile import CASES, Judge, by_judge
+from tests.cluster.hostile_manifests import CASES, Judge, by_judge
 from tests.cluster.trainingjobs import make_job
 
 POD = "spec.trainer.template.spec"

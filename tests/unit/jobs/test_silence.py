@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S, START_LIMIT_S, UNASKED_S, note_asked
 
-FAULT_S = 18.0  # the longest that a member is stopped or cut off and still comes back (tests.chaos.faults)
+FAULT_S = 18.0  # the longest that a member is stopped or cut off and still comes back (tests.chaos.fault_injector)
 AGAIN_S = 6.0  # until a new connection is made after it
 
 

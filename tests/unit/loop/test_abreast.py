@@ -8,10 +8,10 @@ from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.domain import AdmitGang, CreatePod, DeletePod, PodPhase
 from autoscaler.fault_isolation import JobErrors, Step
 from autoscaler.loop import AT_ONCE, CALL_LIMIT_S, Loop
-from tests.unit import virtual_time
+from tests.harness import virtual_time
+from tests.harness.virtual_time import now
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, job, node, web
-from tests.unit.virtual_time import now
 
 WRITE_S = 0.1
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from autoscaler.domain import DeletePod, PodPhase
 from autoscaler.loop import AT_ONCE, Loop
-from tests.unit import virtual_time
+from tests.harness import virtual_time
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, job, node, web
 

@@ -8,7 +8,7 @@ import pytest
 from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests import InvalidManifestError, parse_files
-from tests.cluster.hostile import CASES, Judge, by_judge
+from tests.cluster.hostile_manifests import CASES, Judge, by_judge
 from tests.cluster.test_crd_refusals import BAD
 from tests.cluster.trainingjobs import make_job
 

@@ -5,7 +5,7 @@ argument.  A filter on those loggers sees the value before anything follows from
 that acts, and it holds the lock.  If the step is armed, by a file in the folder that CHAOS_POINTS names, the process
 renames that file and sends itself SIGSTOP.  Renaming is atomic, so of several processes one is stopped.
 
-What the harness does with it then is in `tests.chaos.moves.points`.
+What the harness does with it then is in `tests.chaos.moves.failpoints`.
 """
 
 import logging

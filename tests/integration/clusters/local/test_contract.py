@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.domain import PodPhase
-from tests.integration.local_stage import job, nodes, running, wait_until
+from tests.integration.clusters.local.local_cluster import job, nodes, running, wait_until
 from tests.unit.clusters.cluster_contract import ClusterContract, Stage
 
 

@@ -16,7 +16,7 @@ from autoscaler.jobs.server_count import EXIT_OWNING
 from master.api.job_status import JobPhase
 from master.api.messages import Refused
 from master.api.server_count import ServersAnswer
-from tests.integration.local_stage import job, nodes, running, template, wait_until
+from tests.integration.clusters.local.local_cluster import job, nodes, running, template, wait_until
 
 
 def seat(ordinal, role=Role.TRAINER, node="node-1"):

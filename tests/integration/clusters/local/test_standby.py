@@ -17,7 +17,7 @@ from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from master.api.host.signals import TAKE_OVER
-from tests.integration.local_stage import PROGRAMS
+from tests.integration.clusters.local.local_cluster import PROGRAMS
 
 MASTER = "ledger-master-0"
 BUDGET_S = 90.0

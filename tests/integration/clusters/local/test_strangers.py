@@ -13,9 +13,9 @@ from autoscaler.clusters.local.folder import RunFolder
 from master.api.checkpoints.folder_lock import RUN_LOCK, WRITERS_LOCK, claim_folder
 from master.api.checkpoints.storage import open_storage
 from master.api.errors import StorageError
+from tests.harness.attacker import attack, family_of, listening_ports, needs_root, open_folder
+from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
 from tests.integration.cli.test_whole import JOB
-from tests.integration.cli_stage import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
-from tests.integration.strangers_stage import attack, family_of, listening_ports, needs_root, open_folder
 
 pytestmark = needs_root
 

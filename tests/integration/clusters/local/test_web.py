@@ -6,7 +6,7 @@ import sys
 import urllib.request
 
 from autoscaler.domain import PodPhase, Resources
-from tests.integration.local_stage import nodes, running, wait_until, web
+from tests.integration.clusters.local.local_cluster import nodes, running, wait_until, web
 
 
 def ready(cluster):

@@ -10,7 +10,7 @@ from master.api.identities import Lineage, Version
 from master.api.messages import Activate, Activated, Backed, BackupSilent
 from master.api.positions import PositionSet
 from tests.integration.certificates import Authority
-from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, span, verdicts
+from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, span, verdicts
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.client.fan_out import Request, exchange
 from trainer_sdk.pserver.core.messages import Push, Target

@@ -18,7 +18,7 @@ from master.api.messages import (
     RestoreFailed,
     Written,
 )
-from tests.integration.data_path_stage import FIRST, span, verdicts
+from tests.integration.trainer_sdk.pserver.in_process_servers import FIRST, span, verdicts
 from trainer_sdk.errors import NotReadyError
 from trainer_sdk.pserver.core.messages import Verdict
 from trainer_sdk.pserver.transfer.checkpoint_file import read_index

@@ -11,7 +11,7 @@ from master.api.identities import BucketId, Incarnation, Lineage, MemberName, Se
 from master.api.messages import Activate, Activated, Forget, Freeze, Installed, Restored, Warm, Written
 from master.api.positions import EMPTY, PositionSet
 from tests.integration.certificates import Authority
-from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
+from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, TableError, WireError
 from trainer_sdk.pserver.core import freeze_queue
 from trainer_sdk.pserver.core.effects import CopyArrived

@@ -11,7 +11,7 @@ import pytest
 from master.api.identities import BucketId, Incarnation, Lineage, MemberName, Version
 from master.api.messages import Installed
 from master.api.positions import EMPTY
-from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, span
+from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, span
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.core.effects import SendCopy
 from trainer_sdk.pserver.tables.layout import Layout

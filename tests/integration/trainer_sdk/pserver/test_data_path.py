@@ -21,7 +21,7 @@ from master.api.messages import (
     Restore,
     Restored,
 )
-from tests.integration.data_path_stage import BUCKETS, FIRST, TABLES, batch, span, verdicts
+from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, FIRST, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, ServerUnavailableError, TableError
 from trainer_sdk.pserver.core.messages import Verdict
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from master.api.identities import OptimiserSpec, TableSpec
-from tests.integration.data_path_stage import Job, span
+from tests.integration.trainer_sdk.pserver.in_process_servers import Job, span
 
 WIDE = (TableSpec(name="w", shape=(2_000_000,), dtype="int64", optimiser=OptimiserSpec(learning_rate=-1.0)),)
 ENOUGH, MOST_ROUNDS = 20, 200

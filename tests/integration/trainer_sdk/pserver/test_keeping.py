@@ -7,7 +7,15 @@ import pytest
 
 from master.api.identities import CutId, Lineage, ManifestId, Term, Version
 from master.api.messages import Cut, Hold, Kept, Restored, RestoreFailed, Written
-from tests.integration.data_path_stage import BUCKETS, FIRST, PATIENCE_S, TABLES, batch, span, verdicts
+from tests.integration.trainer_sdk.pserver.in_process_servers import (
+    BUCKETS,
+    FIRST,
+    PATIENCE_S,
+    TABLES,
+    batch,
+    span,
+    verdicts,
+)
 from trainer_sdk.errors import NotReadyError
 from trainer_sdk.pserver.core.messages import Verdict
 

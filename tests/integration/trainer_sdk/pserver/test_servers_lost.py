@@ -14,8 +14,8 @@ from master.api.checkpoints.audit import read_checkpoint
 from master.api.checkpoints.storage import open_storage
 from master.api.server_count import ServersAnswer
 from tests.chaos.ledger import check_end, check_head, check_owners, read_head
-from tests.integration.master_stage import JOB
-from tests.integration.sdk_stage import running
+from tests.harness.job_processes import running
+from tests.harness.master_process import JOB
 
 BUCKETS = 64
 SETTINGS = {"EDL_BUCKETS": str(BUCKETS), "EDL_CHECKPOINT_EVERY_S": "4", "EDL_GRACE_S": "40"}

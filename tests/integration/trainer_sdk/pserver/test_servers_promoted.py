@@ -6,7 +6,7 @@ The lineage stays 1 to the end: nothing was rolled back, and every counter is ex
 import signal
 
 from master.api.identities import Role
-from tests.integration.sdk_stage import running
+from tests.harness.job_processes import running
 from tests.integration.trainer_sdk.pserver.test_servers_resized import BATCH, SIZE, check_ledger, status_of
 
 PAIRED = {"EDL_COPIES": "2", "EDL_BUCKETS": "16", "EDL_CHECKPOINT_EVERY_S": "0.5", "EDL_GRACE_S": "40"}

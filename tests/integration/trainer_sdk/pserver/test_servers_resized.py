@@ -17,8 +17,8 @@ from master.api.checkpoints.audit import read_checkpoint
 from master.api.identities import Lineage, OptimiserSpec, Role, TableSpec
 from master.api.positions import PositionSet
 from master.job.placement.owner_placement import Weight, classes
-from tests.integration.master_stage import JOB, ask_status
-from tests.integration.sdk_stage import BUDGET_S, running
+from tests.harness.job_processes import BUDGET_S, running
+from tests.harness.master_process import JOB, ask_status
 from trainer_sdk.pserver.__main__ import EXIT_OWNING
 from trainer_sdk.pserver.tables.bucket_load import REPORT_EVERY_S, Weighing
 from trainer_sdk.pserver.tables.layout import Layout

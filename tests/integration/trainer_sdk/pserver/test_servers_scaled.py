@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoscaler.clusters.local.folder import RunFolder
-from tests.integration.cli_stage import EDL, PROGRAMS, edl
+from tests.harness.edl_command import EDL, PROGRAMS, edl
 
 DEADLINE_S = 200.0
 EPOCHS = 45

@@ -18,7 +18,7 @@ from master.api.identities import (
     TableSpec,
 )
 from tests.integration.certificates import Authority
-from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
+from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
 from trainer_sdk.pserver.client.pserver_client import PserverClient
 from trainer_sdk.pserver.core.messages import Verdict

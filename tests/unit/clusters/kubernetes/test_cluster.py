@@ -31,7 +31,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
 from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, NodeName, PodPhase, Role, Tier
 from autoscaler.fault_isolation import JobErrors
-from tests.unit import virtual_time
+from tests.harness import virtual_time
 from tests.unit.clusters.cluster_contract import ClusterContract, Stage, gang, leave, pods_of, seat
 from tests.unit.clusters.kubernetes.objects import SETTINGS, raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job, observe

@@ -14,8 +14,8 @@ from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, Store, ke
 from autoscaler.clusters.kubernetes.cache.reflector import Watching, WatchPolicy
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.fault_isolation import JobErrors
-from tests.unit import virtual_time
-from tests.unit.clusters.kubernetes.api.faults import EventFault, FaultPlan, PerturbedApi
+from tests.harness import virtual_time
+from tests.harness.api_faults import EventFault, FaultPlan, PerturbedApi
 
 POLICY = WatchPolicy()
 

@@ -7,7 +7,7 @@ forgotten one; never after fewer.  At its end nothing of it runs.
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
-from tests.unit.clusters.kubernetes.api.faults import FaultPlan, Killed, PerturbedApi, WriteFault
+from tests.harness.api_faults import FaultPlan, Killed, PerturbedApi, WriteFault
 from tests.unit.operator.term import Term
 
 LIMIT = 2

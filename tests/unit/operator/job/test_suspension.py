@@ -6,7 +6,7 @@ Trainers finish their batches at servers that stand, servers commit with a maste
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
-from tests.unit.clusters.kubernetes.api.faults import FaultPlan, Killed, PerturbedApi, WriteFault
+from tests.harness.api_faults import FaultPlan, Killed, PerturbedApi, WriteFault
 from tests.unit.operator.term import Term
 
 START_STEPS = 12

@@ -10,8 +10,8 @@ from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.operator.leadership.candidate import LeaseTiming
 from autoscaler.operator.leadership.lease import Lease
 from autoscaler.operator.leadership.lease_terms import run_terms
-from tests.unit import virtual_time
-from tests.unit.virtual_time import now
+from tests.harness import virtual_time
+from tests.harness.virtual_time import now
 
 NAMESPACE, NAME = "edl", "edl"
 TIMING = LeaseTiming()

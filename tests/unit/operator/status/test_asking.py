@@ -21,11 +21,11 @@ from autoscaler.operator.controllers.progress_poller import (
 )
 from master.api.errors import ContractError
 from master.api.job_status import JobPhase
-from tests.unit import virtual_time
+from tests.harness import virtual_time
+from tests.harness.virtual_time import now
 from tests.unit.clusters.kubernetes.objects import raw_job
 from tests.unit.clusters.kubernetes.stand_ins import add_job
 from tests.unit.operator.bench import JOB, START_S, OperatorBench
-from tests.unit.virtual_time import now
 
 TRAINING = JobProgress(phase=JobPhase.TRAINING, total=100, done=10, committed=5, epochs=1)
 SILENT = 200

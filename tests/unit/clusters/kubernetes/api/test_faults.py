@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
 )
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, SECRETS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
-from tests.unit.clusters.kubernetes.api.faults import FaultPlan, Killed, PerturbedApi, WriteFault
+from tests.harness.api_faults import FaultPlan, Killed, PerturbedApi, WriteFault
 
 
 def config(name):

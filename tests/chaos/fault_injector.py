@@ -1,0 +1,212 @@
+"""The faults: which there are, how one is done to a running job, and how one knows that it landed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.domain import PodName, Role
+from master.api.job_status import JobPhase, JobStatus
+from tests.chaos.chaos_run import POLL_S, JobShape, Stage
+from tests.harness.etcd_faults import Quorum
+from tests.harness.process_state import is_dead, state_of, until
+
+ROLL_BACK_BUDGET_S = 30.0
+LONG_STOPS = 0.15
+BROKEN_AFTER_S = 18.0  # by then the other end of a silent connection has given it up (master.api.wire.grpc_options)
+
+
+class Fault(StrEnum):
+    TRAINER_KILL = "kill trainer"
+    SERVER_KILL = "kill server"
+    MASTER_KILL = "kill master"
+    ETCD_KILL = "kill etcd member"
+    TRAINER_STOP = "stop trainer past its lease"
+    SERVER_STOP = "stop server past its window"
+    MASTER_STOP = "stop master past its term"
+    ETCD_STOP = "stop all of etcd"
+    TRAINER_DRAIN = "drain trainer"
+    ROLL_BACK_STOP = "stop trainer over a roll-back"  # it wakes up with a gradient of the lineage before
+
+
+WEIGHTS = {
+    Fault.TRAINER_KILL: 30,
+    Fault.SERVER_KILL: 18,
+    Fault.MASTER_KILL: 16,
+    Fault.ETCD_KILL: 12,
+    Fault.TRAINER_STOP: 6,
+    Fault.SERVER_STOP: 4,
+    Fault.MASTER_STOP: 4,
+    Fault.ETCD_STOP: 3,
+    Fault.TRAINER_DRAIN: 7,
+    Fault.ROLL_BACK_STOP: 5,
+}
+
+
+ROLES = {
+    Fault.TRAINER_KILL: Role.TRAINER,
+    Fault.SERVER_KILL: Role.SERVER,
+    Fault.MASTER_KILL: Role.MASTER,
+    Fault.TRAINER_STOP: Role.TRAINER,
+    Fault.SERVER_STOP: Role.SERVER,
+    Fault.MASTER_STOP: Role.MASTER,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """A fault that happened.  `over_at_s`: from when on the job can recover (monotonic)."""
+
+    fault: Fault
+    target: str
+    began_at_s: float
+    over_at_s: float
+
+
+def pick(rng: random.Random) -> Fault:
+    return rng.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))[0]
+
+
+class Injector:
+    """Does faults to one job.  Pauses outlast the window that they are about by a little; some, by far."""
+
+    def __init__(self, stage: Stage, shape: JobShape, rng: random.Random) -> None:
+        self._stage = stage
+        self._shape = shape
+        self._rng = rng
+        self._windows_s = {
+            Fault.TRAINER_STOP: shape.lease_floor_s,
+            Fault.SERVER_STOP: shape.reconnect_s,
+            Fault.MASTER_STOP: shape.leader_ttl_s,
+        }
+        self._quorum = Quorum(stage.etcd, rng)
+        self._held_until_s: dict[int, float] = {}  # by pid: processes that were stopped; infinite while they are
+
+    async def strike(self, fault: Fault, job: str) -> Landed | None:
+        """None: there was nobody whom it could hit, or it missed."""
+        match fault:
+            case Fault.TRAINER_KILL | Fault.SERVER_KILL | Fault.MASTER_KILL:
+                return await self._kill(fault, job)
+            case Fault.TRAINER_STOP | Fault.SERVER_STOP | Fault.MASTER_STOP:
+                return await self._stop(fault, job)
+            case Fault.ETCD_KILL | Fault.ETCD_STOP:
+                return await self._hit_etcd(fault)
+            case Fault.TRAINER_DRAIN:
+                return await self._drain(job)
+            case Fault.ROLL_BACK_STOP:
+                return await self._stop_over_roll_back(job)
+            case _:
+                assert_never(fault)
+
+    def was_held(self, pod: LocalPod) -> bool:
+        """Whether its process was stopped for a part of the grace that is over now: then it could not leave in time."""
+        return time.monotonic() < self._held_until_s.get(pod.pid, -math.inf) + self._shape.grace_s
+
+    def _hold(self, pod: LocalPod) -> bool:
+        self._held_until_s[pod.pid] = math.inf
+        return self._signal(pod.name, signal.SIGSTOP)
+
+    def _let_go(self, pod: LocalPod) -> None:
+        self._signal(pod.name, signal.SIGCONT)
+        self._held_until_s[pod.pid] = time.monotonic()
+
+    def _choose(self, job: str, role: Role) -> LocalPod | None:
+        pods = self._stage.pods(job, role)
+        return self._rng.choice(pods) if pods else None
+
+    async def _kill(self, fault: Fault, job: str) -> Landed | None:
+        pod = self._choose(job, ROLES[fault])
+        if pod is None:
+            return None
+        began_at_s = time.monotonic()
+        if not self._stage.run.cluster.kill(pod.name, signal.SIGKILL) or not await until(lambda: is_dead(pod.pid)):
+            return None
+        return Landed(
+            fault=fault, target=f"{pod.name} pid {pod.pid}", began_at_s=began_at_s, over_at_s=time.monotonic()
+        )
+
+    async def _stop(self, fault: Fault, job: str) -> Landed | None:
+        pod = self._choose(job, ROLES[fault])
+        if pod is None:
+            return None
+        began_at_s = time.monotonic()
+        if not self._hold(pod) or not await until(lambda: state_of(pod.pid) in {"T", "Z", ""}):
+            return None
+        landed = state_of(pod.pid) == "T"
+        is_long = self._rng.random() < LONG_STOPS
+        window_s = self._windows_s[fault]
+        await asyncio.sleep(BROKEN_AFTER_S if is_long else window_s * self._rng.uniform(1.1, 1.6))
+        self._let_go(pod)
+        over_at_s = time.monotonic()
+        told = f"{pod.name} pid {pod.pid} for {over_at_s - began_at_s:.1f} s"
+        return Landed(fault=fault, target=told, began_at_s=began_at_s, over_at_s=over_at_s) if landed else None
+
+    async def _stop_over_roll_back(self, job: str) -> Landed | None:
+        """Two faults that belong together; it counts as one."""
+        trainer, server, before = (
+            self._choose(job, Role.TRAINER),
+            self._choose(job, Role.SERVER),
+            await self._stage.status(job),
+        )
+        if trainer is None or server is None or before is None:
+            return None
+        began_at_s = time.monotonic()
+        if not self._hold(trainer):
+            return None
+        try:
+            if not self._signal(server.name, signal.SIGKILL):
+                return None
+            until_s = began_at_s + ROLL_BACK_BUDGET_S
+            while (status := await self._stage.status(job)) is None or not _has_restored(status, before):
+                if time.monotonic() > until_s or self._stage.has_ended(job):
+                    return None
+                await asyncio.sleep(POLL_S)
+            landed = state_of(trainer.pid) == "T"
+        finally:
+            self._let_go(trainer)
+        over_at_s = time.monotonic()
+        told = f"{trainer.name} pid {trainer.pid} for {over_at_s - began_at_s:.1f} s, {server.name} killed"
+        if not landed:
+            return None
+        return Landed(fault=Fault.ROLL_BACK_STOP, target=told, began_at_s=began_at_s, over_at_s=over_at_s)
+
+    def _signal(self, name: PodName, number: signal.Signals) -> bool:
+        with suppress(KeyError):
+            return self._stage.run.cluster.kill(name, number)
+        return False
+
+    async def _hit_etcd(self, fault: Fault) -> Landed | None:
+        began_at_s = time.monotonic()
+        if fault is Fault.ETCD_KILL:
+            target = await self._quorum.kill()
+        else:
+            target = await self._quorum.stop(self._shape.leader_ttl_s * self._rng.uniform(0.5, 1.5))
+        landed = Landed(fault=fault, target=target, began_at_s=began_at_s, over_at_s=time.monotonic())
+        return landed if target else None
+
+    async def _drain(self, job: str) -> Landed | None:
+        pod = self._choose(job, Role.TRAINER)
+        if pod is None:
+            return None
+        began_at_s = time.monotonic()
+        self._stage.run.cluster.leave(pod.name, why="drained by chaos")
+        if not await until(lambda: is_dead(pod.pid)):
+            return None
+        return Landed(
+            fault=Fault.TRAINER_DRAIN,
+            target=f"{pod.name} pid {pod.pid}",
+            began_at_s=began_at_s,
+            over_at_s=time.monotonic(),
+        )
+
+
+def _has_restored(status: JobStatus, before: JobStatus) -> bool:
+    return status.lineage > before.lineage and status.phase in {JobPhase.TRAINING, JobPhase.COMMITTING}

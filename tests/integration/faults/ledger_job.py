@@ -1,0 +1,57 @@
+"""What the fault tests share: a ledger job that trains, waiting for what is seen from outside, and its verdict."""
+
+import asyncio
+import time
+
+from autoscaler.jobs.lifecycle import Ending
+from tests.chaos.chaos_run import JobShape
+from tests.chaos.ledger import read_diaries, verdict
+
+BUDGET_S = 120.0
+JOB = "ledger"
+SHAPE = JobShape(  # its steps alone would take 100 s, and no pause of a machine ends a term: see `finish`
+    size=200,
+    epochs=16,
+    batch_size=4,
+    step_s=0.25,
+    most_trainers=2,
+    checkpoint_every_s=0.5,
+    leader_ttl_s=10,
+    reconnect_s=10.0,
+    grace_s=60.0,
+    buckets=16,
+)
+
+
+async def begin(stage, shape=SHAPE):
+    """The job trains and has a checkpoint; its status."""
+    stage.submit(JOB, shape)
+    return await stage.wait_for(JOB, lambda s: s.positions.committed > 0, "the first checkpoint", BUDGET_S)
+
+
+async def finish(stage, watch):
+    """The job completes, as soon as it can, and its ledger is in order; the last head."""
+    stage.hurry(JOB)
+    await stage.wait_end(JOB, BUDGET_S)
+    watch.look()
+    assert stage.record(JOB).life.ending is Ending.COMPLETED, stage.record(JOB).life.message
+    assert verdict(watch.heads, read_diaries(stage.diaries(JOB))) == []
+    return watch.heads[-1]
+
+
+async def until(condition, what, budget_s=BUDGET_S):
+    """What the condition gave when it held."""
+    until_s = time.monotonic() + budget_s
+    while not (found := condition()):
+        assert time.monotonic() < until_s, f"{what}: not within {budget_s:g} s"
+        await asyncio.sleep(0.05)
+    return found
+
+
+def pids(stage, role):
+    return {pod.name: pod.pid for pod in stage.pods(JOB, role)}
+
+
+def trained(status):
+    """Positions that are in the model, committed or not."""
+    return status.positions.done + status.positions.committed

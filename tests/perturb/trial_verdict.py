@@ -1,0 +1,16 @@
+"""Whether a run ended as the one in which nothing went wrong."""
+
+from tests.perturb.trial_run import Trial, live
+
+REFERENCE = Trial(family="none", name="nothing goes wrong")
+
+
+def problems_of(trial, reference):
+    """What is wrong with this run; empty: nothing."""
+    try:
+        lived = live(trial)
+    except Exception as error:  # noqa: BLE001 - any is a finding
+        return [f"{type(error).__name__}: {error}"]
+    missing = [f"missing at the end: {line}" for line in sorted(set(reference.end) - set(lived.end))]
+    unexpected = [f"not expected at the end: {line}" for line in sorted(set(lived.end) - set(reference.end))]
+    return [*lived.problems, *missing, *unexpected]
