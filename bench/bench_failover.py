@@ -34,7 +34,7 @@ from bench.bench_cluster import cluster
 from bench.rows import Row, print_rows
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
-from master.api.job_status import JobStatus, decode_status
+from master.api.master_status import JobStatus, decode_status
 from master.api.wire.call_proof import Prover
 from master.api.wire.calls import STATUS, ask_master
 from master.api.wire.grpc_options import CLIENT_OPTIONS

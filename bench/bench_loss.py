@@ -16,7 +16,7 @@ from typing import Final
 
 from bench.jobs import WIDTH, Job, batch_ends, job
 from bench.rows import Row, print_rows
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 
 SIZE: Final = 256 << 20
 ROUNDS: Final = 3

@@ -21,7 +21,7 @@ from master.api.checkpoints.storage import open_storage
 from master.api.errors import ContractError
 from master.api.host.fd_limits import raise_limit
 from master.api.host.log_lines import PlainLines
-from master.api.job_status import JobStatus
+from master.api.master_status import JobStatus
 from master.api.wire.hello import Hello
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import InvalidSettingError, PermanentError
@@ -29,11 +29,12 @@ from master.leadership.leader_identity import this_holder
 from master.process.grpc_server import MasterServer
 from master.process.leader_terms import SteppedDownError, Terms, describe
 from master.process.master_config import Address, Settings, SocketAddress
-from master.process.metrics import Counts, serve_metrics
+from master.process.metrics import serve_metrics
 from master.process.standby import stand_by
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Store
+from master.term.counters import Counts
 
 log: Final = logging.getLogger("master")
 

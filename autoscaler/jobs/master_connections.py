@@ -18,8 +18,8 @@ from autoscaler.jobs.progress import JobProgress, progress_of, shortened
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
-from master.api.job_status import decode_status
-from master.api.server_count import ServersAnswer, decode_answer
+from master.api.master_status import decode_status
+from master.api.servers_answer import ServersAnswer, decode_answer
 from master.api.wire.call_proof import Prover
 from master.api.wire.calls import SET_SERVERS, STATUS, ask_master
 from master.api.wire.grpc_options import CLIENT_OPTIONS

@@ -1,4 +1,4 @@
-"""How far a job has come: the cluster side's few numbers out of `master.api.job_status.JobStatus`."""
+"""How far a job has come: the cluster side's few numbers out of `master.api.master_status.JobStatus`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from master.api.identities import Role
-from master.api.job_status import JobPhase, JobStatus, MemberStatus
+from master.api.master_status import JobPhase, JobStatus, MemberStatus
 
 LONGEST_PROBLEM: Final = 1000
 """Characters of what a master says is wrong, and of why it refuses: what a condition and an event can hold."""

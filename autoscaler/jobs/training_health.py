@@ -17,7 +17,7 @@ from typing import Final
 
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress
-from master.api.job_status import TRAINING_PHASES, JobPhase
+from master.api.master_status import TRAINING_PHASES, JobPhase
 
 QUIET_LIMIT_S: Final = 15.0
 """A master that answered and does not for so long is told of: longer than another one takes to lead (M5)."""

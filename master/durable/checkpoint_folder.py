@@ -10,39 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from master.api.checkpoints.audit import try_head_hint, write_head_hint
-from master.api.checkpoints.fallback import find_fallback
-from master.api.checkpoints.folder_lock import FolderLock
-from master.api.checkpoints.manifest import Manifest, manifest_name, retired_name, try_manifest_id
-from master.api.checkpoints.resume import (
-    HEAD,
-    Answer,
-    age,
-    check_files_are_there,
-    choose_answered,
-    choose_start,
-    highest_lineage,
-    is_heeded,
-    look_into,
-    parse_head,
-    set_aside,
-)
-from master.api.checkpoints.storage import (
-    Storage,
+from master.api.checkpoints.checkpoint_files import (
     check_file,
     check_written,
     read_manifest,
     read_retired,
     write_manifest,
 )
+from master.api.checkpoints.fallback import find_fallback
+from master.api.checkpoints.folder_contents import HEAD, Answer, age, highest_lineage, look_into, parse_head, set_aside
+from master.api.checkpoints.folder_lock import FolderLock
+from master.api.checkpoints.manifest import Manifest, manifest_name, try_manifest_id
+from master.api.checkpoints.resume import check_files_are_there, choose_answered, choose_start, is_heeded
+from master.api.checkpoints.storage import Storage
 from master.api.errors import (
     ContractError,
     ManifestError,
@@ -52,18 +40,16 @@ from master.api.errors import (
     UnreadableCheckpointError,
 )
 from master.api.identities import HistoryId, Lineage, ManifestId
+from master.durable.retention import discard_leftovers, retain
 from master.job.domain import RefoundingRecord
 
 log: Final = logging.getLogger(__name__)
 
-_CUT_FILE: Final = re.compile(r"cut-(\d+)-(\d+)-(\d+)-")
-_WRITER_SILENT_S: Final = 3600.0  # a writer that lives touches its file far more often, even over a slow network
 
 _OLDER_STORE: Final = (
     "the store was brought back from an older copy.  Bring back a newer one, or say what to go on from: "
     "spec.checkpoint.start while the job is suspended"
 )
-_RETIRED_KEPT: Final = 1  # the checkpoint before head, should head be damaged
 
 ADOPTION_BUDGET_S: Final = 1.0
 """What cannot be verified within it is not adopted (rule 24): not adopting is always safe, waiting is not."""
@@ -222,10 +208,11 @@ class CheckpointFolder:
 
     def discard_leftovers(self) -> None:
         """Part files of writers that died are gone.  A failure is logged only."""
-        try:
-            self._storage.discard_leftovers(older_than_s=_WRITER_SILENT_S)
-        except StorageError as error:
-            log.warning("part files of dead writers stay: %s", error)
+        discard_leftovers(self._storage)
+
+    def retain(self, wanted: frozenset[ManifestId]) -> None:
+        """See `retention.retain`."""
+        retain(self._storage, wanted)
 
     def find_adoptable(
         self, parent: ManifestId | None, lineage: Lineage, mine: HistoryId | None = None
@@ -288,62 +275,3 @@ class CheckpointFolder:
             with suppress(ContractError):
                 return read(self._storage, manifest_id)
         return None
-
-    def retain(self, wanted: frozenset[ManifestId]) -> None:
-        """Older manifests of this history than the newest wanted one are retired, and later gone with their files.
-
-        The one that HEAD names stays: HEAD may not have been written yet for the newest, and readers follow it.
-        A failure is logged only: the next commit deletes what this one left.
-        """
-        try:
-            self._retain(wanted)
-        except StorageError as error:
-            log.warning("an old checkpoint stays: %s", error)
-
-    def _retain(self, wanted: frozenset[ManifestId]) -> None:
-        contents = look_into(self._storage)
-        noted = try_head_hint(self._storage)
-        newest = max((m for m in contents.manifests.values() if m.id in wanted), key=age, default=None)
-        if newest is None:
-            return
-        older = {m.id: m for m in contents.manifests.values() if m.history == newest.history and age(m) < age(newest)}
-        for manifest_id in older.keys() - wanted - {noted}:
-            self._storage.move(manifest_name(manifest_id), retired_name(manifest_id))
-        for damage in (*contents.damaged, *contents.damaged_retired):
-            log.warning("no old file is deleted while %s cannot be read", damage.name)
-            return
-        retired = {**contents.retired, **{one: older[one] for one in older.keys() - wanted - {noted}}}
-        mine = sorted((m for m in retired.values() if m.history == newest.history), key=age)
-        self._delete(mine[:-_RETIRED_KEPT], kept=[m for m in contents.known.values() if m not in mine[:-_RETIRED_KEPT]])
-        self._delete_given_up(newest, contents.known.values())
-        self.discard_leftovers()
-
-    def _delete(self, gone: Collection[Manifest], *, kept: Collection[Manifest]) -> None:
-        """Files first: what nobody names any more would stay for ever."""
-        named = {file.name for manifest in kept for file in manifest.files}
-        for manifest in gone:
-            for file in manifest.files:
-                if file.name not in named:
-                    self._storage.delete(file.name)
-            self._storage.delete(retired_name(manifest.id))
-
-    def _delete_given_up(self, newest: Manifest, known: Collection[Manifest]) -> None:
-        """Servers' files of cuts of this history that were given up: older than one that was kept, so nobody writes.
-
-        Where another job has committed since this one began none is deleted: a file's name does not tell whose it is,
-        and what that job's servers have just written no manifest names yet.
-        """
-        if any(m.history != newest.history and m.lineage >= newest.founded for m in known):
-            return
-        named = {file.name for manifest in known for file in manifest.files}
-        kept = max((cut for file in newest.files if (cut := _try_cut(file.name))), default=None)
-        for name in self._storage.list("cut-") if kept else ():
-            cut = _try_cut(name)
-            if cut and kept and newest.founded <= cut[0] and cut < kept and name not in named:
-                self._storage.delete(name)
-
-
-def _try_cut(name: str) -> tuple[int, ...] | None:
-    """(lineage, term, sequence) in the name of a server's file: newer cuts displace older ones."""
-    match = _CUT_FILE.match(name)
-    return tuple(int(number) for number in match.groups()) if match else None

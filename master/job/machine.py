@@ -25,7 +25,7 @@ from master.api.messages import (
     RegisterTrainer,
     Return,
 )
-from master.job.commit import commit_protocol
+from master.job.commit import commit_protocol, head_swap, model_offers
 from master.job.dispatch import high_water, skip_agreement
 from master.job.domain import (
     AdoptableFound,
@@ -63,10 +63,11 @@ from master.job.domain import (
     SwapHead,
 )
 from master.job.moves import move_lifecycle, move_timeouts, rebalancing, server_scaling
-from master.job.recovery import model_recovery, restore, rollback, server_quorum
+from master.job.recovery import model_recovery, rollback, server_quorum, server_restore
 from master.job.servers import disconnect_grace, server_handlers, server_release
-from master.job.state.job_state import JobState, Moves, Scale, Stage, Step, Turn
+from master.job.state.job_state import JobState, Step, Turn
 from master.job.state.members import Trainer
+from master.job.state.protocol_state import Moves, Scale, Stage
 from master.job.trainers import job_spec, model_holder, trainer_handlers, trainer_loss
 
 
@@ -155,7 +156,7 @@ _TRAINER_HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Trainer, A
     Return: trainer_handlers.handle_return,
     Progress: trainer_handlers.handle_progress,
     Failed: trainer_loss.handle_failed,
-    OfferCheckpoint: lambda turn, trainer, said: commit_protocol.handle_offer(turn, trainer.key, said),
+    OfferCheckpoint: lambda turn, trainer, said: model_offers.handle_offer(turn, trainer.key, said),
     FinalSaved: trainer_handlers.handle_final_saved,
     Leave: lambda turn, trainer, _: trainer_loss.leave(turn, trainer),
 }
@@ -213,11 +214,11 @@ def _handle_persisted(turn: Turn, event: Persisted) -> None:
 def _handle_model_changed(turn: Turn, write: SwapHead | RaiseLineage | RecordQuarantine) -> None:
     match write:
         case SwapHead():
-            commit_protocol.handle_head_swapped(turn)
+            head_swap.handle_head_swapped(turn)
             if turn.state.stage is Stage.ADOPTING:
                 turn.recover(stage=Stage.GATHERING)
         case RaiseLineage():
-            restore.handle_raised(turn, write)
+            server_restore.handle_raised(turn, write)
         case RecordQuarantine():
             skip_agreement.handle_recorded(turn, write)
         case never:
@@ -229,8 +230,8 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     StreamBroken: _handle_stream_broken,
     Persisted: _handle_persisted,
     PersistRefused: _handle_refused,
-    ManifestWritten: commit_protocol.handle_manifest_written,
-    ManifestWriteFailed: commit_protocol.handle_manifest_write_failed,
+    ManifestWritten: head_swap.handle_manifest_written,
+    ManifestWriteFailed: head_swap.handle_manifest_write_failed,
     AdoptableFound: model_recovery.handle_adoptable,
     LeaseExpired: trainer_loss.handle_lease_expired,
     ReconnectWindowEnded: _handle_window_ended,

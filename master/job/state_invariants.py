@@ -8,7 +8,8 @@ from master.job.domain import RaiseLineage, RecordQuarantine, SwapHead
 from master.job.moves.move_lifecycle import is_safe
 from master.job.state import dispatch_state
 from master.job.state.bucket_table import owned, owner_of, owners
-from master.job.state.job_state import JobState, Phase, Stage
+from master.job.state.job_state import JobState
+from master.job.state.protocol_state import Phase, Stage
 
 
 def check_invariants(state: JobState) -> None:

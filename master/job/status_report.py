@@ -7,13 +7,14 @@ from math import isfinite
 from typing import Final
 
 from master.api.identities import Role
-from master.api.job_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
+from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import PositionSet
 from master.job.domain import SECOND, Instant
 from master.job.moves import move_timeouts
 from master.job.state.bucket_table import alone, owned
-from master.job.state.job_state import JobState, Phase, Stage
+from master.job.state.job_state import JobState
 from master.job.state.members import Server
+from master.job.state.protocol_state import Phase, Stage
 
 EPOCHS_SHOWN: Final = 16
 

@@ -24,7 +24,8 @@ from master.job.domain import (
 )
 from master.job.moves import move_timeouts
 from master.job.servers import disconnect_grace
-from master.job.state.job_state import JobState, Phase, Stage
+from master.job.state.job_state import JobState
+from master.job.state.protocol_state import Phase, Stage
 
 
 def deadlines(state: JobState) -> tuple[tuple[Instant, Deadline], ...]:

@@ -25,7 +25,7 @@ from master.api.errors import WireError
 from master.api.host.fd_limits import most_connections
 from master.api.host.file_ownership import ForeignUserError, check_private
 from master.api.host.unix_sockets import is_listened_at
-from master.api.job_status import JobStatus
+from master.api.master_status import JobStatus
 from master.api.wire.calls import CONNECT, SET_SERVERS, STATUS
 from master.api.wire.grpc_options import MOST_CONNECTIONS, SERVER_OPTIONS
 from master.api.wire.hello import ANSWERED_METADATA_KEY, Hello, agreed_version

@@ -42,7 +42,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from master.api.checkpoints.resume import ANEW, Answer, parse_answer
+from master.api.checkpoints.folder_contents import Answer
+from master.api.checkpoints.resume import ANEW, parse_answer
 from master.api.errors import ManifestError
 from master.api.host.unix_sockets import SCHEME, is_socket_address, socket_path
 from master.api.identities import HistoryId, WhenUnreadable, parse_when_unreadable

@@ -11,7 +11,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,23 +19,12 @@ from prometheus_client.registry import Collector
 
 from master.api.host.http_pages import PROMETHEUS_TEXT, Kept, Page, listen_at, serving
 from master.api.identities import Role
-from master.api.job_status import JobStatus
+from master.api.master_status import JobStatus
 from master.errors import PortInUseError
 from master.process.master_config import Address
+from master.term.counters import Counts
 
 PREFIX: Final = "edl_master"
-
-
-@dataclass(slots=True, kw_only=True)
-class Counts:
-    """Since this process began, over all its terms.  Written by the event loop's thread only."""
-
-    events: int = 0
-    received: int = 0
-    sent: int = 0
-    commits: int = 0
-    terms: int = 0
-    taken_over: int = 0  # buckets of lost servers
 
 
 class Observed(Protocol):

@@ -17,17 +17,17 @@ import itertools
 import logging
 import time
 from collections.abc import Coroutine, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from master import job
-from master.api.errors import ContractError, StorageError, WireError
+from master.api.errors import ContractError, WireError
 from master.api.identities import HistoryId, ManifestId, Term
-from master.api.job_status import LONGEST_AGE_S, JobStatus
+from master.api.master_status import LONGEST_AGE_S, JobStatus
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
-from master.api.server_count import ServersAnswer
+from master.api.servers_answer import ServersAnswer
 from master.durable.checkpoint_folder import ADOPTION_BUDGET_S, CheckpointFolder, in_time
+from master.durable.head_file import HeadFile
 from master.errors import HeadDamagedError, TermEndedError
 from master.job.domain import (
     SECOND,
@@ -57,11 +57,10 @@ from master.job.domain import (
     WriteManifest,
 )
 from master.leadership.election import Reign
-from master.process.metrics import Counts
 from master.store.store_port import Store
+from master.term.counters import Counts, Promotions
 from master.term.event_queue import Inbox
 from master.term.member_streams import Stream, Streams
-from master.term.promotion_log import Promotions
 from master.term.store_writer import Persistence
 
 log: Final = logging.getLogger(__name__)
@@ -70,8 +69,6 @@ MAX_WAITING_EVENTS: Final = 8192
 MAX_EVENTS_PER_TURN: Final = 512  # a few ms; then streams get their turn
 DEADLINE_GRAIN_NS: Final = 5_000_000  # deadlines are seconds: 5 ms late is on time
 NEVER: Final = Instant(2**63 - 1)
-HEAD_GRACE_S: Final = 1.0  # for HEAD to be written when the term ends; the lease is given back after it
-HEAD_PAUSE_S: Final = 1.0  # until HEAD, which the folder did not take, is tried again
 CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
 
 
@@ -104,9 +101,7 @@ class TermRuntime:
         self._streams = Streams()
         self.is_over = False  # no stream is to be opened any more: nobody would end it
         self._tasks: set[asyncio.Task[None]] = set()
-        self._noting: ManifestId | None = None
-        self._is_noted = asyncio.Event()  # HEAD names what `_noting` says
-        self._head_problem = ""  # why HEAD does not name the last commit yet
+        self._head_file = HeadFile(folder)
         self._failure: BaseException | None = None  # of one of them: a bug, for what can go wrong is an event
         step = job.initial(config, durable, term, _now())
         self._state = step.state
@@ -125,7 +120,7 @@ class TermRuntime:
         writes = asyncio.create_task(self._persistence.run())
         try:
             if self._head is not None:  # whoever committed it may have been killed before that
-                self._start(self._note_head(self._head.id))
+                self._start(self._head_file.write(self._head.id))
             self._start(asyncio.to_thread(self._folder.discard_leftovers))
             self._perform(self._first_effects)
             while True:
@@ -139,7 +134,7 @@ class TermRuntime:
                 self._take_turn()
                 await asyncio.sleep(0)  # let the streams send
         except asyncio.CancelledError:  # asked to end while it leads; a term that another one follows writes no more
-            await self._finish_noting()
+            await self._head_file.finish()
             raise
         finally:
             self.is_over = True
@@ -194,7 +189,7 @@ class TermRuntime:
                 case FindAdoptable():
                     self._start(self._find_adoptable(effect))
                 case Retain():
-                    self._start(self._retain(effect.manifests))
+                    self._start(self._head_file.retain(effect.manifests))
                 case CloseStream():
                     self._close_stream(effect)
                 case AnswerServers():
@@ -244,36 +239,8 @@ class TermRuntime:
 
     async def _finish_commit(self, outcome: Persisted, manifest: ManifestId) -> None:
         """HEAD is in the folder before anybody is answered: what is said to be committed outlives the store too."""
-        await self._note_head(manifest)
+        await self._head_file.write(manifest)
         self._inbox.add(outcome)
-
-    async def _note_head(self, manifest: ManifestId) -> None:
-        """Tried until the folder takes it; training goes on meanwhile, and the status says so."""
-        self._noting = manifest
-        self._is_noted.clear()
-        while self._noting == manifest:  # a later commit has its own
-            try:
-                await in_time(self._folder.note_head, manifest)
-            except StorageError as error:
-                log.warning("%s is not noted in the folder: %s", manifest, error)
-                self._head_problem = str(error)
-                await asyncio.sleep(HEAD_PAUSE_S)
-            else:
-                self._head_problem = ""
-                self._is_noted.set()
-                return
-
-    async def _finish_noting(self) -> None:
-        """What this term has said is committed stands in HEAD, unless the folder is slow: nobody waits long for it."""
-        if self._noting is not None and not self._head_problem:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HEAD_GRACE_S):
-                    await self._is_noted.wait()
-
-    async def _retain(self, manifests: frozenset[ManifestId]) -> None:
-        """Nothing goes before HEAD names what is kept: whoever has no store goes on from there."""
-        await self._is_noted.wait()
-        await asyncio.to_thread(self._folder.retain, manifests)
 
     async def _write_manifest(self, effect: WriteManifest) -> None:
         manifest = replace(effect.manifest, created_at_s=time.time())
@@ -349,7 +316,7 @@ class TermRuntime:
         status = job.status(state, _now())
         away = self._persistence.problem or self._reign.store_problem
         store_problem = f"training goes on, checkpoints wait: {away}" if away else ""
-        checkpoint_problem = self._head_problem or status.checkpoint_problem
+        checkpoint_problem = self._head_file.problem or status.checkpoint_problem
         age_s = status.head_age_s
         if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it
             age_s = min(max(0.0, time.time() - state.head.created_at_s), LONGEST_AGE_S)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.jobs.lifecycle import Ending
 from master.api.identities import Role as MemberRole
-from master.api.job_status import JobPhase, JobStatus
+from master.api.master_status import JobPhase, JobStatus
 from tests.chaos.campaign_totals import Tally
 from tests.chaos.chaos_run import MOST_WEB, POLL_S, WEB, JobShape, Stage
 from tests.chaos.fault_injector import Injector, Landed, pick

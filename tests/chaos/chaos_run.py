@@ -20,7 +20,7 @@ from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
 from autoscaler.etcd_server.finder import find_etcd
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
-from master.api.job_status import JobStatus
+from master.api.master_status import JobStatus
 from tests.chaos.ledger import PROGRAM
 from tests.chaos.ledger_shape import LedgerShape
 from tests.harness.master_status import ask_status, brief

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import PodName, Role
-from master.api.job_status import JobPhase, JobStatus
+from master.api.master_status import JobPhase, JobStatus
 from tests.chaos.chaos_run import POLL_S, JobShape, Stage
 from tests.harness.etcd_faults import Quorum
 from tests.harness.process_state import is_dead, state_of, until

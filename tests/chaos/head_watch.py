@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from master.api.checkpoints.audit import try_head_hint
+from master.api.checkpoints.checkpoint_files import read_manifest
 from master.api.checkpoints.manifest import Manifest
-from master.api.checkpoints.storage import Storage, open_storage, read_manifest
+from master.api.checkpoints.storage import Storage, open_storage
 from master.api.errors import StorageError
 from tests.chaos.ledger import Head, read_head
 

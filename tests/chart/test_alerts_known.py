@@ -10,7 +10,8 @@ import yaml
 
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status.conditions import Kind
-from master.process.metrics import Counts, MasterCollector
+from master.process.metrics import MasterCollector
+from master.term.counters import Counts
 from tests.documentation.reasons import REASONS
 
 ROOT: Final = Path(__file__).resolve().parents[2]

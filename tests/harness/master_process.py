@@ -14,7 +14,7 @@ import grpc.aio
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, MemberName
-from master.api.job_status import JobStatus
+from master.api.master_status import JobStatus
 from master.api.messages import (
     Ack,
     Acquire,

@@ -6,7 +6,7 @@ import grpc.aio
 
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
-from master.api.job_status import JobStatus
+from master.api.master_status import JobStatus
 from master.api.wire.call_proof import Prover
 from master.api.wire.calls import STATUS, ask_master
 from master.api.wire.grpc_options import CLIENT_OPTIONS

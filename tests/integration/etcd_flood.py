@@ -11,7 +11,7 @@ import time
 
 import grpc
 
-from master.store.etcd.etcd_channel import grpc_target
+from master.store.etcd.etcd_config import grpc_target
 from master.store.etcd.stubs import rpc, stubs
 
 VALUE = os.urandom(1024 * 1024)

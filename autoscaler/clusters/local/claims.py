@@ -14,7 +14,8 @@ from typing import Self
 
 from autoscaler.errors import PermanentError
 from master.api.checkpoints import folder_lock
-from master.api.checkpoints.storage import LocalStorage, open_storage
+from master.api.checkpoints.local_storage import LocalStorage
+from master.api.checkpoints.storage import open_storage
 
 
 class FolderInUseError(PermanentError):

@@ -28,7 +28,7 @@ from autoscaler.jobs.server_count import loss_of, only_copies_of, servers_wanted
 from autoscaler.jobs.server_ratio import Ratio, observe
 from autoscaler.manifests.api_types import TrainingJob
 from autoscaler.manifests.planner_job import planned_job
-from master.api.server_count import ServersAnswer
+from master.api.servers_answer import ServersAnswer
 
 _LOOK_EVERY_S: Final = 0.25
 

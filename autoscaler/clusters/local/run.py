@@ -49,7 +49,7 @@ from master.api.checkpoints.fallback import check_start
 from master.api.checkpoints.resume import parse_answer
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import HistoryId
-from master.api.server_count import ServersAnswer
+from master.api.servers_answer import ServersAnswer
 
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0

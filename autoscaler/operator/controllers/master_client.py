@@ -17,7 +17,7 @@ from autoscaler.errors import ClusterError
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.master_connections import Door, DoorTls, Masters
 from autoscaler.jobs.progress import JobProgress
-from master.api.server_count import ServersAnswer
+from master.api.servers_answer import ServersAnswer
 
 
 class Asking:

@@ -24,7 +24,7 @@ from autoscaler.jobs.server_ratio import Ratio
 from autoscaler.jobs.training_health import Contact, Heard
 from autoscaler.operator.job.node_blocklist import Trouble, avoided
 from autoscaler.operator.status.conditions import to_time
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 
 RESYNC_S: Final = 30.0  # a job of which nothing is heard is looked at that often
 SOON_S: Final = 1.0  # one that is on its way somewhere

@@ -15,9 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from master.api.checkpoints.checkpoint_files import check_file, read_manifest, read_retired
+from master.api.checkpoints.folder_contents import HEAD, age, format_head, parse_head
 from master.api.checkpoints.manifest import Manifest, try_manifest_id, try_retired_id
-from master.api.checkpoints.resume import HEAD, age, format_head, overtaken_by, parse_head
-from master.api.checkpoints.storage import Storage, check_file, open_storage, read_manifest, read_retired
+from master.api.checkpoints.resume import overtaken_by
+from master.api.checkpoints.storage import Storage, open_storage
 from master.api.errors import ContractError, StorageAlteredError, StorageError, StorageMissingError
 from master.api.identities import ManifestId
 from master.api.messages import FileRecord

@@ -11,18 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from master.api.checkpoints.checkpoint_files import check_file
+from master.api.checkpoints.folder_contents import HEAD, Answer, Contents, age, look_into
 from master.api.checkpoints.manifest import Manifest, manifest_name
-from master.api.checkpoints.resume import (
-    HEAD,
-    Answer,
-    Contents,
-    age,
-    find_start,
-    look_into,
-    overtaken_by,
-    tell_manifest,
-)
-from master.api.checkpoints.storage import Storage, check_file
+from master.api.checkpoints.resume import find_start, overtaken_by, tell_manifest
+from master.api.checkpoints.storage import Storage
 from master.api.errors import NoFallbackError, StorageError, UnreadableCheckpointError
 from master.api.identities import ManifestId, WhenUnreadable
 

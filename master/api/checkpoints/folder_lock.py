@@ -22,7 +22,8 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final
 
-from master.api.checkpoints.storage import LocalStorage, Storage
+from master.api.checkpoints.local_storage import LocalStorage
+from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageError
 from master.api.host.file_ownership import ForeignUserError, check_path, make_folder
 

@@ -11,146 +11,20 @@ Not here: the bytes of the data files (`verification`), what a job with a store 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from master.api.checkpoints.manifest import Manifest, manifest_name, retired_name, try_manifest_id, try_retired_id
-from master.api.checkpoints.storage import Storage, check_file, read_manifest, read_retired
-from master.api.errors import (
-    ManifestError,
-    NoFallbackError,
-    StorageAlteredError,
-    StorageError,
-    StorageMissingError,
-    UnreadableCheckpointError,
-)
-from master.api.identities import HistoryId, Lineage, ManifestId
+from master.api.checkpoints.checkpoint_files import check_file
+from master.api.checkpoints.folder_contents import HEAD, Answer, Contents, age, look_into
+from master.api.checkpoints.manifest import Manifest, manifest_name, retired_name
+from master.api.checkpoints.storage import Storage
+from master.api.errors import NoFallbackError, StorageAlteredError, StorageMissingError, UnreadableCheckpointError
+from master.api.identities import HistoryId, ManifestId
 
-HEAD: Final = "HEAD"
 ANEW: Final = "anew"
 """The answer that begins anew; every other one is the id of a manifest."""
 
-ASIDE: Final = "aside"
-_FOLLOWED: Final = ".edl-followed"  # has a file for each history whose answer was followed to the end
-_DATA: Final = ("cut-", "model-")
-_LINEAGE: Final = re.compile(r"(?:manifest-|retired-|cut-|model-)(\d{1,18})-")
 _SHOWN: Final = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What somebody decided about a folder.  It counts until something of `history` is committed."""
-
-    manifest: ManifestId | None  # None: begin anew
-    history: HistoryId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """A file that is there and does not say what it should."""
-
-    name: str
-    problem: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """A folder as it was found.  `head` None: there is no HEAD, or it is among the damaged."""
-
-    uri: str
-    head: ManifestId | None
-    manifests: Mapping[ManifestId, Manifest]
-    retired: Mapping[ManifestId, Manifest]
-    damaged: tuple[Damage, ...]
-    damaged_retired: tuple[Damage, ...]  # nothing is gone on from them
-    data_files: tuple[str, ...]
-    was_followed: bool  # the answer that is asked about: all else was set aside then
-
-    @property
-    def known(self) -> Mapping[ManifestId, Manifest]:
-        """All that can be read."""
-        return {**self.retired, **self.manifests}
-
-
-def look_into(storage: Storage, answer: Answer | None = None) -> Contents:
-    """What stands in the folder, and whether the answer was followed there.
-
-    Raises StorageError where a file could not be read at all, damaged or not.
-    """
-    damaged: list[Damage] = []
-    head = _read_head(storage, damaged)
-    manifests: dict[ManifestId, Manifest] = {}
-    retired: dict[ManifestId, Manifest] = {}
-    damaged_retired: list[Damage] = []
-    for name in storage.list("manifest-"):
-        if (one := try_manifest_id(name)) is not None:
-            try:
-                manifests[one] = read_manifest(storage, one)
-            except (ManifestError, StorageAlteredError, StorageMissingError) as error:
-                damaged.append(Damage(name=name, problem=_problem(error)))
-    for name in storage.list("retired-"):
-        if (one := try_retired_id(name)) is not None:
-            try:
-                retired[one] = read_retired(storage, one)
-            except (ManifestError, StorageAlteredError, StorageMissingError) as error:
-                damaged_retired.append(Damage(name=name, problem=_problem(error)))
-    data_files = tuple(name for prefix in _DATA for name in storage.list(prefix))
-    return Contents(
-        uri=storage.uri,
-        head=head,
-        manifests=manifests,
-        retired=retired,
-        damaged=tuple(damaged),
-        damaged_retired=tuple(damaged_retired),
-        data_files=data_files,
-        was_followed=answer is not None and storage.exists(_followed_name(answer.history)),
-    )
-
-
-def _read_head(storage: Storage, damaged: list[Damage]) -> ManifestId | None:
-    try:
-        return parse_head(storage.read(HEAD))
-    except StorageMissingError:
-        return None
-    except (ManifestError, StorageAlteredError) as error:
-        damaged.append(Damage(name=HEAD, problem=_problem(error)))
-        return None
-
-
-def _problem(error: ManifestError | StorageError) -> str:
-    return error.problem if isinstance(error, StorageError) else str(error)
-
-
-def format_head(manifest_id: ManifestId) -> bytes:
-    """The content of HEAD."""
-    return f"{manifest_id}\n".encode()
-
-
-def parse_head(data: bytes) -> ManifestId:
-    """The inverse of `format_head`.  Raises ManifestError for every other content."""
-    try:
-        found = ManifestId(data.decode("ascii").removesuffix("\n"))
-        manifest_name(found)
-    except (UnicodeDecodeError, ManifestError):
-        raise ManifestError("", f"holds {data[:40]!r}, no manifest's id: it was cut short or altered") from None
-    if format_head(found) != data:
-        raise ManifestError("", f"holds {data[:40]!r}, not one line: it was cut short or altered")
-    return found
-
-
-def highest_lineage(storage: Storage) -> Lineage:
-    """Of all files that stand there, by their names, readable or not; 0 where there is none."""
-    return max(map(_lineage_of, storage.list()), default=Lineage(0))
-
-
-def _lineage_of(name: str) -> Lineage:
-    """Of what a file's name says; 0 where it says nothing."""
-    match = _LINEAGE.match(name)
-    return Lineage(int(match[1]) if match else 0)
 
 
 def parse_answer(text: str, history: HistoryId) -> Answer:
@@ -246,11 +120,6 @@ def _may_follow(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manif
     return named.id in passed or (parent is not None and one.created_at_s > named.created_at_s)
 
 
-def age(manifest: Manifest) -> tuple[int, int, int]:
-    """Sorts the manifests of one folder in the order in which they were written."""
-    return (manifest.lineage, manifest.term, manifest.step)
-
-
 def is_heeded(contents: Contents, answer: Answer | None) -> bool:
     """Whether the answer still has to be followed: nothing was committed yet since it was.
 
@@ -344,57 +213,6 @@ def check_files_are_there(
             story = f"of checkpoint {manifest.id} cannot be read: {error.problem}"
             kind = NoFallbackError if is_answer else UnreadableCheckpointError
             raise _unreadable(contents, file.name, story, now_s, kind) from error
-
-
-def set_aside(
-    storage: Storage, keep: Manifest | None, history: HistoryId, *, above: Lineage, check: Callable[[], None]
-) -> None:
-    """Everything but this manifest and its files stands under `aside/HISTORY/`; nothing is deleted or replaced.
-
-    What was there is a checkpoint folder of its own, with all its names.  HEAD names the manifest.  May be repeated,
-    also late: what is of a lineage above `above` was written since and stays, and so does HEAD where it names that.
-    `check` is called before each step, and raises once somebody else may write here.
-    """
-    kept = {manifest_name(keep.id), *(file.name for file in keep.files)} if keep else set()
-    away = f"{ASIDE}/{history}"
-    check()
-    if keep is not None and retired_name(keep.id) in storage.list("retired-"):
-        storage.move(retired_name(keep.id), manifest_name(keep.id))
-    _set_head(storage, keep, f"{away}/{HEAD}", above, check)
-    for prefix in ("manifest-", "retired-", *_DATA):
-        for name in storage.list(prefix):
-            if name not in kept and _lineage_of(name) <= above:
-                check()
-                storage.move(name, f"{away}/{name}")
-    check()
-    storage.write_file(_followed_name(history), [b"All else was set aside.\n"])
-
-
-def _set_head(storage: Storage, keep: Manifest | None, away: str, above: Lineage, check: Callable[[], None]) -> None:
-    """HEAD names what is kept; what it named before stands under `away`."""
-    if storage.exists(HEAD):
-        head = storage.read(HEAD)
-        with suppress(ManifestError):
-            if _lineage_of(manifest_name(parse_head(head))) > above:
-                return
-        check()
-        if keep is None:
-            storage.move(HEAD, _unused(storage, away))
-        elif head != format_head(keep.id) or not storage.exists(away):
-            storage.write_file(_unused(storage, away), [head])
-    if keep is not None:
-        check()
-        storage.write_file(HEAD, [format_head(keep.id)])
-
-
-def _followed_name(history: HistoryId) -> str:
-    return f"{_FOLLOWED}/{history}"
-
-
-def _unused(storage: Storage, name: str) -> str:
-    """The name, or the first one behind it that no file has."""
-    behind = (f"{name}-{number}" for number in count(2))
-    return name if not storage.exists(name) else next(other for other in behind if not storage.exists(other))
 
 
 def find_start(storage: Storage, answer: Answer | None, *, now_s: float) -> Manifest | None:

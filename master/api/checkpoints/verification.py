@@ -15,9 +15,11 @@ from functools import partial
 from typing import Final
 
 from master.api.checkpoints.audit import contradictions
+from master.api.checkpoints.checkpoint_files import check_file
+from master.api.checkpoints.folder_contents import HEAD, Contents, age, look_into
 from master.api.checkpoints.manifest import Manifest
-from master.api.checkpoints.resume import HEAD, Contents, age, look_into, overtaken_by
-from master.api.checkpoints.storage import Storage, check_file
+from master.api.checkpoints.resume import overtaken_by
+from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageError
 from master.api.identities import ManifestId
 from master.api.messages import FileRecord

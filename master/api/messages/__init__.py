@@ -9,62 +9,59 @@ Here are the names and the unions; the messages stand by direction in `from_trai
 """
 
 from master.api.messages.checkpoint_files import BucketMarks, FileRecord
-from master.api.messages.from_servers import (
+from master.api.messages.from_members import (
+    Ack,
+    Acquire,
     Activated,
     BackupSilent,
     CutRefused,
     CutTaken,
+    Declare,
+    Failed,
+    FinalSaved,
     Held,
     Installed,
+    Leave,
     MarksReport,
+    OfferCheckpoint,
+    Progress,
     Refusal,
     RegisterServer,
+    RegisterTrainer,
     Restored,
     RestoreFailed,
+    Return,
     ServerLeaving,
     ServerReport,
     SkipAnswer,
     Written,
 )
-from master.api.messages.from_trainers import (
-    Ack,
-    Acquire,
-    Declare,
-    Failed,
-    FinalSaved,
-    Leave,
-    OfferCheckpoint,
-    Progress,
-    RegisterTrainer,
-    Return,
-)
-from master.api.messages.to_members import Fenced, Refused
-from master.api.messages.to_servers import (
+from master.api.messages.to_members import (
     Activate,
     AskMarks,
     Backed,
     Cut,
-    Drop,
-    Forget,
-    Freeze,
-    Hold,
-    Kept,
-    Released,
-    Restore,
-    ServerWelcome,
-    Skip,
-    Warm,
-)
-from master.api.messages.to_trainers import (
     Declared,
     Drain,
+    Drop,
     Ended,
+    Fenced,
+    Forget,
+    Freeze,
     Granted,
+    Hold,
+    Kept,
     OfferAnswered,
     RankChanged,
+    Refused,
     Registered,
+    Released,
+    Restore,
     RouteChanged,
+    ServerWelcome,
+    Skip,
     Wait,
+    Warm,
 )
 
 TrainerMessage = (

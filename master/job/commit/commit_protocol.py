@@ -11,39 +11,21 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import replace
 
-from master.api.checkpoints.manifest import Manifest
 from master.api.identities import CutId
-from master.api.messages import (
-    Cut,
-    CutRefused,
-    FileRecord,
-    Held,
-    Hold,
-    OfferAnswered,
-    OfferCheckpoint,
-    Refusal,
-    Written,
-)
+from master.api.messages import Cut, CutRefused, Held, Hold, Refusal, Written
 from master.api.positions import EMPTY, PositionSet, union
+from master.job.commit.head_swap import record_manifest
 from master.job.dispatch.skip_agreement import finish
-from master.job.domain import (
-    CommitDue,
-    CutExpired,
-    HoldExpired,
-    ManifestWriteFailed,
-    ManifestWritten,
-    MemberKey,
-    SwapHead,
-    WriteManifest,
-)
+from master.job.domain import CommitDue, CutExpired, HoldExpired
 from master.job.moves.move_lifecycle import is_quiet
 from master.job.recovery.rollback import lose_model
-from master.job.state.bucket_marks import compare, file_problem, lists_exactly, manifest_id
+from master.job.state.bucket_marks import compare, file_problem, lists_exactly
 from master.job.state.bucket_table import owners
-from master.job.state.commit_attempt import ended, give_up, retain
-from master.job.state.dispatch_state import forget, gain, settle
-from master.job.state.job_state import Offer, Phase, Stage, Turn
+from master.job.state.commit_attempt import ended, give_up
+from master.job.state.dispatch_state import forget, gain
+from master.job.state.job_state import Turn
 from master.job.state.members import Server
+from master.job.state.protocol_state import Phase, Stage
 from master.job.trainers.trainer_loss import shorten_for_cut
 
 
@@ -60,7 +42,7 @@ def advance(turn: Turn) -> None:
             due = turn.after(state.config.checkpoint_every_ns)
             turn.change(commit=replace(state.commit, due=due, problem=""))  # nothing is left that did not go through
     elif not state.config.servers:
-        _record(turn, data=books.committed | books.done, quarantine=books.quarantined, files=())
+        record_manifest(turn, data=books.committed | books.done, quarantine=books.quarantined, files=())
     elif is_quiet(state):  # else a bucket that is on its way would be listed by nobody
         _hold(turn)
 
@@ -186,109 +168,4 @@ def handle_written(turn: Turn, server: Server, said: Written) -> None:
     elif state.head and not state.head.data <= marks.everywhere:
         lose_model(turn, f"the model lacks {state.head.data - marks.everywhere}, which head contains")
     else:
-        _record(turn, data=marks.everywhere, quarantine=marks.skipped_anywhere, files=files)
-
-
-def handle_offer(turn: Turn, sender: MemberKey, said: OfferCheckpoint) -> None:
-    """A trainer's own model (rule 35): its world is current, its data contain head's, and it is the only one."""
-    state, offer = turn.state, Offer(trainer=sender, number=said.offer)
-    if state.commit.offer == offer:
-        return
-    if state.head and state.head.files == (said.file,):
-        turn.send(sender, OfferAnswered(offer=said.offer, manifest=state.head.id))
-        return
-    if reason := _offer_problem(turn, sender, said):
-        turn.send(sender, OfferAnswered(offer=said.offer, manifest=None, reason=reason))
-        return
-    marks = compare(said.file.marks)
-    _record(turn, data=marks.everywhere, quarantine=state.dispatch.quarantined, files=(said.file,), offer=offer)
-
-
-def _offer_problem(turn: Turn, sender: MemberKey, said: OfferCheckpoint) -> str:
-    state, marks = turn.state, compare(said.file.marks)
-    if not state.has_own_model:
-        return "this job's trainers hold no model of their own: declare it with own_model, and run without servers"
-    if state.owner != sender:
-        return "another trainer holds the model; trainers with a model each are not supported (rule 36)"
-    if state.stage is not Stage.SERVING or said.world != state.number or said.file.lineage != state.number:
-        return f"it was trained in world {said.world}, the current one is {state.number}"
-    if not marks.are_equal or not marks.everywhere <= state.dispatch.everything:
-        return f"its marks {marks.everywhere} are not those of one model of this data set"
-    if state.head and not state.head.data <= marks.everywhere:
-        return f"it lacks {state.head.data - marks.everywhere}, which the last checkpoint contains"
-    if marks.everywhere & state.dispatch.quarantined:
-        return f"it contains {marks.everywhere & state.dispatch.quarantined}, which are quarantined"
-    if state.commit.phase is not Phase.IDLE or state.writing:
-        return "another commit is under way; offer it again"
-    return ""
-
-
-def _record(
-    turn: Turn, *, data: PositionSet, quarantine: PositionSet, files: tuple[FileRecord, ...], offer: Offer | None = None
-) -> None:
-    state, underway = turn.state, turn.state.commit
-    assert state.dataset is not None
-    sequence = underway.sequence if underway.cut else underway.sequence + 1
-    manifest = Manifest(
-        id=manifest_id(state.term, state.number, sequence, state.origin.fresh),
-        parent=state.head_id,
-        lineage=state.number,
-        term=state.term,
-        data=data,
-        quarantine=quarantine,
-        files=files,
-        dataset=state.dataset.dataset,
-        tables=state.dataset.tables,
-        bucket_count=len(state.route.owner) if state.route else len(files),  # a trainer's own model: one
-        step=-(-len(data) // state.dataset.dataset.batch_size),
-        created_at_s=0.0,  # stamped by the shell, which has a calendar
-        history=state.origin.history,
-        founded=state.origin.founded,
-    )
-    turn.change(
-        commit=replace(
-            underway, phase=Phase.RECORDING, sequence=sequence, manifest=manifest, offer=offer, expires=None
-        ),
-        dispatch=replace(state.dispatch, wanted=EMPTY),
-    )
-    turn.emit(WriteManifest(manifest=manifest))
-
-
-def handle_manifest_written(turn: Turn, event: ManifestWritten) -> None:
-    """Then head, in one transaction: only that makes it a checkpoint (rule 23)."""
-    state, underway = turn.state, turn.state.commit
-    if underway.phase is not Phase.RECORDING or underway.manifest is None or underway.manifest.id != event.manifest:
-        return
-    assert state.lineage is not None
-    assert underway.manifest.lineage == state.number
-    turn.change(commit=replace(underway, phase=Phase.SWAPPING))
-    turn.write(SwapHead(parent=underway.manifest.parent, lineage=state.lineage, manifest=event.manifest))
-
-
-def handle_manifest_write_failed(turn: Turn, event: ManifestWriteFailed) -> None:
-    underway = turn.state.commit
-    if underway.phase is Phase.RECORDING and underway.manifest and underway.manifest.id == event.manifest:
-        give_up(turn, f"the manifest could not be written: {event.reason}", is_storage=True)
-
-
-def handle_head_swapped(turn: Turn) -> None:
-    """Committed.  What was answered as committed survives any crash (M6)."""
-    state, manifest = turn.state, turn.state.commit.manifest
-    assert manifest is not None
-    if state.commit.offer:
-        number, trainer = state.commit.offer.number, state.commit.offer.trainer
-        turn.send(trainer, OfferAnswered(offer=number, manifest=manifest.id))
-    books = replace(settle(state.dispatch, manifest.data, manifest.quarantine), wanted=EMPTY)
-    turn.change(
-        head=manifest,
-        dispatch=books,
-        commit=replace(
-            ended(state.commit),
-            due=turn.after(state.config.checkpoint_every_ns),
-            is_backing_off=books.is_exhausted,  # of use only if head is not everything then: never at once again
-            refusals=0,
-            problem="",
-            committed_at=turn.now,
-        ),
-    )
-    retain(turn)
+        record_manifest(turn, data=marks.everywhere, quarantine=marks.skipped_anywhere, files=files)

@@ -19,7 +19,8 @@ from typing import Final
 from master.api.identities import MemberName
 from master.job.domain import Durable, Instant, MemberKey, Persist, ReserveHighWater
 from master.job.domain.frozen_map import FrozenMap
-from master.job.state.job_state import NO_TRAINERS, Holding, Reserved, Stage, Turn
+from master.job.state.job_state import Turn
+from master.job.state.protocol_state import NO_TRAINERS, Holding, Reserved, Stage
 
 MOST_NAMED: Final = 1_000  # 94 kB where a name has 50 characters; the store keeps each write until it is compacted
 

@@ -15,8 +15,9 @@ from master.api.positions import PositionSet
 from master.job.domain import RecordQuarantine, Table
 from master.job.state.bucket_table import all_backed, backed, changed, owned
 from master.job.state.dispatch_state import begin_skip, end_skip, keep_out
-from master.job.state.job_state import Phase, Skipping, Stage, Turn
+from master.job.state.job_state import Turn
 from master.job.state.members import Server
+from master.job.state.protocol_state import Phase, Skipping, Stage
 from master.job.state.trainer_failures import acquit
 
 

@@ -11,31 +11,29 @@ Not here: what travels to members (`api.messages`), the state (`state`), the dec
 `checkpoint`, `recovery`).  Read next: `job`.
 """
 
-from master.job.domain.deadlines import (
-    AnswersOverdue,
-    CommitDue,
-    CutExpired,
-    Deadline,
-    HoldExpired,
-    LeaseExpired,
-    MovesAgain,
-    MovesExpired,
-    OwnersAwaited,
-    ReclaimWindowEnded,
-    ReconnectWindowEnded,
-)
 from master.job.domain.durable_records import (
+    SECOND,
     UNNAMED,
     Backups,
+    ChangeTable,
     DatasetRecord,
     Durable,
+    Instant,
     Intent,
     IntentsRecord,
     LineageRecord,
+    MemberKey,
     Origin,
+    RaiseLineage,
+    RecordDataset,
+    RecordQuarantine,
+    RecordServers,
     RefoundingRecord,
+    ReserveHighWater,
+    SwapHead,
     Table,
     TrainersRecord,
+    Write,
 )
 from master.job.domain.effects import (
     AnswerServers,
@@ -52,26 +50,26 @@ from master.job.domain.effects import (
 from master.job.domain.job_config import AfterLoss, JobConfig
 from master.job.domain.job_events import (
     AdoptableFound,
+    AnswersOverdue,
+    CommitDue,
+    CutExpired,
+    Deadline,
     Event,
+    HoldExpired,
+    LeaseExpired,
     ManifestWriteFailed,
     ManifestWritten,
     MessageReceived,
+    MovesAgain,
     MovesAsked,
+    MovesExpired,
+    OwnersAwaited,
     Persisted,
     PersistRefused,
+    ReclaimWindowEnded,
+    ReconnectWindowEnded,
     ServersAsked,
     StreamBroken,
-)
-from master.job.domain.keys import SECOND, Instant, MemberKey
-from master.job.domain.writes import (
-    ChangeTable,
-    RaiseLineage,
-    RecordDataset,
-    RecordQuarantine,
-    RecordServers,
-    ReserveHighWater,
-    SwapHead,
-    Write,
 )
 
 __all__ = [

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Lineage, ManifestId
 from master.api.messages import MasterMessage
-from master.api.server_count import ServersAnswer
-from master.job.domain.keys import MemberKey
-from master.job.domain.writes import Write
+from master.api.servers_answer import ServersAnswer
+from master.job.domain.durable_records import MemberKey, Write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from typing import TypeVar
+from typing import Any, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -76,3 +76,16 @@ class FrozenMap(Mapping[K, V]):
 
     def __repr__(self) -> str:
         return f"FrozenMap({self._entries!r})"
+
+
+T = TypeVar("T")
+
+
+def changed(value: T, /, **parts: Any) -> T:
+    """The same frozen dataclass value but for these fields, all of which it has."""
+    before = value.__dict__
+    after = before | parts
+    assert len(after) == len(before), f"{type(value).__name__} has no {sorted(parts.keys() - before.keys())}"
+    made = object.__new__(type(value))
+    object.__setattr__(made, "__dict__", after)
+    return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from master.job.domain.keys import SECOND
+from master.job.domain.durable_records import SECOND
 
 
 class AfterLoss(StrEnum):

@@ -20,8 +20,9 @@ from master.job.domain import ChangeTable, MemberKey, Persist, Table
 from master.job.domain.frozen_map import FrozenMap
 from master.job.moves import move_admission, move_timeouts, promotion, rebalancing, server_commands
 from master.job.state import bucket_table
-from master.job.state.job_state import JobState, Stage, Turn
+from master.job.state.job_state import JobState, Turn
 from master.job.state.members import Server
+from master.job.state.protocol_state import Stage
 
 # ---- what can go on -------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from master.job.domain import MemberKey, Table
 from master.job.domain.frozen_map import FrozenMap
 from master.job.placement.owner_placement import NOBODY
 from master.job.state import bucket_table
-from master.job.state.job_state import JobState, Stage
+from master.job.state.job_state import JobState
+from master.job.state.protocol_state import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

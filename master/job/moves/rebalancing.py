@@ -25,8 +25,9 @@ from master.job.moves import promotion
 from master.job.placement.backup_placement import place_backups
 from master.job.placement.owner_placement import NOBODY, Move, Weight, moves, place
 from master.job.state import bucket_table
-from master.job.state.job_state import JobState, Stage, Turn
+from master.job.state.job_state import JobState, Turn
 from master.job.state.members import Server, put_server
+from master.job.state.protocol_state import Stage
 
 HOT: Final = 2.0
 """More than so many times the ordinary load is a load that counts."""

@@ -14,8 +14,9 @@ from master.api.messages import Activate, Forget, Freeze, RouteChanged
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import Instant, Intent, MemberKey, Table
 from master.job.state import bucket_table
-from master.job.state.job_state import Stage, Turn
+from master.job.state.job_state import Turn
 from master.job.state.members import Server
+from master.job.state.protocol_state import Stage
 
 
 def tell_changes(turn: Turn, old: Table, new: Table) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from master.api.messages import Refused
-from master.api.server_count import ServersAnswer
+from master.api.servers_answer import ServersAnswer
 from master.job.domain import AnswerServers, Persist, RecordServers, ServersAsked
 from master.job.moves import rebalancing
 from master.job.state.job_state import JobState, Turn

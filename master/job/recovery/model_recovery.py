@@ -29,8 +29,9 @@ from master.job.recovery import rollback, server_quorum
 from master.job.state.bucket_marks import compare, lists_exactly
 from master.job.state.bucket_table import all_backed, backed, holders, owned, owners
 from master.job.state.dispatch_state import gain
-from master.job.state.job_state import JobState, Moves, Phase, Recovery, Stage, Turn
+from master.job.state.job_state import JobState, Turn
 from master.job.state.members import Server
+from master.job.state.protocol_state import Moves, Phase, Recovery, Stage
 
 
 def handle_adoptable(turn: Turn, event: AdoptableFound) -> None:

@@ -23,8 +23,9 @@ from master.job.recovery import server_quorum
 from master.job.state.bucket_table import owner_of
 from master.job.state.commit_attempt import give_up
 from master.job.state.dispatch_state import void
-from master.job.state.job_state import JobState, Moves, Phase, Stage, Turn
+from master.job.state.job_state import JobState, Turn
 from master.job.state.members import place_of, put_trainer
+from master.job.state.protocol_state import Moves, Phase, Stage
 
 
 def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:

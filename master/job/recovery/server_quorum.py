@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from master.job.domain import OwnersAwaited
-from master.job.state.job_state import JobState, Stage, Turn
+from master.job.state.job_state import JobState, Turn
 from master.job.state.members import Server, put_server
+from master.job.state.protocol_state import Stage
 
 
 def are_enough_here(state: JobState) -> bool:

@@ -10,10 +10,15 @@ Not here: what a loss means (`servers`), who is suspected without a broken strea
 
 from __future__ import annotations
 
-from master.job.domain import Instant
-from master.job.moves import promotion
-from master.job.state.job_state import JobState
-from master.job.state.members import Server
+from dataclasses import replace
+
+from master.api.messages import BackupSilent
+from master.job.domain import SECOND, Instant
+from master.job.moves import promotion, server_commands
+from master.job.state import bucket_table
+from master.job.state.job_state import JobState, Turn
+from master.job.state.members import Server, put_server
+from master.job.state.protocol_state import Stage
 
 
 def ends(state: JobState, server: Server) -> Instant | None:
@@ -28,3 +33,28 @@ def ends(state: JobState, server: Server) -> Instant | None:
     else:
         window_ns = config.reconnect_window_ns
     return Instant(server.away_since + window_ns)
+
+
+def handle_silent(turn: Turn, owner: Server, said: BackupSilent) -> None:
+    """The backup is asked something, and has to answer; or it has been silent for too long, whatever it answers us."""
+    state, now = turn.state, turn.state.table
+    if state.stage is not Stage.SERVING or said.lineage != state.number or now is None:
+        return
+    buckets = bucket_table.owned(now.route, owner.key.incarnation) & bucket_table.backed(now, said.backup)
+    backup = next((one for one in state.members.servers.values() if one.key.incarnation == said.backup), None)
+    if not buckets or backup is None:
+        return
+    if said.silent_s * SECOND >= state.config.apart_after_ns:
+        turn.change(moves=replace(state.moves, apart=state.moves.apart | buckets))
+    elif backup.is_connected and promotion.is_spare(state, backup.key):
+        turn.change(members=put_server(state.members, replace(backup, away_since=turn.now, is_suspected=True)))
+        server_commands.activate(turn, backup, buckets, is_backup=True)
+
+
+def heard(turn: Turn, server: Server) -> Server:
+    """It has said something: nobody that has been silent says a word."""
+    if not server.is_suspected:
+        return server
+    again = replace(server, away_since=None, is_suspected=False)
+    turn.change(members=put_server(turn.state.members, again))
+    return again

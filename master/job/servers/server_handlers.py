@@ -37,12 +37,13 @@ from master.job.commit import commit_protocol
 from master.job.dispatch import skip_agreement
 from master.job.domain import SECOND, AnswersOverdue, Instant, MemberKey
 from master.job.moves import move_lifecycle, promotion, rebalancing, server_commands
-from master.job.recovery import model_recovery, restore, rollback, server_quorum
-from master.job.servers import backup_silence
+from master.job.recovery import model_recovery, rollback, server_quorum, server_restore
+from master.job.servers import disconnect_grace
 from master.job.state import bucket_table
 from master.job.state.commit_attempt import give_up
-from master.job.state.job_state import Phase, Stage, Turn
+from master.job.state.job_state import Turn
 from master.job.state.members import Server, drop_server, put_server, retire, server_of
+from master.job.state.protocol_state import Phase, Stage
 
 
 def handle_register(turn: Turn, said: RegisterServer) -> None:
@@ -77,7 +78,7 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
     if server.is_released:
         turn.send(server.key, Released())  # it may not have heard it
     if state.stage is Stage.RESTORING and before and before.key == server.key and said.lineage == state.number:
-        restore.handle_restored(turn, server, Restored(lineage=said.lineage))
+        server_restore.handle_restored(turn, server, Restored(lineage=said.lineage))
     _ask_again(turn, server)
     if turn.state.stage is Stage.SERVING:
         server_commands.tell_lost(turn, server)
@@ -86,7 +87,7 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
 
 def _ask_again(turn: Turn, server: Server) -> None:
     model_recovery.ask_again(turn, server)
-    restore.ask_again(turn, server)
+    server_restore.ask_again(turn, server)
     rebalancing.enter(turn, server)
     server_commands.ask_again(turn, server)
     skip_agreement.ask_again(turn, server)
@@ -107,7 +108,7 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
         turn.recover(overdue=again, is_asked_anew=False)
         for server in state.members.servers.values():
             model_recovery.ask_again(turn, server)
-            restore.ask_again(turn, server)
+            server_restore.ask_again(turn, server)
     if state.skip and state.skip.overdue == event.deadline:
         turn.change(skip=replace(state.skip, overdue=again))
         for server in state.members.servers.values():
@@ -129,14 +130,14 @@ def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
     if server is None:
         turn.send(sender, Fenced(reason="not a member: register again"))
         return
-    server = backup_silence.heard(turn, server)
+    server = disconnect_grace.heard(turn, server)
     HANDLERS[type(said)](turn, server, said)
 
 
 def _handle_restored(turn: Turn, server: Server, said: Restored) -> None:
     newest = replace(server, lineage=max(server.lineage, said.lineage))
     turn.change(members=put_server(turn.state.members, newest))
-    restore.handle_restored(turn, newest, said)
+    server_restore.handle_restored(turn, newest, said)
 
 
 def _handle_skip_answer(turn: Turn, server: Server, said: SkipAnswer) -> None:
@@ -147,7 +148,7 @@ def _handle_skip_answer(turn: Turn, server: Server, said: SkipAnswer) -> None:
 HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]]] = {
     MarksReport: model_recovery.handle_marks,
     Restored: _handle_restored,
-    RestoreFailed: restore.handle_restore_failed,
+    RestoreFailed: server_restore.handle_restore_failed,
     Held: commit_protocol.handle_held,
     CutTaken: lambda *_: None,  # its file will tell
     CutRefused: commit_protocol.handle_cut_refused,
@@ -157,7 +158,7 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
     Activated: move_lifecycle.handle_activated,
     ServerLeaving: rebalancing.handle_leaving,
     ServerReport: rebalancing.handle_report,
-    BackupSilent: backup_silence.handle_silent,
+    BackupSilent: disconnect_grace.handle_silent,
 }
 
 
@@ -192,4 +193,4 @@ def handle_window_ended(turn: Turn, server: Server) -> None:
     elif promotion.is_spare(turn.state, server.key):
         lose(turn, server, f"{server.key.name} is lost: it answered neither the other servers nor the master")
     else:
-        backup_silence.heard(turn, server)
+        disconnect_grace.heard(turn, server)

@@ -18,8 +18,9 @@ from master.api.identities import NO_LINEAGE
 from master.api.messages import Released
 from master.job.recovery import server_quorum
 from master.job.state import bucket_table
-from master.job.state.job_state import Commit, JobState, Phase, Stage, Turn
+from master.job.state.job_state import JobState, Turn
 from master.job.state.members import Server, put_server
+from master.job.state.protocol_state import Commit, Phase, Stage
 
 ATTEMPTS: Final = 2
 """Commits for a server that takes all that it owns with it: the first may meet a change of the route, and fail."""

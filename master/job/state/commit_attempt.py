@@ -10,7 +10,8 @@ from dataclasses import replace
 from master.api.messages import Drop, OfferAnswered
 from master.api.positions import EMPTY
 from master.job.domain import Retain
-from master.job.state.job_state import Commit, Phase, Turn
+from master.job.state.job_state import Turn
+from master.job.state.protocol_state import Commit, Phase
 
 
 def ended(commit: Commit) -> Commit:

@@ -19,8 +19,7 @@ from master.api.identities import Incarnation, Lease, LeaseToken, Lineage, Term
 from master.api.positions import EMPTY, PositionSet, union
 from master.errors import InvariantViolationError
 from master.job.domain import Instant
-from master.job.domain.copy_with import changed
-from master.job.domain.frozen_map import FrozenMap
+from master.job.domain.frozen_map import FrozenMap, changed
 
 NO_REQUEST: Final = -2
 _NEVER: Final = Instant(0)

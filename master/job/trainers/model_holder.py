@@ -16,8 +16,9 @@ from master.api.positions import EMPTY, PositionSet
 from master.job.domain import MemberKey
 from master.job.recovery.rollback import fence_all, lose_model
 from master.job.state.dispatch_state import forget, gain, void
-from master.job.state.job_state import JobState, Stage, Turn
+from master.job.state.job_state import JobState, Turn
 from master.job.state.members import Trainer
+from master.job.state.protocol_state import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,9 @@ from master.job.dispatch.lease_size import batches_to_grant, choose_pieces
 from master.job.domain import SECOND, Instant, MemberKey
 from master.job.domain.frozen_map import FrozenMap
 from master.job.state.dispatch_state import Holder, ack, add_leases, give_back, reclaim, renew
-from master.job.state.job_state import Stage, Turn
+from master.job.state.job_state import Turn
 from master.job.state.members import Trainer, put_trainer, retire, trainer_of
+from master.job.state.protocol_state import Stage
 from master.job.state.trainer_failures import acquit
 from master.job.trainers.model_holder import admit, refuse_second_model
 from master.job.trainers.trainer_loss import held_by, lose, tell_ranks

@@ -6,8 +6,8 @@ from contextlib import suppress
 import pytest
 
 from master.api.checkpoints.audit import write_head_hint
-from master.api.checkpoints.resume import Answer
-from master.api.checkpoints.storage import LocalStorage
+from master.api.checkpoints.folder_contents import Answer
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import StorageError
 from master.api.identities import HistoryId
 from master.durable.checkpoint_folder import CheckpointFolder

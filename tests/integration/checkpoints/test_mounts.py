@@ -7,7 +7,8 @@ from contextlib import closing
 import pytest
 
 from master.api.checkpoints.audit import try_head_hint
-from master.api.checkpoints.storage import LocalStorage, check_file, read_manifest
+from master.api.checkpoints.checkpoint_files import check_file, read_manifest
+from master.api.checkpoints.local_storage import LocalStorage
 from tests.harness.job_processes import Job
 from tests.harness.master_process import ask_status
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from master.api.checkpoints.resume import look_into
-from master.api.checkpoints.storage import LocalStorage
+from master.api.checkpoints.folder_contents import look_into
+from master.api.checkpoints.local_storage import LocalStorage
 from tests.harness.edl_command import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from master.api.checkpoints.resume import look_into, overtaken_by
-from master.api.checkpoints.storage import LocalStorage
+from master.api.checkpoints.folder_contents import look_into
+from master.api.checkpoints.local_storage import LocalStorage
+from master.api.checkpoints.resume import overtaken_by
 from master.api.identities import DatasetSpec
 from tests.harness.master_process import MasterProcess, Sharder, ask_status, leads, running, until
 from tests.integration.master.test_faults import until_committed

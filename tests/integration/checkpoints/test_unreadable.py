@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from master.api.checkpoints.audit import read_checkpoint, try_head_hint
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.resume import ANEW
-from master.api.checkpoints.storage import LocalStorage
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from tests.harness.edl_command import EDL, wait_until
 from tests.harness.master_process import MasterProcess, Sharder, ask_status, leads, running, until
 from tests.integration.master.test_faults import DATASET, until_committed

@@ -17,8 +17,9 @@ import pytest
 from autoscaler.clusters.local.objects import job_object
 from autoscaler.domain import Role
 from master.api.checkpoints.audit import try_head_hint
-from master.api.checkpoints.storage import open_storage, read_manifest
-from master.api.job_status import JobPhase
+from master.api.checkpoints.checkpoint_files import read_manifest
+from master.api.checkpoints.storage import open_storage
+from master.api.master_status import JobPhase
 from tests.chaos.chaos_run import chaos_stage
 from tests.chaos.fault_injector import is_dead
 from tests.chaos.head_watch import HeadWatch

@@ -13,7 +13,7 @@ import pytest
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.identities import DatasetSpec, Role
-from master.api.job_status import JobPhase, JobStatus
+from master.api.master_status import JobPhase, JobStatus
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello

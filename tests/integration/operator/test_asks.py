@@ -6,7 +6,7 @@ from autoscaler.clusters.kubernetes.builders.job_identity import issue
 from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
 from autoscaler.jobs.master_connections import Door, DoorTls, Masters
 from autoscaler.jobs.progress import JobProgress
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from tests.harness.master_process import MasterProcess, running, until
 from tests.unit.clusters.kubernetes.objects import kube_job
 

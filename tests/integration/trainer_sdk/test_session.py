@@ -9,7 +9,8 @@ import pytest
 
 import trainer_sdk as edl
 from master.api.checkpoints.audit import read_checkpoint
-from master.api.checkpoints.storage import open_storage, read_manifest
+from master.api.checkpoints.checkpoint_files import read_manifest
+from master.api.checkpoints.storage import open_storage
 from tests.harness.job_processes import PROGRAMS, running
 from tests.harness.master_process import JOB
 from trainer_sdk.errors import TableError, UsageError

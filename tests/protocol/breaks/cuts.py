@@ -25,7 +25,7 @@ from trainer_sdk.pserver.core.server_state import fork_marks
 _judge = pushes.judge
 _judge_group = pushes._Judged._judge
 _hold = fork.hold
-_record = commit_protocol._record
+_record = commit_protocol.record_manifest
 _compare = commit_protocol.compare
 _lose_model = rollback.lose_model
 _marks = model_recovery.handle_marks
@@ -143,13 +143,16 @@ BREAKS: Final = (
     Break(
         name="commit-from-acks",
         rule="22: the data state is what the files say",
-        patches=((commit_protocol, "_record", recorded_as_acked),),
+        patches=((commit_protocol, "record_manifest", recorded_as_acked),),
         setting=Setting(faults=Faults(loss=1)),
     ),
     Break(
         name="rebuild-from-trainers",
         rule="17, 22: a new master asks the servers for their marks; files say the data state",
-        patches=((commit_protocol, "_record", recorded_as_acked), (model_recovery, "handle_marks", marks_not_asked)),
+        patches=(
+            (commit_protocol, "record_manifest", recorded_as_acked),
+            (model_recovery, "handle_marks", marks_not_asked),
+        ),
         setting=Setting(trainers=1, faults=Faults(take_over=1)),
     ),
     Break(

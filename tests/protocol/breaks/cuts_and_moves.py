@@ -8,7 +8,7 @@ from typing import Any, Final
 from master.api.messages import Hold, Refusal
 from master.api.positions import EMPTY, PositionSet
 from master.job.commit import commit_protocol
-from master.job.state.job_state import Phase, Skipping
+from master.job.state.protocol_state import Phase, Skipping
 from tests.protocol.breaks.left_out import ONE, Break, always
 from tests.protocol.explore import Limits
 from tests.protocol.settings import Faults, Setting

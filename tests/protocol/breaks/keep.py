@@ -17,7 +17,7 @@ from master.api.messages import Restore
 from master.api.positions import EMPTY, union
 from master.job.commit import commit_protocol
 from master.job.recovery import rollback
-from master.job.state.job_state import Stage
+from master.job.state.protocol_state import Stage
 from tests.protocol.breaks.cuts import commit_goes_on
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.breaks.masters import raised_to_the_same

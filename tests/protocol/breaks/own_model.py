@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from master.api.positions import EMPTY
-from master.job.commit import commit_protocol
-from master.job.recovery import restore, rollback
+from master.job.commit import model_offers
+from master.job.recovery import rollback, server_restore
 from master.job.state import dispatch_state
 from master.job.state.job_state import Turn
 from master.job.trainers import model_holder
@@ -17,8 +17,7 @@ from tests.protocol.settings import Faults, Setting
 from trainer_sdk.protocol import leasing
 from trainer_sdk.protocol import transitions as protocol_core
 
-_record = commit_protocol._record
-_offer_problem = commit_protocol._offer_problem
+_offer_problem = model_offers._offer_problem
 _void = dispatch_state.void
 _take = leasing.take
 _StartFrom = model_holder.StartFrom
@@ -55,13 +54,13 @@ BREAKS: Final = (
     Break(
         name="data-from-acks",
         rule="35: the data state is the model's own marks",
-        patches=((commit_protocol, "_record", recorded_as_acked),),
+        patches=((model_offers, "record_manifest", recorded_as_acked),),
         setting=ALONE,
     ),
     Break(
         name="acks-survive",
         rule="34: no ack outlives the replica",
-        patches=tuple((where, "void", acks_stay) for where in (dispatch_state, rollback, restore, model_holder)),
+        patches=tuple((where, "void", acks_stay) for where in (dispatch_state, rollback, server_restore, model_holder)),
         setting=ALONE,
     ),
     Break(
@@ -75,7 +74,7 @@ BREAKS: Final = (
         rule="35: a file must contain head's data",
         patches=(
             (model_holder, "StartFrom", started_from_nothing),
-            (commit_protocol, "_offer_problem", older_than_head_is_welcome),
+            (model_offers, "_offer_problem", older_than_head_is_welcome),
         ),
         setting=ALONE,
     ),

@@ -10,9 +10,10 @@ from master.api.positions import PositionSet
 from master.job import machine
 from master.job.domain import MovesExpired, RaiseLineage, Table
 from master.job.moves import move_admission, move_lifecycle, move_timeouts
-from master.job.recovery import restore, server_quorum
+from master.job.recovery import server_quorum, server_restore
 from master.job.state import bucket_table
-from master.job.state.job_state import Moves, Turn
+from master.job.state.job_state import Turn
+from master.job.state.protocol_state import Moves
 from tests.protocol import masters
 from tests.protocol.breaks.left_out import LATE, MOVE, ONE, Break, always, on_installed
 from tests.protocol.explore import Limits
@@ -23,7 +24,7 @@ from trainer_sdk.pserver.core.server_state import ServerState, merged
 _activated = bucket_moves._activated
 _undone = bucket_table.undone
 _installed = move_lifecycle.handle_installed
-_handle_raised = restore.handle_raised
+_handle_raised = server_restore.handle_raised
 _try_write = masters.try_write
 _flipped = bucket_table.flipped
 
@@ -119,7 +120,7 @@ BREAKS: Final = (
     Break(
         name="intent-survives-rollback",
         rule="56: a roll-back deletes all intents",
-        patches=((restore, "handle_raised", intents_survive), (masters, "try_write", intents_stay_in_the_store)),
+        patches=((server_restore, "handle_raised", intents_survive), (masters, "try_write", intents_stay_in_the_store)),
         setting=Setting(**ONE, faults=Faults(move=1, server_crash=1)),
     ),
     Break(

@@ -29,7 +29,7 @@ from master.job.domain import (
     ReconnectWindowEnded,
     ReserveHighWater,
 )
-from master.job.state.job_state import Phase as CommitPhase
+from master.job.state.protocol_state import Phase as CommitPhase
 from tests.protocol import claims, masters
 from tests.protocol.draft import Draft
 from tests.protocol.masters import MasterProcess

@@ -6,14 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from master.api.messages import ServerLeaving, Warm
-from master.job.domain import (
-    MessageReceived,
-    MovesAsked,
-    ServersAsked,
-)
+from master.job.domain import MessageReceived, MovesAsked, ServersAsked
 from master.job.placement.owner_placement import Move as BucketMove
 from master.job.state.bucket_table import owner_of
-from master.job.state.job_state import Stage
+from master.job.state.protocol_state import Stage
 from tests.protocol import servers
 from tests.protocol.draft import Draft
 from tests.protocol.steps.change import Change, Label

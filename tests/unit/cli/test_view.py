@@ -32,7 +32,7 @@ from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.training_health import Heard
 from autoscaler.manifests.api_types import AfterServerLoss
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 
 REQUESTS = Resources(cpu_milli=1000, memory_bytes=1 << 29, extended=(("pods", 1),))
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from autoscaler.jobs.progress import follow, news_of, progress_of, why_too_soon
 from master.api.identities import Role
-from master.api.job_status import JobPhase, JobStatus, MemberStatus, PositionCounts
+from master.api.master_status import JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import EMPTY
 
 

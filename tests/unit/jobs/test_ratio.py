@@ -10,7 +10,7 @@ from autoscaler.jobs.bottleneck import FURTHEST, WAITING_SHARE, find_hint
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_ratio import CALM_SHARE, SETTLED_S, Ratio, judge, kept, kept_in, observe, share_with
 from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, ReplicaBounds
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 
 BOUNDS = ReplicaBounds(minimum=1, maximum=8)
 

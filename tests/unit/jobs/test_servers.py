@@ -7,7 +7,7 @@ import pytest
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_count import EXIT_OWNING, loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
 from autoscaler.manifests.api_types import AfterServerLoss
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from trainer_sdk.pserver import __main__ as server
 
 

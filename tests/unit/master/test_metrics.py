@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from prometheus_client import CollectorRegistry
 
 from master import job
-from master.api.job_status import JobStatus
+from master.api.master_status import JobStatus
 from master.job.domain import SECOND, CommitDue, Instant
-from master.process.metrics import Counts, MasterCollector
+from master.process.metrics import MasterCollector
+from master.term.counters import Counts
 from tests.unit.master.job.driver import run_servers, serving
 
 

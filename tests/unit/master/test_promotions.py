@@ -4,12 +4,11 @@ import logging
 
 import pytest
 
-from master.api.checkpoints.storage import LocalStorage
+from master.api.checkpoints.local_storage import LocalStorage
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.job.domain import SECOND, Instant, Persisted, ReconnectWindowEnded, StreamBroken
-from master.process.metrics import Counts
 from master.store.memory_store import MemoryCluster, MemoryStore
-from master.term.promotion_log import MOST_BROKEN, Promotions
+from master.term.counters import MOST_BROKEN, Counts, Promotions
 from master.term.term_runtime import TermRuntime
 from tests.unit.master.job.driver import key
 from tests.unit.master.job.pairs import paired

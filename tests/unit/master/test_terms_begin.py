@@ -7,11 +7,12 @@ import grpc
 import pytest
 
 from master.api.checkpoints.audit import write_head_hint
-from master.api.checkpoints.storage import LocalStorage, write_manifest
+from master.api.checkpoints.checkpoint_files import write_manifest
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2
 from master.api.identities import HistoryId, Lineage, ManifestId
-from master.api.job_status import JobStatus
+from master.api.master_status import JobStatus
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello, encode_member_envelope
 from master.durable.checkpoint_folder import CheckpointFolder
@@ -19,8 +20,8 @@ from master.errors import FencedError, StoreUnavailableError
 from master.process.grpc_server import MasterServer
 from master.process.leader_terms import Terms
 from master.process.master_config import Settings
-from master.process.metrics import Counts
 from master.store.memory_store import MemoryCluster, MemoryStore
+from master.term.counters import Counts
 from tests.unit.master.api.test_manifest_codec import MANIFEST
 
 

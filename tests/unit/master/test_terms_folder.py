@@ -8,20 +8,20 @@ from contextlib import asynccontextmanager
 import pytest
 
 from master.api.checkpoints.audit import try_head_hint, write_head_hint
-from master.api.checkpoints.storage import LocalStorage
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import StorageError
 from master.api.identities import ManifestId
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from master.api.wire.hello import Hello
 from master.durable import checkpoint_folder as folders
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.job.domain import Retain
-from master.process import leader_terms as lives
+from master.process import term_start as lives
 from master.process.grpc_server import MasterServer
 from master.process.leader_terms import Terms
 from master.process.master_config import Settings
-from master.process.metrics import Counts
 from master.store.memory_store import MemoryCluster
+from master.term.counters import Counts
 from tests.unit.master.api.test_checkpoint_harm import committed
 
 WAIT_S = 60.0

@@ -5,16 +5,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from master.api.checkpoints.storage import LocalStorage
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.wire.hello import Hello
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import TermEndedError
 from master.process.grpc_server import MasterServer
 from master.process.leader_terms import SteppedDownError, Terms
 from master.process.master_config import Settings
-from master.process.metrics import Counts
 from master.store.memory_store import MemoryCluster, MemoryStore
 from master.store.store_port import Conflict, Put, Transaction
+from master.term.counters import Counts
 
 WAIT_S = 60.0  # a few turns of the loop
 

@@ -8,22 +8,23 @@ from dataclasses import replace
 import pytest
 
 from master.api.checkpoints.audit import write_head_hint
-from master.api.checkpoints.storage import LocalStorage, write_manifest
+from master.api.checkpoints.checkpoint_files import write_manifest
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.identities import HistoryId, Lineage, ManifestId
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from master.api.positions import EMPTY
 from master.api.wire.hello import Hello
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.durable.record_codec import encode_record
 from master.errors import PermanentError, StoreUnavailableError
 from master.job.domain import DatasetRecord, LineageRecord
-from master.process import leader_terms as lives
+from master.process import term_start as lives
 from master.process.grpc_server import MasterServer
 from master.process.leader_terms import Terms
 from master.process.master_config import Settings
-from master.process.metrics import Counts
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Delete, Put, Transaction
+from master.term.counters import Counts
 from tests.unit.master.api.test_checkpoint_fallback import IDS, alter, written
 from tests.unit.master.api.test_manifest_codec import MANIFEST
 

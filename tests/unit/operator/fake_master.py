@@ -3,9 +3,9 @@
 from autoscaler.domain import Role
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.progress import JobProgress
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from master.api.messages import Refused
-from master.api.server_count import ServersAnswer
+from master.api.servers_answer import ServersAnswer
 
 
 def progress(*, wanted=2, buckets=(), phase=JobPhase.TRAINING, **more):

@@ -13,9 +13,9 @@ from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.lifecycle import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_count import EXIT_OWNING
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from master.api.messages import Refused
-from master.api.server_count import ServersAnswer
+from master.api.servers_answer import ServersAnswer
 from tests.integration.clusters.local.local_cluster import job, nodes, running, template, wait_until
 
 

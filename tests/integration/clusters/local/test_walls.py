@@ -21,7 +21,7 @@ from autoscaler.domain import PodPhase, Role
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import Loop
 from autoscaler.manifests.api_types import MasterRole
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from tests.integration.clusters.local.local_cluster import job, nodes, running, template, wait_until
 from tests.unit.operator.job.test_walls import PlantedError, replace_function
 

@@ -12,7 +12,7 @@ import pytest
 from autoscaler.jobs.master_connections import Door, Masters
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.checkpoints.storage import open_storage
-from master.api.server_count import ServersAnswer
+from master.api.servers_answer import ServersAnswer
 from tests.chaos.ledger import check_end, check_head, check_owners, read_head
 from tests.harness.job_processes import running
 from tests.harness.master_process import JOB

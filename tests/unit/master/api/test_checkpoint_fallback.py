@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from master.api.checkpoints.audit import write_head_hint
+from master.api.checkpoints.checkpoint_files import write_manifest
 from master.api.checkpoints.fallback import check_start, find_fallback
-from master.api.checkpoints.resume import Answer
-from master.api.checkpoints.storage import LocalStorage, write_manifest
+from master.api.checkpoints.folder_contents import Answer
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import NoFallbackError, UnreadableCheckpointError
 from master.api.identities import HistoryId, ManifestId, WhenUnreadable
 from master.api.positions import PositionSet

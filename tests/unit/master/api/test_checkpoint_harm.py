@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from master.api.checkpoints.audit import write_head_hint
+from master.api.checkpoints.checkpoint_files import write_manifest
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.resume import find_start
-from master.api.checkpoints.storage import LocalStorage, write_manifest
 from master.api.checkpoints.verification import verify_folder
 from master.api.errors import ContractError
 from master.api.identities import (

@@ -12,7 +12,7 @@ import pytest
 
 from master.api.checkpoints import folder_lock
 from master.api.checkpoints.folder_lock import FolderInUseError, claim_folder, hold_as_writer
-from master.api.checkpoints.storage import LocalStorage
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import StorageError
 from master.api.identities import ManifestId
 from master.durable.checkpoint_folder import CheckpointFolder

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from master.api.checkpoints.audit import try_head_hint
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.manifest import Manifest
-from master.api.checkpoints.storage import LocalStorage
 from master.api.errors import StorageError
 from master.api.identities import HistoryId, Lineage, ManifestId, Term
 from master.durable.checkpoint_folder import CheckpointFolder, in_time

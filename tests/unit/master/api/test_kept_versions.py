@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from master.api.checkpoints.checkpoint_files import read_manifest
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.manifest import FORM, OLDEST_HISTORY, decode_manifest, encode_manifest
 from master.api.checkpoints.resume import find_start
-from master.api.checkpoints.storage import LocalStorage, read_manifest
 from master.api.checkpoints.verification import verify_folder
 from master.api.document import encode_plain, parse_json
 from master.api.errors import DocumentError

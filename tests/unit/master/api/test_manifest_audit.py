@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from master.api.checkpoints.audit import audit_storage, read_checkpoint, write_head_hint
-from master.api.checkpoints.storage import LocalStorage, write_manifest
+from master.api.checkpoints.checkpoint_files import write_manifest
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import StorageAlteredError, StorageMissingError
 from master.api.identities import ManifestId, Term
 from master.api.positions import PositionSet

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from master.api.checkpoints.audit import audit_storage, try_head_hint, write_head_hint
-from master.api.checkpoints.resume import Answer, find_start, parse_answer, set_aside
-from master.api.checkpoints.storage import LocalStorage, write_manifest
+from master.api.checkpoints.checkpoint_files import write_manifest
+from master.api.checkpoints.folder_contents import Answer, set_aside
+from master.api.checkpoints.local_storage import LocalStorage
+from master.api.checkpoints.resume import find_start, parse_answer
 from master.api.checkpoints.verification import verify_folder
 from master.api.errors import ManifestError, StorageError, UnreadableCheckpointError
 from master.api.identities import HistoryId, Lineage, ManifestId

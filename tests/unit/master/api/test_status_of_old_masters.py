@@ -8,7 +8,7 @@ import pytest
 from master.api.document import encode_document, to_plain
 from master.api.errors import DocumentError
 from master.api.identities import Role
-from master.api.job_status import JobPhase, JobStatus, MemberStatus, PositionCounts, decode_status
+from master.api.master_status import JobPhase, JobStatus, MemberStatus, PositionCounts, decode_status
 from master.api.positions import EMPTY
 
 SERVER = MemberStatus(

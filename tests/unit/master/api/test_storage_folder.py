@@ -11,15 +11,10 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from master.api.checkpoints.storage import (
-    LocalStorage,
-    RemoteStorage,
-    check_written,
-    file_digest,
-    open_storage,
-    read_manifest,
-    write_manifest,
-)
+from master.api.checkpoints.checkpoint_files import check_written, file_digest, read_manifest, write_manifest
+from master.api.checkpoints.local_storage import LocalStorage
+from master.api.checkpoints.remote_storage import RemoteStorage
+from master.api.checkpoints.storage import open_storage
 from master.api.errors import (
     StorageAlteredError,
     StorageError,

@@ -20,7 +20,7 @@ from master.job.domain import (
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.job.state.job_state import Stage
+from master.job.state.protocol_state import Stage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import T0, carry, owners, to, train
 from tests.unit.master.job.pairs import PAIRED, THREE, Paired, alone, backups, lose, paired

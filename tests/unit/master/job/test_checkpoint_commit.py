@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from master import job
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from master.api.messages import Ack, Acquire, BucketMarks, Cut, CutRefused, Drop, Granted, Held, Hold, Refusal, Written
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import (
@@ -27,7 +27,7 @@ from master.job.domain import (
     WriteManifest,
 )
 from master.job.state.bucket_marks import compare, lists_exactly
-from master.job.state.job_state import Phase
+from master.job.state.protocol_state import Phase
 from tests.unit.master.job.driver import SPEC, Driver, key, run_servers, serving
 
 T0 = key("t0")

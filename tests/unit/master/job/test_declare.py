@@ -10,7 +10,7 @@ import pytest
 from master import job
 from master.api.document import decode_document, encode_document
 from master.api.identities import DatasetSpec, OptimiserSpec, TableSpec
-from master.api.job_status import JobPhase, JobStatus
+from master.api.master_status import JobPhase, JobStatus
 from master.api.messages import (
     Ack,
     Declare,

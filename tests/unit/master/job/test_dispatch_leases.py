@@ -35,7 +35,7 @@ from master.job.domain import (
     StreamBroken,
 )
 from master.job.state import dispatch_state
-from master.job.state.job_state import Reserved
+from master.job.state.protocol_state import Reserved
 from tests.unit.master.job.driver import SPEC, Driver, key
 
 CONFIG = JobConfig(servers=0, high_water_batches=4)

@@ -15,7 +15,7 @@ from master.job.domain import (
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.job.state.job_state import Phase, Stage
+from master.job.state.protocol_state import Phase, Stage
 from tests.unit.master.job.driver import key, run_servers, serving
 from tests.unit.master.job.test_quarantine import FRONT, fail_at_the_front
 from tests.unit.master.job.test_scaling import grown

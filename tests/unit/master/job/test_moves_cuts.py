@@ -24,7 +24,7 @@ from master.api.messages import (
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import CommitDue, JobConfig, MovesAsked, ReconnectWindowEnded, StreamBroken
 from master.job.placement.owner_placement import Move
-from master.job.state.job_state import Phase, Stage
+from master.job.state.protocol_state import Phase, Stage
 from tests.unit.master.job.driver import run_servers, serving
 from tests.unit.master.job.moving import CONFIG, T0, TO_S1, carry, installed, owners, to, train
 

@@ -8,7 +8,7 @@ from master.api.identities import Incarnation
 from master.api.messages import Activate, AskMarks, Refused, Released, Restore, ServerLeaving
 from master.api.positions import EMPTY
 from master.job.domain import ReconnectWindowEnded, StreamBroken
-from master.job.state.job_state import Stage
+from master.job.state.protocol_state import Stage
 from tests.unit.master.job.driver import Marks, run_servers, serving
 from tests.unit.master.job.moving import CONFIG, TO_S1, carry, installed, owners, to
 

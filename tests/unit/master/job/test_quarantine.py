@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from master import job
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from master.api.messages import Ack, Failed, Granted, Leave, Refused, Return, Skip, SkipAnswer, Wait
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReconnectWindowEnded, StreamBroken

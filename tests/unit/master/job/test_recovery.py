@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from master import job
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from master.api.messages import (
     Ack,
     AskMarks,
@@ -42,7 +42,8 @@ from master.job.domain import (
     StreamBroken,
 )
 from master.job.recovery import model_recovery
-from master.job.state.job_state import Phase, Stage, Turn
+from master.job.state.job_state import Turn
+from master.job.state.protocol_state import Phase, Stage
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 
 T0 = key("t0")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from master.api.messages import Released, ServerLeaving
 from master.job.domain import OwnersAwaited, ReconnectWindowEnded, StreamBroken
-from master.job.state.job_state import Stage
+from master.job.state.protocol_state import Stage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import carry, owners, to, train
 from tests.unit.master.job.pairs import PAIRED, lose, paired

@@ -19,7 +19,7 @@ from master.job.domain import (
     StreamBroken,
 )
 from master.job.domain.frozen_map import FrozenMap
-from master.job.state.job_state import Holding
+from master.job.state.protocol_state import Holding
 from master.store.job_keys import JobKeys
 from master.store.store_port import MAX_VALUE_BYTES, Put
 from tests.unit.master.job.driver import SPEC, Driver, key

@@ -16,7 +16,7 @@ from master.job.domain import (
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.job.state.job_state import Stage
+from master.job.state.protocol_state import Stage
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 from tests.unit.master.job.moving import ELASTIC as CONFIG
 from tests.unit.master.job.moving import carry, grown, owners, to, train

@@ -5,7 +5,7 @@ from __future__ import annotations
 from master.api.messages import Activate, BackupSilent, Fenced
 from master.job import deadlines
 from master.job.domain import SECOND, ReconnectWindowEnded, StreamBroken
-from master.job.state.job_state import Stage
+from master.job.state.protocol_state import Stage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import carry, owners, to
 from tests.unit.master.job.pairs import THREE, alone, backups, lose, paired

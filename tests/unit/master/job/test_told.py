@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from master import job
 from master.api.identities import Role
-from master.api.job_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
+from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.messages import Ack, Progress
 from master.api.positions import EMPTY
 from master.job.domain import SECOND, CommitDue, Instant, JobConfig, StreamBroken

@@ -17,16 +17,8 @@ from master.api.identities import (
     Version,
 )
 from master.api.positions import PositionSet
-from master.durable.transactions import (
-    durable_keys,
-    emptying,
-    head_id,
-    is_empty,
-    number_key,
-    parse_durable,
-    refounding,
-    transaction_of,
-)
+from master.durable.refounding import emptying, is_empty, refounding
+from master.durable.transactions import durable_keys, head_id, number_key, parse_durable, transaction_of
 from master.errors import FencedError, PermanentError
 from master.job.domain import (
     UNNAMED,

@@ -11,7 +11,7 @@ from autoscaler.domain import JobState, Role
 from autoscaler.jobs.lifecycle import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.operator.job.pod_termination import By
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from tests.unit.operator.bench import JOB, OperatorBench
 
 TRAINING = JobProgress(phase=JobPhase.TRAINING, total=100, done=10, committed=5, epochs=1, samples_per_s=1.0)

@@ -10,7 +10,7 @@ from autoscaler.jobs.server_ratio import SETTLED_S
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.controllers.server_drain import Parting, count_to_tell, why_it_stays
 from autoscaler.operator.job.job_record import JobRecord
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.objects import kube_job, template
 from tests.unit.operator.bench import JOB, write_events
 from tests.unit.operator.fake_master import StandInMaster, progress

@@ -30,7 +30,7 @@ from autoscaler.manifests.api_types import JobSpec
 from autoscaler.operator.leader_term import Leading
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.operator_settings import Address, OperatorSettings
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from tests.harness import virtual_time
 from tests.unit.clusters.kubernetes.objects import raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job

@@ -20,7 +20,7 @@ from autoscaler.operator.controllers.progress_poller import (
     rest_after,
 )
 from master.api.errors import ContractError
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from tests.harness import virtual_time
 from tests.harness.virtual_time import now
 from tests.unit.clusters.kubernetes.objects import raw_job

@@ -14,9 +14,9 @@ from autoscaler.jobs.answers import MalformedAnswer
 from autoscaler.jobs.progress import LONGEST_PROBLEM, progress_of
 from master.api.document import encode_document
 from master.api.errors import ContractError
-from master.api.job_status import MOST_MEMBERS, decode_status
+from master.api.master_status import MOST_MEMBERS, decode_status
 from master.api.messages import Refused
-from master.api.server_count import ServersAnswer, decode_answer
+from master.api.servers_answer import ServersAnswer, decode_answer
 from tests.unit.master.api.test_status_of_old_masters import TOLD
 from tests.unit.operator.bench import JOB
 from tests.unit.operator.term import Term

@@ -5,7 +5,7 @@ import pytest
 from autoscaler.clusters.kubernetes.objects.fields import unix_s
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.training_health import QUIET_LIMIT_S
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.objects import template
 from tests.unit.operator.bench import JOB, START_S
 from tests.unit.operator.fake_master import progress

@@ -22,7 +22,7 @@ from autoscaler.operator.status.job_report import JobReport, Refusal, reason_of
 from autoscaler.operator.status.job_status import chief_reason, status_of, wrong_status
 from autoscaler.operator.status.resizes import Author, Resize
 from autoscaler.operator.status.status_inputs import Seen
-from master.api.job_status import JobPhase
+from master.api.master_status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.clusters.kubernetes.objects import UID, condition, kube_job, raw_pod
 from tests.unit.operator.bench import JOB, OperatorBench

@@ -2,7 +2,7 @@
 
 import pytest
 
-from master.api.checkpoints.storage import LocalStorage
+from master.api.checkpoints.local_storage import LocalStorage
 from master.api.identities import CutId, Incarnation, Lineage, MemberName, TableSpec, Term
 from master.api.messages import BucketMarks
 from master.api.positions import PositionSet

@@ -21,8 +21,9 @@ from master.job.recovery import model_recovery, rollback, server_quorum
 from master.job.state.bucket_table import backed, backup_place, by_version, holders, owned
 from master.job.state.commit_attempt import retain
 from master.job.state.dispatch_state import keep_out, void
-from master.job.state.job_state import JobState, Moves, Stage, Turn
+from master.job.state.job_state import JobState, Turn
 from master.job.state.members import Server
+from master.job.state.protocol_state import Moves, Stage
 
 _WAYS_ON: Final = (
     "It was tried again for EDL_UNREADABLE_S; nothing was changed or deleted.  Bring the file back as it was, or start "

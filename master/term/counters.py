@@ -1,23 +1,36 @@
-"""What the log and the metrics say of promotions (rule 62): who was lost, who goes on with what it held, how soon.
+"""Counters of a master process for its metrics, and the log of promotions (rule 62).
 
-The core counts them too, by server and term, for the status (`job.succession`); here is what only a clock and a process
-know.  A server that stood still has no end of its stream: then there is no time to tell.
+The core counts promotions by server and term for the job's status (`job.moves.promotion`).  This module adds what only
+a process knows: how long after its stream broke a server's buckets went on elsewhere.  A server that stood still has no
+broken stream, so its line has no time.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 from master import job
 from master.job.domain import ChangeTable, Event, Instant, MemberKey, Persisted, StreamBroken
 from master.job.state.job_state import JobState
-from master.process.metrics import Counts
 
 log: Final = logging.getLogger(__name__)
 
 MOST_BROKEN: Final = 64  # streams whose end is remembered
 MS: Final = 1_000_000  # in nanoseconds
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """Since this process began, over all its terms.  Written by the event loop's thread only."""
+
+    events: int = 0
+    received: int = 0
+    sent: int = 0
+    commits: int = 0
+    terms: int = 0
+    taken_over: int = 0  # buckets of lost servers
 
 
 class Promotions:

@@ -1,0 +1,106 @@
+"""Manifests and data files in a checkpoint storage: written, read back, and compared with their digests."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Final
+
+from master.api.checkpoints.manifest import Manifest, decode_manifest, encode_manifest, manifest_name, retired_name
+from master.api.checkpoints.storage import Storage
+from master.api.errors import StorageAlteredError, StorageError, StorageMissingError
+from master.api.identities import ManifestId
+from master.api.messages import FileRecord
+
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+_WRITTEN_ELSEWHERE: Final = (
+    " as the master sees it, though whoever wrote it said that it is whole: its process sees another folder there (a "
+    "volume that is not mounted, an emptyDir), or the master does, or somebody deleted the file. Servers, trainers and "
+    "master must see the same checkpoint.uri: check their mounts. No older checkpoint is deleted meanwhile"
+)
+
+
+def write_manifest(storage: Storage, manifest: Manifest) -> None:
+    """The manifest stands complete under its name.  It is committed only when `head` names it (rule 23)."""
+    storage.write_file(manifest_name(manifest.id), [encode_manifest(manifest)])
+
+
+def read_manifest(storage: Storage, manifest_id: ManifestId) -> Manifest:
+    """Raises StorageError when it cannot be read, ManifestError when it does not say what a manifest says."""
+    return _read_as(storage, manifest_name(manifest_id), manifest_id)
+
+
+def read_retired(storage: Storage, manifest_id: ManifestId) -> Manifest:
+    """As `read_manifest`, of one that a newer one has replaced."""
+    return _read_as(storage, retired_name(manifest_id), manifest_id)
+
+
+def _read_as(storage: Storage, name: str, manifest_id: ManifestId) -> Manifest:
+    manifest = decode_manifest(storage.read(name))
+    if manifest.id != manifest_id:
+        raise StorageAlteredError(name, f"says that it is manifest {manifest.id!r}")
+    return manifest
+
+
+def file_digest(
+    storage: Storage,
+    name: str,
+    *,
+    size_bytes: int,
+    give_up_s: float | None = None,
+    tell: Callable[[int], None] = lambda _: None,
+) -> str:
+    """SHA-256 of the first `size_bytes`, read in pieces.  Raises StorageAlteredError when the file is shorter.
+
+    `give_up_s`: an instant of `time.monotonic` after which it is not read further, but StorageError raised.
+    `tell`: hears after each piece how many bytes were read.
+    """
+    digest = hashlib.sha256()
+    for offset in range(0, size_bytes, _PIECE_BYTES):
+        if give_up_s is not None and time.monotonic() > give_up_s:
+            raise StorageError(name, "could not be read in the time that there was")
+        piece = storage.read(name, offset=offset, length_bytes=min(_PIECE_BYTES, size_bytes - offset))
+        digest.update(piece)
+        tell(offset + len(piece))
+    return digest.hexdigest()
+
+
+def check_file(
+    storage: Storage,
+    file: FileRecord,
+    *,
+    give_up_s: float | None = None,
+    tell: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Holds when the file has the size and digest of its record.  Raises StorageError.
+
+    `give_up_s`: an instant of `time.monotonic` after which it is not read further; `tell`: hears how far it is.
+    """
+    found = file_digest(storage, file.name, size_bytes=file.size_bytes, give_up_s=give_up_s, tell=tell)
+    if _is_longer(storage, file):
+        raise StorageAlteredError(file.name, f"is longer than the {file.size_bytes:,} bytes that its manifest says")
+    if found != file.digest:
+        raise StorageAlteredError(file.name, "has another digest than its manifest says: the file was altered")
+
+
+def _is_longer(storage: Storage, file: FileRecord) -> bool:
+    try:
+        storage.read(file.name, offset=file.size_bytes, length_bytes=1)
+    except StorageError:  # it ends there; some stores refuse to read behind the end
+        return False
+    return True
+
+
+def check_written(storage: Storage, file: FileRecord) -> None:
+    """Holds when the file that its writer says it has written is in this folder, as long as it says; nothing is read.
+
+    Raises StorageError, of a file that is not as it was said with what to do: its writer sees another folder.
+    """
+    try:
+        size_bytes = storage.size_bytes(file.name)
+    except StorageMissingError:
+        raise StorageMissingError(file.name, f"is not in {storage.uri}{_WRITTEN_ELSEWHERE}") from None
+    if size_bytes not in (None, file.size_bytes):
+        problem = f"has {size_bytes:,} bytes in {storage.uri} and not the {file.size_bytes:,} that were written"
+        raise StorageAlteredError(file.name, f"{problem}{_WRITTEN_ELSEWHERE}")

@@ -1,0 +1,105 @@
+"""Transactions that found a job's store anew from its checkpoint folder (M8, M11, ADR 0189).
+
+The store changes first, since it refuses a term that is over; the folder follows, and the record of the refounding says
+whether it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from master.api.checkpoints.manifest import Manifest
+from master.api.identities import Lineage, Term
+from master.durable.record_codec import encode_record, try_record
+from master.durable.transactions import durable_keys, head_id
+from master.job.domain import DatasetRecord, LineageRecord, RefoundingRecord
+from master.store.job_keys import JobKeys, Key
+from master.store.store_port import Absent, Comparison, Delete, Put, Revision, Snapshot, Transaction, ValueIs
+
+
+def is_empty(snapshot: Snapshot, keys: JobKeys) -> bool:
+    """A new job, or a store that has lost everything."""
+    return not any(key in snapshot.entries for key in durable_keys(keys))
+
+
+def refounding(
+    head: Manifest,
+    above: Lineage,
+    keys: JobKeys,
+    before: Snapshot,
+    term: Term,
+    *,
+    record: RefoundingRecord | None = None,
+) -> Transaction:
+    """The job goes on exactly from `head`, whatever the store says; the number of servers stays (M8, rule 29).
+
+    The new lineage is above all that stands in folder and store, so nothing older is mistaken for it.  `record`: what
+    is to be done in the folder for it, by this term or by a later one.
+    """
+    known = try_record(LineageRecord, before, keys.lineage)
+    number = 1 + max(head.lineage, above, known.number if known else 0)
+    lineage = LineageRecord(number=Lineage(number), base=head.id, quarantine=head.quarantine)
+    own_model = bool(head.files) and not head.tables  # a job with servers has tables, plain sharding has no files
+    dataset = DatasetRecord(dataset=head.dataset, tables=head.tables, own_model=own_model)
+    return Transaction(
+        term=term,
+        writes=(
+            Put(keys.head, head.id.encode()),
+            Put(keys.lineage, encode_record(lineage)),
+            Put(keys.dataset, encode_record(dataset)),
+            *(Delete(key) for key in _known(keys, before) if key not in (keys.head, keys.lineage, keys.dataset)),
+            *((Put(keys.refounding, encode_record(record)),) if record else ()),
+        ),
+        require=_as_read((*durable_keys(keys), keys.refounding), before),
+    )
+
+
+def emptying(record: RefoundingRecord, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+    """The job begins anew: nothing is durable but the number of servers, and which lineages were used before."""
+    return Transaction(
+        term=term,
+        writes=(Put(keys.refounding, encode_record(record)), *map(Delete, _known(keys, before))),
+        require=_as_read((*durable_keys(keys), keys.refounding), before),
+    )
+
+
+def open_refounding(snapshot: Snapshot, keys: JobKeys) -> RefoundingRecord | None:
+    """What the checkpoint folder may not have followed yet; None: it has.  Raises PermanentError."""
+    record = try_record(RefoundingRecord, snapshot, keys.refounding)
+    is_open = record is not None and not record.is_set_aside and record.base == head_id(snapshot, keys)
+    return record if is_open else None
+
+
+def noting_aside(record: RefoundingRecord, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+    """The folder has followed."""
+    done = Put(keys.refounding, encode_record(replace(record, is_set_aside=True)))
+    return Transaction(term=term, writes=(done,), require=_as_read((keys.refounding,), before))
+
+
+def told_fallback(snapshot: Snapshot, keys: JobKeys) -> str:
+    """What is told of a fallback while the lineage goes on from the checkpoint that it led to; empty: nothing."""
+    record = try_record(RefoundingRecord, snapshot, keys.refounding)
+    lineage = try_record(LineageRecord, snapshot, keys.lineage)
+    return record.told if record and lineage and lineage.base == record.base else ""
+
+
+def last_change(snapshot: Snapshot, keys: JobKeys) -> Revision:
+    """The revision at which the store last learned something of how the job stands; 0: it knows nothing."""
+    found = (snapshot.entries.get(key) for key in durable_keys(keys))
+    return max((entry.mod_revision for entry in found if entry), default=Revision(0))
+
+
+def _known(keys: JobKeys, before: Snapshot) -> tuple[Key, ...]:
+    """All that the store says of how the job stands: the number of servers is the cluster side's word."""
+    return tuple(key for key in durable_keys(keys) if key in before.entries and key != keys.servers)
+
+
+def noting_start(text: str, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+    """What the job is asked to go on from has been heeded, or need not be."""
+    return Transaction(term=term, writes=(Put(keys.start, text.encode()),), require=_as_read((keys.start,), before))
+
+
+def _as_read(keys: Iterable[Key], before: Snapshot) -> tuple[Comparison, ...]:
+    found = ((key, before.try_value(key)) for key in keys)
+    return tuple(Absent(key) if value is None else ValueIs(key, value) for key, value in found)

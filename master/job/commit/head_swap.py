@@ -1,0 +1,86 @@
+"""The end of a commit: write the manifest, then move head to it in one store transaction (rules 22, 23)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.checkpoints.manifest import Manifest
+from master.api.messages import FileRecord, OfferAnswered
+from master.api.positions import EMPTY, PositionSet
+from master.job.domain import ManifestWriteFailed, ManifestWritten, SwapHead, WriteManifest
+from master.job.state.bucket_marks import manifest_id
+from master.job.state.commit_attempt import ended, give_up, retain
+from master.job.state.dispatch_state import settle
+from master.job.state.job_state import Turn
+from master.job.state.protocol_state import Offer, Phase
+
+
+def record_manifest(
+    turn: Turn, *, data: PositionSet, quarantine: PositionSet, files: tuple[FileRecord, ...], offer: Offer | None = None
+) -> None:
+    state, underway = turn.state, turn.state.commit
+    assert state.dataset is not None
+    sequence = underway.sequence if underway.cut else underway.sequence + 1
+    manifest = Manifest(
+        id=manifest_id(state.term, state.number, sequence, state.origin.fresh),
+        parent=state.head_id,
+        lineage=state.number,
+        term=state.term,
+        data=data,
+        quarantine=quarantine,
+        files=files,
+        dataset=state.dataset.dataset,
+        tables=state.dataset.tables,
+        bucket_count=len(state.route.owner) if state.route else len(files),  # a trainer's own model: one
+        step=-(-len(data) // state.dataset.dataset.batch_size),
+        created_at_s=0.0,  # stamped by the shell, which has a calendar
+        history=state.origin.history,
+        founded=state.origin.founded,
+    )
+    turn.change(
+        commit=replace(
+            underway, phase=Phase.RECORDING, sequence=sequence, manifest=manifest, offer=offer, expires=None
+        ),
+        dispatch=replace(state.dispatch, wanted=EMPTY),
+    )
+    turn.emit(WriteManifest(manifest=manifest))
+
+
+def handle_manifest_written(turn: Turn, event: ManifestWritten) -> None:
+    """Then head, in one transaction: only that makes it a checkpoint (rule 23)."""
+    state, underway = turn.state, turn.state.commit
+    if underway.phase is not Phase.RECORDING or underway.manifest is None or underway.manifest.id != event.manifest:
+        return
+    assert state.lineage is not None
+    assert underway.manifest.lineage == state.number
+    turn.change(commit=replace(underway, phase=Phase.SWAPPING))
+    turn.write(SwapHead(parent=underway.manifest.parent, lineage=state.lineage, manifest=event.manifest))
+
+
+def handle_manifest_write_failed(turn: Turn, event: ManifestWriteFailed) -> None:
+    underway = turn.state.commit
+    if underway.phase is Phase.RECORDING and underway.manifest and underway.manifest.id == event.manifest:
+        give_up(turn, f"the manifest could not be written: {event.reason}", is_storage=True)
+
+
+def handle_head_swapped(turn: Turn) -> None:
+    """Committed.  What was answered as committed survives any crash (M6)."""
+    state, manifest = turn.state, turn.state.commit.manifest
+    assert manifest is not None
+    if state.commit.offer:
+        number, trainer = state.commit.offer.number, state.commit.offer.trainer
+        turn.send(trainer, OfferAnswered(offer=number, manifest=manifest.id))
+    books = replace(settle(state.dispatch, manifest.data, manifest.quarantine), wanted=EMPTY)
+    turn.change(
+        head=manifest,
+        dispatch=books,
+        commit=replace(
+            ended(state.commit),
+            due=turn.after(state.config.checkpoint_every_ns),
+            is_backing_off=books.is_exhausted,  # of use only if head is not everything then: never at once again
+            refusals=0,
+            problem="",
+            committed_at=turn.now,
+        ),
+    )
+    retain(turn)

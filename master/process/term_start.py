@@ -1,0 +1,280 @@
+"""What a term begins with: the durable state in the store, and the checkpoint that its head names.
+
+The store is read first, then the manifest.  A store that has lost everything is founded again from the checkpoint
+folder (M8, rule 29).  A store or folder that fails is tried again; only a checkpoint that cannot be read fails the job
+in the end, or makes it fall back to the checkpoint before, where the job asks for that (M11).
+
+Not here: when a term begins and ends (`leader_terms`), the transactions (`master.durable`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+
+from master import job
+from master.api.checkpoints.manifest import Manifest, manifest_name
+from master.api.errors import (
+    ManifestError,
+    NoFallbackError,
+    StorageAlteredError,
+    StorageError,
+    StorageMissingError,
+    UnreadableCheckpointError,
+)
+from master.api.identities import Lineage, ManifestId, Term
+from master.api.master_status import JobPhase, JobStatus
+from master.durable.checkpoint_folder import CheckpointFolder, Start, in_time
+from master.durable.record_codec import restating, try_record
+from master.durable.refounding import (
+    emptying,
+    is_empty,
+    last_change,
+    noting_aside,
+    noting_start,
+    open_refounding,
+    refounding,
+    told_fallback,
+)
+from master.durable.transactions import durable_keys, head_id, parse_durable
+from master.errors import FencedError, HeadDamagedError, PermanentError, StoreUnavailableError
+from master.job.domain import SECOND, Durable, Instant, LineageRecord, Origin, RefoundingRecord
+from master.leadership.election import Reign
+from master.process.grpc_server import MasterServer
+from master.process.master_config import Settings, new_history
+from master.store.settlement import settle
+from master.store.store_port import Conflict, Revision, Snapshot, Store, Transaction, Unknown
+
+log: Final = logging.getLogger(__name__)
+
+REFOUND_BUDGET_S: Final = 10.0
+FOLDER_BUDGET_S: Final = 600.0  # to look into it, and to set aside what stands there: in object stores, copies
+VERIFY_BUDGET_S: Final = 3600.0  # to read every byte of a checkpoint or two as well
+TELL_FAILURE_S: Final = 6.0  # whoever looks after the job asks every few seconds, then ends it
+MOST_TOLD: Final = 4000  # characters about a fallback that the store keeps
+_PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0)  # the last one again and again
+_WAYS_ON: Final = (
+    "or say what to go on from: spec.checkpoint.start while the job is suspended, edl run --from; `edl data verify "
+    "URI` says which checkpoints are whole"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Why the last checkpoint cannot be gone on from, as long as the store has learned nothing since."""
+
+    problem: str
+    seen: Revision
+    has_failed_to_load: bool = False  # so servers say, whatever this process can read
+
+
+class TermStart:
+    """Reads what is durable for each term of this process; a search for a fallback outlives the term that began it."""
+
+    def __init__(self, *, settings: Settings, store: Store, folder: CheckpointFolder, server: MasterServer) -> None:
+        self._settings = settings
+        self._store = store
+        self._folder = folder
+        self._server = server
+        self._damage: Damage | None = None  # once it is time to fall back
+        self._search: tuple[Damage, asyncio.Task[Start]] | None = None
+        self._known_at = Revision(0)  # of the store, as it was read last
+
+    def close(self) -> None:
+        """Cancels a search that is under way."""
+        if self._search is not None:
+            self._search[1].cancel()
+
+    async def note_end(self, error: FencedError) -> None:
+        """Notes why the last term ended: the next one falls back if servers could not load head."""
+        self._damage = await self._damage_of(error)
+
+    async def _damage_of(self, error: FencedError) -> Damage | None:
+        """What servers cannot load.  Where the store does not say how things stand now, they are to try once more."""
+        if not isinstance(error, HeadDamagedError):
+            return None
+        try:
+            seen = (await self._read_store()).revision
+        except StoreUnavailableError:
+            return None
+        return Damage(problem=str(error), seen=seen, has_failed_to_load=True)
+
+    async def begin(self, reign: Reign) -> tuple[Durable, str]:
+        """What is durable, and what to tell of a fallback that led there.
+
+        Both are asked for while the reign lasts: to give it up would only cost another campaign.
+        A store or a folder that fails is waited for; only a checkpoint that cannot be read fails the job in the end.
+        A fallback overrules neither an answer nor a newer checkpoint that is there.
+        """
+        give_up_s = time.monotonic() + self._settings.config.unreadable_ns / SECOND
+        tries = 0
+        while True:
+            await reign.confirm()
+            try:
+                durable = await self._read_durable(reign)
+            except StoreUnavailableError as error:
+                log.warning("term %d waits for the store: %s", reign.leadership.term, error)
+                self._server.tell(None)
+                await asyncio.sleep(error.retry_after_s)
+            except StorageError as error:
+                log.warning("term %d cannot begin: %s", reign.leadership.term, error)
+                if isinstance(error, UnreadableCheckpointError) and (self._damage or time.monotonic() > give_up_s):
+                    may_fall_back = self._settings.config.falls_back and not isinstance(error, NoFallbackError)
+                    if self._damage or not may_fall_back:
+                        await self._fail(str(error))
+                    self._damage = Damage(problem=str(error), seen=self._known_at)
+                    continue
+                self._server.tell(self._status(JobPhase.STARTING, str(error)))
+                await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
+                tries += 1
+            else:
+                return durable
+
+    async def _fail(self, problem: str) -> NoReturn:
+        """The job is told to have failed for as long as it takes to be heard.  Raises PermanentError."""
+        self._server.tell(self._status(JobPhase.FAILED, problem))
+        await asyncio.sleep(TELL_FAILURE_S)
+        raise PermanentError(problem)
+
+    def _status(self, phase: JobPhase, problem: str) -> JobStatus:
+        """Of a job of which nothing is known yet."""
+        now = Instant(time.monotonic_ns())
+        nothing = job.initial(self._settings.config, Durable(), Term(0), now).state
+        return replace(job.status(nothing, now), phase=phase, problem=problem)
+
+    async def _read_durable(self, reign: Reign) -> tuple[Durable, str]:
+        """Raises StoreUnavailableError, UnreadableCheckpointError, StorageError, PermanentError."""
+        keys = self._store.keys
+        snapshot = await self._read_store()
+        if (restated := restating(snapshot, keys, reign.leadership.term)) is not None:
+            snapshot = await self._write(restated)
+        snapshot = await self._set_aside(reign, snapshot)  # what a term before this one left undone
+        start, snapshot = await self._start(reign, snapshot)
+        snapshot = await self._set_aside(reign, snapshot)
+        if (head := head_id(snapshot, keys)) is None:
+            if not is_empty(snapshot, keys):  # else the folder has told already
+                await in_time(self._folder.check_nothing_committed, self._settings.history)
+            founded = try_record(RefoundingRecord, snapshot, keys.refounding)
+            above = max(start.above, founded.above if founded else 0, await in_time(self._folder.highest_lineage))
+            start = replace(start, above=Lineage(above))
+        manifest = await self._read_head(head) if head else None
+        lineage = try_record(LineageRecord, snapshot, keys.lineage)
+        durable = parse_durable(snapshot, keys, manifest, self._origin(manifest, start, lineage))
+        return durable, told_fallback(snapshot, keys)
+
+    async def _read_store(self) -> Snapshot:
+        keys = self._store.keys
+        snapshot = await self._store.read((*durable_keys(keys), keys.start, keys.refounding))
+        self._known_at = snapshot.revision
+        return snapshot
+
+    async def _set_aside(self, reign: Reign, snapshot: Snapshot) -> Snapshot:
+        """The folder has followed what the store was founded anew from; the store as it stands then.
+
+        The store comes first, since it refuses a term that is over: a folder cannot.
+        """
+        if (record := open_refounding(snapshot, self._store.keys)) is None:
+            return snapshot
+        await in_time(self._folder.set_aside, record, reign.may_act, budget_s=FOLDER_BUDGET_S)
+        return await self._write(noting_aside(record, self._store.keys, snapshot, reign.leadership.term))
+
+    async def _start(self, reign: Reign, snapshot: Snapshot) -> tuple[Start, Snapshot]:
+        """What this term goes on from, where that is not what the store says; and the store as it stands then.
+
+        An answer is followed once: it is noted, so a term sees whether the job is asked something else than before.
+        """
+        keys, answer, head = self._store.keys, self._settings.answer, head_id(snapshot, self._store.keys)
+        asked, seen = self._settings.asked, snapshot.try_value(keys.start)
+        start = Start(head=None, above=Lineage(0))
+        if self._damage is not None and last_change(snapshot, keys) > self._damage.seen:
+            self._damage = None  # another master has led, or the fallback is in the store already
+        if self._damage is not None:
+            start = await self._find_fallback(head, self._damage)
+            snapshot = await self._refound(reign, start, snapshot)
+            self._damage = None
+        elif is_empty(snapshot, keys):
+            start = await in_time(self._folder.begin, answer, budget_s=FOLDER_BUDGET_S)
+            snapshot = await self._refound(reign, start, snapshot)
+        elif answer is not None and seen not in (None, asked.encode()):
+            start = await in_time(self._folder.follow, answer, budget_s=FOLDER_BUDGET_S)
+            snapshot = await self._refound(reign, start, snapshot)
+        if seen != asked.encode():
+            snapshot = await self._write(noting_start(asked, keys, snapshot, reign.leadership.term))
+        return start, snapshot
+
+    async def _find_fallback(self, head: ManifestId | None, damage: Damage) -> Start:
+        """Where to fall back to.  One search at a time: what takes longer than the budget goes on, and is asked again.
+
+        Raises UnreadableCheckpointError, StorageError.
+        """
+        story = f"reads every byte of the checkpoints in {self._folder.uri}, to fall back to one that is whole"
+        self._server.tell(self._status(JobPhase.STARTING, f"{story}: {damage.problem}"))
+        if self._search is not None and self._search[0] != damage:
+            await self._wait_for_search(self._search[1])
+            self._search = None
+        if self._search is None:
+            mine, has_failed = self._settings.history, damage.has_failed_to_load
+            look = asyncio.to_thread(self._folder.fall_back, head, damage.problem, mine, has_failed)
+            self._search = (damage, asyncio.create_task(look))
+        search = self._search[1]
+        await self._wait_for_search(search)
+        if search.exception() is not None:
+            self._search = None
+        return search.result()
+
+    async def _wait_for_search(self, search: asyncio.Task[Start]) -> None:
+        """It has ended.  Raises StorageError where it has not within the budget."""
+        await asyncio.wait((search,), timeout=VERIFY_BUDGET_S)
+        if not search.done():
+            raise StorageError(self._folder.uri, f"is still being read after {VERIFY_BUDGET_S:g} s, to fall back")
+
+    async def _read_head(self, head: ManifestId) -> Manifest:
+        try:
+            return await in_time(self._folder.read_committed, head, self._settings.history)
+        except (ManifestError, StorageAlteredError, StorageMissingError) as error:
+            problem = error.problem if isinstance(error, StorageError) else str(error)
+            story = f"{problem}. It is head, the last checkpoint. Bring the folder {self._folder.uri} back as it was"
+            raise UnreadableCheckpointError(manifest_name(head), f"{story}, {_WAYS_ON}") from error
+
+    def _origin(self, head: Manifest | None, start: Start, lineage: LineageRecord | None) -> Origin:
+        """Of what is committed next: this job's own history, even where head, until then, is another one's.
+
+        So another job that goes on from the same folder is told apart, and nothing of it is deleted.  Who was told no
+        history goes on in that of head.  Which master follows, and with what store, makes no difference.
+        """
+        fresh, mine = secrets.token_hex(4), self._settings.history
+        if head is None:
+            return Origin(history=mine or new_history(), founded=Lineage(start.above + 1), fresh=fresh)
+        if mine in (None, head.history) or lineage is None:
+            return Origin(history=head.history, founded=head.founded, fresh=fresh)
+        return Origin(history=mine, founded=lineage.number, fresh=fresh)
+
+    async def _refound(self, reign: Reign, start: Start, before: Snapshot) -> Snapshot:
+        """The store as it stands afterwards: with what the folder said to go on from, which follows it."""
+        await reign.confirm()
+        keys, term, record = self._store.keys, reign.leadership.term, self._record(start, before)
+        if start.head is not None:
+            log.warning("going on from manifest %s in %s", start.head.id, self._folder.uri)
+            return await self._write(refounding(start.head, start.above, keys, before, term, record=record))
+        return before if record is None else await self._write(emptying(record, keys, before, term))
+
+    def _record(self, start: Start, before: Snapshot) -> RefoundingRecord | None:
+        """What is to be set aside, all of it below the lineage that comes next; None: nothing."""
+        if start.answer is None:
+            return None
+        lineage = try_record(LineageRecord, before, self._store.keys.lineage)
+        founded = try_record(RefoundingRecord, before, self._store.keys.refounding)
+        above = max(start.above, lineage.number if lineage else 0, founded.above if founded else 0)
+        base, history = start.head.id if start.head else None, start.answer.history
+        return RefoundingRecord(base=base, history=history, above=Lineage(above), told=start.told[:MOST_TOLD])
+
+    async def _write(self, transaction: Transaction) -> Snapshot:
+        """The store as it stands afterwards."""
+        outcome = await settle(self._store, transaction, budget_s=REFOUND_BUDGET_S)
+        if isinstance(outcome, Unknown | Conflict):
+            raise StoreUnavailableError("the store did not take what this term begins with")
+        return await self._read_store()
