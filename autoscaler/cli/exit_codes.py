@@ -1,4 +1,4 @@
-"""Exit codes, which scripts may rely on, and the error that carries one."""
+"""Exit codes of `edl`, which scripts may rely on, and the error that carries one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Exit codes:
 
 
 class CommandError(click.ClickException):
-    """Ends the command with this message on standard error and this exit code."""
+    """Error that ends the command with this exit code, its message on standard error."""
 
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The command `edl`, what its --help says, and the same as kubectl's plug-in: `kubectl edl`."""
+"""Entry points of the command line: `edl`, and `kubectl edl` as a plug-in of kubectl."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from errno import ENOSPC
 
 import click
 
-from autoscaler.cli.arguments.place_options import COMPLETION_VARIABLE
 from autoscaler.cli.arguments.place_selection import PLUGIN
-from autoscaler.cli.commands import bundle, changes, data, inspection, planning, snapshot
+from autoscaler.cli.commands import about, bundle, changes, data, inspection, planning, snapshot
 from autoscaler.cli.commands.operator import operator
 from autoscaler.cli.commands.run import run
+from autoscaler.cli.commands.validate import validate
 from autoscaler.cli.exit_codes import EXIT_CODES_HELP, CommandError, Exit
-from autoscaler.cli.output.terminal import reopen_closed_streams, replace_unencodable_characters
+from autoscaler.cli.terminal import reopen_closed_streams, replace_unencodable_characters
 from master.api.host.log_lines import at_rest
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
@@ -38,7 +38,7 @@ From another terminal, while it runs; the same on a Kubernetes cluster:
 Things are named as with kubectl: TYPE/NAME or TYPE NAME, where TYPE is
 tj (trainingjob), node, pod or deployment.
 \b
-Where things are looked for:
+Which run or cluster is meant:
   --run DIR                              that run on this machine
   --context, --kubeconfig, -n, -A        that cluster, or its namespace
   kubectl edl ...                        the cluster of the current context
@@ -58,7 +58,7 @@ def edl() -> None:
 
 for command in (
     run,
-    data.validate,
+    validate,
     inspection.get,
     inspection.describe,
     inspection.logs,
@@ -76,37 +76,37 @@ for command in (
     changes.delete,
     data.data,
     bundle.bundle,
-    data.completion,
-    data.version,
+    about.completion,
+    about.version,
     operator,
 ):
     edl.add_command(command)
 
 
 def main(name: str = "edl") -> None:
-    """Run the command line; the exit code is one of `exits.Exit`."""
+    """Run the command line; the exit code is one of `exit_codes.Exit`."""
     reopen_closed_streams()
     replace_unencodable_characters()
-    if COMPLETION_VARIABLE in os.environ:
-        edl.main(prog_name=name, complete_var=COMPLETION_VARIABLE)
+    if about.COMPLETION_VARIABLE in os.environ:
+        edl.main(prog_name=name, complete_var=about.COMPLETION_VARIABLE)
     try:
         code = run_command(name)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone, as with `edl events | head`
+    except BrokenPipeError:  # the reader of the pipe has ended, as with `edl events | head`
         code = Exit.OK
         drop_output()
     except OSError as error:
         if error.errno != ENOSPC:
             raise
-        told = f"edl: {error.filename or 'standard output'} cannot be written: {error.strerror}"
-        print(at_rest(told), file=sys.stderr)
+        message = f"edl: {error.filename or 'standard output'} cannot be written: {error.strerror}"
+        print(at_rest(message), file=sys.stderr)
         code = Exit.FAILED
         drop_output()
     sys.exit(code)
 
 
 def run_command(name: str) -> int:
-    """Run what the command line says and return the exit code; what is wrong with it is told on standard error."""
+    """Run the subcommand and return the exit code; errors are printed to standard error."""
     try:
         with edl.make_context(name, sys.argv[1:]) as context:
             edl.invoke(context)
@@ -124,10 +124,10 @@ def run_command(name: str) -> int:
 
 
 def drop_output() -> None:
-    """What is still to be written goes nowhere: Python would try again at its end, and complain."""
+    """Discard unwritten output; otherwise Python would try to flush it at exit, and print an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def plugin() -> None:
-    """`kubectl edl`, which kubectl finds as `kubectl-edl` on the PATH: a cluster is meant unless --run is given."""
+    """`kubectl edl`, which kubectl finds as `kubectl-edl` on the PATH; it means a cluster unless --run is given."""
     main(PLUGIN)

@@ -1,8 +1,7 @@
-"""What commands ask of the place where jobs run, whichever it is: a run on this machine or a Kubernetes cluster.
+"""The port `Place`: where jobs run, a run on this machine or a Kubernetes cluster.
 
-Things are shown in Kubernetes' shapes on both; which fields their status has is each place's own, so it brings the
-columns along.  The adapters are `local.run_place` and `kubernetes.cluster_place`; `arguments.place_selection` chooses
-between them.
+Both show objects in Kubernetes' shapes.  The fields of a status differ, so each place brings its own columns.  The
+adapters are `local.run_place` and `kubernetes.cluster_place`; `arguments.place_selection` chooses between them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autoscaler.cli.output.object_tables import Columns, PlainObject, format_age
+from autoscaler.cli.output.object_tables import ObjectList
 
 if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Job, Workload
@@ -20,16 +19,8 @@ if TYPE_CHECKING:  # the domain is not for --help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectList:
-    """Things of one type, and how a table shows them."""
-
-    objects: Sequence[PlainObject]
-    columns: Columns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EventLine:
-    """One event: for people, and for scripts."""
+    """One event: `text` for people, `content` for scripts."""
 
     text: str
     content: Any
@@ -37,7 +28,7 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSelector:
-    """Which pod of a job: of this role and number; without a number the first, without a role a trainer."""
+    """Which pod of a job: its role and number; without a number the first, without a role a trainer."""
 
     role: str | None = None
     ordinal: int | None = None
@@ -45,7 +36,7 @@ class PodSelector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRequest:
-    """How many of what: `replicas` of a deployment; `trainers` or `servers` of a job, 0 for EDL's choice."""
+    """A size to set: `replicas` of a deployment; `trainers` or `servers` of a job, 0 for EDL's choice."""
 
     field: str
     count: int
@@ -53,7 +44,7 @@ class SizeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """A size that has been set, or would be: how many there were, and what becomes of the resize before (`met`)."""
+    """A size that was set, or would be: the count before, and a note on the resize that it replaces."""
 
     request: SizeRequest
     before: int
@@ -61,37 +52,31 @@ class SizeChange:
 
 
 def format_size_changes(target: str, changes: Sequence[SizeChange], *, is_dry: bool) -> str:
-    """What to say of sizes that have been set, each on a line."""
+    """The sizes that were set, one a line."""
     return "\n".join(_format_size_change(target, one) + (" (dry run)" if is_dry else "") for one in changes)
 
 
 def _format_size_change(target: str, change: SizeChange) -> str:
-    size, met = change.request, f"; {change.note}" if change.note else ""
+    size, note = change.request, f"; {change.note}" if change.note else ""
     if size.field == "replicas":
         return f"{target} scaled to {size.count}"
     if not size.count:
-        return f"{target}: EDL decides the number of {size.field}{met}"
+        return f"{target}: EDL decides the number of {size.field}{note}"
     what = size.field.removesuffix("s") if size.count == 1 else size.field
-    return f"{target} scaled to {size.count} {what} ({change.before} now){met}"
+    return f"{target} scaled to {size.count} {what} ({change.before} now){note}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What a plan does not know of a job: how and when it has ended, in words, and whether its ratio is measured."""
+    """Facts about a job that no plan has: how and when it ended, in words, and if its servers' ratio is measured."""
 
     ended: str = ""
     is_ratio_measured: bool = False
 
 
-def format_ending(ending: str, age_s: float | None, message: str) -> str:
-    """`Completed 12s ago: why`."""
-    when = "" if age_s is None else f" {format_age(max(0.0, age_s))} ago"
-    return f"{ending}{when}" + (f": {message}" if message else "")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """How a log is read: its last `tail` lines, on and on, of the container before the last restart."""
+    """How a log is read: only the last `tail` lines, followed, or that of the container before the last restart."""
 
     tail: int | None = None
     is_followed: bool = False
@@ -100,7 +85,7 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSubmission:
-    """What a file would bring, as the planner sees it."""
+    """Jobs and workloads of a file, as the planner would see them."""
 
     jobs: tuple[Job, ...] = ()
     workloads: tuple[Workload, ...] = ()
@@ -109,55 +94,55 @@ class PlannedSubmission:
 class Place(Protocol):
     """Where jobs run.
 
-    Everything raises CommandError with the exit code that says what went wrong.  Types are `clusters.types`' or the
-    user's words for them.
+    Every call raises CommandError with the exit code that says what went wrong.  `kind` is a type of `clusters.types`,
+    or one of the user's words for it.  A call that changes something returns the line to print.
     """
 
     @property
     def title(self) -> str:
-        """What names it: a file, say."""
+        """Name of the place, for messages and file names."""
         ...
 
     @property
     def namespace(self) -> str:
-        """Where a name without one is looked for; empty: names have none."""
+        """Namespace of a name without one; empty where names have none."""
         ...
 
     @property
     def poll_interval_s(self) -> float:
-        """How often asking again is worth it."""
+        """Pause between two looks at a condition."""
         ...
 
     def get(self, kind: str, name: str) -> ObjectList:
-        """All of a type, or the one of this name."""
+        """All objects of a type, or the one of this name."""
         ...
 
     def watch(self, kind: str, name: str) -> Iterator[ObjectList]:
-        """Each thing as it stands, and again whenever it is different."""
+        """Each object as it is, and again whenever it changes."""
         ...
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
-        """One thing in lines: its state, why, its pods, what has happened to it."""
+        """Lines about one object: its state, the reason for its size, its pods, its events."""
         ...
 
     def log(self, kind: str, name: str, selector: PodSelector, options: LogOptions) -> Iterator[str]:
-        """What a pod has written, in pieces."""
+        """The log of a pod, in pieces."""
         ...
 
     def events(self, *, is_watching: bool) -> Iterator[EventLine]:
-        """What has happened, in order."""
+        """Events in order, and those to come if `is_watching`."""
         ...
 
     def is_condition_met(self, kind: str, name: str, wanted: str) -> bool:
-        """Whether a condition holds (`words.parse_condition`).  CommandError FAILED: it never will."""
+        """True if a condition holds (`parameter_types.parse_condition`).  CommandError FAILED: it never will."""
         ...
 
     def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
-        """Set these sizes, all or none.  This and the others that change something return what to tell."""
+        """Set these sizes, all or none."""
         ...
 
     def drain(self, kind: str, name: str, selector: PodSelector, *, is_dry: bool) -> str:
-        """Let a pod finish its batch and leave, or empty a node."""
+        """Let a pod finish its batch and leave, or make EDL's pods leave a node."""
         ...
 
     def uncordon(self, kind: str, name: str) -> str:
@@ -169,17 +154,17 @@ class Place(Protocol):
         ...
 
     def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
-        """Stop something and forget it."""
+        """Stop an object and drop its record."""
         ...
 
     def snapshot(self) -> Snapshot:
-        """All that a plan depends on, now."""
+        """Everything that a plan depends on, at this instant."""
         ...
 
     def job_facts(self, job: str) -> JobFacts:
-        """What the snapshot does not say of the job of this name; nothing of one that is not there."""
+        """Facts that the snapshot lacks about the job of this name; the empty ones if there is no such job."""
         ...
 
     def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
-        """What this file would bring here, submitted at `now_s`."""
+        """Jobs and workloads that this file would bring here, submitted at `now_s`."""
         ...

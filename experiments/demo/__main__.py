@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from autoscaler.cli.arguments.words import parse_duration_s
+from autoscaler.cli.arguments.parameter_types import parse_duration_s
 from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.local.foreground import RunOutput, run_in_foreground
-from autoscaler.cli.output.terminal import replace_unencodable_characters
+from autoscaler.cli.terminal import replace_unencodable_characters
 from autoscaler.clusters.local.run import LOCAL_POLICY, LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.errors import AutoscalerError

@@ -1,20 +1,49 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share, and the shell completion of TYPE/NAME.
+
+For completion a cluster has one second to answer (`kubernetes.name_completion`); a failure offers nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from autoscaler.cli.arguments.target_completion import complete_target
+from autoscaler.cli.arguments.place_options import parse_place_selector
+from autoscaler.cli.arguments.place_selection import PlaceKind, choose_place, find_run, observe_environment
+from autoscaler.cli.local.control_client import request
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_TYPES: Final = ("tj", "deployment", "node", "pod")
 
-def target_argument(shown: str) -> Callable[[F], F]:
-    """TYPE/NAME or TYPE NAME, completed from what is there."""
-    return click.argument("target", nargs=-1, required=True, metavar=shown, shell_complete=complete_target)
+
+def target_argument(metavar: str) -> Callable[[F], F]:
+    """TYPE/NAME or TYPE NAME, completed from the objects of the place."""
+    return click.argument("target", nargs=-1, required=True, metavar=metavar, shell_complete=complete_target)
+
+
+def complete_target(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """TYPE/NAME of every object that begins so; nothing when no place can be asked."""
+    kind, slash, _name = incomplete.partition("/")
+    kinds = [known for known in _TYPES if known == kind or (not slash and known.startswith(kind))]
+    selector = parse_place_selector(dict(context.params))
+    try:
+        if choose_place(selector, observe_environment(context)).kind is PlaceKind.LOCAL:
+            folder = find_run(selector.run, is_quiet=True)
+            names = [
+                f"{known}/{found['metadata']['name']}"
+                for known in kinds
+                for found in request(folder, "get", type=known)
+            ]
+        else:
+            from autoscaler.cli.kubernetes.name_completion import list_names  # noqa: PLC0415 - not for runs
+
+            names = list_names(selector.kubeconfig, selector.context, selector.namespace, kinds)
+    except click.ClickException:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 output_option = click.option(
@@ -27,10 +56,10 @@ output_option = click.option(
 
 
 def role_options(command: F) -> F:
-    """--trainer N, --server N, --master: which pod of a job is meant (`role`, `ordinal`)."""
+    """Add --trainer N, --server N and --master, which select a pod of a job (`role`, `ordinal`)."""
 
-    def choose(role: str, has_number: bool) -> Callable[[click.Context, click.Parameter, Any], None]:
-        def take(context: click.Context, _: click.Parameter, value: Any) -> None:
+    def store(role: str, has_number: bool) -> Callable[[click.Context, click.Parameter, Any], None]:
+        def handle_option(context: click.Context, _: click.Parameter, value: Any) -> None:
             if value is None or value is False:
                 context.params.setdefault("role", None)
                 context.params.setdefault("ordinal", None)
@@ -40,7 +69,7 @@ def role_options(command: F) -> F:
             context.params["role"] = role
             context.params["ordinal"] = value if has_number else None
 
-        return take
+        return handle_option
 
     number = click.IntRange(min=0)
     for role in ("server", "trainer"):
@@ -48,10 +77,10 @@ def role_options(command: F) -> F:
             f"--{role}",
             type=number,
             expose_value=False,
-            callback=choose(role, True),
+            callback=store(role, True),
             help=f"The job's {role} of this number.",
         )
         command = option(command)
     return click.option(
-        "--master", is_flag=True, expose_value=False, callback=choose("master", False), help="The job's master."
+        "--master", is_flag=True, expose_value=False, callback=store("master", False), help="The job's master."
     )(command)

@@ -1,8 +1,13 @@
-"""What `edl what-if` is told on its command line, as values: a node's shape, a deployment's replicas, labels."""
+"""Parameter types of the command line: what users type, as values.
+
+Durations, TYPE/NAME in kubectl's two spellings, conditions of `edl wait`, and the changes that `edl what-if` is asked
+about: a node's shape, a deployment's replicas, labels.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,13 +17,68 @@ from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse
 if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Resources
 
-PODS_OF_A_NODE: Final = 110  # the kubelet's default
-_PARTS: Final = re.compile(r"(?P<amount>[0-9.]+)(?P<unit>cpu|m|[KMGTPE]i?|gpu)?")
-_HINT: Final = "write it as 16cpu,64Gi,8gpu, or cpu=16,memory=64Gi,example.com/fpga=2"
+CONDITIONS: Final = (
+    *("Running", "Completed", "Failed", "Suspended", "Ready", "Available"),
+    *("Admitted", "Scaled", "Progressing", "Degraded"),
+)
+"""What `edl wait` waits for: the first four of jobs, then of pods, of deployments; the last of a cluster's jobs."""
+
+DEFAULT_POD_LIMIT: Final = 110  # the kubelet's
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_AMOUNT: Final = re.compile(r"(?P<amount>[0-9.]+)(?P<unit>cpu|m|[KMGTPE]i?|gpu)?")
+_SHAPE_HINT: Final = "write it as 16cpu,64Gi,8gpu, or cpu=16,memory=64Gi,example.com/fpga=2"
+
+
+class Duration(click.ParamType[float]):
+    """`30s`, `5m`, `1h30m`, or a bare number of seconds; a float of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        try:
+            return parse_duration_s(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds of a duration that `Duration` takes.  Raises ValueError with what to write instead."""
+    text = text.strip()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        return float(text)
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is no duration; write 30s, 5m or 1h30m")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+
+
+def split_target(words: Sequence[str], *, needs_name: bool) -> tuple[str, str]:
+    """Type and name of TYPE/NAME, TYPE NAME, or TYPE alone (name empty).  Raises click.UsageError."""
+    kind, _, name = words[0].partition("/") if words else ("", "", "")
+    rest = list(words[1:])
+    if not name and rest:
+        name = rest.pop(0)
+    if not kind or rest or (needs_name and not name):
+        raise click.UsageError("name one thing as TYPE/NAME or TYPE NAME, for example tj/digits")
+    return kind, name
+
+
+def parse_condition(text: str) -> str:
+    """`completed` of `condition=Completed`, or `delete`.  Raises click.UsageError."""
+    wanted = text.removeprefix("condition=").lower()
+    known = {name.lower() for name in CONDITIONS} | {"complete"}
+    if text == "delete" or (text.startswith("condition=") and wanted in known):
+        return wanted
+    raise click.UsageError(f"write --for=condition=NAME or --for=delete; NAME is one of {', '.join(CONDITIONS)}")
+
+
+# ---- what-if --------------------------------------------------------------------------------------------------------
 
 
 class NodeShape(click.ParamType["Resources"]):
-    """`16cpu,64Gi,8gpu` or `cpu=16,memory=64Gi,gpu=8`: what a node offers, and places for 110 pods."""
+    """`16cpu,64Gi,8gpu` or `cpu=16,memory=64Gi,gpu=8`: the allocatable resources of a node, with room for 110 pods."""
 
     name = "shape"
 
@@ -30,13 +90,13 @@ class NodeShape(click.ParamType["Resources"]):
             try:
                 name, amount = _amount(part.strip())
             except QuantityError as error:
-                self.fail(f"{part!r}: {error}; {_HINT}", param, ctx)
+                self.fail(f"{part!r}: {error}; {_SHAPE_HINT}", param, ctx)
             if name in amounts:
-                self.fail(f"{value!r} names {name} twice; {_HINT}", param, ctx)
+                self.fail(f"{value!r} names {name} twice; {_SHAPE_HINT}", param, ctx)
             amounts[name] = amount
         if not any(amounts.values()):
-            self.fail(f"{value!r} offers nothing; {_HINT}", param, ctx)
-        extended = {"pods": PODS_OF_A_NODE} | {k: v for k, v in amounts.items() if k not in {"cpu", "memory", "gpu"}}
+            self.fail(f"{value!r} offers nothing; {_SHAPE_HINT}", param, ctx)
+        extended = {"pods": DEFAULT_POD_LIMIT} | {k: v for k, v in amounts.items() if k not in {"cpu", "memory", "gpu"}}
         return Resources(
             cpu_milli=amounts.get("cpu", 0),
             memory_bytes=amounts.get("memory", 0),
@@ -46,10 +106,10 @@ class NodeShape(click.ParamType["Resources"]):
 
 
 def _amount(part: str) -> tuple[str, int]:
-    """The resource and the amount of one part.  Raises QuantityError."""
+    """Name and amount of one resource of a shape.  Raises QuantityError."""
     name, named, text = part.partition("=")
     if not named:
-        match = _PARTS.fullmatch(part)
+        match = _AMOUNT.fullmatch(part)
         if match is None or not match["unit"]:
             raise QuantityError("is no amount with its unit")
         unit = match["unit"]
@@ -67,7 +127,7 @@ def _amount(part: str) -> tuple[str, int]:
 
 
 class WebSize(click.ParamType["tuple[str, int]"]):
-    """`nginx=400`, or `400` where there is one deployment; (name or nothing, replicas)."""
+    """`nginx=400`, or `400` where there is one deployment; as (name or "", replicas)."""
 
     name = "[name=]replicas"
 
@@ -79,7 +139,7 @@ class WebSize(click.ParamType["tuple[str, int]"]):
 
 
 class Label(click.ParamType["tuple[str, str]"]):
-    """`zone=a`."""
+    """`zone=a`, as (key, value)."""
 
     name = "key=value"
 

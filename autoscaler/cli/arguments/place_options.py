@@ -1,22 +1,48 @@
-"""What the shell offers behind <tab> for a kubeconfig: its contexts, and the namespaces of the cluster.
+"""Options that select a place (--run, --on, --kubeconfig, --context, -n, -A), and their shell completion.
 
-A cluster has one second to answer (`kubernetes.name_completion`); a failure offers nothing.  `target_completion` offers
-the names of objects.
+A command that is decorated with them gets a `selector` (`place_selection.PlaceSelector`).  For completion a cluster has
+one second to answer; a failure offers nothing.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import click
 
+from autoscaler.cli.arguments.place_selection import PlaceKind, PlaceSelector
 from autoscaler.cli.exit_codes import CommandError
 
-COMPLETION_VARIABLE: Final = "_EDL_COMPLETE"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def place_options(command: F) -> F:
+    """Add --run, --on, --kubeconfig, --context and -n; the command gets them as `selector`."""
+    return _with_options(command, _PLACE_OPTIONS)
+
+
+def listing_place_options(command: F) -> F:
+    """Add the same and -A, for commands that list."""
+    return _with_options(command, (*_PLACE_OPTIONS, _ALL_NAMESPACES_OPTION))
+
+
+def parse_place_selector(params: dict[str, Any]) -> PlaceSelector:
+    """The selector of a command's parameters, which are taken out of `params`."""
+    return PlaceSelector(
+        run=params.pop("run", None),
+        on=params.pop("on", None),
+        kubeconfig=params.pop("kubeconfig", None),
+        context=params.pop("context", None),
+        namespace=params.pop("namespace", None),
+        is_everywhere=bool(params.pop("is_everywhere", False)),
+    )
 
 
 def complete_context(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The contexts of the kubeconfig."""
+    """Names of the kubeconfig's contexts."""
     from autoscaler.cli.kubernetes.kubeconfig import read_kubeconfig  # noqa: PLC0415 - not for runs
 
     try:
@@ -27,9 +53,48 @@ def complete_context(context: click.Context, _: click.Parameter, incomplete: str
 
 
 def complete_namespace(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The namespaces of the cluster."""
+    """Names of the cluster's namespaces."""
     from autoscaler.cli.kubernetes.name_completion import list_namespaces  # noqa: PLC0415 - not for runs
 
     params = context.params
     names = list_namespaces(params.get("kubeconfig"), params.get("context"))
     return [name for name in names if name.startswith(incomplete)]
+
+
+def _with_options(command: F, options: tuple[Callable[[Any], Any], ...]) -> F:
+    @wraps(command)
+    def called(*args: Any, **params: Any) -> Any:
+        selector = parse_place_selector(params)
+        return command(*args, selector=selector, **params)
+
+    decorated: Any = called
+    for option in reversed(options):
+        decorated = option(decorated)
+    found: F = decorated
+    return found
+
+
+on_option: Final = click.option(  # of values: of members click would take the names, in capitals
+    "--on",
+    type=click.Choice([kind.value for kind in PlaceKind]),
+    default=None,
+    help="Which is meant, where both are there.",
+)
+_PLACE_OPTIONS: Final = (
+    click.option(
+        "--run",
+        "run",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="The run's folder; else $EDL_RUN, else the newest live run below ./runs, else a cluster.",
+    ),
+    on_option,
+    click.option("--kubeconfig", metavar="FILE", default=None, help="Else $KUBECONFIG, else ~/.kube/config."),
+    click.option("--context", default=None, shell_complete=complete_context, help="Else the kubeconfig's current."),
+    click.option(
+        "-n", "--namespace", default=None, shell_complete=complete_namespace, help="Of the cluster; else the context's."
+    ),
+)
+_ALL_NAMESPACES_OPTION: Final = click.option(
+    "-A", "--all-namespaces", "is_everywhere", is_flag=True, help="Of all namespaces of the cluster."
+)

@@ -1,40 +1,37 @@
-"""Which place a command means: a run on this machine, or a Kubernetes cluster.
+"""Selection of the place that a command works on: a run on this machine, or a Kubernetes cluster.
 
-Whoever works with `edl run` must not find themselves in a cluster, nor the other way round (ADR 0153):
+Users of `edl run` must not find themselves in a cluster, nor the other way round (ADR 0153).  The first rule that
+applies decides:
 
-1. What the command line says: --run, or any of --context, --kubeconfig, --namespace, --all-namespaces, or --on.
+1. The command line: --run, or any of --context, --kubeconfig, --namespace, --all-namespaces, or --on.
 2. `kubectl edl` means the cluster.
 3. $EDL_ON, then $EDL_RUN.
-4. A run that lives below ./runs.
+4. A live run below ./runs.
 5. A kubeconfig ($KUBECONFIG, ~/.kube/config), or the service account of this pod.  Where ./runs holds runs that are
-   over, a command that changes something asks to be told (1).
+   over, a command that changes something refuses until the command line says which place is meant.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
-from autoscaler.cli.arguments.place_options import complete_context, complete_namespace
-from autoscaler.cli.arguments.words import RUNS, find_run
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.local.run_place import LocalRunPlace
 from autoscaler.cli.places import Place
-from autoscaler.clusters.local.folder import find_runs
+from autoscaler.clusters.local.folder import RunFolder, find_runs
 from master.api.host.log_lines import at_rest
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 PLUGIN: Final = "kubectl edl"
+RUNS: Final = Path("runs")
 _OF_CLUSTERS: Final = "--context, --kubeconfig, -n and -A are of a cluster"
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
@@ -48,11 +45,11 @@ class PlaceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceEnvironment:
-    """What stands around a command line that does not say where."""
+    """Environment variables and files that decide where the command line names no place."""
 
     is_plugin: bool = False
-    said: str = ""  # $EDL_ON
-    names_run: bool = False  # $EDL_RUN
+    edl_on: str = ""  # $EDL_ON
+    has_edl_run: bool = False  # $EDL_RUN
     has_live_run: bool = False
     has_runs: bool = False
     has_cluster: bool = False
@@ -60,7 +57,7 @@ class PlaceEnvironment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceChoice:
-    """`is_guess`: a cluster is meant only because no run is live, though there have been runs here."""
+    """`is_guess`: the choice is a cluster only because none of the runs here is live."""
 
     kind: PlaceKind
     is_guess: bool = False
@@ -68,7 +65,7 @@ class PlaceChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceSelector:
-    """What a command line says."""
+    """The options of a command line that name a place."""
 
     run: Path | None = None
     on: str | None = None
@@ -79,12 +76,12 @@ class PlaceSelector:
 
     @property
     def has_cluster_options(self) -> bool:
-        """Whether it says something that only a cluster has."""
+        """True if an option is given that only a cluster has."""
         return any((self.kubeconfig, self.context, self.namespace, self.is_everywhere))
 
     @contextmanager
     def open(self, *, changes: bool = False) -> Iterator[Place]:
-        """The place that is meant.  `changes`: the command may change something there.  Raises CommandError."""
+        """The selected place.  `changes`: the command may change something there.  Raises CommandError."""
         choice = choose_place(self, observe_environment(click.get_current_context()))
         if choice.kind is PlaceKind.LOCAL:
             yield LocalRunPlace(find_run(self.run))
@@ -100,33 +97,33 @@ class PlaceSelector:
             yield place
 
 
-def choose_place(where: PlaceSelector, around: PlaceEnvironment) -> PlaceChoice:
-    """The rule of the module.  Raises click.UsageError where the command line contradicts itself."""
-    if where.run is not None and (where.has_cluster_options or where.on == PlaceKind.KUBERNETES):
+def choose_place(selector: PlaceSelector, around: PlaceEnvironment) -> PlaceChoice:
+    """Apply the rules of this module.  Raises click.UsageError where the command line contradicts itself."""
+    if selector.run is not None and (selector.has_cluster_options or selector.on == PlaceKind.KUBERNETES):
         raise click.UsageError(f"--run names a run on this machine; {_OF_CLUSTERS}")
-    if where.on == PlaceKind.LOCAL and where.has_cluster_options:
+    if selector.on == PlaceKind.LOCAL and selector.has_cluster_options:
         raise click.UsageError(f"--on local means a run on this machine; {_OF_CLUSTERS}")
-    if where.run is not None:
+    if selector.run is not None:
         return PlaceChoice(kind=PlaceKind.LOCAL)
-    if where.has_cluster_options:
+    if selector.has_cluster_options:
         return PlaceChoice(kind=PlaceKind.KUBERNETES)
-    if said := where.on or (PlaceKind.KUBERNETES if around.is_plugin else around.said):
-        return PlaceChoice(kind=PlaceKind(said))
-    if around.names_run or around.has_live_run or not around.has_cluster:
+    if named := selector.on or (PlaceKind.KUBERNETES if around.is_plugin else around.edl_on):
+        return PlaceChoice(kind=PlaceKind(named))
+    if around.has_edl_run or around.has_live_run or not around.has_cluster:
         return PlaceChoice(kind=PlaceKind.LOCAL)
     return PlaceChoice(kind=PlaceKind.KUBERNETES, is_guess=around.has_runs)
 
 
 def observe_environment(context: click.Context) -> PlaceEnvironment:
-    """What stands around this process and the command.  Raises CommandError for an $EDL_ON that says nothing."""
-    said = os.environ.get("EDL_ON", "")
-    if said and said not in {*PlaceKind}:
-        raise CommandError(Exit.USAGE, f"$EDL_ON is {said!r}; {' or '.join(PlaceKind)}")
+    """The environment of this process and command.  Raises CommandError for an $EDL_ON of no known value."""
+    edl_on = os.environ.get("EDL_ON", "")
+    if edl_on and edl_on not in {*PlaceKind}:
+        raise CommandError(Exit.USAGE, f"$EDL_ON is {edl_on!r}; {' or '.join(PlaceKind)}")
     runs = list(find_runs(RUNS))
     return PlaceEnvironment(
         is_plugin=context.find_root().info_name == PLUGIN,
-        said=said,
-        names_run=bool(os.environ.get("EDL_RUN")),
+        edl_on=edl_on,
+        has_edl_run=bool(os.environ.get("EDL_RUN")),
         has_live_run=any(folder.is_live() for folder in runs),
         has_runs=bool(runs),
         has_cluster=has_cluster(),
@@ -134,68 +131,28 @@ def observe_environment(context: click.Context) -> PlaceEnvironment:
 
 
 def has_cluster() -> bool:
-    """Whether a kubeconfig or a pod's service account is at hand."""
+    """True if a kubeconfig or a pod's service account is at hand."""
     named = os.environ.get("KUBECONFIG", "")
     paths = [Path(path) for path in named.split(os.pathsep) if path] or [Path.home() / ".kube" / "config"]
     return any(path.is_file() for path in paths) or _SERVICE_ACCOUNT.is_file()
 
 
-def place_options(command: F) -> F:
-    """--run, --on, --kubeconfig, --context, -n: they arrive as `where`."""
-    return _with_options(command, _EVERY_OPTION)
+def find_run(named: Path | None, *, is_quiet: bool = False) -> RunFolder:
+    """The run of --run, else of $EDL_RUN, else the newest live one below ./runs.  Raises CommandError.
 
-
-def listing_place_options(command: F) -> F:
-    """The same and -A, for commands that list."""
-    return _with_options(command, (*_EVERY_OPTION, _EVERYWHERE_OPTION))
-
-
-def parse_place_selector(params: dict[str, Any]) -> PlaceSelector:
-    """What the options of a command say, taken out of `params`."""
-    return PlaceSelector(
-        run=params.pop("run", None),
-        on=params.pop("on", None),
-        kubeconfig=params.pop("kubeconfig", None),
-        context=params.pop("context", None),
-        namespace=params.pop("namespace", None),
-        is_everywhere=bool(params.pop("is_everywhere", False)),
-    )
-
-
-def _with_options(command: F, options: tuple[Callable[[Any], Any], ...]) -> F:
-    @wraps(command)
-    def called(*args: Any, **params: Any) -> Any:
-        where = parse_place_selector(params)
-        return command(*args, where=where, **params)
-
-    decorated: Any = called
-    for option in reversed(options):
-        decorated = option(decorated)
-    found: F = decorated
-    return found
-
-
-on_option: Final = click.option(  # of values: of members click would take the names, in capitals
-    "--on",
-    type=click.Choice([side.value for side in PlaceKind]),
-    default=None,
-    help="Which is meant, where both are there.",
-)
-_EVERY_OPTION: Final = (
-    click.option(
-        "--run",
-        "run",
-        type=click.Path(path_type=Path),
-        default=None,
-        help="The run's folder; else $EDL_RUN, else the newest live run below ./runs, else a cluster.",
-    ),
-    on_option,
-    click.option("--kubeconfig", metavar="FILE", default=None, help="Else $KUBECONFIG, else ~/.kube/config."),
-    click.option("--context", default=None, shell_complete=complete_context, help="Else the kubeconfig's current."),
-    click.option(
-        "-n", "--namespace", default=None, shell_complete=complete_namespace, help="Of the cluster; else the context's."
-    ),
-)
-_EVERYWHERE_OPTION: Final = click.option(
-    "-A", "--all-namespaces", "is_everywhere", is_flag=True, help="Of all namespaces of the cluster."
-)
+    Unless `is_quiet`, standard error says which one was chosen of several live runs.
+    """
+    named = named or (Path(os.environ["EDL_RUN"]) if os.environ.get("EDL_RUN") else None)
+    if named is not None:
+        if not (named / "run.json").is_file():
+            raise CommandError(Exit.NOT_FOUND, f"{named} is no run folder: it has no run.json")
+        return RunFolder(root=named.absolute())
+    live = [folder for folder in find_runs(RUNS) if folder.is_live()]
+    if len(live) > 1 and not is_quiet:
+        names = ", ".join(folder.root.name for folder in live[1:])
+        notice = f"edl: of {len(live)} live runs this is {live[0].root.name}; --run chooses ({names})"
+        print(at_rest(notice), file=sys.stderr)
+    if live:
+        return live[0]
+    hint = "start one with edl run FILE, or name one with --run DIR; --kubeconfig names a cluster"
+    raise CommandError(Exit.NOT_FOUND, f"no run is live below ./{RUNS}; {hint}")

@@ -15,8 +15,8 @@ from typing import BinaryIO, Final
 
 import click
 
-from autoscaler.cli.arguments.words import RUNS
-from autoscaler.cli.commands.data import versions
+from autoscaler.cli.arguments.place_selection import RUNS
+from autoscaler.cli.commands.about import list_versions
 from autoscaler.cli.commands.redaction import Redactor, secrets_in, secrets_of
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.folder import RunFolder, find_runs
@@ -50,7 +50,7 @@ def bundle(folder: Path | None, output: Path | None) -> None:
         with _open_for_owner(target) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             for path in _bundled(run.root):
                 _add(archive, run.root, path, redactor)
-            _add_text(archive, f"{run.root.name}/versions.txt", "\n".join(versions()) + "\n")
+            _add_text(archive, f"{run.root.name}/versions.txt", "\n".join(list_versions()) + "\n")
     except OSError as error:
         raise CommandError(Exit.FAILED, f"{target} cannot be written: {error}") from None
     for line in _told(redactor):

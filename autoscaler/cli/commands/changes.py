@@ -1,4 +1,4 @@
-"""Commands that change something: scale, drain, uncordon, suspend, resume, delete."""
+"""`edl scale`, `drain`, `uncordon`, `suspend`, `resume` and `delete`: the commands that change objects."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import click
 
 from autoscaler.cli.arguments.options import role_options, target_argument
-from autoscaler.cli.arguments.place_selection import PlaceSelector, place_options
-from autoscaler.cli.arguments.words import split_target
+from autoscaler.cli.arguments.parameter_types import split_target
+from autoscaler.cli.arguments.place_options import place_options
+from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.places import PodSelector, SizeRequest
 from master.api.host.log_lines import at_rest
 
@@ -22,10 +23,10 @@ from master.api.host.log_lines import at_rest
 )
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check it and change nothing.")
 @place_options
-def scale(*, target: Sequence[str], is_dry: bool, where: PlaceSelector, **asked: int | None) -> None:
+def scale(*, target: Sequence[str], is_dry: bool, selector: PlaceSelector, **counts: int | None) -> None:
     """Set how many replicas a deployment has, or pin a job's trainers, servers or both.
 
-    The newest size replaces the one before, carried out or not, and what is told says so.
+    The newest size replaces an earlier one that is still being carried out; the answer says so.
 
     \b
     edl scale deployment/web --replicas 6
@@ -35,12 +36,12 @@ def scale(*, target: Sequence[str], is_dry: bool, where: PlaceSelector, **asked:
     edl scale tj/digits --servers 0
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    sizes = [SizeRequest(field=of, count=count) for of, count in asked.items() if count is not None]
+    sizes = [SizeRequest(field=field, count=count) for field, count in counts.items() if count is not None]
     if not sizes:
         raise click.UsageError("say --replicas N for a deployment, or --trainers N, --servers N or both for a job")
-    if len(sizes) > 1 and asked["replicas"] is not None:
+    if len(sizes) > 1 and counts["replicas"] is not None:
         raise click.UsageError("--replicas is of a deployment, --trainers and --servers are of a job: name one of them")
-    with where.open(changes=not is_dry) as place:
+    with selector.open(changes=not is_dry) as place:
         print(at_rest(place.scale(kind, name, sizes, is_dry=is_dry)))
 
 
@@ -49,10 +50,12 @@ def scale(*, target: Sequence[str], is_dry: bool, where: PlaceSelector, **asked:
 @role_options
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
 @place_options
-def drain(*, target: Sequence[str], role: str | None, ordinal: int | None, is_dry: bool, where: PlaceSelector) -> None:
+def drain(
+    *, target: Sequence[str], role: str | None, ordinal: int | None, is_dry: bool, selector: PlaceSelector
+) -> None:
     """Let a trainer finish its batch and leave, or empty a node.
 
-    The planner fills the room as it sees fit; a drained trainer of a job at its minimum is replaced.  On a cluster a
+    The planner fills the free capacity again; a drained trainer of a job at its minimum is replaced.  On a cluster a
     node is emptied of EDL's pods alone: kubectl drain sends everybody's.
 
     \b
@@ -60,49 +63,49 @@ def drain(*, target: Sequence[str], role: str | None, ordinal: int | None, is_dr
     edl drain node/node-1
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    with where.open(changes=not is_dry) as place:
+    with selector.open(changes=not is_dry) as place:
         print(at_rest(place.drain(kind, name, PodSelector(role=role, ordinal=ordinal), is_dry=is_dry)))
 
 
 @click.command()
 @target_argument("node/NAME")
 @place_options
-def uncordon(*, target: Sequence[str], where: PlaceSelector) -> None:
+def uncordon(*, target: Sequence[str], selector: PlaceSelector) -> None:
     """Open a drained node again.
 
     \b
     edl uncordon node/node-1
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    with where.open(changes=True) as place:
+    with selector.open(changes=True) as place:
         print(at_rest(place.uncordon(kind, name)))
 
 
 @click.command()
 @target_argument("tj/NAME")
 @place_options
-def suspend(*, target: Sequence[str], where: PlaceSelector) -> None:
+def suspend(*, target: Sequence[str], selector: PlaceSelector) -> None:
     """Take all pods of a job away and keep the job.
 
     \b
     edl suspend tj/digits
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    with where.open(changes=True) as place:
+    with selector.open(changes=True) as place:
         print(at_rest(place.set_suspended(kind, name, is_suspended=True)))
 
 
 @click.command()
 @target_argument("tj/NAME")
 @place_options
-def resume(*, target: Sequence[str], where: PlaceSelector) -> None:
+def resume(*, target: Sequence[str], selector: PlaceSelector) -> None:
     """Let a suspended job start again, from its last checkpoint.
 
     \b
     edl resume tj/digits
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    with where.open(changes=True) as place:
+    with selector.open(changes=True) as place:
         print(at_rest(place.set_suspended(kind, name, is_suspended=False)))
 
 
@@ -110,7 +113,7 @@ def resume(*, target: Sequence[str], where: PlaceSelector) -> None:
 @target_argument("TYPE/NAME")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
 @place_options
-def delete(*, target: Sequence[str], is_dry: bool, where: PlaceSelector) -> None:
+def delete(*, target: Sequence[str], is_dry: bool, selector: PlaceSelector) -> None:
     """Stop a job or a deployment and forget it, or let one pod leave.
 
     \b
@@ -118,5 +121,5 @@ def delete(*, target: Sequence[str], is_dry: bool, where: PlaceSelector) -> None
     edl delete deployment/web --dry-run
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    with where.open(changes=not is_dry) as place:
+    with selector.open(changes=not is_dry) as place:
         print(at_rest(place.delete(kind, name, is_dry=is_dry)))

@@ -1,4 +1,4 @@
-"""Commands that look: get, describe, logs, events, wait."""
+"""`edl get`, `describe`, `logs`, `events` and `wait`: the commands that read the state of objects."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 import click
 
 from autoscaler.cli.arguments.options import output_option, role_options, target_argument
-from autoscaler.cli.arguments.place_selection import PlaceSelector, listing_place_options, place_options
-from autoscaler.cli.arguments.words import Duration, parse_condition, split_target
+from autoscaler.cli.arguments.parameter_types import Duration, parse_condition, split_target
+from autoscaler.cli.arguments.place_options import listing_place_options, place_options
+from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.output.formats import render
-from autoscaler.cli.output.object_tables import GrowingTable
-from autoscaler.cli.output.terminal import EscapeFilter
-from autoscaler.cli.places import LogOptions, ObjectList, PodSelector
+from autoscaler.cli.output.formats import format_objects
+from autoscaler.cli.output.object_tables import GrowingTable, ObjectList
+from autoscaler.cli.places import LogOptions, PodSelector
+from autoscaler.cli.terminal import EscapeFilter
 from master.api.host.log_lines import at_rest
 
 
@@ -25,7 +26,7 @@ from master.api.host.log_lines import at_rest
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Print again whenever something is different.")
 @output_option
 @listing_place_options
-def get(*, target: Sequence[str], is_watching: bool, output: str, where: PlaceSelector) -> None:
+def get(*, target: Sequence[str], is_watching: bool, output: str, selector: PlaceSelector) -> None:
     """Show jobs (tj), nodes, pods or deployments.
 
     \b
@@ -35,9 +36,9 @@ def get(*, target: Sequence[str], is_watching: bool, output: str, where: PlaceSe
     edl get tj -A
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=False)
-    with where.open() as place:
+    with selector.open() as place:
         if not is_watching:
-            print(at_rest(render(place.get(kind, name), output, is_single=bool(name))))
+            print(at_rest(format_objects(place.get(kind, name), output, is_single=bool(name))))
             return
         table = GrowingTable(is_wide=output == "wide")
         for found in place.watch(kind, name):
@@ -47,15 +48,15 @@ def get(*, target: Sequence[str], is_watching: bool, output: str, where: PlaceSe
 @click.command()
 @target_argument("TYPE/NAME")
 @place_options
-def describe(*, target: Sequence[str], where: PlaceSelector) -> None:
-    """Tell about one thing: its state, why it has its size, its pods, the last decisions and events.
+def describe(*, target: Sequence[str], selector: PlaceSelector) -> None:
+    """Describe one object: its state, why it has its size, its pods, the last decisions and events.
 
     \b
     edl describe tj/digits
     edl describe node/node-1
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    with where.open() as place:
+    with selector.open() as place:
         for line in place.describe(kind, name):
             print(at_rest(line))
 
@@ -75,7 +76,7 @@ def logs(
     follow: bool,
     previous: bool,
     tail: int | None,
-    where: PlaceSelector,
+    selector: PlaceSelector,
 ) -> None:
     """Print what a pod has written.
 
@@ -86,36 +87,36 @@ def logs(
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     options = LogOptions(tail=tail, is_followed=follow, is_previous=previous)
-    with where.open() as place:
+    with selector.open() as place:
         _show_log(place.log(kind, name, PodSelector(role=role, ordinal=ordinal), options))
 
 
 def _show_log(chunks: Iterator[str]) -> None:
-    """To a terminal without what moves it, to a file or a pipe as it was written."""
-    calm = EscapeFilter() if sys.stdout.isatty() else None
+    """Print a log: escape sequences are filtered out for a terminal, not for a file or a pipe."""
+    escapes = EscapeFilter() if sys.stdout.isatty() else None
     try:
         for chunk in chunks:
-            sys.stdout.write(calm.filter(chunk) if calm else chunk)
+            sys.stdout.write(escapes.filter(chunk) if escapes else chunk)
             sys.stdout.flush()
     finally:
-        if calm:
-            sys.stdout.write(calm.flush())
+        if escapes:
+            sys.stdout.write(escapes.flush())
 
 
 @click.command()
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on with what comes.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
 @listing_place_options
-def events(*, is_watching: bool, is_json: bool, where: PlaceSelector) -> None:
-    """Tell what has happened: starts, drains, failures, decisions.
+def events(*, is_watching: bool, is_json: bool, selector: PlaceSelector) -> None:
+    """List what has happened: starts, drains, failures, decisions.
 
     \b
     edl events
     edl events -w --json
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    with where.open() as place:
-        for told in place.events(is_watching=is_watching):
-            print(json.dumps(told.content) if is_json else at_rest(told.text), flush=True)
+    with selector.open() as place:
+        for event in place.events(is_watching=is_watching):
+            print(json.dumps(event.content) if is_json else at_rest(event.text), flush=True)
 
 
 @click.command()
@@ -125,7 +126,7 @@ def events(*, is_watching: bool, is_json: bool, where: PlaceSelector) -> None:
 )
 @click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Give up after this long (exit 5).")
 @place_options
-def wait(*, target: Sequence[str], condition: str, timeout: float, where: PlaceSelector) -> None:
+def wait(*, target: Sequence[str], condition: str, timeout: float, selector: PlaceSelector) -> None:
     """Wait until a condition holds.
 
     \b
@@ -144,20 +145,20 @@ def wait(*, target: Sequence[str], condition: str, timeout: float, where: PlaceS
     kind, name = split_target(target, needs_name=True)
     wanted = parse_condition(condition)
     until_s = time.monotonic() + timeout
-    with where.open() as place:
+    with selector.open() as place:
         while not place.is_condition_met(kind, name, wanted):
             if time.monotonic() >= until_s:
-                raise CommandError(Exit.TIMEOUT, f"{kind}/{name} was not {_told(wanted)} within {timeout:g} s")
+                raise CommandError(Exit.TIMEOUT, f"{kind}/{name} was not {_state_of(wanted)} within {timeout:g} s")
             time.sleep(min(place.poll_interval_s, max(0.0, until_s - time.monotonic())))
     print(at_rest(f"{kind}/{name} condition met"))
 
 
 def _render_change(found: ObjectList, table: GrowingTable, output: str) -> str:
-    """One thing that has come or changed, below those before it."""
+    """An object that appeared or changed, as the next lines of the table."""
     if output in {"table", "wide"}:
-        return "\n".join(line for thing in found.objects for line in table.add(thing, found.columns))
-    return render(found, output, is_single=True)
+        return "\n".join(line for one in found.objects for line in table.add(one, found.columns))
+    return format_objects(found, output, is_single=True)
 
 
-def _told(wanted: str) -> str:
+def _state_of(wanted: str) -> str:
     return "deleted" if wanted == "delete" else wanted.title()

@@ -1,4 +1,4 @@
-"""`edl operator`: EDL on a Kubernetes cluster, as the chart starts it."""
+"""`edl operator`: the operator process of a Kubernetes cluster, as the chart starts it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def operator(
     import asyncio  # noqa: PLC0415 - not for --help
     import os  # noqa: PLC0415 - with it
 
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it tells of every master that is not there yet
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it logs every master that does not answer yet
 
     from autoscaler.errors import AutoscalerError, InvalidSpecError  # noqa: PLC0415 - with it
     from autoscaler.operator.process.json_logs import set_up_logs  # noqa: PLC0415 - with it

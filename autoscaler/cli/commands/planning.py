@@ -1,4 +1,7 @@
-"""Questions to the planner that change nothing: why, plan, what-if; about what is there now or a saved moment."""
+"""`edl why`, `edl plan` and `edl what-if`: questions to the planner about a place or a saved snapshot.
+
+Nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from autoscaler.cli.arguments.options import target_argument
-from autoscaler.cli.arguments.parameter_types import Label, NodeShape, WebSize
-from autoscaler.cli.arguments.place_selection import PlaceSelector, place_options
-from autoscaler.cli.arguments.target_completion import complete_target
-from autoscaler.cli.arguments.words import split_target
-from autoscaler.cli.commands.snapshot import PlannerQuestion, open_snapshot, snapshot_option
+from autoscaler.cli.arguments.options import complete_target, target_argument
+from autoscaler.cli.arguments.parameter_types import Label, NodeShape, WebSize, split_target
+from autoscaler.cli.arguments.place_options import place_options
+from autoscaler.cli.arguments.place_selection import PlaceSelector
+from autoscaler.cli.commands.snapshot import SnapshotSource, open_snapshot, snapshot_option
 from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.output.formats import format_content
 from autoscaler.clusters.resource_types import TYPES
 from master.api.host.log_lines import at_rest
 
@@ -49,7 +52,9 @@ def complete_web(context: click.Context, param: click.Parameter, incomplete: str
 @output_as("text", "json", "yaml")
 @snapshot_option
 @place_options
-def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path | None, where: PlaceSelector) -> None:
+def why(
+    *, target: Sequence[str], size: int | None, output: str, snapshot: Path | None, selector: PlaceSelector
+) -> None:
     """Why has a job this size, and what would give it more?
 
     Each answer is the smallest change of its kind: planning anew with it gives the size beside it, and nothing smaller
@@ -63,22 +68,20 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
     from autoscaler.domain import JobName  # noqa: PLC0415 - with it
     from autoscaler.planner.counterfactual import explain  # noqa: PLC0415 - with it
 
-    said = _job_named(split_target(target, needs_name=True))
-    with open_snapshot(where, snapshot) as asked:
-        moment, aside = _moment(asked), asked.job_facts(said)
-    if aside.ended:
-        told = f"tj/{said} has no size any more: {aside.ended}; edl describe tj/{said} tells how it went"
-        raise CommandError(Exit.NOT_FOUND, told)
-    name = _find("tj", said, [job.name for job in moment.view.jobs], asked.namespace)
+    given = _job_name(split_target(target, needs_name=True))
+    with open_snapshot(selector, snapshot) as source:
+        moment, facts = _moment(source), source.job_facts(given)
+    if facts.ended:
+        problem = f"tj/{given} has no size any more: {facts.ended}; edl describe tj/{given} tells how it went"
+        raise CommandError(Exit.NOT_FOUND, problem)
+    name = _find("tj", given, [job.name for job in moment.view.jobs], source.namespace)
     found = explain(moment, JobName(name), more_than=(size or 1) - 1)
     job = next(job for job in moment.view.jobs if job.name == name)
     more_than = max(found.settled.target, (size or 1) - 1)
-    lines = planner_report.why_lines(found, more_than, job, is_ratio_measured=aside.is_ratio_measured)
+    lines = planner_report.why_lines(found, more_than, job, is_ratio_measured=facts.is_ratio_measured)
     print(
         at_rest(
-            "\n".join(lines)
-            if output == "text"
-            else planner_report.render(planner_report.why_content(found, job), output)
+            "\n".join(lines) if output == "text" else format_content(planner_report.why_content(found, job), output)
         )
     )
 
@@ -87,7 +90,7 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
 @output_as("table", "wide", "json", "yaml")
 @snapshot_option
 @place_options
-def plan(*, output: str, snapshot: Path | None, where: PlaceSelector) -> None:
+def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None:
     """What would the planner do now?  A dry run: nothing is written.
 
     \b
@@ -97,13 +100,13 @@ def plan(*, output: str, snapshot: Path | None, where: PlaceSelector) -> None:
     from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner import plan as decide  # noqa: PLC0415 - with it
 
-    with open_snapshot(where, snapshot) as asked:
-        moment = _moment(asked)
+    with open_snapshot(selector, snapshot) as source:
+        moment = _moment(source)
     found = decide(moment.view, moment.policy, moment.now_s)
     if output in {"table", "wide"}:
         print(at_rest("\n".join(planner_report.plan_lines(found, is_wide=output == "wide"))))
     else:
-        print(at_rest(planner_report.render(planner_report.plan_content(found), output)))
+        print(at_rest(format_content(planner_report.plan_content(found), output)))
 
 
 @click.command("what-if")
@@ -122,64 +125,64 @@ def plan(*, output: str, snapshot: Path | None, where: PlaceSelector) -> None:
 @output_as("table", "json", "yaml")
 @snapshot_option
 @place_options
-def what_if(*, output: str, snapshot: Path | None, where: PlaceSelector, **asked: Any) -> None:
+def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **changes: Any) -> None:
     """What would become of jobs and web with other nodes, other load, another job?  Nothing is changed.
 
-    NOW is the moment; BEFORE is where it comes to rest as things are, AFTER where with the changes.
+    NOW is this instant; BEFORE is where the cluster converges as things are, AFTER where with the changes.
 
     \b
     edl what-if --add-nodes 4 --shape 16cpu,64Gi,8gpu
     edl what-if --web nginx=400 --remove-node node-2
     edl what-if --submit job.yaml --snapshot moment.json
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    if (asked["add_nodes"] is None) != (asked["shape"] is None):
+    if (changes["add_nodes"] is None) != (changes["shape"] is None):
         raise click.UsageError("--add-nodes N and --shape go together")
-    if asked["labels"] and asked["shape"] is None:
+    if changes["labels"] and changes["shape"] is None:
         raise click.UsageError("--label is of new nodes: add --add-nodes N and --shape")
-    if not any(asked.values()):
+    if not any(changes.values()):
         raise click.UsageError("say what is different: --add-nodes, --remove-node, --web or --submit")
-    from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
+    from autoscaler.cli.output import what_if_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner.counterfactual import come_to_rest  # noqa: PLC0415 - with it
 
-    with open_snapshot(where, snapshot) as about:
-        moment = _moment(about)
-        changed, words = _edited(moment, asked, about)
-    found = planner_report.WhatIfComparison(
+    with open_snapshot(selector, snapshot) as source:
+        moment = _moment(source)
+        changed, words = _apply_changes(moment, changes, source)
+    found = what_if_report.WhatIfComparison(
         changes=tuple(words), moment=moment, before=come_to_rest(moment), after=come_to_rest(changed)
     )
     if output == "table":
-        print(at_rest("\n".join(planner_report.comparison_lines(found))))
+        print(at_rest("\n".join(what_if_report.comparison_lines(found))))
     else:
-        print(at_rest(planner_report.render(planner_report.comparison_content(found), output)))
+        print(at_rest(format_content(what_if_report.comparison_content(found), output)))
 
 
-def _edited(moment: Moment, asked: dict[str, Any], about: PlannerQuestion) -> tuple[Moment, list[str]]:
-    """The moment with all that was asked for, and that in words."""
+def _apply_changes(moment: Moment, changes: dict[str, Any], source: SnapshotSource) -> tuple[Moment, list[str]]:
+    """The moment with the changes of the command line, and these in words."""
     from autoscaler.domain import NodeName  # noqa: PLC0415 - not for --help
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
 
     words: list[str] = []
     known = [node.name for node in moment.view.nodes]
-    for name in dict.fromkeys(_find("node", text.removeprefix("node/"), known, "") for text in asked["removed"]):
+    for name in dict.fromkeys(_find("node", text.removeprefix("node/"), known, "") for text in changes["removed"]):
         moment = edits.without_node(moment, NodeName(name))
         words.append(f"{name} gone")
-    if asked["shape"] is not None:
-        moment = edits.with_nodes(moment, asked["shape"], asked["add_nodes"], asked["labels"])
-        words.append(f"{asked['add_nodes']} more nodes of {_told(asked['shape'])}")
-    for name, count in asked["web"]:
-        chosen = _deployment(moment, name, about.namespace)
+    if changes["shape"] is not None:
+        moment = edits.with_nodes(moment, changes["shape"], changes["add_nodes"], changes["labels"])
+        words.append(f"{changes['add_nodes']} more nodes of {_format_shape(changes['shape'])}")
+    for name, count in changes["web"]:
+        chosen = _deployment(moment, name, source.namespace)
         moment = edits.with_replicas(moment, chosen, count)
         words.append(f"{count} replicas of {chosen}")
-    for file in asked["submit"]:
-        moment, more = _submitted(moment, file, about)
+    for file in changes["submit"]:
+        moment, more = _with_submission(moment, file, source)
         words += more
     return moment, words
 
 
-def _submitted(moment: Moment, file: Path, about: PlannerQuestion) -> tuple[Moment, list[str]]:
+def _with_submission(moment: Moment, file: Path, source: SnapshotSource) -> tuple[Moment, list[str]]:
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - not for --help
 
-    found = about.read_submission(file, moment.now_s)
+    found = source.read_submission(file, moment.now_s)
     try:
         for workload in found.workloads:
             moment = edits.with_workload(moment, workload)
@@ -190,14 +193,14 @@ def _submitted(moment: Moment, file: Path, about: PlannerQuestion) -> tuple[Mome
     return moment, [*(f"deployment/{w.name}" for w in found.workloads), *(f"tj/{j.name}" for j in found.jobs)]
 
 
-def _moment(asked: PlannerQuestion) -> Moment:
+def _moment(source: SnapshotSource) -> Moment:
     from autoscaler.planner.counterfactual import Moment  # noqa: PLC0415 - not for --help
 
-    taken = asked.snapshot
-    return Moment(view=taken.view, policy=taken.policy, now_s=taken.now_s)
+    snapshot = source.snapshot
+    return Moment(view=snapshot.view, policy=snapshot.policy, now_s=snapshot.now_s)
 
 
-def _job_named(target: tuple[str, str]) -> str:
+def _job_name(target: tuple[str, str]) -> str:
     kind, name = target
     if kind.lower() not in TYPES["tj"]:
         raise click.UsageError(f"only jobs have a size of their own, as tj/NAME; a {kind} has not")
@@ -215,7 +218,7 @@ def _deployment(moment: Moment, name: str, namespace: str) -> WorkloadName:
 
 
 def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
-    """The one that is meant; on a cluster, where names are NAMESPACE/NAME, in the namespace, else the only one."""
+    """The full name that `name` means: on a cluster NAMESPACE/NAME, in `namespace` or the only one of that name."""
     from autoscaler.manifests.field_errors import did_you_mean  # noqa: PLC0415 - not for --help
 
     if name in names:
@@ -233,7 +236,7 @@ def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
     raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}{kind_hint}; {hint}")
 
 
-def _told(shape: Resources) -> str:
+def _format_shape(shape: Resources) -> str:
     from autoscaler.planner.counterfactual.increments import tell  # noqa: PLC0415 - not for --help
 
     return ", ".join(tell(name, amount) for name, amount in shape.amounts() if name != "pods")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from autoscaler.cli.arguments.words import RUNS, Duration
+from autoscaler.cli.arguments.parameter_types import Duration
+from autoscaler.cli.arguments.place_selection import RUNS
 from autoscaler.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:  # these cost half a second, which --help need not wait for

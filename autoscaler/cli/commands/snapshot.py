@@ -1,4 +1,4 @@
-"""`edl snapshot save`, and where `edl why`, `edl plan` and `edl what-if` get their moment: a place, or such a file."""
+"""`edl snapshot save`, and the snapshots that `edl why`, `plan` and `what-if` answer from: of a place, or of a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from autoscaler.cli.arguments.place_selection import PlaceSelector, place_options
+from autoscaler.cli.arguments.place_options import place_options
+from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.places import JobFacts, PlannedSubmission
 from master.api.host.log_lines import at_rest
@@ -36,7 +37,7 @@ snapshot_option: Callable[[F], F] = click.option(
 
 @click.group("snapshot")
 def snapshots() -> None:
-    """Save a moment of a run or a cluster: what the planner sees, its policy, memory, clock.
+    """Save a snapshot of a run or a cluster: what the planner sees, its policy, memory, clock.
 
     \b
     edl snapshot save -o moment.json
@@ -46,8 +47,8 @@ def snapshots() -> None:
 @snapshots.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="The file; -: standard output.")
 @place_options
-def save(*, output: Path | None, where: PlaceSelector) -> None:
-    """Write this moment into one file: a bug report about the planner.
+def save(*, output: Path | None, selector: PlaceSelector) -> None:
+    """Write a snapshot into one file: a bug report about the planner.
 
     edl plan, edl why and edl what-if answer from it as the run would have at that moment.  Environments, commands and
     tokens of pods are not in it.
@@ -58,11 +59,11 @@ def save(*, output: Path | None, where: PlaceSelector) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.snapshots import format_document, to_document  # noqa: PLC0415 - not for --help
 
-    with where.open() as place:
-        title, moment = place.title, place.snapshot()
-    moment = replace(moment, made_by=f"edl {version('edl')}, {moment.made_by}")
+    with selector.open() as place:
+        title, snapshot = place.title, place.snapshot()
+    snapshot = replace(snapshot, made_by=f"edl {version('edl')}, {snapshot.made_by}")
     target = output or Path(f"{title.replace('/', '-')}.snapshot.json")
-    text = format_document(to_document(moment))
+    text = format_document(to_document(snapshot))
     if str(target) == "-":
         sys.stdout.write(text)
         return
@@ -73,42 +74,42 @@ def save(*, output: Path | None, where: PlaceSelector) -> None:
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)
     except OSError as error:
-        with suppress(OSError):  # a full disk is not filled by what is left of tries
+        with suppress(OSError):  # a full disk must not keep the partial file
             partial.unlink(missing_ok=True)
         raise CommandError(Exit.FAILED, f"{target} cannot be written: {error.strerror}") from None
     print(at_rest(str(target)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannerQuestion:
-    """The moment that is asked about, where a name without a namespace belongs, and how files are read there."""
+class SnapshotSource:
+    """A snapshot, and what belongs to the place that it is of: the namespace of bare names, and how files are read."""
 
     snapshot: Snapshot
     namespace: str
     read_submission: Callable[[Path, float], PlannedSubmission]
-    job_facts: Callable[[str], JobFacts]  # of a job by its name; a file holds nothing beside the moment
+    job_facts: Callable[[str], JobFacts]  # by the job's name; a file has none
 
 
 @contextmanager
-def open_snapshot(where: PlaceSelector, file: Path | None) -> Iterator[PlannerQuestion]:
-    """The moment in the file, or that of the place which is meant.  Raises CommandError."""
+def open_snapshot(selector: PlaceSelector, file: Path | None) -> Iterator[SnapshotSource]:
+    """The snapshot in the file, or of the selected place.  Raises CommandError."""
     if file is None:
-        with where.open() as place:
+        with selector.open() as place:
             snapshot = place.snapshot()
-            yield PlannerQuestion(
+            yield SnapshotSource(
                 snapshot=snapshot,
                 namespace=place.namespace,
                 read_submission=place.read_submission,
                 job_facts=place.job_facts,
             )
         return
-    if where.run is not None:
+    if selector.run is not None:
         raise click.UsageError("choose one of --run and --snapshot")
     from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - not for --help
 
-    yield PlannerQuestion(
+    yield SnapshotSource(
         snapshot=_load(file),
-        namespace=where.namespace or "",
+        namespace=selector.namespace or "",
         read_submission=read_local_submission,
         job_facts=lambda _: JobFacts(),
     )
@@ -129,7 +130,7 @@ def _read(file: Path) -> bytes:
         content = sys.stdin.buffer.read(_LARGEST_FILE_BYTES + 1)
     else:
         try:
-            with file.open("rb") as source:  # the size that is told of a device or a pipe is 0
+            with file.open("rb") as source:  # a device or a pipe has size 0 for stat
                 content = source.read(_LARGEST_FILE_BYTES + 1)
         except OSError as error:
             raise CommandError(Exit.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None

@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
-from autoscaler.cli.output.object_tables import PlainObject, format_age
+from autoscaler.cli.output.object_tables import PlainObject
+from autoscaler.cli.output.phrases import format_age
 from autoscaler.cli.places import EventLine
 from autoscaler.clusters.kubernetes.objects.fields import created_at_s, text, unix_s, whole
 

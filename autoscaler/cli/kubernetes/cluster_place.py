@@ -1,6 +1,7 @@
-"""A Kubernetes cluster as a place: each command's questions, one after the other, over one connection.
+"""A Kubernetes cluster as a place: the calls of one command, one after the other, over one connection.
 
-The connection lives in an event loop of its own, as long as the command; what it raises becomes a command's error.
+The connection has an event loop of its own, which ends with the command.  Errors of the API server become
+CommandErrors.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ from autoscaler.cli.kubernetes.kubeconfig import find_cluster
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader, parse_type
 from autoscaler.cli.kubernetes.object_watch import watch_objects
 from autoscaler.cli.kubernetes.object_writer import ObjectWriter
-from autoscaler.cli.output.formats import to_yaml
-from autoscaler.cli.output.object_tables import Columns, PlainObject, format_table
+from autoscaler.cli.output.formats import format_content, section
+from autoscaler.cli.output.object_tables import Columns, ObjectList, PlainObject, format_table
 from autoscaler.cli.places import (
     EventLine,
     JobFacts,
     LogOptions,
-    ObjectList,
     PlannedSubmission,
     PodSelector,
     SizeRequest,
@@ -48,20 +48,20 @@ if TYPE_CHECKING:  # the planner is for those commands that ask it
 
 T = TypeVar("T")
 
-_LOOK_EVERY_S: Final = 1.0
+_POLL_INTERVAL_S: Final = 1.0
 _EVENTS_DESCRIBED: Final = 12
-_PATIENCE: Final = ConnectionPolicy(attempts=2, budget_s=5.0)
+_CONNECTION: Final = ConnectionPolicy(attempts=2, budget_s=5.0)
 
 
 @contextmanager
 def open_cluster(
     kubeconfig: str | None, context: str | None, namespace: str | None, *, is_everywhere: bool
 ) -> Iterator[ClusterPlace]:
-    """The cluster that the options mean, until the end of the block.  Raises CommandError."""
+    """The cluster that the options select, until the end of the block.  Raises CommandError."""
     target = find_cluster(kubeconfig, context, namespace)
     with asyncio.Runner() as runner:
         try:
-            api = runner.run(connect(target.kubeconfig, context=target.context, policy=_PATIENCE))
+            api = runner.run(connect(target.kubeconfig, context=target.context, policy=_CONNECTION))
         except ClusterError as error:
             raise CommandError(Exit.NOT_FOUND, str(error)) from None
         asking = ObjectReader(api=api, namespace=target.namespace, is_everywhere=is_everywhere)
@@ -74,7 +74,7 @@ def open_cluster(
 class ClusterPlace:
     """`places.Place` of a cluster."""
 
-    poll_interval_s: Final = _LOOK_EVERY_S
+    poll_interval_s: Final = _POLL_INTERVAL_S
 
     def __init__(self, runner: asyncio.Runner, asking: ObjectReader, *, title: str) -> None:
         self.title: Final = title
@@ -85,10 +85,10 @@ class ClusterPlace:
 
     @property
     def namespace(self) -> str:
-        """Where a name without one is looked for."""
+        """Namespace of a name without one."""
         return self._reader.namespace
 
-    # ---- looking ------------------------------------------------------------------------------------------------
+    # ---- reading ------------------------------------------------------------------------------------------------
 
     def get(self, kind: str, name: str) -> ObjectList:
         return self._do(self._get(parse_type(kind), name))
@@ -97,11 +97,11 @@ class ClusterPlace:
         known = KINDS[parse_type(kind)]
         namespace, short = self._reader.split(name)
         if name:
-            self._do(self._reader.find(parse_type(kind), name))  # refuses what is not there
+            self._do(self._reader.find(parse_type(kind), name))  # raises if there is none
         scope = Scope(namespace=namespace, fields=f"metadata.name={short}") if name else self._reader.scope()
-        for thing in self._iterate(watch_objects(self._reader.api, known, scope if known.is_namespaced else Scope())):
-            if not name or text(thing, "metadata", "name") == short:
-                yield ObjectList(objects=[thing], columns=self._columns())
+        for one in self._iterate(watch_objects(self._reader.api, known, scope if known.is_namespaced else Scope())):
+            if not name or text(one, "metadata", "name") == short:
+                yield ObjectList(objects=[one], columns=self._columns())
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
         return iter(self._do(self._describe(parse_type(kind), name)))
@@ -157,11 +157,11 @@ class ClusterPlace:
     def snapshot(self) -> Snapshot:
         from autoscaler.cli.kubernetes.cluster_snapshot import read_cluster_snapshot  # noqa: PLC0415 - the planner is for those who ask it
 
-        taken = self._do(read_cluster_snapshot(self._reader.api, title=self.title, now_s=time.time()))
-        self._classes = taken.classes
-        for note in taken.notes:
+        found = self._do(read_cluster_snapshot(self._reader.api, title=self.title, now_s=time.time()))
+        self._classes = found.classes
+        for note in found.notes:
             print(at_rest(f"edl: {note}"), file=sys.stderr)
-        return taken.snapshot
+        return found.snapshot
 
     def job_facts(self, job: str) -> JobFacts:
         try:
@@ -173,24 +173,24 @@ class ClusterPlace:
         return job_facts_of(found, time.time())
 
     def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
-        from autoscaler.cli.kubernetes.cluster_submission import read_cluster_submission  # noqa: PLC0415 - with it
+        from autoscaler.cli.kubernetes.cluster_snapshot import read_cluster_submission  # noqa: PLC0415 - with it
 
-        assert self._classes is not None, "a submission is read after the moment that it is put into"
+        assert self._classes is not None, "a submission is read after the snapshot that it is added to"
         return read_cluster_submission(file, namespace=self.namespace, classes=self._classes, now_s=now_s)
 
-    # ---- asking -------------------------------------------------------------------------------------------------
+    # ---- calls --------------------------------------------------------------------------------------------------
 
-    def _do(self, asked: Coroutine[Any, Any, T]) -> T:
+    def _do(self, call: Coroutine[Any, Any, T]) -> T:
         try:
-            return self._runner.run(asked)
+            return self._runner.run(call)
         except ClusterError as error:
             raise to_command_error(error, self.title) from None
 
-    def _iterate(self, things: AsyncIterator[T]) -> Iterator[T]:
-        async def following() -> T | None:
-            return await anext(things, None)
+    def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        async def next_item() -> T | None:
+            return await anext(items, None)
 
-        while (found := self._do(following())) is not None:
+        while (found := self._do(next_item())) is not None:
             yield found
 
     async def _get(self, kind: str, name: str) -> ObjectList:
@@ -201,12 +201,12 @@ class ClusterPlace:
 
     async def _describe(self, kind: str, name: str) -> list[str]:
         found, now_s = await self._reader.find(kind, name), time.time()
-        lines = job_lines(found, now_s) if kind == "tj" else [to_yaml(found)]
+        lines = job_lines(found, now_s) if kind == "tj" else [format_content(found, "yaml")]
         pods = await self._pods_beside(kind, name)
-        lines += _part("Pods:", format_table(pods, is_wide=False, columns=cluster_columns(now_s)))
-        lines += _part("Resizes:", resize_lines(found, now_s) if kind == "tj" else [])
-        return lines + _part(
-            "Events:", [format_cluster_event(one, now_s).text for one in await self._events_of(kind, found)]
+        lines += section("Pods", format_table(pods, is_wide=False, columns=cluster_columns(now_s)))
+        lines += section("Resizes", resize_lines(found, now_s) if kind == "tj" else [])
+        return lines + section(
+            "Events", [format_cluster_event(one, now_s).text for one in await self._events_of(kind, found)]
         )
 
     async def _pods_beside(self, kind: str, name: str) -> list[Raw]:
@@ -232,7 +232,7 @@ class ClusterPlace:
 
 
 def conditions_of(found: PlainObject) -> set[str]:
-    """The conditions that hold of a cluster's thing, in small letters; what `edl wait` knows by other names too."""
+    """The conditions of an object that are true, in lower case, and their aliases of `edl wait`."""
     holding = {text(one, "type").lower() for one in parts(found, "status", "conditions") if one.get("status") == "True"}
     match found["kind"]:
         case "TrainingJob":
@@ -242,7 +242,3 @@ def conditions_of(found: PlainObject) -> set[str]:
             return holding | {text(found, "status", "phase").lower()}
         case _:
             return holding
-
-
-def _part(title: str, lines: list[str]) -> list[str]:
-    return [title, *(f"  {line}" for text_ in lines for line in text_.splitlines())] if lines else []

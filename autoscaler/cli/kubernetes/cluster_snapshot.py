@@ -8,13 +8,16 @@ that a job avoids.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
 from autoscaler.cli.kubernetes.describe_job import waiting_share_of
+from autoscaler.cli.places import PlannedSubmission
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, TRAINING_JOBS, Kind
@@ -23,12 +26,14 @@ from autoscaler.clusters.kubernetes.cache.object_cache import AGEING, KINDS, Sto
 from autoscaler.clusters.kubernetes.cluster_view import Facts, Views
 from autoscaler.clusters.kubernetes.objects.fields import part, text, unix_s
 from autoscaler.clusters.kubernetes.objects.names import master_name
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import read_workload
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
-from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import JobState, Policy
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, planned_job, read_job
+from autoscaler.domain import Job, JobState, Policy, Workload
 from autoscaler.errors import ClusterError, InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.server_ratio import kept_in
+from autoscaler.manifests.documents import read_documents
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
 from autoscaler.operator.job.recovery import Found, restore
@@ -158,3 +163,43 @@ def _facts_of(job: KubeJob, store: Store, views: Views, now_s: float) -> Facts:
     has_master = store.get(DEPLOYMENTS, (job.namespace, master_name(job.name))) is not None
     raw = store.get(TRAINING_JOBS, key) or {}
     return facts_of(job, raw, views.pods.of_job(job.key), has_master=has_master, now_s=now_s)
+
+
+# ---- submission -----------------------------------------------------------------------------------------------------
+
+
+def read_cluster_submission(file: Path, *, namespace: str, classes: PriorityClasses, now_s: float) -> PlannedSubmission:
+    """The file's TrainingJobs and Deployments, in `namespace` where they name none.  Raises CommandError."""
+    documents, refusals = read_documents(file)
+    if refusals:
+        first = refusals[0]
+        raise CommandError(Exit.REFUSED, f"{file}:{first.line}: {first.problem} ({first.hint})")
+    jobs: list[Job] = []
+    workloads: list[Workload] = []
+    for document in documents:
+        raw: dict[str, Any] = copy.deepcopy(dict(document.content))
+        raw["metadata"] = {"namespace": namespace, **(raw.get("metadata") or {})}
+        match raw.get("kind"):
+            case "TrainingJob":
+                jobs.append(_job(file, raw, classes, now_s))
+            case "Deployment":
+                if (workload := read_workload(raw, None, classes)) is not None:
+                    workloads.append(workload)
+            case _:
+                pass  # Services and the like take no room
+    if not jobs and not workloads:
+        raise CommandError(Exit.REFUSED, f"{file} holds no TrainingJob and no Deployment: there is nothing to submit")
+    return PlannedSubmission(jobs=tuple(jobs), workloads=tuple(workloads))
+
+
+def _job(file: Path, raw: dict[str, Any], classes: PriorityClasses, now_s: float) -> Job:
+    try:
+        job = read_job(raw)
+    except InvalidSpecError as error:
+        raise CommandError(Exit.REFUSED, f"{file}: {error}") from None
+    priority = classes.value_of(job.spec.priority_class)
+    if priority is None:
+        known = ", ".join(sorted(classes.by_name)) or "none"
+        told = f"spec.priorityClassName: there is no class {job.spec.priority_class}; the cluster has {known}"
+        raise CommandError(Exit.REFUSED, f"{file}: {told}")
+    return planned_job(job, priority=priority, offset_s=now_s)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from autoscaler.cli.output.object_tables import Cell, Column, Columns, PlainObject, format_age
-from autoscaler.cli.output.phrases import format_count
+from autoscaler.cli.output.object_tables import Cell, Column, Columns, PlainObject
+from autoscaler.cli.output.phrases import format_age, format_count
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, part, parts, text, whole
 from autoscaler.clusters.kubernetes.objects.labels import DRAIN, GRADE, JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autoscaler.cli.kubernetes.cluster_tables import job_message
-from autoscaler.cli.output.object_tables import PlainObject, format_age
-from autoscaler.cli.output.phrases import format_copies, format_server_bounds
-from autoscaler.cli.places import JobFacts, format_ending
+from autoscaler.cli.output.object_tables import PlainObject
+from autoscaler.cli.output.phrases import format_age, format_copies, format_ending, format_server_bounds
+from autoscaler.cli.places import JobFacts
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, part, parts, text, unix_s, whole
 from autoscaler.jobs.bottleneck import find_hint
 

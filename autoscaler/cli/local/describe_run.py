@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autoscaler.cli.output.object_tables import format_age, format_table
-from autoscaler.cli.output.phrases import format_copies, format_server_bounds
+from autoscaler.cli.output.object_tables import format_table
+from autoscaler.cli.output.phrases import format_age, format_copies, format_server_bounds
 
 Fields = Mapping[str, Any]
 

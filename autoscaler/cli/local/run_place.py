@@ -1,4 +1,4 @@
-"""A run on this machine as a place: asked through its control socket, its logs read from its folder."""
+"""A run on this machine as a place: requests go to its control socket, logs are read from its folder."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.local.control_client import RunGoneError, request, stream
 from autoscaler.cli.local.describe_run import format_event, job_lines, section_lines
-from autoscaler.cli.output.formats import to_yaml
-from autoscaler.cli.output.object_tables import COLUMNS
+from autoscaler.cli.output.formats import format_content
+from autoscaler.cli.output.object_tables import COLUMNS, ObjectList
+from autoscaler.cli.output.phrases import format_ending
 from autoscaler.cli.places import (
     EventLine,
     JobFacts,
     LogOptions,
-    ObjectList,
     PlannedSubmission,
     PodSelector,
     SizeChange,
     SizeRequest,
-    format_ending,
     format_size_changes,
 )
 from autoscaler.clusters.local.folder import RunFolder
@@ -48,7 +47,7 @@ class LocalRunPlace:
     def title(self) -> str:
         return self.folder.root.name
 
-    # ---- looking ------------------------------------------------------------------------------------------------
+    # ---- reading ------------------------------------------------------------------------------------------------
 
     def get(self, kind: str, name: str) -> ObjectList:
         return ObjectList(objects=request(self.folder, "get", type=kind, name=name), columns=COLUMNS)
@@ -58,10 +57,10 @@ class LocalRunPlace:
             yield ObjectList(objects=[item], columns=COLUMNS)
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
-        told = request(self.folder, "describe", type=kind, name=name)
-        found = told["object"]
-        yield from job_lines(found) if found["kind"] == "TrainingJob" else [to_yaml(found)]
-        yield from section_lines(told)
+        answer = request(self.folder, "describe", type=kind, name=name)
+        found = answer["object"]
+        yield from job_lines(found) if found["kind"] == "TrainingJob" else [format_content(found, "yaml")]
+        yield from section_lines(answer)
 
     def log(self, kind: str, name: str, selector: PodSelector, options: LogOptions) -> Iterator[str]:
         if options.is_previous:
@@ -139,7 +138,7 @@ class LocalRunPlace:
         return read_local_submission(file, now_s)
 
     def _held_at_the_end(self, name: str, wanted: str) -> bool:
-        """What the run wrote down about its jobs when it ended."""
+        """True if the run's manifest, written at its end, says so of the job."""
         phase = str(self.folder.read_manifest().get("jobs", {}).get(name, "")).lower()
         if wanted in {phase, "delete"}:
             return True
@@ -147,7 +146,7 @@ class LocalRunPlace:
 
 
 def job_facts_of(job: Mapping[str, Any]) -> JobFacts:
-    """What no plan knows of a run's job."""
+    """Facts of a run's job that no plan has."""
     status, servers = job["status"], job["spec"]["parameterServer"]
     ending, age_s = status["phase"], status["endedSeconds"]
     return JobFacts(
@@ -157,7 +156,7 @@ def job_facts_of(job: Mapping[str, Any]) -> JobFacts:
 
 
 def conditions_of(found: Mapping[str, Any]) -> set[str]:
-    """The conditions that hold of a thing of a run, in small letters."""
+    """The conditions of an object of a run that are true, in lower case."""
     status, phase = found["status"], str(found["status"].get("phase", "")).lower()
     match found["kind"]:
         case "TrainingJob":
@@ -171,7 +170,7 @@ def conditions_of(found: Mapping[str, Any]) -> set[str]:
 
 
 def read_log(path: Path, tail: int | None, folder: RunFolder | None) -> Iterator[str]:
-    """What stands in the file, and with a folder also what comes, until its run ends.
+    """Content of the log file; with a folder also what is appended, until its run ends.
 
     A file that has become shorter (`logbound`) is read again from its beginning.
     """

@@ -1,1 +1,1 @@
-"""Text for people and scripts, made of values: tables, reports, the live view.  Pure but for `terminal`."""
+"""Text for people and scripts, made of values: tables, reports, the live view.  Pure."""

@@ -1,22 +1,20 @@
-"""Plain content as the text that -o asks for."""
+"""Output formats: plain content as JSON or YAML, objects as -o asks for them, lines below a heading."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from autoscaler.cli.output.object_tables import PlainObject, format_table
-from autoscaler.cli.places import ObjectList
+from autoscaler.cli.output.object_tables import ObjectList, format_table
 
 
-def render(found: ObjectList, output: str, *, is_single: bool) -> str:
-    """Things as -o wants them; `is_single`: one was named, so that one is told and no list."""
+def format_objects(found: ObjectList, output: str, *, is_single: bool) -> str:
+    """Objects in the format of -o; `is_single`: one object by itself instead of a list."""
     match output:
-        case "json":
-            return json.dumps(_content(found.objects, is_single=is_single), indent=2)
-        case "yaml":
-            return to_yaml(_content(found.objects, is_single=is_single))
+        case "json" | "yaml":
+            listed = {"apiVersion": "v1", "kind": "List", "items": list(found.objects)}
+            return format_content(found.objects[0] if is_single else listed, output)
         case "name":
             return "\n".join(f"{o['kind'].lower()}/{o['metadata']['name']}" for o in found.objects)
         case _:
@@ -24,12 +22,16 @@ def render(found: ObjectList, output: str, *, is_single: bool) -> str:
             return "\n".join(lines) or "nothing there"
 
 
-def to_yaml(content: Any) -> str:
-    """As YAML, without the last line's end."""
+def format_content(content: Any, output: str) -> str:
+    """Plain content as `json` or `yaml`, without the last line's end."""
+    if output == "json":
+        return json.dumps(content, indent=2)
     import yaml  # noqa: PLC0415 - only here, and not for --help
 
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True)).rstrip()
 
 
-def _content(objects: Sequence[PlainObject], *, is_single: bool) -> Any:
-    return objects[0] if is_single else {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+def section(title: str, lines: Iterable[str], *, is_apart: bool = False) -> list[str]:
+    """A heading, after an empty line if `is_apart`, and the lines indented below it; of no lines, nothing."""
+    indented = [f"  {line}" for text in lines for line in text.splitlines()]
+    return [*([""] if is_apart else []), f"{title}:", *indented] if indented else []

@@ -1,6 +1,6 @@
-"""Objects as tables, as kubectl prints them: pure, from what `edl get` was answered to text.
+"""Tables of objects, as kubectl prints them.  Pure.
 
-The columns here are those of a run on this machine; a cluster brings its own (`kubernetes.cluster_tables`).
+The columns here are those of a run on this machine; a cluster has its own (`kubernetes.cluster_tables`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from autoscaler.cli.output.phrases import format_count
+from autoscaler.cli.output.phrases import format_age, format_count
 from master.api.host.log_lines import at_rest
 
 PlainObject = Mapping[str, Any]
@@ -18,7 +18,7 @@ Cell = Callable[[PlainObject], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A heading, and where its value stands.  `is_wide`: only with -o wide."""
+    """A heading, and the function that reads the cell off an object.  `is_wide`: only with -o wide."""
 
     title: str
     cell: Cell
@@ -27,6 +27,14 @@ class Column:
 
 Columns: TypeAlias = Mapping[str, Sequence[Column]]
 """By kind of object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectList:
+    """Objects of one kind, and the columns of a table of them."""
+
+    objects: Sequence[PlainObject]
+    columns: Columns
 
 
 def _status(field: str) -> Cell:
@@ -46,7 +54,7 @@ def _decision(field: str) -> Cell:
 
 
 def _servers(o: PlainObject) -> str:
-    """One that is leaving serves until what it holds has been moved: `3/2`."""
+    """`3/2`: servers and their target; a server that leaves counts until its buckets have been moved."""
     status = o["status"]
     return format_count(status["servers"] + status["serversLeaving"], status["serversTarget"])
 
@@ -125,13 +133,17 @@ def format_table(objects: Sequence[PlainObject], *, is_wide: bool, columns: Colu
     if not objects:
         return []
     shown = columns_of(objects[0]["kind"], is_wide=is_wide, columns=columns)
-    rows = [[column.title for column in shown], *(_row(shown, o) for o in objects)]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(shown))]
+    return align_columns([[column.title for column in shown], *(_row(shown, o) for o in objects)])
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of equal length as lines, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [_line(row, widths) for row in rows]
 
 
 class GrowingTable:
-    """A table whose lines come one after another: columns grow with what they meet and never shrink again."""
+    """A table that is printed line by line: a column widens with its cells and never shrinks again."""
 
     def __init__(self, *, is_wide: bool) -> None:
         self._is_wide = is_wide
@@ -152,22 +164,6 @@ class GrowingTable:
 def columns_of(kind: str, *, is_wide: bool, columns: Columns) -> list[Column]:
     """The columns of a kind of object."""
     return [column for column in columns[kind] if is_wide or not column.is_wide]
-
-
-def format_age(age_s: float | None) -> str:
-    """As kubectl: 12s, 3m20s, 2h5m, 12d."""
-    if age_s is None:
-        return ""
-    seconds = int(age_s)
-    if seconds < 120:
-        return f"{seconds}s"
-    minutes, seconds = divmod(seconds, 60)
-    if minutes < 10:
-        return f"{minutes}m{seconds}s" if seconds else f"{minutes}m"
-    hours, rest = divmod(minutes, 60)
-    if hours >= 48:
-        return f"{hours // 24}d"
-    return f"{minutes}m" if hours == 0 else f"{hours}h{rest}m"
 
 
 def _of(o: PlainObject, resource: str) -> str:

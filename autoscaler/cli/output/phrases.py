@@ -1,4 +1,4 @@
-"""Counts of a job's parameter servers in words, for every command that tells them: pure."""
+"""Phrases that several commands print: ages, endings, and the number of a job's parameter servers.  Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,35 @@ from typing import Final
 _MEASURED: Final = ", as measured by how long they wait"
 
 
+def format_age(age_s: float | None) -> str:
+    """As kubectl: 12s, 3m20s, 2h5m, 12d."""
+    if age_s is None:
+        return ""
+    seconds = int(age_s)
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 10:
+        return f"{minutes}m{seconds}s" if seconds else f"{minutes}m"
+    hours, rest = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24}d"
+    return f"{minutes}m" if hours == 0 else f"{hours}h{rest}m"
+
+
+def format_ending(ending: str, age_s: float | None, message: str) -> str:
+    """`Completed 12s ago: why`."""
+    when = "" if age_s is None else f" {format_age(max(0.0, age_s))} ago"
+    return f"{ending}{when}" + (f": {message}" if message else "")
+
+
 def format_count(now: int, target: int) -> str:
-    """`2/3`: how many there are and how many there shall be; nothing for a job without servers."""
+    """`2/3`: the servers that there are, and the target; empty for a job without servers."""
     return f"{now}/{target}" if now or target else ""
 
 
 def format_copies(copies: int, alone: int) -> str:
-    """`; two copies of each bucket`, and of how many that is not so; nothing where one is wanted."""
+    """`; 2 copies of each bucket`, or how many buckets have one copy alone; empty where one copy is wanted."""
     if copies < 2:
         return ""
     return f"; {alone} buckets have one copy, {copies} are wanted" if alone else f"; {copies} copies of each bucket"

@@ -1,12 +1,12 @@
-"""What `edl why`, `edl plan` and `edl what-if` print: pure, from the planner's values to text and plain content."""
+"""Reports of `edl why` and `edl plan`, for people and for scripts: pure functions of the planner's values."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
+from autoscaler.cli.output.formats import section
+from autoscaler.cli.output.object_tables import align_columns
 from autoscaler.cli.output.phrases import format_server_bounds
 from autoscaler.domain import (
     Action,
@@ -18,33 +18,19 @@ from autoscaler.domain import (
     DemandState,
     Job,
     Plan,
-    PodPhase,
-    Role,
     ServerSpec,
-    WorkloadName,
 )
 from autoscaler.jobs.bottleneck import find_hint
-from autoscaler.planner.counterfactual import Answer, Explanation, Moment, Rest
+from autoscaler.planner.counterfactual import Answer, Explanation
 from autoscaler.snapshots.codec import encode, encode_fields
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfComparison:
-    """Where a cluster comes to rest as it is, and where with what was asked about."""
-
-    changes: tuple[str, ...]
-    moment: Moment  # now
-    before: Rest
-    after: Rest
-
 
 # ---- why ------------------------------------------------------------------------------------------------------------
 
 
 def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_measured: bool = False) -> list[str]:
-    """The answer for people: the sizes, the constraint, and what would lift it.
+    """The answer for people: the sizes, the bottleneck, and the changes that would lift it.
 
-    `is_ratio_measured`: of servers to trainers; the planner never learns where that number came from (ADR 0117).
+    `is_ratio_measured`: EDL measures the ratio of servers to trainers; the planner gets the number alone (ADR 0117).
     """
     decision = explanation.decision
     goes = "" if decision.now == decision.target else f", going to {decision.target}"
@@ -65,7 +51,7 @@ def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_me
     answers = explanation.answers
     if answers:
         lines += ["", "more with any one of these:" if len(answers) > 1 else "more with:"]
-        lines += [f"  {_gain(answer, explanation):<12} {_told(answer)}" for answer in answers]
+        lines += [f"  {_gain(answer, explanation):<12} {_words(answer)}" for answer in answers]
     else:
         lines += ["", f"no change that was tried, and no pair of them, gives more than {more_than}"]
     if explanation.is_cut:
@@ -115,7 +101,7 @@ def _gain(answer: Answer, explanation: Explanation) -> str:
     return f"{gain} more: {answer.size}" if gain > 0 else f"stays {answer.size}" if gain == 0 else str(answer.size)
 
 
-def _told(answer: Answer) -> str:
+def _words(answer: Answer) -> str:
     return " and ".join(change.tell() for change in answer.changes)
 
 
@@ -123,18 +109,24 @@ def _told(answer: Answer) -> str:
 
 
 def plan_lines(plan: Plan, *, is_wide: bool) -> list[str]:
-    """Decisions, then what is done now, what waits, and what becomes of others' pods."""
+    """Decisions, then the actions in order, the jobs that wait, and the pods of others."""
     wide = ("SERVERS", "SHARE", "CAUSE") if is_wide else ()
     rows = [["JOB", "MIN", "NOW", "TARGET", "MAX", *wide, "REASON", "BOTTLENECK", "WHY"]]
     for d in plan.decisions:
         more = [f"{d.servers}/{d.servers_target}", f"{d.share:.3f}", str(d.cause or "-")] if is_wide else []
         sizes = [str(number) for number in (d.min, d.now, d.target, d.max)]
         rows.append([d.job, *sizes, *more, d.reason, d.bottleneck, d.message])
-    lines = _aligned(rows) if plan.decisions else ["no jobs"]
-    lines += _part("actions, in this order", _aligned([_action_row(action) for action in _spread(plan.actions)]))
-    lines += _part("waits", _aligned([[wait.job, wait.bottleneck, wait.message] for wait in plan.waits]))
+    lines = align_columns(rows) if plan.decisions else ["no jobs"]
+    lines += section(
+        "actions, in this order",
+        align_columns([_action_row(action) for action in _single_actions(plan.actions)]),
+        is_apart=True,
+    )
+    lines += section(
+        "waits", align_columns([[wait.job, wait.bottleneck, wait.message] for wait in plan.waits]), is_apart=True
+    )
     demands = plan.demands if is_wide else [d for d in plan.demands if d.state is not DemandState.ROOM_FREE]
-    lines += _part("pods of others", _aligned([_demand_row(demand) for demand in demands]))
+    lines += section("pods of others", align_columns([_demand_row(demand) for demand in demands]), is_apart=True)
     if plan.replan_at_s is not None:
         lines += ["", f"time alone changes this in {plan.replan_at_s - plan.planned_at_s:.1f} s"]
     return lines
@@ -145,7 +137,7 @@ def plan_content(plan: Plan) -> Any:
     return encode(plan, Plan)
 
 
-def _spread(actions: Iterable[Action]) -> Iterable[CreatePod | DeletePod]:
+def _single_actions(actions: Iterable[Action]) -> Iterable[CreatePod | DeletePod]:
     for action in actions:
         if isinstance(action, AdmitGang):
             yield from action.pods
@@ -164,122 +156,3 @@ def _action_row(action: CreatePod | DeletePod) -> list[str]:
 def _demand_row(demand: Demand) -> list[str]:
     victims = f"takes {', '.join(demand.victims)}" if demand.victims else ""
     return [demand.pod, str(demand.state), f"on {demand.node}" if demand.node else "-", victims]
-
-
-# ---- what-if --------------------------------------------------------------------------------------------------------
-
-
-def comparison_lines(found: WhatIfComparison) -> list[str]:
-    """Jobs and web before and after, then what waits and why."""
-    servers = [[f"{name} servers", *cells] for name, *cells in server_rows(found)]
-    rows = [["NAME", "NOW", "BEFORE", "AFTER", "WHY"], *job_rows(found), *servers, *web_rows(found)]
-    lines = [f"with {', '.join(found.changes)}:" if found.changes else "with nothing changed:", *_aligned(rows)]
-    lines += _part("would wait", _aligned(waiting_rows(found.after)))
-    if not (found.before.is_reached and found.after.is_reached):
-        lines += ["", "(no rest was reached: the last plan still asks for something)"]
-    return lines
-
-
-def comparison_content(found: WhatIfComparison) -> dict[str, Any]:
-    """The same for scripts."""
-    return {
-        "asked": list(found.changes),
-        "jobs": [_named(row) for row in job_rows(found)],
-        "servers": [_named(row) for row in server_rows(found)],
-        "deployments": [_named(row) for row in web_rows(found)],
-        "waiting": [dict(zip(("name", "reason", "why"), row, strict=True)) for row in waiting_rows(found.after)],
-        "is_at_rest": found.before.is_reached and found.after.is_reached,
-    }
-
-
-def job_rows(found: WhatIfComparison) -> list[list[str]]:
-    """A job a row: trainers now, at rest as things are, at rest with what was asked, and what keeps it there."""
-    before = {decision.job: decision for decision in found.before.plan.decisions}
-    rows = []
-    for decision in found.after.plan.decisions:
-        old = before.get(decision.job)
-        sizes = ["-", "-"] if old is None else [str(_now(found.moment, decision, Role.TRAINER)), str(old.target)]
-        rows.append([f"tj/{decision.job}", *sizes, str(decision.target), decision.message])
-    return rows
-
-
-def server_rows(found: WhatIfComparison) -> list[list[str]]:
-    """The same of the parameter servers of jobs that have them; why is told with their trainers."""
-    before = {decision.job: decision for decision in found.before.plan.decisions}
-    rows = []
-    for decision in found.after.plan.decisions:
-        old = before.get(decision.job)
-        now = 0 if old is None else _now(found.moment, decision, Role.SERVER)
-        if now or decision.servers_target or (old and old.servers_target):
-            sizes = ["-", "-"] if old is None else [str(now), str(old.servers_target)]
-            rows.append([f"tj/{decision.job}", *sizes, str(decision.servers_target), ""])
-    return rows
-
-
-def web_rows(found: WhatIfComparison) -> list[list[str]]:
-    """A deployment a row: pods with a node of those that are wanted."""
-    known = {workload.name for workload in found.moment.view.workloads}
-    rows = []
-    for workload in found.after.moment.view.workloads:
-        name = workload.name
-        old = [_running(found.moment, name), _running(found.before.moment, name)] if name in known else ["-", "-"]
-        rows.append([f"deployment/{name}", *old, _running(found.after.moment, name), ""])
-    return rows
-
-
-def waiting_rows(rest: Rest) -> list[list[str]]:
-    """Who would wait, and why: jobs that cannot start or lack core pods, pods of others without a node."""
-    lacking = [d for d in rest.plan.decisions if d.target == 0 or d.is_degraded]
-    rows = [[f"tj/{d.job}", "Degraded" if d.is_degraded else str(d.bottleneck), d.message] for d in lacking]
-    states: dict[tuple[str, str], int] = {}
-    owners = {pod.name: str(pod.workload or pod.name) for pod in rest.moment.view.pods}
-    for demand in rest.plan.demands:
-        owner = owners.get(demand.pod, demand.pod.rpartition("+")[0] or demand.pod)
-        states[owner, demand.state] = states.get((owner, demand.state), 0) + 1
-    rows += [[f"deployment/{owner}", str(state), f"{count} pods"] for (owner, state), count in states.items()]
-    return rows
-
-
-def _now(moment: Moment, decision: Decision, role: Role) -> int:
-    standing = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)
-    return sum(p.job == decision.job and p.role is role and p.phase in standing for p in moment.view.pods)
-
-
-def _running(moment: Moment, name: WorkloadName) -> str:
-    pods = [p for p in moment.view.pods if p.workload == name and p.phase is not PodPhase.TERMINATING]
-    wanted = next((w.desired_replicas for w in moment.view.workloads if w.name == name), 0)
-    return f"{sum(pod.node is not None for pod in pods)}/{max(wanted, len(pods))}"
-
-
-def _named(row: Sequence[str]) -> dict[str, Any]:
-    """Sizes as numbers, null for what is not there; `2/6` of a deployment as running and wanted."""
-    name, *sizes, why = row
-    return {"name": name, **dict(zip(("now", "before", "after"), map(_counted, sizes), strict=True)), "why": why}
-
-
-def _counted(cell: str) -> Any:
-    running, slash, wanted = cell.partition("/")
-    if cell == "-":
-        return None
-    return {"running": int(running), "wanted": int(wanted)} if slash else int(cell)
-
-
-# ---- text -----------------------------------------------------------------------------------------------------------
-
-
-def render(content: Any, output: str) -> str:
-    """Plain content as JSON or YAML."""
-    if output == "json":
-        return json.dumps(content, indent=2)
-    import yaml  # noqa: PLC0415 - only here, and not for --help
-
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True).rstrip())
-
-
-def _part(title: str, lines: Sequence[str]) -> list[str]:
-    return ["", f"{title}:", *(f"  {line}" for line in lines)] if lines else []
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.cluster_place import conditions_of
-from autoscaler.cli.output.formats import render
+from autoscaler.cli.output.formats import format_objects
 from autoscaler.cli.places import JobFacts, LogOptions, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
 from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
@@ -30,7 +30,7 @@ def refused(code, call, *words, **fields):
 
 
 def table(place, kind, name="", output="table"):
-    return render(place.get(kind, name), output, is_single=bool(name)).splitlines()
+    return format_objects(place.get(kind, name), output, is_single=bool(name)).splitlines()
 
 
 @pytest.mark.parametrize("kind", ["TrainingJob", "Pod", "Deployment", "Node"])

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from autoscaler.cli.commands.redaction import Redactor
-from autoscaler.cli.output.terminal import EscapeFilter
+from autoscaler.cli.terminal import EscapeFilter
 from master.api.host.log_lines import PlainLines
 
 LINE_BYTES = 1 << 20

@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.cli.kubernetes.cluster_events import format_cluster_event
 from autoscaler.cli.output.object_tables import Column, format_table
-from autoscaler.cli.output.terminal import EscapeFilter
+from autoscaler.cli.terminal import EscapeFilter
 from master.api.host.log_lines import PlainLines, at_rest
 
 

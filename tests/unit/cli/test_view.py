@@ -14,7 +14,8 @@ from autoscaler.cli.local.foreground import RunOutput, _print_event
 from autoscaler.cli.local.run_place import job_facts_of
 from autoscaler.cli.main import edl
 from autoscaler.cli.output.live_view import draw
-from autoscaler.cli.output.object_tables import GrowingTable, format_age, format_table
+from autoscaler.cli.output.object_tables import GrowingTable, format_table
+from autoscaler.cli.output.phrases import format_age
 from autoscaler.cli.places import JobFacts
 from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
 from autoscaler.clusters.local.recorder import RunEvent

@@ -20,7 +20,7 @@ from autoscaler.clusters.local.folder import make_run_folder
 
 LOCAL, CLUSTER = PlaceChoice(kind=PlaceKind.LOCAL), PlaceChoice(kind=PlaceKind.KUBERNETES)
 ALL_AROUND = PlaceEnvironment(
-    is_plugin=True, said="local", names_run=True, has_live_run=True, has_runs=True, has_cluster=True
+    is_plugin=True, edl_on="local", has_edl_run=True, has_live_run=True, has_runs=True, has_cluster=True
 )
 
 KUBECONFIG = """
@@ -41,14 +41,14 @@ users:
     ("where", "around", "meant"),
     [
         (PlaceSelector(run=Path("r")), ALL_AROUND, LOCAL),
-        (PlaceSelector(namespace="n"), PlaceEnvironment(names_run=True, has_live_run=True), CLUSTER),
-        (PlaceSelector(context="c"), PlaceEnvironment(said="local"), CLUSTER),
+        (PlaceSelector(namespace="n"), PlaceEnvironment(has_edl_run=True, has_live_run=True), CLUSTER),
+        (PlaceSelector(context="c"), PlaceEnvironment(edl_on="local"), CLUSTER),
         (PlaceSelector(is_everywhere=True), PlaceEnvironment(has_live_run=True), CLUSTER),
         (PlaceSelector(on="local"), ALL_AROUND, LOCAL),
         (PlaceSelector(on="kubernetes"), PlaceEnvironment(has_live_run=True), CLUSTER),
         (PlaceSelector(), ALL_AROUND, CLUSTER),
-        (PlaceSelector(), PlaceEnvironment(said="kubernetes", names_run=True, has_live_run=True), CLUSTER),
-        (PlaceSelector(), PlaceEnvironment(names_run=True, has_cluster=True), LOCAL),
+        (PlaceSelector(), PlaceEnvironment(edl_on="kubernetes", has_edl_run=True, has_live_run=True), CLUSTER),
+        (PlaceSelector(), PlaceEnvironment(has_edl_run=True, has_cluster=True), LOCAL),
         (PlaceSelector(), PlaceEnvironment(has_live_run=True, has_runs=True, has_cluster=True), LOCAL),
         (PlaceSelector(), PlaceEnvironment(has_cluster=True), CLUSTER),
         (PlaceSelector(), PlaceEnvironment(), LOCAL),

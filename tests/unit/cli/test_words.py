@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from autoscaler.cli.arguments.words import Duration, split_target
+from autoscaler.cli.arguments.parameter_types import Duration, split_target
 
 
 @pytest.mark.parametrize(

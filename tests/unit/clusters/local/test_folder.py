@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from autoscaler.cli.arguments.words import find_run
+from autoscaler.cli.arguments.place_selection import find_run
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.folder import (
     RUN_FORMAT,

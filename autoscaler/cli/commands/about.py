@@ -1,0 +1,51 @@
+"""`edl version`, and `edl completion`, which prints a shell's completion script."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from typing import Final
+
+import click
+
+from master.api.host.log_lines import at_rest
+
+COMPLETION_VARIABLE: Final = "_EDL_COMPLETE"
+"""Set by the completion script of the shell when it asks `edl` for what may follow."""
+
+_PACKAGES: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
+
+
+@click.command()
+def version() -> None:
+    """Versions of EDL and of what it stands on."""
+    print(at_rest("\n".join(list_versions())))
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell.
+
+    \b
+    eval "$(edl completion bash)"
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - rarely needed
+
+    kind = get_completion_class(shell)
+    root = click.get_current_context().find_root().command
+    assert kind is not None
+    print(at_rest(kind(root, {}, "edl", COMPLETION_VARIABLE).source()))
+
+
+def list_versions() -> list[str]:
+    """Lines about this machine and the packages that EDL depends on."""
+    lines = [f"python {platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores"]
+    for package in _PACKAGES:
+        try:
+            lines.append(f"{package} {version_of(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package} is not installed")
+    return lines

@@ -1,0 +1,119 @@
+"""Report of `edl what-if`, for people and for scripts: sizes now, and where the cluster converges with and without
+the changes.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoscaler.cli.output.formats import section
+from autoscaler.cli.output.object_tables import align_columns
+from autoscaler.domain import Decision, PodPhase, Role, WorkloadName
+from autoscaler.planner.counterfactual import Moment, Rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfComparison:
+    """Where a cluster converges as it is, and where with the changes that were asked about."""
+
+    changes: tuple[str, ...]
+    moment: Moment  # now
+    before: Rest
+    after: Rest
+
+
+def comparison_lines(found: WhatIfComparison) -> list[str]:
+    """Jobs and deployments before and after, then what would wait and why."""
+    servers = [[f"{name} servers", *cells] for name, *cells in server_rows(found)]
+    rows = [["NAME", "NOW", "BEFORE", "AFTER", "WHY"], *job_rows(found), *servers, *web_rows(found)]
+    lines = [f"with {', '.join(found.changes)}:" if found.changes else "with nothing changed:", *align_columns(rows)]
+    lines += section("would wait", align_columns(waiting_rows(found.after)), is_apart=True)
+    if not (found.before.is_reached and found.after.is_reached):
+        lines += ["", "(no rest was reached: the last plan still asks for something)"]
+    return lines
+
+
+def comparison_content(found: WhatIfComparison) -> dict[str, Any]:
+    """The same for scripts."""
+    return {
+        "asked": list(found.changes),
+        "jobs": [_named(row) for row in job_rows(found)],
+        "servers": [_named(row) for row in server_rows(found)],
+        "deployments": [_named(row) for row in web_rows(found)],
+        "waiting": [dict(zip(("name", "reason", "why"), row, strict=True)) for row in waiting_rows(found.after)],
+        "is_at_rest": found.before.is_reached and found.after.is_reached,
+    }
+
+
+def job_rows(found: WhatIfComparison) -> list[list[str]]:
+    """A job a row: trainers now, after convergence as things are, after convergence with the changes, and why."""
+    before = {decision.job: decision for decision in found.before.plan.decisions}
+    rows = []
+    for decision in found.after.plan.decisions:
+        old = before.get(decision.job)
+        sizes = ["-", "-"] if old is None else [str(_now(found.moment, decision, Role.TRAINER)), str(old.target)]
+        rows.append([f"tj/{decision.job}", *sizes, str(decision.target), decision.message])
+    return rows
+
+
+def server_rows(found: WhatIfComparison) -> list[list[str]]:
+    """The same of the parameter servers; the reason stands in the row of the job's trainers."""
+    before = {decision.job: decision for decision in found.before.plan.decisions}
+    rows = []
+    for decision in found.after.plan.decisions:
+        old = before.get(decision.job)
+        now = 0 if old is None else _now(found.moment, decision, Role.SERVER)
+        if now or decision.servers_target or (old and old.servers_target):
+            sizes = ["-", "-"] if old is None else [str(now), str(old.servers_target)]
+            rows.append([f"tj/{decision.job}", *sizes, str(decision.servers_target), ""])
+    return rows
+
+
+def web_rows(found: WhatIfComparison) -> list[list[str]]:
+    """A deployment a row: pods with a node, and wanted pods."""
+    known = {workload.name for workload in found.moment.view.workloads}
+    rows = []
+    for workload in found.after.moment.view.workloads:
+        name = workload.name
+        old = [_running(found.moment, name), _running(found.before.moment, name)] if name in known else ["-", "-"]
+        rows.append([f"deployment/{name}", *old, _running(found.after.moment, name), ""])
+    return rows
+
+
+def waiting_rows(rest: Rest) -> list[list[str]]:
+    """What would wait, and why: jobs that cannot start or lack core pods, pods of others without a node."""
+    lacking = [d for d in rest.plan.decisions if d.target == 0 or d.is_degraded]
+    rows = [[f"tj/{d.job}", "Degraded" if d.is_degraded else str(d.bottleneck), d.message] for d in lacking]
+    states: dict[tuple[str, str], int] = {}
+    owners = {pod.name: str(pod.workload or pod.name) for pod in rest.moment.view.pods}
+    for demand in rest.plan.demands:
+        owner = owners.get(demand.pod, demand.pod.rpartition("+")[0] or demand.pod)
+        states[owner, demand.state] = states.get((owner, demand.state), 0) + 1
+    rows += [[f"deployment/{owner}", str(state), f"{count} pods"] for (owner, state), count in states.items()]
+    return rows
+
+
+def _now(moment: Moment, decision: Decision, role: Role) -> int:
+    standing = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)
+    return sum(p.job == decision.job and p.role is role and p.phase in standing for p in moment.view.pods)
+
+
+def _running(moment: Moment, name: WorkloadName) -> str:
+    pods = [p for p in moment.view.pods if p.workload == name and p.phase is not PodPhase.TERMINATING]
+    wanted = next((w.desired_replicas for w in moment.view.workloads if w.name == name), 0)
+    return f"{sum(pod.node is not None for pod in pods)}/{max(wanted, len(pods))}"
+
+
+def _named(row: Sequence[str]) -> dict[str, Any]:
+    """Sizes as numbers, null for what is not there; `2/6` of a deployment as running and wanted."""
+    name, *sizes, why = row
+    return {"name": name, **dict(zip(("now", "before", "after"), map(_counted, sizes), strict=True)), "why": why}
+
+
+def _counted(cell: str) -> Any:
+    running, slash, wanted = cell.partition("/")
+    if cell == "-":
+        return None
+    return {"running": int(running), "wanted": int(wanted)} if slash else int(cell)
