@@ -62,7 +62,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class CorePlacement:
     """One core pod of a waiting gang and the node where it was proved to fit."""
 
     role: Role
@@ -74,7 +74,7 @@ class Reservation:
     """The seats for which room was made, so that the next plan finds the same ones."""
 
     job: JobName
-    seats: tuple[Seat, ...]
+    placements: tuple[CorePlacement, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

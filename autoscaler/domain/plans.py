@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final, NewType, assert_never
 
 from autoscaler.domain.cluster import JobName, NodeName, PodName, Role, Shape, Tier
 from autoscaler.domain.history import History
@@ -46,7 +47,7 @@ class Bottleneck(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a pod is created or deleted.  All but the last five are forced (A6)."""
+    """Why a pod is created or deleted, forced or voluntarily (`is_forced`)."""
 
     POD = "pod"
     GANG = "gang"
@@ -66,8 +67,31 @@ class Cause(StrEnum):
 
     @property
     def is_forced(self) -> bool:
-        """Whether windows do not apply."""
-        return self not in {Cause.FREE_ROOM, Cause.TRANSFER, Cause.STEP, Cause.RATIO, Cause.DEFRAGMENTATION}
+        """Whether the change is made at once (A6); a voluntary one keeps the windows and caps of `Policy`."""
+        match self:
+            case Cause.FREE_ROOM | Cause.TRANSFER | Cause.STEP | Cause.RATIO | Cause.DEFRAGMENTATION:
+                return False
+            case Cause.POD | Cause.GANG | Cause.HEADROOM | Cause.ANNOUNCED_GROWTH | Cause.CORE_SWAP:
+                return True
+            case Cause.LOST_NODE | Cause.EDIT | Cause.PREEMPTION | Cause.REFILL | Cause.START:
+                return True
+            case _:
+                assert_never(self)
+
+    @property
+    def counts_as_resize(self) -> bool:
+        """Whether the change counts among a minute's voluntary resizes; moves of servers have a cap of their own."""
+        return not self.is_forced and self is not Cause.DEFRAGMENTATION
+
+
+JobSetting = NewType("JobSetting", str)
+"""A field, or the state, of the job's own document, such as `spec.trainer.step`."""
+
+Beneficiary = PodName | JobName | NodeName | JobSetting
+"""For whom a pod leaves: a pod (causes POD, ANNOUNCED_GROWTH, HEADROOM, DEFRAGMENTATION), a job (GANG, TRANSFER,
+PREEMPTION, CORE_SWAP), the node that it leaves (LOST_NODE), or what the job's document says (EDIT, STEP, RATIO)."""
+
+NO_BENEFICIARY: Final = PodName("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +113,7 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePod:
-    """Tell this pod to leave within `grace_s`.  `beneficiary` names the pod, gang or node that made it necessary."""
+    """Have this pod leave within `grace_s`.  `beneficiary`: for whom, as `cause` says."""
 
     pod: PodName
     job: JobName
@@ -97,7 +121,7 @@ class DeletePod:
     node: NodeName | None
     cause: Cause
     grace_s: float
-    beneficiary: str = ""
+    beneficiary: Beneficiary = NO_BENEFICIARY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

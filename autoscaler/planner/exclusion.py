@@ -44,7 +44,7 @@ from autoscaler.domain import (
     TrainerSpec,
 )
 from autoscaler.errors import in_words
-from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 
 MOST_FOUND: Final = 16
 """Faults found in one pass: each costs another try of the whole, and the loop has more to do than to plan.
@@ -172,7 +172,7 @@ def _jobs_in(values: Iterable[Any]) -> Iterator[JobName]:
     """Yield the jobs that these values are, then those that they belong to."""
     values = tuple(values)
     for value in values:
-        job = getattr(value, "job", None) if isinstance(value, JobDraft) else value  # None: it is only being made
+        job = getattr(value, "spec", None) if isinstance(value, PlannedJob) else value  # None: it is only being made
         if isinstance(job, Job):
             yield job.name
     for value in values:

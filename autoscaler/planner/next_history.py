@@ -29,7 +29,7 @@ from autoscaler.domain import (
     RoomSeen,
     Shortfall,
 )
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # What keeps the note of a room made: the pod has it, or has refused it.  Otherwise somebody else took the room.
 HOLDS_ROOM = frozenset({DemandState.ROOM_FREE, DemandState.ROOM_LEAVING, DemandState.ROOM_REFUSED})
@@ -38,75 +38,77 @@ ONE_CHANGE_S: Final = 1.0
 """A plan writes its pods one after the other: those of a job within this time are one change of its size."""
 
 
-def next_history(draft: Draft) -> History:
+def next_history(copy: WorkingCopy) -> History:
     """Return the memory after this plan and before its actions."""
-    old = draft.view.history
-    jobs = draft.jobs
+    old = copy.view.history
+    jobs = copy.jobs
     since_s = {gap.job: gap.since_s for gap in old.shortfalls}
     return History(
         since_s=old.since_s,
         resizes=tuple(entry for entry in old.resizes if entry.job in jobs),
-        rooms_made=rooms_made(draft),
-        rooms_seen=tuple(entry for entry in rooms_seen(draft) if not is_over(draft, entry)),
-        refusals=refusals(draft),
-        reservations=tuple(draft.reservations),
-        bars=tuple(draft.bars),
-        shortfalls=tuple(Shortfall(job=job, since_s=since_s.get(job, draft.now_s)) for job in sorted(draft.short)),
-        transfers_at_s=tuple(at_s for at_s in old.transfers_at_s if at_s > draft.now_s - 60.0),
-        changes=tuple(change for change in old.changes if change.at_s > draft.now_s - 60.0),
-        preempted=tuple(
-            Preempted(job=job, at_s=at_s) for job, at_s in sorted(draft.preempted_at_s.items()) if job in jobs
+        rooms_made=rooms_made(copy),
+        rooms_seen=tuple(entry for entry in rooms_seen(copy) if not is_over(copy, entry)),
+        refusals=refusals(copy),
+        reservations=tuple(copy.carried.reservations),
+        bars=tuple(copy.carried.bars),
+        shortfalls=tuple(
+            Shortfall(job=job, since_s=since_s.get(job, copy.now_s)) for job in sorted(copy.carried.shortfalls)
         ),
-        server_moves=tuple(draft.server_moves),
-        moves_given_up=tuple(draft.moves_given_up),
+        transfers_at_s=tuple(at_s for at_s in old.transfers_at_s if at_s > copy.now_s - 60.0),
+        changes=tuple(change for change in old.changes if change.at_s > copy.now_s - 60.0),
+        preempted=tuple(
+            Preempted(job=job, at_s=at_s) for job, at_s in sorted(copy.carried.preempted_at_s.items()) if job in jobs
+        ),
+        server_moves=tuple(copy.carried.server_moves),
+        moves_given_up=tuple(copy.carried.moves_given_up),
         server_moves_at_s=(
-            *(at_s for at_s in old.server_moves_at_s if at_s > draft.now_s - 60.0),
-            *(draft.now_s for move in draft.server_moves if move not in old.server_moves),
+            *(at_s for at_s in old.server_moves_at_s if at_s > copy.now_s - 60.0),
+            *(copy.now_s for move in copy.carried.server_moves if move not in old.server_moves),
         ),
     )
 
 
-def rooms_made(draft: Draft) -> tuple[RoomMade, ...]:
+def rooms_made(copy: WorkingCopy) -> tuple[RoomMade, ...]:
     """Return the rooms that pods were given and still have, or have refused, and those that this plan makes."""
-    states = {demand.pod: demand.state for demand in draft.demands}
-    refused = {refusal.pod for refusal in draft.view.history.refusals}
+    states = {demand.pod: demand.state for demand in copy.external.demands}
+    refused = {refusal.pod for refusal in copy.view.history.refusals}
     kept = {
         made
-        for made in draft.view.history.rooms_made
+        for made in copy.view.history.rooms_made
         if made.pod in states and (made.pod in refused or states[made.pod] in HOLDS_ROOM)
     }
     new = {
         RoomMade(pod=demand.pod, node=demand.node)
-        for demand in draft.demands
+        for demand in copy.external.demands
         if demand.state is DemandState.SHRUNK_FOR and demand.node is not None
     }
     return tuple(sorted(kept | new, key=lambda made: (made.pod, made.node)))
 
 
-def rooms_seen(draft: Draft) -> list[RoomSeen]:
+def rooms_seen(copy: WorkingCopy) -> list[RoomSeen]:
     """Return the pods that are judged unschedulable and have room all the same, and since when."""
-    since_s = {entry.pod: entry.since_s for entry in draft.view.history.rooms_seen}
+    since_s = {entry.pod: entry.since_s for entry in copy.view.history.rooms_seen}
     return [
-        RoomSeen(pod=demand.pod, since_s=since_s.get(demand.pod, draft.now_s))
-        for demand in draft.demands
-        if demand.pod in draft.seen_rooms
+        RoomSeen(pod=demand.pod, since_s=since_s.get(demand.pod, copy.now_s))
+        for demand in copy.external.demands
+        if demand.pod in copy.external.unused_room
     ]
 
 
-def is_over(draft: Draft, seen: RoomSeen) -> bool:
+def is_over(copy: WorkingCopy, seen: RoomSeen) -> bool:
     """Whether the pod has had room for so long that it cannot use it."""
-    return draft.now_s >= seen.since_s + draft.policy.refused_after_s
+    return copy.now_s >= seen.since_s + copy.policy.refused_after_s
 
 
-def refusals(draft: Draft) -> tuple[Refusal, ...]:
+def refusals(copy: WorkingCopy) -> tuple[Refusal, ...]:
     """Return the refusals of pods that still wait, and the new ones; each pause is twice the one before."""
-    waiting = {demand.pod for demand in draft.demands}
-    known = {refusal.pod: refusal for refusal in draft.view.history.refusals if refusal.pod in waiting}
-    for seen in rooms_seen(draft):
-        if is_over(draft, seen):
+    waiting = {demand.pod for demand in copy.external.demands}
+    known = {refusal.pod: refusal for refusal in copy.view.history.refusals if refusal.pod in waiting}
+    for seen in rooms_seen(copy):
+        if is_over(copy, seen):
             count = known[seen.pod].count + 1 if seen.pod in known else 1
-            pause_s = min(draft.policy.refusal_backoff_s * 2.0 ** (count - 1), draft.policy.refusal_backoff_limit_s)
-            known[seen.pod] = Refusal(pod=seen.pod, count=count, until_s=draft.now_s + pause_s)
+            pause_s = min(copy.policy.refusal_backoff_s * 2.0 ** (count - 1), copy.policy.refusal_backoff_limit_s)
+            known[seen.pod] = Refusal(pod=seen.pod, count=count, until_s=copy.now_s + pause_s)
     return tuple(known[pod] for pod in sorted(known))
 
 
@@ -116,21 +118,16 @@ def record_applied(history: History, action: Action, now_s: float) -> History:
         case AdmitGang():
             return with_resize(history, action.job, grown_at_s=now_s)
         case CreatePod():
-            if is_voluntary_resize(action.cause):
+            if action.cause.counts_as_resize:
                 history = with_change(history, action.job, now_s)
             return with_resize(history, action.job, grown_at_s=now_s) if action.role is Role.TRAINER else history
         case DeletePod():
             if action.cause is Cause.TRANSFER:
                 history = replace(history, transfers_at_s=(*history.transfers_at_s, now_s))
-            if is_voluntary_resize(action.cause):
+            if action.cause.counts_as_resize:
                 history = with_change(history, action.job, now_s)
             is_shrink = action.role is Role.TRAINER and action.cause is not Cause.LOST_NODE
             return with_resize(history, action.job, shrunk_at_s=now_s) if is_shrink else history
-
-
-def is_voluntary_resize(cause: Cause) -> bool:
-    """Whether it counts among the voluntary changes of size; servers that move have a cap of their own."""
-    return not cause.is_forced and cause is not Cause.DEFRAGMENTATION
 
 
 def with_change(history: History, job: JobName, now_s: float) -> History:

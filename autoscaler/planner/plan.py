@@ -8,18 +8,20 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck, ClusterView, Decision, JobName, Plan, Policy, Reason
 from autoscaler.planner.exclusion import plan_without
-from autoscaler.planner.phases.p1_external_pods import place_others
+from autoscaler.planner.explain.decisions import decide
+from autoscaler.planner.next_history import next_history
+from autoscaler.planner.phases.p1_external_pods import place_external_pods
 from autoscaler.planner.phases.p2_finish_moves import finish_moves
-from autoscaler.planner.phases.p2_retain import keep_running_jobs, restore_cores
-from autoscaler.planner.phases.p3_reclaim import make_room
-from autoscaler.planner.phases.p4_gangs import admit_gangs, settle_headroom
+from autoscaler.planner.phases.p2_retain import restore_cores, retain_running_jobs
+from autoscaler.planner.phases.p3_reclaim import reclaim_room
+from autoscaler.planner.phases.p4_gangs import admit_gangs, reserve_headroom
 from autoscaler.planner.phases.p6_begin_moves import begin_moves
-from autoscaler.planner.phases.p6_transfer import share_out
-from autoscaler.planner.phases.p7_actions import emit
+from autoscaler.planner.phases.p6_transfer import share_capacity
+from autoscaler.planner.phases.p7_actions import next_instant, plan_actions
 from autoscaler.planner.sharing.elastic_servers import complete_servers
 from autoscaler.planner.working_copy.memo import Memo
-from autoscaler.planner.working_copy.planned_job import JobDraft
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 NOBODY: Final[Mapping[JobName, str]] = MappingProxyType({})
 
@@ -43,59 +45,69 @@ def plan(
     """
     memo = Memo() if memo is None else memo
 
-    def decide(seen: ClusterView) -> Plan:
-        draft = memo.begin(seen, policy, now_s)  # P0
-        why = why_stale(draft)
-        decided = stand_still(draft, why) if why else decide_on(draft)
-        memo.end(draft)
+    def decide_on(seen: ClusterView) -> Plan:
+        copy = memo.begin(seen, policy, now_s)  # P0
+        why = why_stale(copy)
+        decided = stand_still(copy, why) if why else run_phases(copy)
+        memo.end(copy)
         return decided
 
-    return plan_without(view, excluded, unmodelled, now_s, decide)
+    return plan_without(view, excluded, unmodelled, now_s, decide_on)
 
 
-def decide_on(draft: Draft) -> Plan:
-    """Return the plan for a fresh draft."""
-    place_others(draft)  # P1
-    keep_running_jobs(draft)  # P2
-    finish_moves(draft)
-    make_room(draft)  # P3
-    admit_gangs(draft)  # P4
-    settle_headroom(draft)
-    share_out(draft)  # P5, P6
-    restore_cores(draft)
-    complete_servers(draft)
-    begin_moves(draft)
-    return emit(draft)  # P7
+def run_phases(copy: WorkingCopy) -> Plan:
+    """Return the plan for a fresh working copy."""
+    place_external_pods(copy)  # P1
+    retain_running_jobs(copy)  # P2
+    finish_moves(copy)
+    reclaim_room(copy)  # P3
+    admit_gangs(copy)  # P4
+    reserve_headroom(copy)
+    share_capacity(copy)  # P5, P6
+    restore_cores(copy)
+    complete_servers(copy)
+    begin_moves(copy)
+    actions, waits = plan_actions(copy)  # P7
+    return Plan(
+        revision=copy.view.revision,
+        planned_at_s=copy.now_s,
+        decisions=decide(copy),
+        actions=actions,
+        waits=waits,
+        demands=tuple(copy.external.demands),
+        history=next_history(copy),
+        replan_at_s=next_instant(copy),
+    )
 
 
-def why_stale(snapshot: Draft) -> str:
+def why_stale(copy: WorkingCopy) -> str:
     """Return why nothing may be written, or an empty text.  An age that is NaN is too old."""
-    view, policy, now_s = snapshot.view, snapshot.policy, snapshot.now_s
+    view, policy, now_s = copy.view, copy.policy, copy.now_s
     if not view.is_synced:
         return "the first listing of the cluster is not complete"
     if not now_s - view.observed_at_s <= policy.stale_limit_s:
         return f"the view is {now_s - view.observed_at_s:.1f} s old; at most {policy.stale_limit_s:g} s"
-    lost = len(snapshot.rooms) - len(snapshot.rooms.ready)
+    lost = len(copy.capacity) - len(copy.capacity.ready)
     if lost * 100 > policy.lost_nodes_limit_percent * len(view.nodes):
         return f"{lost} of {len(view.nodes)} nodes are not ready at once"
     return ""
 
 
-def stand_still(snapshot: Draft, why: str) -> Plan:
+def stand_still(copy: WorkingCopy, why: str) -> Plan:
     """Return a plan that writes nothing and keeps every size and the whole memory."""
     return Plan(
-        revision=snapshot.view.revision,
-        planned_at_s=snapshot.now_s,
-        decisions=tuple(unchanged(job, why) for job in snapshot.jobs.values()),
-        history=snapshot.view.history,
+        revision=copy.view.revision,
+        planned_at_s=copy.now_s,
+        decisions=tuple(unchanged(job, why) for job in copy.jobs.values()),
+        history=copy.view.history,
     )
 
 
-def unchanged(job: JobDraft, why: str) -> Decision:
+def unchanged(job: PlannedJob, why: str) -> Decision:
     """Return the decision to leave a job as it is."""
-    spec = job.job.trainer
+    spec = job.spec.trainer
     return Decision(
-        job=job.job.name,
+        job=job.spec.name,
         now=job.now,
         target=spec.largest_allowed(job.now) if job.now else 0,
         min=spec.min_replicas,

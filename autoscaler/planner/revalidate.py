@@ -31,7 +31,7 @@ from autoscaler.planner.exclusion import MOST_FOUND, find_culprit, leave_out
 from autoscaler.planner.plan import why_stale
 from autoscaler.planner.still_needed import is_for_others, needed_deletions
 from autoscaler.planner.working_copy.memo import Memo
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # The others are asked for by the user, the node or the job itself, whatever is left.
 TAKEN_FOR_OTHERS = frozenset(
@@ -56,26 +56,26 @@ def still_valid(
         out = {one.job for one in excluded.values() if one.is_unmodelled}
         left = replace(plan, actions=tuple(action for action in plan.actions if action.job not in out))
         try:
-            draft = memo.begin(view, policy, plan.planned_at_s)
-            held = () if why_stale(draft) else held_actions(draft, left, begun)
+            copy = memo.begin(view, policy, plan.planned_at_s)
+            held = () if why_stale(copy) else held_actions(copy, left, begun)
         except Exception as error:
             name = find_culprit(error)
             if name is None or name in out:
                 raise
             excluded[name] = ExcludedJob(job=name, problem=in_words(error), is_unmodelled=True)
         else:
-            memo.end(draft)
+            memo.end(copy)
             return held
     return ()  # the next plan tells of these jobs
 
 
-def held_actions(draft: Draft, plan: Plan, begun: Collection[Action]) -> tuple[Action, ...]:
+def held_actions(copy: WorkingCopy, plan: Plan, begun: Collection[Action]) -> tuple[Action, ...]:
     """Return the plan's actions that hold on the draft of a fresh view."""
     has_deletions = any(isinstance(action, DeletePod) for action in plan.actions)
-    pods = {pod.name: pod for pod in draft.view.pods} if has_deletions else {}
+    pods = {pod.name: pod for pod in copy.view.pods} if has_deletions else {}
     actions = tuple(action for action in plan.actions if action not in begun or not has_left(action, pods))
-    needed = without_needless(draft, replace(plan, actions=actions), pods)
-    return tuple(action for action in needed if holds(draft, pods, action))
+    needed = without_needless(copy, replace(plan, actions=actions), pods)
+    return tuple(action for action in needed if holds(copy, pods, action))
 
 
 def has_left(action: Action, pods: Mapping[PodName, Pod]) -> bool:
@@ -86,14 +86,14 @@ def has_left(action: Action, pods: Mapping[PodName, Pod]) -> bool:
     return pod is None or pod.phase is PodPhase.TERMINATING
 
 
-def without_needless(draft: Draft, plan: Plan, pods: Mapping[PodName, Pod]) -> tuple[Action, ...]:
+def without_needless(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) -> tuple[Action, ...]:
     """Return the plan's actions without deletions on behalf of those who need them no more."""
     if not any(map(is_for_others, plan.actions)):
         return plan.actions
-    mark = draft.mark()
-    needed = needed_deletions(draft, plan, pods)
-    draft.roll_back(mark)
-    draft.unserved.clear()
+    mark = copy.mark()
+    needed = needed_deletions(copy, plan, pods)
+    copy.roll_back(mark)
+    copy.external.unserved.clear()
     return tuple(
         action
         for action in plan.actions
@@ -101,38 +101,38 @@ def without_needless(draft: Draft, plan: Plan, pods: Mapping[PodName, Pod]) -> t
     )
 
 
-def holds(draft: Draft, pods: Mapping[PodName, Pod], action: Action) -> bool:
+def holds(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: Action) -> bool:
     """Whether the action still makes sense; if so, its room is taken on the draft."""
     match action:
         case DeletePod():
-            return can_delete(draft, pods, action)
+            return can_delete(copy, pods, action)
         case CreatePod():
-            return can_create(draft, action)
+            return can_create(copy, action)
         case AdmitGang():
-            mark = draft.mark()
-            if all(can_create(draft, pod) for pod in action.pods):
+            mark = copy.mark()
+            if all(can_create(copy, pod) for pod in action.pods):
                 return True
-            draft.roll_back(mark)
+            copy.roll_back(mark)
             return False
 
 
-def can_delete(draft: Draft, pods: Mapping[PodName, Pod], action: DeletePod) -> bool:
+def can_delete(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: DeletePod) -> bool:
     """Whether the pod is there, staying, in somebody's way and beyond its job's minimum; if so, it leaves."""
     victim = pods.get(action.pod)
     if victim is None or victim.phase is PodPhase.TERMINATING or victim.place != action.node:
         return False
-    job = draft.jobs.get(action.job)
+    job = copy.jobs.get(action.job)
     is_displaced = action.cause is Cause.DEFRAGMENTATION and action.role is Role.TRAINER
     if (action.cause in TAKEN_FOR_OTHERS or is_displaced) and job is not None:
         if victim not in job.trainers or not job.spare:
             return False
-        draft.touch(job)
+        copy.touch(job)
         job.trainers.remove(victim)
     if action.cause is Cause.DEFRAGMENTATION:
         other = pods.get(PodName(action.beneficiary))
         return other is not None and other.phase is PodPhase.READY
     if action.cause is Cause.PREEMPTION and action.beneficiary:
-        winner = draft.jobs.get(JobName(action.beneficiary))
+        winner = copy.jobs.get(JobName(action.beneficiary))
         return winner is not None and not winner.is_running
     if action.cause is not Cause.POD:
         return True
@@ -140,15 +140,15 @@ def can_delete(draft: Draft, pods: Mapping[PodName, Pod], action: DeletePod) -> 
     return waiting is not None and waiting.phase is PodPhase.PENDING and waiting.place is None
 
 
-def can_create(draft: Draft, action: CreatePod) -> bool:
+def can_create(copy: WorkingCopy, action: CreatePod) -> bool:
     """Whether job, seat and room are as they were; if so, the room is taken."""
-    job, at = draft.jobs.get(action.job), draft.rooms.index.get(action.node)
-    if job is None or at is None or job.job.state is not JobState.ACTIVE:
+    job, at = copy.jobs.get(action.job), copy.capacity.index.get(action.node)
+    if job is None or at is None or job.spec.state is not JobState.ACTIVE:
         return False
     is_taken = action.ordinal in job.ordinals.get(action.role, ())
-    if is_taken or not draft.rooms.fits_now(at, job.shapes[action.role]):
+    if is_taken or not copy.capacity.fits_now(at, job.shapes[action.role]):
         return False
-    draft.touch(job)
+    copy.touch(job)
     job.ordinals.setdefault(action.role, set()).add(action.ordinal)
-    draft.rooms.take(at, job.shapes[action.role], now=True)
+    copy.capacity.take(at, job.shapes[action.role], now=True)
     return True

@@ -26,13 +26,13 @@ from autoscaler.domain import (
     PodPhase,
     Role,
 )
-from autoscaler.planner.draft_state import Want
-from autoscaler.planner.phases.p1_external_pods import keep_headroom, place_others, urgency
-from autoscaler.planner.placement.core_placement import core_of, seat_all, seat_on
+from autoscaler.planner.phases.p1_external_pods import place_external_pods, place_headroom
+from autoscaler.planner.placement.core_placement import core_roles, try_place_all, try_place_on
 from autoscaler.planner.placement.node_choice import emptiest_room
-from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.plan_records import Want
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import holds_amounts
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 FOR_WANTS = frozenset({Cause.POD, Cause.ANNOUNCED_GROWTH, Cause.HEADROOM})
 FOR_JOBS = frozenset({Cause.GANG, Cause.PREEMPTION, Cause.TRANSFER})
@@ -47,22 +47,22 @@ def is_for_others(action: Action) -> bool:
     return isinstance(action, DeletePod) and bool(action.beneficiary) and action.cause in FOR_WANTS | FOR_JOBS
 
 
-def needed_deletions(draft: Draft, plan: Plan, pods: Mapping[PodName, Pod]) -> frozenset[PodName]:
+def needed_deletions(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) -> frozenset[PodName]:
     """Return the pods that the plan takes for others who still need that.  The draft is spoiled: work on a trial."""
     groups = groups_of(plan)
     needed: list[DeletePod] = []
-    place_others(draft)
-    needed += needed_by_wants(draft, groups, pods)
-    take_rooms(draft, (action for action in plan.actions if not is_voluntary(action)))
+    place_external_pods(copy)
+    needed += needed_by_wants(copy, groups, pods)
+    take_rooms(copy, (action for action in plan.actions if not is_voluntary(action)))
     for (cause, name), group in groups.items():
-        if cause is Cause.GANG and is_needed_by_gang(draft, plan, group, JobName(name), pods):
+        if cause is Cause.GANG and is_needed_by_gang(copy, plan, group, JobName(name), pods):
             needed += group
     if any(cause is Cause.HEADROOM for cause, _ in groups):
-        keep_headroom(draft)
-        needed += needed_by_wants(draft, groups, pods)
-    take_rooms(draft, filter(is_voluntary, plan.actions))
+        place_headroom(copy)
+        needed += needed_by_wants(copy, groups, pods)
+    take_rooms(copy, filter(is_voluntary, plan.actions))
     for (cause, name), group in groups.items():
-        if cause is Cause.TRANSFER and lacks_room(draft, plan, JobName(name)) and leave(draft, group, pods):
+        if cause is Cause.TRANSFER and lacks_room(copy, plan, JobName(name)) and leave(copy, group, pods):
             needed += group
     return frozenset(action.pod for action in needed)
 
@@ -81,7 +81,7 @@ def groups_of(plan: Plan) -> dict[Group, list[DeletePod]]:
 
 
 def needed_by_wants(
-    draft: Draft, groups: Mapping[Group, Sequence[DeletePod]], pods: Mapping[PodName, Pod]
+    copy: WorkingCopy, groups: Mapping[Group, Sequence[DeletePod]], pods: Mapping[PodName, Pod]
 ) -> list[DeletePod]:
     """Settle the unserved wants with the plan's victims; return those who are needed.
 
@@ -92,18 +92,18 @@ def needed_by_wants(
     for cause, name in groups:
         if cause in FOR_WANTS:
             alike.setdefault(kind_of(cause, name, pods), []).append((cause, name))
-    for want in sorted(draft.unserved, key=urgency):
-        shape = draft.shapes.number(want.shape)
-        at = emptiest_room(draft, shape, now=False, is_there=want.is_there)
+    for want in sorted(copy.external.unserved, key=lambda want: want.urgency):
+        shape = copy.shapes.number(want.shape)
+        at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
         left = alike.get(kind_of(want.cause, want.name, pods))
         if at is None and left:
             own = (want.cause, want.name)
             group = groups[left.pop(left.index(own) if own in left else 0)]
-            at = room_after(draft, want, group, pods)
+            at = room_after(copy, want, group, pods)
             needed += group if at is not None else ()
         if at is not None:
-            draft.rooms.take(at, shape, now=False)
-    draft.unserved.clear()
+            copy.capacity.take(at, shape, now=False)
+    copy.external.unserved.clear()
     return needed
 
 
@@ -115,71 +115,73 @@ def kind_of(cause: Cause, name: str, pods: Mapping[PodName, Pod]) -> str:
     return name.rpartition("+" if cause is Cause.ANNOUNCED_GROWTH else "-")[0]
 
 
-def room_after(draft: Draft, want: Want, group: Sequence[DeletePod], pods: Mapping[PodName, Pod]) -> int | None:
+def room_after(copy: WorkingCopy, want: Want, group: Sequence[DeletePod], pods: Mapping[PodName, Pod]) -> int | None:
     """Return where the want fits once the group has gone; None, with nothing changed, if they are too few or many."""
-    mark, shape = draft.mark(), draft.shapes.number(want.shape)
+    mark, shape = copy.mark(), copy.shapes.number(want.shape)
     at = None
-    if leave(draft, group, pods):
-        at = emptiest_room(draft, shape, now=False, is_there=want.is_there)
-    if at is not None and any(is_spared(draft, want, at, draft.jobs[one.job], pods[one.pod]) for one in group):
+    if leave(copy, group, pods):
+        at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
+    if at is not None and any(is_spared(copy, want, at, copy.jobs[one.job], pods[one.pod]) for one in group):
         at = None
     if at is None:
-        draft.roll_back(mark)
+        copy.roll_back(mark)
     return at
 
 
-def is_spared(draft: Draft, want: Want, at: int, job: JobDraft, pod: Pod) -> bool:
+def is_spared(copy: WorkingCopy, want: Want, at: int, job: PlannedJob, pod: Pod) -> bool:
     """Whether the want fits on the node though this trainer stays; one that makes up a step is judged with it."""
-    if pod.place != draft.rooms.names[at] or job.job.trainer.step > 1 or job.job.trainer.powers_of_two:
+    if pod.place != copy.capacity.names[at] or job.spec.trainer.step > 1 or job.spec.trainer.powers_of_two:
         return False
-    left = draft.rooms.later[:, at].tolist()
-    for column, amount in enumerate(draft.rooms.asked_amounts(draft.shapes.number(pod.shape))):
+    left = copy.capacity.later[:, at].tolist()
+    for column, amount in enumerate(copy.capacity.asked_amounts(copy.shapes.number(pod.shape))):
         left[column] -= amount
-    return holds_amounts(left, draft.rooms.asked_amounts(draft.shapes.number(want.shape)))
+    return holds_amounts(left, copy.capacity.asked_amounts(copy.shapes.number(want.shape)))
 
 
 def is_needed_by_gang(
-    draft: Draft, plan: Plan, group: Sequence[DeletePod], name: JobName, pods: Mapping[PodName, Pod]
+    copy: WorkingCopy, plan: Plan, group: Sequence[DeletePod], name: JobName, pods: Mapping[PodName, Pod]
 ) -> bool:
     """Whether the job still waits, finds no free room for all that it lacks, and would with these pods gone."""
-    job = draft.jobs.get(name)
-    if job is None or job.job.state is not JobState.ACTIVE:
+    job = copy.jobs.get(name)
+    if job is None or job.spec.state is not JobState.ACTIVE:
         return False
-    lacking = job.missing(draft.view.capabilities) if job.is_running else core_of(job)
-    mark = draft.mark()
-    fits = not lacking or seat_all(draft, job, lacking, now=True) is not None
-    draft.roll_back(mark)
-    if fits or not leave(draft, group, pods):
+    lacking = job.missing(copy.view.capabilities) if job.is_running else core_roles(job)
+    mark = copy.mark()
+    fits = not lacking or try_place_all(copy, job, lacking, now=True) is not None
+    copy.roll_back(mark)
+    if fits or not leave(copy, group, pods):
         return False
-    seats = next((entry.seats for entry in plan.history.reservations if entry.job == name), ())
-    return not seats or seat_on(draft, job, [(seat.role, seat.node) for seat in seats], now=False)
+    placements = next((entry.placements for entry in plan.history.reservations if entry.job == name), ())
+    return not placements or try_place_on(
+        copy, job, [(placement.role, placement.node) for placement in placements], now=False
+    )
 
 
-def lacks_room(draft: Draft, plan: Plan, name: JobName) -> bool:
+def lacks_room(copy: WorkingCopy, plan: Plan, name: JobName) -> bool:
     """Whether the poorer job, which runs or starts, may still grow and cannot do so in free room, or in free quota."""
-    job = draft.jobs.get(name)
-    if job is None or job.job.state is not JobState.ACTIVE or job.size >= job.job.trainer.ceiling:
+    job = copy.jobs.get(name)
+    if job is None or job.spec.state is not JobState.ACTIVE or job.size >= job.spec.trainer.ceiling:
         return False
     if not job.is_running and not any(isinstance(one, AdmitGang) and one.job == name for one in plan.actions):
         return False
-    if job.job.trainer.step > 1 or job.job.trainer.per_node > 1 or draft.quota_lack(job, [Role.TRAINER], now=True):
+    if job.spec.trainer.step > 1 or job.spec.trainer.per_node > 1 or copy.quotas.lack(job, [Role.TRAINER], now=True):
         return True
-    return emptiest_room(draft, job.shapes[Role.TRAINER], now=True) is None
+    return emptiest_room(copy, job.shapes[Role.TRAINER], now=True) is None
 
 
-def leave(draft: Draft, group: Iterable[DeletePod], pods: Mapping[PodName, Pod]) -> bool:
+def leave(copy: WorkingCopy, group: Iterable[DeletePod], pods: Mapping[PodName, Pod]) -> bool:
     """Tell all of them to leave; False, with none told, if one of them has gone, moved, or is spare no more."""
-    mark = draft.mark()
+    mark = copy.mark()
     for action in group:
-        job, pod = draft.jobs.get(action.job), pods.get(action.pod)
+        job, pod = copy.jobs.get(action.job), pods.get(action.pod)
         if job is None or pod is None or not may_leave(job, pod, action):
-            draft.roll_back(mark)
+            copy.roll_back(mark)
             return False
-        draft.remove(job, [pod], action.cause, beneficiary=action.beneficiary)
+        copy.remove(job, [pod], action.cause, beneficiary=action.beneficiary)
     return True
 
 
-def may_leave(job: JobDraft, pod: Pod, action: DeletePod) -> bool:
+def may_leave(job: PlannedJob, pod: Pod, action: DeletePod) -> bool:
     """Whether the pod stands where it stood and its job can do without it."""
     if pod.phase is PodPhase.TERMINATING or pod.place != action.node:
         return False
@@ -187,20 +189,20 @@ def may_leave(job: JobDraft, pod: Pod, action: DeletePod) -> bool:
     return is_whole_job or (pod in job.trainers and (bool(job.spare) or action.cause is Cause.CORE_SWAP))
 
 
-def take_rooms(draft: Draft, actions: Iterable[Action]) -> None:
+def take_rooms(copy: WorkingCopy, actions: Iterable[Action]) -> None:
     """Let what the plan creates have its room, where that is still free."""
     for action in actions:
-        for seat in action.pods if isinstance(action, AdmitGang) else ():
-            take_room(draft, seat)
+        for placement in action.pods if isinstance(action, AdmitGang) else ():
+            take_room(copy, placement)
         if isinstance(action, CreatePod):
-            take_room(draft, action)
+            take_room(copy, action)
 
 
-def take_room(draft: Draft, seat: CreatePod) -> None:
+def take_room(copy: WorkingCopy, placement: CreatePod) -> None:
     """Take one pod's room."""
-    job, at = draft.jobs.get(seat.job), draft.rooms.index.get(seat.node)
-    if job is not None and at is not None and draft.rooms.fits_now(at, job.shapes[seat.role]):
-        draft.rooms.take(at, job.shapes[seat.role], now=True)
+    job, at = copy.jobs.get(placement.job), copy.capacity.index.get(placement.node)
+    if job is not None and at is not None and copy.capacity.fits_now(at, job.shapes[placement.role]):
+        copy.capacity.take(at, job.shapes[placement.role], now=True)
 
 
 def is_voluntary(action: Action) -> bool:

@@ -11,33 +11,35 @@ def check_alike(kept, fresh):
 
 def told(snapshot):
     """All that the phases read of it, by names in place of numbers, which depend on what came first."""
-    rooms, shapes = snapshot.rooms, snapshot.shapes.shapes
+    capacity, shapes = snapshot.capacity, snapshot.shapes.shapes
     return {
-        "nodes": (rooms.names, rooms.index, rooms.ready, rooms.open_index, set(rooms.draining)),
-        "flags": (rooms.is_open.tolist(), rooms.is_ready.tolist()),
-        **{name: by_column(getattr(rooms, name), rooms.columns) for name in ("whole", "free", "later", "surplus")},
-        "divisor": (rooms.divisor == rooms.whole + (rooms.whole == 0)).all(),
+        "nodes": (capacity.names, capacity.index, capacity.ready, capacity.open_index, set(capacity.draining)),
+        "flags": (capacity.is_open.tolist(), capacity.is_ready.tolist()),
+        **{
+            name: by_column(getattr(capacity, name), capacity.columns) for name in ("whole", "free", "later", "surplus")
+        },
+        "divisor": (capacity.divisor == capacity.whole + (capacity.whole == 0)).all(),
         "waiting": snapshot.waiting,
         "members": {name: pods for name, pods in snapshot.members.items() if pods},
         "unbound": snapshot.unbound_core,
         "preempted": snapshot.preempted,
         "standing": +snapshot.standing,
         "newest": (snapshot.newest_job_s, snapshot.newest_other_s, snapshot.newest_others),
-        "held on": {at: Counter(jobs) for at, jobs in snapshot.held_on.items() if jobs},
-        "unit": snapshot.unit,
-        "unsettled": set(snapshot.unsettled),
-        "by trainer": {shapes[one]: [job.job.name for job in jobs] for one, jobs in snapshot.by_trainer.items()},
-        "drinkers": {shapes[one]: [job.job.name for job in jobs] for one, jobs in snapshot.drinkers.items()},
-        "jobs": {name: told_of_job(draft, rooms.columns) for name, draft in snapshot.jobs.items()},
+        "surplus owners": {at: Counter(jobs) for at, jobs in snapshot.surplus_owners.items() if jobs},
+        "unit": snapshot.share_unit,
+        "unsteady": set(snapshot.unsteady),
+        "by trainer": {shapes[one]: [job.spec.name for job in jobs] for one, jobs in snapshot.by_trainer.items()},
+        "growable": {shapes[one]: [job.spec.name for job in jobs] for one, jobs in snapshot.growable.items()},
+        "jobs": {name: told_of_job(draft, capacity.columns) for name, draft in snapshot.jobs.items()},
     }
 
 
 def told_of_job(draft, columns):
     pods = (draft.trainers, draft.servers, draft.masters, draft.strays)
-    flags = (draft.is_settled, draft.may_drink, draft.is_degraded, draft.is_running, draft.core, draft.ceiling)
+    flags = (draft.is_steady, draft.can_grow, draft.is_degraded, draft.is_running, draft.core, draft.ceiling)
     counts = [by_column([[amount] for amount in amounts], columns) for amounts in (draft.usage, draft.leaving_usage)]
     rates = {name: rate for name, rate in zip(columns, draft.rates, strict=False) if rate}
-    return (draft.job, pods, flags, counts, rates, {role: taken for role, taken in draft.ordinals.items() if taken})
+    return (draft.spec, pods, flags, counts, rates, {role: taken for role, taken in draft.ordinals.items() if taken})
 
 
 def by_column(amounts, columns):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoscaler.domain import Node, PodPhase, Resources, Shape
 from autoscaler.planner import Memo, plan, still_valid
-from autoscaler.planner.working_copy.view_index import Snapshot
+from autoscaler.planner.working_copy.view_index import ViewIndex
 from tests.property.planner_cases import Driver, happen, web
 from tests.property.planner_draws import clusters, gated_policies, jobs, numbers, open_policies, shapes, stories
 from tests.property.snapshot_twins import check_alike
@@ -41,8 +41,8 @@ class Twins(Driver):
         view = self.cluster.view(history=self.history)
         kept = plan(view, self.policy, self.cluster.now(), memo=self.memo)
         assert kept == plan(view, self.policy, self.cluster.now())
-        if self.memo._snapshot is not None:
-            check_alike(self.memo._snapshot, Snapshot(view))
+        if self.memo._index is not None:
+            check_alike(self.memo._index, ViewIndex(view))
         return kept
 
 

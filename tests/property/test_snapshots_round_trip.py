@@ -11,6 +11,7 @@ from autoscaler.domain import (
     Bar,
     Capabilities,
     ClusterView,
+    CorePlacement,
     Headroom,
     History,
     Node,
@@ -22,7 +23,6 @@ from autoscaler.domain import (
     Resources,
     RoomMade,
     RoomSeen,
-    Seat,
     Shape,
     Shortfall,
     Workload,
@@ -59,7 +59,9 @@ histories = st.builds(
     rooms_made=st.lists(st.builds(RoomMade), max_size=2).map(tuple),
     rooms_seen=st.lists(st.builds(RoomSeen, since_s=SCALARS[float]), max_size=2).map(tuple),
     refusals=st.lists(st.builds(Refusal, count=SCALARS[int], until_s=SCALARS[float]), max_size=2).map(tuple),
-    reservations=st.lists(st.builds(Reservation, seats=st.lists(st.builds(Seat), max_size=2).map(tuple))).map(tuple),
+    reservations=st.lists(
+        st.builds(Reservation, placements=st.lists(st.builds(CorePlacement), max_size=2).map(tuple))
+    ).map(tuple),
     bars=st.lists(st.builds(Bar), max_size=2).map(tuple),
     shortfalls=st.lists(st.builds(Shortfall, since_s=SCALARS[float]), max_size=2).map(tuple),
     transfers_at_s=st.lists(SCALARS[float], max_size=2).map(tuple),

@@ -142,13 +142,13 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
     if not any(changes.values()):
         raise click.UsageError("say what is different: --add-nodes, --remove-node, --web or --submit")
     from autoscaler.cli.output import what_if_report  # noqa: PLC0415 - the planner is not for --help
-    from autoscaler.planner.counterfactual import come_to_rest  # noqa: PLC0415 - with it
+    from autoscaler.planner.counterfactual import converge  # noqa: PLC0415 - with it
 
     with open_snapshot(selector, snapshot) as source:
         moment = _moment(source)
         changed, words = _apply_changes(moment, changes, source)
     found = what_if_report.WhatIfComparison(
-        changes=tuple(words), moment=moment, before=come_to_rest(moment), after=come_to_rest(changed)
+        changes=tuple(words), moment=moment, before=converge(moment), after=converge(changed)
     )
     if output == "table":
         print(at_rest("\n".join(what_if_report.comparison_lines(found))))

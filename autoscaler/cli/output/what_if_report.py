@@ -11,7 +11,7 @@ from typing import Any
 from autoscaler.cli.output.formats import section
 from autoscaler.cli.output.object_tables import align_columns
 from autoscaler.domain import Decision, PodPhase, Role, WorkloadName
-from autoscaler.planner.counterfactual import Moment, Rest
+from autoscaler.planner.counterfactual import Converged, Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +20,8 @@ class WhatIfComparison:
 
     changes: tuple[str, ...]
     moment: Moment  # now
-    before: Rest
-    after: Rest
+    before: Converged
+    after: Converged
 
 
 def comparison_lines(found: WhatIfComparison) -> list[str]:
@@ -82,7 +82,7 @@ def web_rows(found: WhatIfComparison) -> list[list[str]]:
     return rows
 
 
-def waiting_rows(rest: Rest) -> list[list[str]]:
+def waiting_rows(rest: Converged) -> list[list[str]]:
     """What would wait, and why: jobs that cannot start or lack core pods, pods of others without a node."""
     lacking = [d for d in rest.plan.decisions if d.target == 0 or d.is_degraded]
     rows = [[f"tj/{d.job}", "Degraded" if d.is_degraded else str(d.bottleneck), d.message] for d in lacking]

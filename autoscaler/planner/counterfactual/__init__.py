@@ -8,17 +8,17 @@ What if?  `edits` changes a moment as a user words it, `rest` says where it ends
 """
 
 from autoscaler.planner.counterfactual.change import Answer, Change, Explanation, Kind, Moment, without_windows
-from autoscaler.planner.counterfactual.converge import Rest, come_to_rest
+from autoscaler.planner.counterfactual.convergence import Converged, converge
 from autoscaler.planner.counterfactual.search import explain, size_after
 
 __all__ = [
     "Answer",
     "Change",
+    "Converged",
     "Explanation",
     "Kind",
     "Moment",
-    "Rest",
-    "come_to_rest",
+    "converge",
     "explain",
     "size_after",
     "without_windows",

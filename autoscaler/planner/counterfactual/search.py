@@ -59,7 +59,7 @@ class _SearchIsLongError(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Search:
+class AnswerSearch:
     """Plans that were made for one question, and what they found."""
 
     moment: Moment
@@ -136,7 +136,7 @@ def explain(moment: Moment, name: JobName, *, more_than: int = 0, most: int = PL
     settled = plan(without_run_times(moment.view), without_windows(moment.policy), moment.now_s, memo=memo)
     decision, calm = decision_of(actual, name), decision_of(settled, name)
     to_exceed = max(calm.target, more_than)
-    search = Search(moment=moment, job=job, more_than=to_exceed, most=most, memo=memo)
+    search = AnswerSearch(moment=moment, job=job, more_than=to_exceed, most=most, memo=memo)
     is_cut = False
     try:
         search.answers += by_time(moment, actual, decision, search.memo)
@@ -148,7 +148,7 @@ def explain(moment: Moment, name: JobName, *, more_than: int = 0, most: int = PL
     )
 
 
-def look(search: Search, calm: Decision) -> None:
+def look(search: AnswerSearch, calm: Decision) -> None:
     """Try what suits the bottleneck, then everything else, then pairs; end with what first helps."""
     moment, job = search.moment, search.job
     suited = SUITED.get(calm.bottleneck, (*CLAIMS, *ROOM))

@@ -9,29 +9,29 @@ from autoscaler.domain import Bottleneck, Cause, Decision, JobState, Reason, Rol
 from autoscaler.planner.explain.shortages import name_shortages
 from autoscaler.planner.explain.summary import tell
 from autoscaler.planner.sharing.elastic_servers import servers_wanted
-from autoscaler.planner.working_copy.planned_job import JobDraft
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def decide(draft: Draft) -> tuple[Decision, ...]:
+def decide(copy: WorkingCopy) -> tuple[Decision, ...]:
     """Return each job's decision from the finished draft."""
-    name_shortages(draft)
-    return tuple(decision_for(draft, job) for job in draft.jobs.values())
+    name_shortages(copy)
+    return tuple(decision_for(copy, job) for job in copy.jobs.values())
 
 
-def decision_for(draft: Draft, job: JobDraft) -> Decision:
+def decision_for(copy: WorkingCopy, job: PlannedJob) -> Decision:
     """Return one job's decision.  A job that nothing happens to has the decision that it had for the same reason."""
     is_quiet, last = job.touched < 0 and not job.is_starting, job.quiet
     if is_quiet and last is not None and last.bottleneck is job.bottleneck and last.message == job.message:
         return last
-    decision = fresh_decision(draft, job)
+    decision = fresh_decision(copy, job)
     job.quiet = decision if is_quiet else None
     return decision
 
 
-def fresh_decision(draft: Draft, job: JobDraft) -> Decision:
+def fresh_decision(copy: WorkingCopy, job: PlannedJob) -> Decision:
     """Return one job's decision, put together anew."""
-    spec = job.job
+    spec = job.spec
     target = target_of(job)
     reason, cause = what_happens(job)
     bottleneck = job.bottleneck if job.bottleneck is not None else Bottleneck.NODE_FIT
@@ -42,22 +42,22 @@ def fresh_decision(draft: Draft, job: JobDraft) -> Decision:
         min=spec.trainer.min_replicas,
         max=spec.trainer.max_replicas,
         servers=job.servers_now,
-        servers_target=0 if target == 0 else max(spec.server_count, servers_wanted(draft, job, target)),
+        servers_target=0 if target == 0 else max(spec.server_count, servers_wanted(copy, job, target)),
         reason=reason,
         cause=cause,
         bottleneck=bottleneck,
         message=tell(job),
-        share=draft.share(job) * spec.weight / draft.unit,
+        share=job.share() * spec.weight / copy.share_unit,
         is_degraded=job.is_degraded,
-        notice=notice_of(draft, job),
+        notice=notice_of(copy, job),
         held_up_by=job.held_up_by,
     )
 
 
-def target_of(job: JobDraft) -> int:
+def target_of(job: PlannedJob) -> int:
     """Return the size that the plan aims at: 0 or an allowed one (A1)."""
-    spec = job.job.trainer
-    match job.job.state:
+    spec = job.spec.trainer
+    match job.spec.state:
         case JobState.SUSPENDED | JobState.OVER:
             return 0
         case JobState.ENDING:
@@ -67,7 +67,7 @@ def target_of(job: JobDraft) -> int:
             return spec.largest_allowed(job.size + job.held) if is_coming else 0
 
 
-def what_happens(job: JobDraft) -> tuple[Reason, Cause | None]:
+def what_happens(job: PlannedJob) -> tuple[Reason, Cause | None]:
     """Return what this plan does to the job, and for whose sake."""
     left = [leaving.cause for leaving in job.leaving if leaving.pod.role is Role.TRAINER]
     came = [pod.cause for pod in job.created if pod.role is Role.TRAINER]
@@ -93,10 +93,10 @@ def what_happens(job: JobDraft) -> tuple[Reason, Cause | None]:
     return (Reason.GROWN, came[0]) if came else (Reason.KEPT, None)
 
 
-def notice_of(draft: Draft, job: JobDraft) -> str:
+def notice_of(copy: WorkingCopy, job: PlannedJob) -> str:
     """Return what the user asked for and this cluster cannot give."""
-    servers = job.job.servers
-    if servers is None or draft.view.capabilities.servers_elastic:
+    servers = job.spec.servers
+    if servers is None or copy.view.capabilities.servers_elastic:
         return ""
     if servers.max_replicas == servers.min_replicas and servers.pinned_replicas in {0, servers.min_replicas}:
         return ""

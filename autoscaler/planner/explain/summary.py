@@ -10,11 +10,9 @@ from typing import Final
 
 from autoscaler.domain import Cause, CreatePod, JobState, NodeName, Role
 from autoscaler.planner.formatting import counted, listed
-from autoscaler.planner.working_copy.planned_job import JobDraft, Leaving
+from autoscaler.planner.working_copy.planned_job import Leaving, PlannedJob
 
 LINE_LIMIT: Final = 110  # beside time, job and sizes on a wide terminal; only absurd names reach it
-
-
 LEFT: Final[Mapping[Cause, str]] = {
     Cause.POD: "gave {who} to {whom} on {where}",
     Cause.ANNOUNCED_GROWTH: "gave {who} to {whom}, announced, on {where}",
@@ -30,13 +28,13 @@ LEFT: Final[Mapping[Cause, str]] = {
 }
 
 
-def tell(job: JobDraft) -> str:
+def tell(job: PlannedJob) -> str:
     """Return what happens to the job, else what keeps it from its next size."""
-    told = what_leaves(job) or what_comes(job) or what_moves(job) or job.message or "stays as it is"
+    told = describe_leaving(job) or describe_coming(job) or describe_moving(job) or job.message or "stays as it is"
     return told if len(told) <= LINE_LIMIT else told[: LINE_LIMIT - 3] + "..."
 
 
-def what_leaves(job: JobDraft) -> str:
+def describe_leaving(job: PlannedJob) -> str:
     """Return who leaves and for whose sake: trainers before others, the first cause before others."""
     trainers = [leaving for leaving in job.leaving if leaving.pod.role is Role.TRAINER]
     if not job.leaving:
@@ -56,13 +54,13 @@ def what_leaves(job: JobDraft) -> str:
     return LEFT[cause].format(who=who, whom=whom, where=places(gone))
 
 
-def what_moves(job: JobDraft) -> str:
+def describe_moving(job: PlannedJob) -> str:
     """Return which server is on its way to another node, with the new one there already, or its room being vacated."""
     moves = [f"{move.pod} leaves once server {move.ordinal} is ready on {move.node}" for move in job.moving]
     return moves[0] + (f", and {len(moves) - 1} more" if len(moves) > 1 else "") if moves else ""
 
 
-def defragmented(job: JobDraft, leaving: Leaving) -> str:
+def defragmented(job: PlannedJob, leaving: Leaving) -> str:
     """Return which of two servers of a move goes, and why it is this one."""
     gone, stays = leaving.pod, next((pod for pod in job.servers if pod.name == leaving.beneficiary), None)
     if stays is not None and stays.created_at_s < gone.created_at_s:
@@ -71,22 +69,22 @@ def defragmented(job: JobDraft, leaving: Leaving) -> str:
     return f"lets 1 server go from {places([leaving])}: {leaving.beneficiary} stands in its place, where it wastes less"
 
 
-def why_edited(job: JobDraft) -> str:
+def why_edited(job: PlannedJob) -> str:
     """Return which of the user's words asks for fewer pods."""
-    spec = job.job.trainer
-    if job.job.state is not JobState.ACTIVE:
-        return f"the job is {job.job.state}"
+    spec = job.spec.trainer
+    if job.spec.state is not JobState.ACTIVE:
+        return f"the job is {job.spec.state}"
     return f"trainer.replicas is {spec.pinned_replicas}" if spec.pinned_replicas else f"at most {spec.ceiling} allowed"
 
 
-def pinned_servers(job: JobDraft) -> str:
+def pinned_servers(job: PlannedJob) -> str:
     """Return what the user's words say about servers, where their number is pinned."""
-    if job.job.state is not JobState.ACTIVE or job.job.servers is None:
+    if job.spec.state is not JobState.ACTIVE or job.spec.servers is None:
         return why_edited(job)
-    return f"parameterServer.replicas is {job.job.servers.pinned_replicas}"
+    return f"parameterServer.replicas is {job.spec.servers.pinned_replicas}"
 
 
-def what_comes(job: JobDraft) -> str:
+def describe_coming(job: PlannedJob) -> str:
     """Return who comes and why."""
     if job.is_starting:
         return f"starts with {counted(pod.role for pod in job.created if pod.cause is Cause.START)}"
@@ -96,7 +94,7 @@ def what_comes(job: JobDraft) -> str:
         if pod.cause is Cause.DEFRAGMENTATION:
             return f"moves {pod.replaces} to {pod.node}, where it wastes less"
     back = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
-    if back and all(pod.role is Role.SERVER for pod in back) and job.job.servers and job.job.servers.pinned_replicas:
+    if back and all(pod.role is Role.SERVER for pod in back) and job.spec.servers and job.spec.servers.pinned_replicas:
         return f"gets {counted(pod.role for pod in back)} on {places(back)}: {pinned_servers(job)}"
     if back:
         return f"gets {counted(pod.role for pod in back)} back on {places(back)}"

@@ -15,159 +15,135 @@ from autoscaler.domain import (
     NOTHING,
     Cause,
     ClusterView,
-    Demand,
     DemandState,
     Headroom,
-    NodeName,
-    Pod,
     PodName,
     Policy,
     Resources,
     Shape,
 )
-from autoscaler.planner.draft_state import Want
 from autoscaler.planner.placement.node_choice import fits_an_empty_node, take_emptiest
+from autoscaler.planner.working_copy.plan_records import Want
 from autoscaler.planner.working_copy.ranks import CORE_VALUE, SURPLUS_RANK, full_rank
 from autoscaler.planner.working_copy.shapes import sort_key
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def place_others(draft: Draft) -> None:
+def place_external_pods(copy: WorkingCopy) -> None:
     """Settle every pending pod and every announced one, highest rank first, then the longest waiting."""
-    wants = [*pending_wants(draft), *announced_wants(draft)]
-    promised_first = {made.pod for made in draft.view.history.rooms_made}
-    place_all(draft, sorted(wants, key=lambda want: (want.name not in promised_first, *urgency(want))))
+    wants = [*pending_wants(copy), *announced_wants(copy)]
+    promised_first = {made.pod for made in copy.view.history.rooms_made}
+    place_all(copy, sorted(wants, key=lambda want: (want.name not in promised_first, *want.urgency)))
 
 
-def urgency(want: Want) -> tuple[int, int, float, str]:
-    """Sort key: rank from the top, then age, then name."""
-    return (-want.rank[0], -want.rank[1], 0.0 if want.pod is None else want.pod.created_at_s, want.name)
-
-
-def pending_wants(draft: Draft) -> list[Want]:
+def pending_wants(copy: WorkingCopy) -> list[Want]:
     """Return the pods of others that wait for a node; those that nothing can be known about get their answer here."""
     wants = []
-    for pod in draft.waiting:
+    for pod in copy.external.waiting:
         want = Want(name=pod.name, shape=pod.shape, rank=full_rank(pod.priority), cause=Cause.POD, pod=pod)
         if pod.is_modelled:
             wants.append(want)
         else:
-            answer(draft, want, DemandState.NOT_MODELLED)
+            copy.external.answer(want, DemandState.NOT_MODELLED)
     return wants
 
 
-def announced_wants(draft: Draft) -> list[Want]:
+def announced_wants(copy: WorkingCopy) -> list[Want]:
     """Return a want for each replica that a workload will have and has not created yet.
 
     Of those that the cluster could not hold if all surplus left there is one: it says that there is no room, and each
     would cost as much as one that can be served.
     """
     wants = []
-    for workload in draft.view.workloads:
-        missing = workload.desired_replicas - draft.standing.get(workload.name, 0)
-        most = draft.rooms.copies_without_surplus(draft.shapes.number(workload.shape)) if missing > 1 else None
+    for workload in copy.view.workloads:
+        missing = workload.desired_replicas - copy.external.standing.get(workload.name, 0)
+        most = copy.capacity.copies_without_surplus(copy.shapes.number(workload.shape)) if missing > 1 else None
         for number in range(1, (missing if most is None else min(missing, most + 1)) + 1):
-            name, rank = f"{workload.name}+{number}", full_rank(workload.priority)
+            name, rank = PodName(f"{workload.name}+{number}"), full_rank(workload.priority)
             wants.append(Want(name=name, shape=workload.shape, rank=rank, cause=Cause.ANNOUNCED_GROWTH))
     return wants
 
 
-def keep_headroom(draft: Draft) -> None:
+def place_headroom(copy: WorkingCopy) -> None:
     """Settle the room that the policy keeps free; what finds none is left unserved."""
     wants = [
         Want(
-            name=f"headroom-{number}-{copy}",
+            name=PodName(f"headroom-{number}-{nth}"),
             shape=headroom.shape,
             rank=full_rank(CORE_VALUE),
             cause=Cause.HEADROOM,
         )
-        for number, headroom in enumerate(headroom_of(draft.view, draft.policy))
-        for copy in range(headroom.count)
+        for number, headroom in enumerate(headroom_of(copy.view, copy.policy))
+        for nth in range(headroom.count)
     ]
-    place_all(draft, wants)
+    place_all(copy, wants)
 
 
-def place_all(draft: Draft, wants: Iterable[Want]) -> None:
+def place_all(copy: WorkingCopy, wants: Iterable[Want]) -> None:
     """Settle wants in this order; a row of equal pods is one question to the nodes."""
-    refused = refused_now(draft)
+    refused = refused_now(copy)
     for (shape, is_refused, _), row in groupby(
-        wants, key=lambda want: (draft.shapes.number(want.shape), want.name in refused, want.is_there)
+        wants, key=lambda want: (copy.shapes.number(want.shape), want.name in refused, want.is_there)
     ):
-        if not fits_an_empty_node(draft, shape):
+        if not fits_an_empty_node(copy, shape):
             for want in row:
-                answer(draft, want, DemandState.NEVER_FITS)
+                copy.external.answer(want, DemandState.NEVER_FITS)
         elif is_refused:
             for want in row:
-                draft.wake_at_s.append(refused[want.name])
-                answer(draft, want, DemandState.ROOM_REFUSED)
+                copy.wake_at_s.append(refused[want.name])
+                copy.external.answer(want, DemandState.ROOM_REFUSED)
         else:
-            place_row(draft, shape, list(row))
+            place_row(copy, shape, list(row))
 
 
-def place_row(draft: Draft, shape: int, wants: Sequence[Want]) -> None:
+def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
     """Give wants of one shape, all of them there or none, free room; what is left over, room that is being vacated."""
-    places = take_emptiest(draft, shape, len(wants), now=True, is_there=wants[0].is_there)
+    places = take_emptiest(copy, shape, len(wants), now=True, is_there=wants[0].is_there)
     for want, at in zip(wants, places, strict=False):
         if want.pod is not None and want.pod.unschedulable_since_s is not None:
-            draft.seen_rooms.add(want.name)  # a verdict that says otherwise is watched (`kubernetes.md` 15)
-        answer(draft, want, DemandState.ROOM_FREE, draft.rooms.names[at])
-    made = {made.pod for made in draft.view.history.rooms_made}
+            copy.external.unused_room.add(want.name)  # a verdict that says otherwise is watched (`kubernetes.md` 15)
+        copy.external.answer(want, DemandState.ROOM_FREE, copy.capacity.names[at])
+    made = {made.pod for made in copy.view.history.rooms_made}
     left = wants[len(places) :]
     for (is_low, has_room), row in groupby(left, key=lambda want: (want.rank <= SURPLUS_RANK, want.name in made)):
         if is_low:
             for want in row:
-                answer(draft, want, DemandState.NO_ROOM)
+                copy.external.answer(want, DemandState.NO_ROOM)
         elif has_room:
             for want in row:
-                place_into_leaving_room(draft, shape, [want], room_made_for(draft, want))
+                place_into_leaving_room(copy, shape, [want], room_made_for(copy, want))
         else:
-            place_into_leaving_room(draft, shape, list(row))
+            place_into_leaving_room(copy, shape, list(row))
 
 
-def place_into_leaving_room(draft: Draft, shape: int, wants: Sequence[Want], at: int | None = None) -> None:
+def place_into_leaving_room(copy: WorkingCopy, shape: int, wants: Sequence[Want], at: int | None = None) -> None:
     """Promise the wants room that is being vacated, the first one that of `at`, or leave them unserved."""
     if at is None:
-        places = take_emptiest(draft, shape, len(wants), now=False, is_there=wants[0].is_there)
+        places = take_emptiest(copy, shape, len(wants), now=False, is_there=wants[0].is_there)
     else:
-        draft.rooms.take(at, shape, now=False)
+        copy.capacity.take(at, shape, now=False)
         places = [at]
     for want, place in zip(wants, places, strict=False):
-        answer(draft, want, DemandState.ROOM_LEAVING, draft.rooms.names[place])
-    draft.unserved += wants[len(places) :]
+        copy.external.answer(want, DemandState.ROOM_LEAVING, copy.capacity.names[place])
+    copy.external.unserved += wants[len(places) :]
 
 
-def room_made_for(draft: Draft, want: Want) -> int | None:
+def room_made_for(copy: WorkingCopy, want: Want) -> int | None:
     """Return the node that was vacated for this very pod, if its room is still there."""
-    for made in draft.view.history.rooms_made:
-        at = draft.rooms.index.get(made.node) if made.pod == want.name else None
-        if at is not None and draft.rooms.fits(at, draft.shapes.number(want.shape), now=False):
+    for made in copy.view.history.rooms_made:
+        at = copy.capacity.index.get(made.node) if made.pod == want.name else None
+        if at is not None and copy.capacity.fits(at, copy.shapes.number(want.shape), now=False):
             return at
     return None
 
 
-def refused_now(draft: Draft) -> dict[str, float]:
+def refused_now(copy: WorkingCopy) -> dict[str, float]:
     """Return the pods that have left a room unused and are in their pause, and when it ends."""
     until_s: dict[str, float] = {}
-    for refusal in draft.view.history.refusals:
-        if draft.now_s < refusal.until_s:
+    for refusal in copy.view.history.refusals:
+        if copy.now_s < refusal.until_s:
             until_s.setdefault(refusal.pod, refusal.until_s)
     return until_s
-
-
-def answer(
-    draft: Draft, want: Want, state: DemandState, node: NodeName | None = None, victims: tuple[Pod, ...] = ()
-) -> None:
-    """Note what becomes of the want."""
-    draft.demands.append(
-        Demand(
-            pod=PodName(want.name),
-            shape=want.shape,
-            cause=want.cause,
-            state=state,
-            node=node,
-            victims=tuple(pod.name for pod in victims),
-        )
-    )
 
 
 def headroom_of(view: ClusterView, policy: Policy) -> tuple[Headroom, ...]:

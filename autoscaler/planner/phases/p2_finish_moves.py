@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from autoscaler.domain import Cause, JobState, Pod, PodPhase, Role, ServerMove
 from autoscaler.planner.sharing.elastic_servers import servers_held, servers_wanted
-from autoscaler.planner.working_copy.planned_job import JobDraft
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def finish_moves(draft: Draft) -> None:
+def finish_moves(copy: WorkingCopy) -> None:
     """Tell the old server of each move to leave once the new one is ready; forget moves that came to an end.
 
     A new one that is not ready in time leaves again, and one that has no node yet while others lack room, at once.
@@ -19,55 +19,55 @@ def finish_moves(draft: Draft) -> None:
     server is lost or the ratio calls for one more, both stay, and the move has come to nothing: who leaves when there
     is one too many again is the ratio's choice, in its time.
     """
-    refused = {refusal.pod for refusal in draft.history.refusals}
-    is_room_wanted = any(want.name not in refused for want in draft.unserved)
-    for move in moves_under_way(draft):
-        job = draft.jobs.get(move.job)
-        if job is None or not job.is_running or job.job.state is not JobState.ACTIVE:
+    refused = {refusal.pod for refusal in copy.history.refusals}
+    is_room_wanted = any(want.name not in refused for want in copy.external.unserved)
+    for move in moves_under_way(copy):
+        job = copy.jobs.get(move.job)
+        if job is None or not job.is_running or job.spec.state is not JobState.ACTIVE:
             continue
         old = next((pod for pod in job.servers if pod.name == move.pod), None)
         new = next((pod for pod in job.servers if pod.ordinal == move.ordinal), None)
         if old is None or old is new:
             continue
-        is_late = draft.now_s >= move.since_s + draft.policy.shortfall_limit_s
+        is_late = copy.now_s >= move.since_s + copy.policy.shortfall_limit_s
         if new is not None:
-            finish(draft, job, move, (old, new), is_late=is_late, is_room_wanted=is_room_wanted)
-        elif draft.now_s < job.job.hold_until_s:
-            draft.moves_given_up.append(move)  # it was there, and has failed or found its room taken
+            finish(copy, job, move, (old, new), is_late=is_late, is_room_wanted=is_room_wanted)
+        elif copy.now_s < job.spec.hold_until_s:
+            copy.carried.moves_given_up.append(move)  # it was there, and has failed or found its room taken
         elif not is_late and not is_room_wanted:
-            bring_new(draft, job, move)
+            bring_new(copy, job, move)
 
 
 def finish(
-    draft: Draft, job: JobDraft, move: ServerMove, pair: tuple[Pod, Pod], *, is_late: bool, is_room_wanted: bool
+    copy: WorkingCopy, job: PlannedJob, move: ServerMove, pair: tuple[Pod, Pod], *, is_late: bool, is_room_wanted: bool
 ) -> None:
     """Tell one of the two that stand to leave, the old one or the new one, or wait."""
     old, new = pair
-    if servers_held(job) <= servers_wanted(draft, job, job.size):
-        draft.moves_given_up.append(replace(move, since_s=draft.now_s))
+    if servers_held(job) <= servers_wanted(copy, job, job.size):
+        copy.carried.moves_given_up.append(replace(move, since_s=copy.now_s))
         return
     if new.phase is PodPhase.PENDING and is_room_wanted:
-        draft.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
+        copy.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
         return
-    draft.server_moves.append(move)
+    copy.carried.server_moves.append(move)
     if new.phase is PodPhase.READY:
-        draft.remove(job, [old], Cause.DEFRAGMENTATION, beneficiary=new.name)
+        copy.remove(job, [old], Cause.DEFRAGMENTATION, beneficiary=new.name)
     elif is_late and not new.is_settling:
-        draft.moves_given_up.append(move)
-        draft.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
+        copy.carried.moves_given_up.append(move)
+        copy.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
     else:
-        note_moving(draft, job, move)
+        record_moving(copy, job, move)
 
 
-def moves_under_way(draft: Draft) -> Iterator[ServerMove]:
+def moves_under_way(copy: WorkingCopy) -> Iterator[ServerMove]:
     """Yield the moves that are remembered, and those that are not, whose pods stand."""
-    known = {(move.job, move.ordinal) for move in (*draft.history.server_moves, *draft.moves_given_up)}
-    yield from draft.history.server_moves
-    for job in draft.stirred_jobs():
+    known = {(move.job, move.ordinal) for move in (*copy.history.server_moves, *copy.carried.moves_given_up)}
+    yield from copy.history.server_moves
+    for job in copy.dirty_jobs():
         for new in job.servers:
-            if new.replaces is not None and new.place is not None and (job.job.name, new.ordinal) not in known:
+            if new.replaces is not None and new.place is not None and (job.spec.name, new.ordinal) not in known:
                 yield ServerMove(
-                    job=job.job.name,
+                    job=job.spec.name,
                     pod=new.replaces,
                     node=new.place,
                     ordinal=new.ordinal,
@@ -75,17 +75,17 @@ def moves_under_way(draft: Draft) -> Iterator[ServerMove]:
                 )
 
 
-def bring_new(draft: Draft, job: JobDraft, move: ServerMove) -> None:
+def bring_new(copy: WorkingCopy, job: PlannedJob, move: ServerMove) -> None:
     """Create the new server where its room is free by now, or hold that; drop a move whose room or number is gone."""
-    at = draft.rooms.index.get(move.node)
-    is_free = move.ordinal not in job.ordinals[Role.SERVER] and not draft.quota_lack(job, [Role.SERVER], now=True)
-    if at is not None and is_free and draft.rooms.fits(at, job.shapes[Role.SERVER], now=False):
-        draft.replace_server(job, move, now=draft.rooms.fits(at, job.shapes[Role.SERVER], now=True))
-        draft.server_moves.append(move)
-        note_moving(draft, job, move)
+    at = copy.capacity.index.get(move.node)
+    is_free = move.ordinal not in job.ordinals[Role.SERVER] and not copy.quotas.lack(job, [Role.SERVER], now=True)
+    if at is not None and is_free and copy.capacity.fits(at, job.shapes[Role.SERVER], now=False):
+        copy.replace_server(job, move, now=copy.capacity.fits(at, job.shapes[Role.SERVER], now=True))
+        copy.carried.server_moves.append(move)
+        record_moving(copy, job, move)
 
 
-def note_moving(draft: Draft, job: JobDraft, move: ServerMove) -> None:
+def record_moving(copy: WorkingCopy, job: PlannedJob, move: ServerMove) -> None:
     """Both the old server and the new one stand, or will."""
     job.moving.append(move)
-    draft.wake_at_s.append(move.since_s + draft.policy.shortfall_limit_s)
+    copy.wake_at_s.append(move.since_s + copy.policy.shortfall_limit_s)

@@ -8,150 +8,157 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from autoscaler.domain import Bottleneck, Cause, JobState, Reclaim, Role, Tier
-from autoscaler.planner.placement.colocation import pieces_of
-from autoscaler.planner.placement.core_placement import Force, Seats, seat_all, seat_by_force, seat_on
+from autoscaler.domain import Bottleneck, Cause, JobSetting, JobState, Reclaim, Role, Tier
+from autoscaler.planner.placement.colocation import bundles_of
+from autoscaler.planner.placement.core_placement import (
+    Placements,
+    ReclaimPermit,
+    try_place_all,
+    try_place_on,
+    try_place_reclaiming,
+)
 from autoscaler.planner.sharing.change_limits import shrink_opens_at
-from autoscaler.planner.working_copy.planned_job import JobDraft
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.ranks import removal_order
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def keep_running_jobs(draft: Draft) -> None:
+def retain_running_jobs(copy: WorkingCopy) -> None:
     """Settle what stays of every job, jobs of high priority first."""
-    for job in draft.jobs.values() if draft.rooms.draining else draft.stirred_jobs():
-        settle_state(draft, job)
-    for job in sorted(draft.stirred_jobs(), key=lambda job: (-job.job.priority, job.job.name)):
-        if job.is_running and job.job.state is JobState.ACTIVE:
-            refill_core(draft, job)
-            take_swapped_room(draft, job)
+    for job in copy.jobs.values() if copy.capacity.draining else copy.dirty_jobs():
+        release_disallowed(copy, job)
+    for job in sorted(copy.dirty_jobs(), key=lambda job: (-job.spec.priority, job.spec.name)):
+        if job.is_running and job.spec.state is JobState.ACTIVE:
+            refill_core(copy, job)
+            take_swapped_room(copy, job)
 
 
-def settle_state(draft: Draft, job: JobDraft) -> None:
+def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
     """Take away what the job's state, its node or its bounds no longer allow."""
-    match job.job.state:
+    match job.spec.state:
         case JobState.SUSPENDED | JobState.OVER:
-            draft.remove(job, job.everything, Cause.EDIT, beneficiary=str(job.job.state))
+            copy.remove(job, job.everything, Cause.EDIT, beneficiary=JobSetting(str(job.spec.state)))
             job.is_running = False
-            job.block(Bottleneck.NOT_ACTIVE, f"the job is {job.job.state}")
+            job.block(Bottleneck.NOT_ACTIVE, f"the job is {job.spec.state}")
         case JobState.ENDING:
             job.block(Bottleneck.NOT_ACTIVE, "its pods are leaving")
         case JobState.ACTIVE:
-            leave_draining_nodes(draft, job)
+            leave_draining_nodes(copy, job)
             excess = len(job.trainers) - job.ceiling
             if excess > 0:
-                draft.remove(job, draft.last_in_line(job)[:excess], Cause.EDIT, beneficiary="spec.trainer")
+                copy.remove(job, removal_order(copy, job)[:excess], Cause.EDIT, beneficiary=JobSetting("spec.trainer"))
         case state:
             assert_never(state)
 
 
-def leave_draining_nodes(draft: Draft, job: JobDraft) -> None:
+def leave_draining_nodes(copy: WorkingCopy, job: PlannedJob) -> None:
     """Tell all of the job's pods on draining nodes to leave, core too: the owner's wish, and servers roll back once."""
-    draining = draft.rooms.draining
+    draining = copy.capacity.draining
     if draining:
         for pod in job.everything:
             if pod.place in draining:
-                draft.remove(job, [pod], Cause.LOST_NODE, beneficiary=pod.place)
+                copy.remove(job, [pod], Cause.LOST_NODE, beneficiary=pod.place)
 
 
-def refill_core(draft: Draft, job: JobDraft) -> None:
+def refill_core(copy: WorkingCopy, job: PlannedJob) -> None:
     """Give a running job the core pods that it lacks, one by one."""
-    roles = job.missing(draft.view.capabilities)
-    if roles and draft.now_s < job.job.hold_until_s:
-        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.job.hold_until_s)
+    roles = job.missing(copy.view.capabilities)
+    if roles and copy.now_s < job.spec.hold_until_s:
+        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
         return
-    pieces = pieces_of(draft, job, sorted(roles))
-    if not roles or all(refill(draft, job, piece.role, piece.copies) for piece in pieces):
+    bundles = bundles_of(copy, job, sorted(roles))
+    if not roles or all(refill(copy, job, bundle.role, bundle.copies) for bundle in bundles):
         return
-    draft.short.add(job.job.name)
-    since_s = next((gap.since_s for gap in draft.view.history.shortfalls if gap.job == job.job.name), draft.now_s)
-    gives_up_at_s = since_s + draft.policy.shortfall_limit_s
+    copy.carried.shortfalls.add(job.spec.name)
+    since_s = next((gap.since_s for gap in copy.view.history.shortfalls if gap.job == job.spec.name), copy.now_s)
+    gives_up_at_s = since_s + copy.policy.shortfall_limit_s
     missing = ", ".join(sorted(set(roles)))
-    lack = draft.quota_lack(job, roles, now=False)
+    lack = copy.quotas.lack(job, roles, now=False)
     bottleneck = Bottleneck.QUOTA if lack else Bottleneck.NODE_FIT
     message = lack or f"no room for its missing {missing}, not even in surplus of others"
-    if draft.now_s < gives_up_at_s:
+    if copy.now_s < gives_up_at_s:
         job.block(bottleneck, message, until_s=gives_up_at_s)
     else:
         job.block(bottleneck, message)
-        draft.withdraw(job)
-        draft.remove(job, job.everything, Cause.PREEMPTION)
+        copy.withdraw(job)
+        copy.remove(job, job.everything, Cause.PREEMPTION)
         job.is_running = False
 
 
-def refill(draft: Draft, job: JobDraft, role: Role, copies: int) -> bool:
+def refill(copy: WorkingCopy, job: PlannedJob, role: Role, copies: int) -> bool:
     """Create or promise one core pod, or those of one node; False if no room can be had for them."""
     if not job.awaits_number(role):
         return False
-    if seat_all(draft, job, [role] * copies, now=True) is not None:
+    if try_place_all(copy, job, [role] * copies, now=True) is not None:
         return True
-    force = Force(cause=Cause.GANG)
-    seats = reserved_seat(draft, job, role) if copies == 1 else None
-    seats = seats or seat_by_force(draft, job, [role] * copies, force)
-    if seats is None:
+    permit = ReclaimPermit(cause=Cause.GANG)
+    placements = reserved_placement(copy, job, role) if copies == 1 else None
+    placements = placements or try_place_reclaiming(copy, job, [role] * copies, permit)
+    if placements is None:
         return False
-    draft.reserve(job, seats)
+    copy.carried.remember_placements(job.spec.name, placements)
     return True
 
 
-def take_swapped_room(draft: Draft, job: JobDraft) -> None:
+def take_swapped_room(copy: WorkingCopy, job: PlannedJob) -> None:
     """Put the core trainer where a surplus one has left for it, before the room is shared out."""
-    if job.next_trainer_tier() is not Tier.CORE or job.size < job.job.trainer.min_replicas:
+    if job.next_trainer_tier() is not Tier.CORE or job.size < job.spec.trainer.min_replicas:
         return
-    rooms, shape = draft.rooms, job.shapes[Role.TRAINER]
-    for reservation in draft.view.history.reservations:
-        for seat in reservation.seats if reservation.job == job.job.name else ():
-            at = rooms.index.get(seat.node)
-            if seat.role is not Role.TRAINER or at is None or job.size >= job.job.trainer.ceiling:
+    capacity, shape = copy.capacity, job.shapes[Role.TRAINER]
+    for reservation in copy.view.history.reservations:
+        for placement in reservation.placements if reservation.job == job.spec.name else ():
+            at = capacity.index.get(placement.node)
+            if placement.role is not Role.TRAINER or at is None or job.size >= job.spec.trainer.ceiling:
                 continue
-            if rooms.fits(at, shape, now=True):
-                draft.create(job, Role.TRAINER, Tier.CORE, seat.node, Cause.CORE_SWAP)
+            if capacity.fits(at, shape, now=True):
+                copy.create(job, Role.TRAINER, Tier.CORE, placement.node, Cause.CORE_SWAP)
                 return
-            if rooms.fits(at, shape, now=False):
-                draft.promise(job, Role.TRAINER, Tier.CORE, seat.node)
-                draft.reserve(job, [(Role.TRAINER, seat.node)])
+            if capacity.fits(at, shape, now=False):
+                copy.reserve(job, Role.TRAINER, Tier.CORE, placement.node)
+                copy.carried.remember_placements(job.spec.name, [(Role.TRAINER, placement.node)])
                 return
 
 
-def restore_cores(draft: Draft) -> None:
+def restore_cores(copy: WorkingCopy) -> None:
     """Give running jobs that have their minimum, yet partly as surplus, their core back (`kubernetes.md` 6).
 
     What they grow by comes as core already.  Where that is not enough, one surplus trainer leaves and a core one takes
     its room: one at a time, each a window after the last growth.
     """
-    for job in draft.stirred_jobs():
-        is_there = job.is_running and job.job.state is JobState.ACTIVE and draft.now_s >= job.job.hold_until_s
-        if is_there and job.next_trainer_tier() is Tier.CORE and job.size >= job.job.trainer.min_replicas:
-            opens_at_s = shrink_opens_at(draft, job.job)
-            if draft.now_s >= opens_at_s:
-                swap(draft, job)
+    for job in copy.dirty_jobs():
+        is_there = job.is_running and job.spec.state is JobState.ACTIVE and copy.now_s >= job.spec.hold_until_s
+        if is_there and job.next_trainer_tier() is Tier.CORE and job.size >= job.spec.trainer.min_replicas:
+            opens_at_s = shrink_opens_at(copy, job.spec)
+            if copy.now_s >= opens_at_s:
+                swap(copy, job)
             else:
-                draft.wake_at_s.append(opens_at_s)
+                copy.wake_at_s.append(opens_at_s)
 
 
-def swap(draft: Draft, job: JobDraft) -> None:
+def swap(copy: WorkingCopy, job: PlannedJob) -> None:
     """Tell the job's last surplus trainer to leave and promise its room to a core one.
 
     With `reclaim: planner` a job at its minimum is left alone: the count protects it, a swap would only cost it work.
     """
-    if not job.spare and draft.policy.reclaim is Reclaim.PLANNER:
+    if not job.spare and copy.policy.reclaim is Reclaim.PLANNER:
         return
-    rooms, shape = draft.rooms, job.shapes[Role.TRAINER]
-    for pod in draft.last_in_line(job):
-        at = rooms.open_place_of(pod)
+    capacity, shape = copy.capacity, job.shapes[Role.TRAINER]
+    for pod in removal_order(copy, job):
+        at = capacity.open_place_of(pod)
         is_surplus = pod.tier is Tier.SURPLUS
-        if is_surplus and at is not None and rooms.fits_without(at, shape, [draft.shapes.number(pod.shape)]):
-            draft.remove(job, [pod], Cause.CORE_SWAP, beneficiary=job.job.name)
-            draft.promise(job, Role.TRAINER, Tier.CORE, rooms.names[at])
-            draft.reserve(job, [(Role.TRAINER, rooms.names[at])])
+        if is_surplus and at is not None and capacity.fits_without(at, shape, [copy.shapes.number(pod.shape)]):
+            copy.remove(job, [pod], Cause.CORE_SWAP, beneficiary=job.spec.name)
+            copy.reserve(job, Role.TRAINER, Tier.CORE, capacity.names[at])
+            copy.carried.remember_placements(job.spec.name, [(Role.TRAINER, capacity.names[at])])
             return
 
 
-def reserved_seat(draft: Draft, job: JobDraft, role: Role) -> Seats | None:
+def reserved_placement(copy: WorkingCopy, job: PlannedJob, role: Role) -> Placements | None:
     """Take a seat for which an earlier plan made room, if one of this role still stands."""
-    for reservation in draft.view.history.reservations:
-        if reservation.job == job.job.name:
-            for seat in reservation.seats:
-                taken = [(seat.role, seat.node)]
-                if seat.role is role and seat_on(draft, job, taken, now=False):
+    for reservation in copy.view.history.reservations:
+        if reservation.job == job.spec.name:
+            for placement in reservation.placements:
+                taken = [(placement.role, placement.node)]
+                if placement.role is role and try_place_on(copy, job, taken, now=False):
                     return taken
     return None

@@ -12,109 +12,109 @@ from collections.abc import Callable
 from operator import add
 
 from autoscaler.domain import Cause, DemandState, Reclaim
-from autoscaler.planner.draft_state import Want
-from autoscaler.planner.phases.p1_external_pods import answer, urgency
 from autoscaler.planner.placement.node_choice import emptiest_room
-from autoscaler.planner.placement.victims import Harm, Victims, cheapest_victims
+from autoscaler.planner.placement.victims import SideCost, Victims, cheapest_victims
 from autoscaler.planner.placement.waste import WEIGHED_NODES
 from autoscaler.planner.sharing.step_down import last_step_of, share_below
-from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.plan_records import Want
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.ranks import shrink
 from autoscaler.planner.working_copy.shapes import copies_that_fit
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def make_room(draft: Draft) -> None:
+def reclaim_room(copy: WorkingCopy) -> None:
     """Settle every want that `others` left unserved, most urgent first."""
-    wants = sorted(draft.unserved, key=urgency)
+    wants = sorted(copy.external.unserved, key=lambda want: want.urgency)
     waiting = Counter(want.shape for want in wants)
     for want in wants:
-        serve(draft, want, alike=waiting[want.shape])
+        serve(copy, want, alike=waiting[want.shape])
         waiting[want.shape] -= 1
-    draft.unserved.clear()
+    copy.external.unserved.clear()
 
 
-def serve(draft: Draft, want: Want, *, alike: int) -> None:
+def serve(copy: WorkingCopy, want: Want, *, alike: int) -> None:
     """Tell the cheapest surplus to leave for the want, or say why nobody does.
 
     `alike`: how many wants of this shape are left, this one included.
     """
-    rooms, shape = draft.rooms, draft.shapes.number(want.shape)
-    at = emptiest_room(draft, shape, now=False, is_there=want.is_there)
+    capacity, shape = copy.capacity, copy.shapes.number(want.shape)
+    at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
     if at is not None:  # what leaves for a more urgent want is more than that one needs
-        rooms.take(at, shape, now=False)
-        answer(draft, want, DemandState.ROOM_LEAVING, rooms.names[at])
+        capacity.take(at, shape, now=False)
+        copy.external.answer(want, DemandState.ROOM_LEAVING, capacity.names[at])
         return
-    if is_left_to_scheduler(draft, want):
-        answer(draft, want, DemandState.LEFT_TO_SCHEDULER)
+    if is_left_to_scheduler(copy, want):
+        copy.external.answer(want, DemandState.LEFT_TO_SCHEDULER)
         return
-    used = frozenset(made.node for made in draft.view.history.rooms_made if made.pod == want.name)
-    refused = any(refusal.pod == want.name for refusal in draft.view.history.refusals)
-    if refused and len(used) >= draft.policy.rooms_per_pod:
-        answer(draft, want, DemandState.ROOM_REFUSED)
+    used = frozenset(made.node for made in copy.view.history.rooms_made if made.pod == want.name)
+    refused = any(refusal.pod == want.name for refusal in copy.view.history.refusals)
+    if refused and len(used) >= copy.policy.rooms_per_pod:
+        copy.external.answer(want, DemandState.ROOM_REFUSED)
         return
-    avoid = rooms.mask(used) if refused else None
-    victims = cheapest_victims(draft, shape, want.rank, avoid=avoid, harm=harm_of_shrink(draft, shape, alike))
+    avoid = capacity.mask(used) if refused else None
+    victims = cheapest_victims(copy, shape, want.rank, avoid=avoid, side_cost=side_cost_of_shrink(copy, shape, alike))
     if victims is None:
-        answer(draft, want, DemandState.NO_ROOM)
+        copy.external.answer(want, DemandState.NO_ROOM)
         return
-    take(draft, want, victims)
+    take(copy, want, victims)
 
 
-def take(draft: Draft, want: Want, victims: Victims) -> None:
+def take(copy: WorkingCopy, want: Want, victims: Victims) -> None:
     """Shrink the victims' jobs and promise the room to the want."""
     for job, pods in victims.taken:
-        draft.shrink(job, pods, want.cause, beneficiary=want.name)
-    draft.rooms.take(victims.at, draft.shapes.number(want.shape), now=False)
-    answer(draft, want, DemandState.SHRUNK_FOR, draft.rooms.names[victims.at], victims.pods)
+        shrink(copy, job, pods, want.cause, beneficiary=want.name)
+    copy.capacity.take(victims.at, copy.shapes.number(want.shape), now=False)
+    copy.external.answer(want, DemandState.SHRUNK_FOR, copy.capacity.names[victims.at], victims.pods)
 
 
-def harm_of_shrink(draft: Draft, shape: int, alike: int) -> Callable[[Victims], Harm] | None:
+def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[Victims], SideCost] | None:
     """Return what a choice costs beyond the trainers that leave; None on large clusters, where it is not weighed.
 
     A job that is poor already would get its step back from the richest one, so what that one will give counts.  And
     one trainer of 5 cores makes room for two web pods of 3 where a core is free already: what is left over on the node
     once the pod is there, with those like it, counts among choices of as many trainers.
     """
-    rooms = draft.rooms
-    if len(rooms) > WEIGHED_NODES:
+    capacity = copy.capacity
+    if len(capacity) > WEIGHED_NODES:
         return None
-    asked = rooms.asked_amounts(shape)
-    richest: dict[int, JobDraft] = {}
-    for job in draft.jobs.values():
-        priority = job.job.priority
-        if job.spare and (priority not in richest or share_below(draft, job) > share_below(draft, richest[priority])):
+    asked = capacity.asked_amounts(shape)
+    richest: dict[int, PlannedJob] = {}
+    for job in copy.jobs.values():
+        priority = job.spec.priority
+        if job.spare and (priority not in richest or share_below(copy, job) > share_below(copy, richest[priority])):
             richest[priority] = job
 
-    def moved_back(job: JobDraft, count: int) -> int:
-        rich = richest.get(job.job.priority)
-        is_poor = rich is not None and draft.share(job, more=1 - count) < share_below(draft, rich)
+    def moved_back(job: PlannedJob, count: int) -> int:
+        rich = richest.get(job.spec.priority)
+        is_poor = rich is not None and job.share(more=1 - count) < share_below(copy, rich)
         return last_step_of(rich) if rich is not None and is_poor else 0
 
-    def harm(victims: Victims) -> Harm:
-        room = rooms.later[:, victims.at].tolist()
+    def side_cost(victims: Victims) -> SideCost:
+        room = capacity.later[:, victims.at].tolist()
         for pod in victims.pods:
-            room = list(map(add, room, rooms.asked_amounts(draft.shapes.number(pod.shape))))
+            room = list(map(add, room, capacity.asked_amounts(copy.shapes.number(pod.shape))))
         count = min(alike, copies_that_fit(room, asked))
-        left = zip(room, asked, rooms.whole[:, victims.at].tolist(), strict=True)
+        left = zip(room, asked, capacity.whole[:, victims.at].tolist(), strict=True)
         crumbs = sum((offered - count * amount) / whole for offered, amount, whole in left if amount > 0)
         return sum(moved_back(job, len(pods)) for job, pods in victims.taken), crumbs
 
-    return harm
+    return side_cost
 
 
-def is_left_to_scheduler(draft: Draft, want: Want) -> bool:
+def is_left_to_scheduler(copy: WorkingCopy, want: Want) -> bool:
     """Whether a scheduler must have its say first: no verdict yet, or it may free the room by itself."""
     if want.cause is Cause.ANNOUNCED_GROWTH:
         # Its pods stand milliseconds from now.  A scheduler that preempts chooses for them then, whoever left before.
-        return draft.policy.reclaim is Reclaim.SCHEDULER
+        return copy.policy.reclaim is Reclaim.SCHEDULER
     pod = want.pod
     if pod is None or want.cause is not Cause.POD:
         return False
     if pod.unschedulable_since_s is None:
         return True
-    if draft.policy.reclaim is Reclaim.PLANNER or not pod.can_preempt:
+    if copy.policy.reclaim is Reclaim.PLANNER or not pod.can_preempt:
         return False
-    due_s = pod.unschedulable_since_s + draft.policy.preemption_wait_s
-    if draft.now_s < due_s:
-        draft.wake_at_s.append(due_s)
-    return draft.now_s < due_s
+    due_s = pod.unschedulable_since_s + copy.policy.preemption_wait_s
+    if copy.now_s < due_s:
+        copy.wake_at_s.append(due_s)
+    return copy.now_s < due_s

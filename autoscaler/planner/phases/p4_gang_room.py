@@ -21,61 +21,63 @@ from autoscaler.domain import (
     Role,
 )
 from autoscaler.planner.placement.core_placement import (
-    Force,
-    Seats,
-    core_of,
-    seat_all,
-    seat_by_force,
-    seat_on,
+    Placements,
+    ReclaimPermit,
+    core_roles,
+    try_place_all,
+    try_place_on,
+    try_place_reclaiming,
 )
 from autoscaler.planner.placement.reclaimable import price_of
 from autoscaler.planner.working_copy.node_arrays import Mask
-from autoscaler.planner.working_copy.planned_job import JobDraft
-from autoscaler.planner.working_copy.ranks import full_rank
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.ranks import full_rank, offers_of, shrink
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def preempted_seats(draft: Draft, job: JobDraft, avoid: Mask | None, *, spare_priority: int | None) -> Seats | None:
+def preempted_placements(
+    copy: WorkingCopy, job: PlannedJob, avoid: Mask | None, *, spare_priority: int | None
+) -> Placements | None:
     """Take the room of jobs of lower priority, and surplus; None if even that is too little.  Work on a trial."""
-    if not draft.policy.preempts_jobs:
+    if not copy.policy.preempts_jobs:
         return None
-    gang = Gang(draft=draft, job=job, avoid=avoid, spare_priority=spare_priority)
-    lower = lower_jobs(draft, job)
+    gang = Gang(copy=copy, job=job, avoid=avoid, spare_priority=spare_priority)
+    lower = lower_jobs(copy, job)
     if not lower or not gang.fits_without(lower):  # the answer of most plans, at the price of one trial
         return None
     victims = next(filter(gang.fits_without, choices(lower)))
-    return gang.seats_without(needed_of(gang, victims))
+    return gang.placements_without(needed_of(gang, victims))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """The gang that waits, and the room that it may take."""
 
-    draft: Draft
-    job: JobDraft
+    copy: WorkingCopy
+    job: PlannedJob
     avoid: Mask | None
     spare_priority: int | None
 
-    def seats_without(self, victims: Sequence[JobDraft]) -> Seats | None:
+    def placements_without(self, victims: Sequence[PlannedJob]) -> Placements | None:
         """Stop these jobs and seat the gang; None, with nothing changed, if there is no room even so."""
-        mark = self.draft.mark()
+        mark = self.copy.mark()
         for victim in victims:
-            stop(self.draft, victim, self.job)
-        force = Force(cause=Cause.GANG, spare_priority=self.spare_priority)
-        seats = seat_by_force(self.draft, self.job, core_of(self.job), force, avoid=self.avoid)
-        if seats is None:
-            self.draft.roll_back(mark)
-        return seats
+            stop(self.copy, victim, self.job)
+        permit = ReclaimPermit(cause=Cause.GANG, spare_priority=self.spare_priority)
+        placements = try_place_reclaiming(self.copy, self.job, core_roles(self.job), permit, avoid=self.avoid)
+        if placements is None:
+            self.copy.roll_back(mark)
+        return placements
 
-    def fits_without(self, victims: Sequence[JobDraft]) -> bool:
+    def fits_without(self, victims: Sequence[PlannedJob]) -> bool:
         """Whether there is room once these jobs have left; nothing is changed."""
-        mark = self.draft.mark()
-        seats = self.seats_without(victims)
-        self.draft.roll_back(mark)
-        return seats is not None
+        mark = self.copy.mark()
+        placements = self.placements_without(victims)
+        self.copy.roll_back(mark)
+        return placements is not None
 
 
-def needed_of(gang: Gang, victims: Sequence[JobDraft]) -> Sequence[JobDraft]:
+def needed_of(gang: Gang, victims: Sequence[PlannedJob]) -> Sequence[PlannedJob]:
     """Return those without whom the gang does not fit; of two that would do the cheaper one is kept."""
     needed = victims
     for dear in reversed(victims):
@@ -85,92 +87,94 @@ def needed_of(gang: Gang, victims: Sequence[JobDraft]) -> Sequence[JobDraft]:
     return needed
 
 
-def lower_jobs(draft: Draft, job: JobDraft) -> Sequence[JobDraft]:
+def lower_jobs(copy: WorkingCopy, job: PlannedJob) -> Sequence[PlannedJob]:
     """Return the running jobs of lower priority, cheapest first."""
     lower = [
         other
-        for other in draft.jobs.values()
-        if other.is_running and other.job.state is JobState.ACTIVE and other.job.priority < job.job.priority
+        for other in copy.jobs.values()
+        if other.is_running and other.spec.state is JobState.ACTIVE and other.spec.priority < job.spec.priority
     ]
     return sorted(lower, key=cost_of)
 
 
-def choices(lower: Sequence[JobDraft]) -> Iterator[Sequence[JobDraft]]:
+def choices(lower: Sequence[PlannedJob]) -> Iterator[Sequence[PlannedJob]]:
     """Yield whom to take, cheapest first: each job alone, then more and more of them, all in the end."""
     yield from ([other] for other in lower)
     yield from (lower[:count] for count in range(2, len(lower) + 1))
 
 
-def cost_of(job: JobDraft) -> tuple[int, float, str]:
+def cost_of(job: PlannedJob) -> tuple[int, float, str]:
     """Sort key: whose loss is the smallest.  An unknown checkpoint counts as dear (A7)."""
-    age_s = job.job.checkpoint_age_s
-    return (job.job.priority, inf if age_s is None or isnan(age_s) else age_s, job.job.name)
+    age_s = job.spec.checkpoint_age_s
+    return (job.spec.priority, inf if age_s is None or isnan(age_s) else age_s, job.spec.name)
 
 
-def stop(draft: Draft, victim: JobDraft, winner: JobDraft) -> None:
+def stop(copy: WorkingCopy, victim: PlannedJob, winner: PlannedJob) -> None:
     """Tell all of the job's pods to leave."""
-    draft.withdraw(victim)
-    draft.remove(victim, victim.everything, Cause.PREEMPTION, beneficiary=winner.job.name)
+    copy.withdraw(victim)
+    copy.remove(victim, victim.everything, Cause.PREEMPTION, beneficiary=winner.spec.name)
     victim.is_running = False
-    victim.block(Bottleneck.PRIORITY, f"gave its room to job {winner.job.name}, of higher priority")
+    victim.block(Bottleneck.PRIORITY, f"gave its room to job {winner.spec.name}, of higher priority")
 
 
-def free_quota(draft: Draft, job: JobDraft, roles: list[Role], spare_priority: int | None) -> bool:
+def free_quota(copy: WorkingCopy, job: PlannedJob, roles: list[Role], spare_priority: int | None) -> bool:
     """Have surplus of the job's namespace leave until these pods are within its quotas.
 
     The cheapest jobs give first, a step at a time; `spare_priority`: jobs of this priority and above give nothing.
     False, with the draft spoiled, if all of it is too little.  Work on a trial.
     """
-    asked, rank = draft.newcomers(job, roles), full_rank(job.job.priority)
-    while draft.quotas is not None and (excess := draft.quotas.excess(job, asked, now=False)) is not None:
+    asked, rank = copy.quotas.new_pods(job, roles), full_rank(job.spec.priority)
+    while copy.quotas.has_limits and (excess := copy.quotas.excess(job, asked, now=False)) is not None:
         givers = {
-            other.job.name: pods
-            for other in draft.jobs.values()
-            if other.job.namespace == job.job.namespace
-            and (spare_priority is None or other.job.priority < spare_priority)
+            other.spec.name: pods
+            for other in copy.jobs.values()
+            if other.spec.namespace == job.spec.namespace
+            and (spare_priority is None or other.spec.priority < spare_priority)
             and other.spare
             and other.trainer_amounts[excess.column] > 0
-            and (pods := [pod for pod in draft.offers(other, rank).pods if excess.counts(other, pod)])
+            and (pods := [pod for pod in offers_of(copy, other, rank).pods if excess.counts(other, pod)])
         }
         if not givers:
             return False
-        giver = min((draft.jobs[name] for name in givers), key=lambda other: (*price_of(draft, other), other.job.name))
-        draft.shrink(giver, givers[giver.job.name][:1], Cause.GANG, beneficiary=job.job.name)
+        giver = min((copy.jobs[name] for name in givers), key=lambda other: (*price_of(copy, other), other.spec.name))
+        shrink(copy, giver, givers[giver.spec.name][:1], Cause.GANG, beneficiary=job.spec.name)
     return True
 
 
-def reserved_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName], *, now: bool = False) -> Seats | None:
+def reserved_placements(
+    copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName], *, now: bool = False
+) -> Placements | None:
     """Take the seats for which an earlier plan made room, if all of them still stand."""
-    for reservation in draft.view.history.reservations:
-        if reservation.job == job.job.name:
-            seats = [(seat.role, seat.node) for seat in reservation.seats]
-            is_whole = sorted(role for role, _ in seats) == sorted(core_of(job))
-            is_open = not barred.intersection(node for _, node in seats)
-            return seats if is_whole and is_open and seat_on(draft, job, seats, now=now) else None
+    for reservation in copy.view.history.reservations:
+        if reservation.job == job.spec.name:
+            placements = [(placement.role, placement.node) for placement in reservation.placements]
+            is_whole = sorted(role for role, _ in placements) == sorted(core_roles(job))
+            is_open = not barred.intersection(node for _, node in placements)
+            return placements if is_whole and is_open and try_place_on(copy, job, placements, now=now) else None
     return None
 
 
-def leaving_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> Seats | None:
+def leaving_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
     """Take room that is free or being vacated."""
-    return seat_all(draft, job, core_of(job), now=False, avoid=mask_of(draft, barred))
+    return try_place_all(copy, job, core_roles(job), now=False, avoid=mask_of(copy, barred))
 
 
-def vacated_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> Seats | None:
+def vacated_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
     """Take surplus: anybody's, or not that of higher classes."""
-    force = Force(cause=Cause.GANG, spare_priority=spared_by(draft, job))
-    return seat_by_force(draft, job, core_of(job), force, avoid=mask_of(draft, barred))
+    permit = ReclaimPermit(cause=Cause.GANG, spare_priority=spared_by(copy, job))
+    return try_place_reclaiming(copy, job, core_roles(job), permit, avoid=mask_of(copy, barred))
 
 
-def taken_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> Seats | None:
+def preempting_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
     """Take whole jobs of lower priority, where the policy says so."""
-    return preempted_seats(draft, job, mask_of(draft, barred), spare_priority=spared_by(draft, job))
+    return preempted_placements(copy, job, mask_of(copy, barred), spare_priority=spared_by(copy, job))
 
 
-def spared_by(draft: Draft, job: JobDraft) -> int | None:
+def spared_by(copy: WorkingCopy, job: PlannedJob) -> int | None:
     """From which priority on the gang leaves others' surplus alone; None if it takes anybody's."""
-    return job.job.priority + 1 if draft.policy.admission is Admission.STRICT_CLASS else None
+    return job.spec.priority + 1 if copy.policy.admission is Admission.STRICT_CLASS else None
 
 
-def mask_of(draft: Draft, barred: frozenset[NodeName]) -> Mask | None:
+def mask_of(copy: WorkingCopy, barred: frozenset[NodeName]) -> Mask | None:
     """Return the barred nodes as the choice of nodes wants them."""
-    return draft.rooms.mask(barred) if barred else None
+    return copy.capacity.mask(barred) if barred else None

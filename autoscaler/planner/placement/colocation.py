@@ -14,15 +14,15 @@ from itertools import chain, groupby
 from typing import Final
 
 from autoscaler.domain import Role
-from autoscaler.planner.placement.node_choice import NOBODY, Crowd, rooms_by_waste
+from autoscaler.planner.placement.node_choice import NOBODY, Crowding, rooms_by_waste
 from autoscaler.planner.working_copy.node_arrays import Mask
-from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import unit_of
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Bundle:
     """So many pods of a role that stand on one node, and the number of the shape that they are together."""
 
     role: Role
@@ -30,24 +30,24 @@ class Piece:
     copies: int = 1
 
 
-def pieces_of(draft: Draft, job: JobDraft, roles: Iterable[Role]) -> list[Piece]:
+def bundles_of(copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role]) -> list[Bundle]:
     """Return pods of these roles, in this order, as what is placed at once."""
-    pieces: list[Piece] = []
+    bundles: list[Bundle] = []
     for role, group in groupby(roles):
         count = len(list(group))
-        per_node = job.job.trainer.per_node if role is Role.TRAINER else 1
+        per_node = job.spec.trainer.per_node if role is Role.TRAINER else 1
         if per_node > 1:
-            unit = draft.shapes.number(unit_of(job.job.trainer))
-            pieces += [Piece(role=role, shape=unit, copies=per_node)] * (count // per_node)
+            unit = copy.shapes.number(unit_of(job.spec.trainer))
+            bundles += [Bundle(role=role, shape=unit, copies=per_node)] * (count // per_node)
             count %= per_node
-        pieces += [Piece(role=role, shape=job.shapes[role])] * count
-    return pieces
+        bundles += [Bundle(role=role, shape=job.shapes[role])] * count
+    return bundles
 
 
 def rooms_for(
-    draft: Draft,
-    job: JobDraft,
-    piece: Piece,
+    copy: WorkingCopy,
+    job: PlannedJob,
+    bundle: Bundle,
     *,
     now: bool,
     avoid: Mask | None = None,
@@ -58,58 +58,58 @@ def rooms_for(
 
     `beside`: where servers of the job will stand that the draft does not know of yet.
     """
-    crowd = crowd_for(draft, job, piece.role, beside)
-    found = rooms_by_waste(draft, piece.shape, now=now, avoid=avoid, stays=stays, crowd=crowd)
-    if piece.role is not Role.TRAINER or job.job.trainer.per_node == piece.copies:
+    crowding = crowding_of(copy, job, bundle.role, beside)
+    found = rooms_by_waste(copy, bundle.shape, now=now, avoid=avoid, stays=stays, crowding=crowding)
+    if bundle.role is not Role.TRAINER or job.spec.trainer.per_node == bundle.copies:
         return found
     first = [
         at
-        for at in incomplete_nodes(draft, job)
-        if draft.rooms.fits(at, piece.shape, now=now) and (avoid is None or not avoid[at])
+        for at in incomplete_nodes(copy, job)
+        if copy.capacity.fits(at, bundle.shape, now=now) and (avoid is None or not avoid[at])
     ]
     return chain(first, (at for at in found if at not in first))
 
 
-def incomplete_nodes(draft: Draft, job: JobDraft) -> list[int]:
+def incomplete_nodes(copy: WorkingCopy, job: PlannedJob) -> list[int]:
     """Return the nodes on which some of the job's trainers stand or will stand, and not a whole number of units."""
-    places = Counter(at for pod in job.trainers if (at := draft.rooms.place_of(pod)) is not None)
-    places.update(draft.rooms.index[pod.node] for pod in job.coming if pod.role is Role.TRAINER)
-    return sorted(at for at, count in places.items() if count % job.job.trainer.per_node)
+    places = Counter(at for pod in job.trainers if (at := copy.capacity.place_of(pod)) is not None)
+    places.update(copy.capacity.index[pod.node] for pod in job.coming if pod.role is Role.TRAINER)
+    return sorted(at for at, count in places.items() if count % job.spec.trainer.per_node)
 
 
 APART_GRAINS: Final = 1000.0
 """What each server that is there already adds to a node's cost: the largest pod that is wanted."""
 
 
-def crowd_for(draft: Draft, job: JobDraft, role: Role, beside: Iterable[int] = ()) -> Crowd:
+def crowding_of(copy: WorkingCopy, job: PlannedJob, role: Role, beside: Iterable[int] = ()) -> Crowding:
     """Return what the job's servers add to the cost of the nodes for a further pod of this role.
 
     `beside`: nodes of further servers, which the draft does not know of yet.
     """
     if role is not Role.SERVER or not prefers_apart(job):
         return NOBODY
-    counts = servers_on(draft, job)
+    counts = servers_on(copy, job)
     counts.update(beside)
     return {at: count * APART_GRAINS for at, count in counts.items()}
 
 
-def closed_to(draft: Draft, job: JobDraft, at: int) -> Collection[int]:
+def closed_to(copy: WorkingCopy, job: PlannedJob, at: int) -> Collection[int]:
     """Return the nodes to which a server of the job that stands on this node does not move of its own accord.
 
     As many servers of the job are there as on its own node, or more.
     """
-    counts = servers_on(draft, job) if prefers_apart(job) else {}
+    counts = servers_on(copy, job) if prefers_apart(job) else {}
     return frozenset(other for other, count in counts.items() if count >= counts[at])
 
 
-def prefers_apart(job: JobDraft) -> bool:
+def prefers_apart(job: PlannedJob) -> bool:
     """Whether the job's servers rather stand on different nodes."""
-    return job.job.servers is not None and job.job.servers.prefers_apart
+    return job.spec.servers is not None and job.spec.servers.prefers_apart
 
 
-def servers_on(draft: Draft, job: JobDraft) -> Counter[int]:
+def servers_on(copy: WorkingCopy, job: PlannedJob) -> Counter[int]:
     """Return how many servers of the job stay on each node, or come there."""
-    rooms = draft.rooms
-    counts = Counter(at for pod in job.servers if (at := rooms.place_of(pod)) is not None)
-    counts.update(rooms.index[pod.node] for pod in job.coming if pod.role is Role.SERVER)
+    capacity = copy.capacity
+    counts = Counter(at for pod in job.servers if (at := capacity.place_of(pod)) is not None)
+    counts.update(capacity.index[pod.node] for pod in job.coming if pod.role is Role.SERVER)
     return counts

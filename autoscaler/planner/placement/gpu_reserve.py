@@ -9,6 +9,7 @@ room; a core pod takes it only where no other does, since a job that cannot star
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from autoscaler.domain import NOTHING, JobState, Resources
 from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.shapes import BUILT_IN
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 CPU: Final = BUILT_IN.index("cpu")
 MEMORY: Final = BUILT_IN.index("memory")
@@ -36,11 +37,11 @@ def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:
     """Return, by device, the most cpu and memory that any of these requests brings for each piece."""
     needs: dict[str, Resources] = {}
     for requests in shapes:
-        for device, pieces in devices_of(requests).items():
+        for device, bundles in devices_of(requests).items():
             known = needs.get(device, NOTHING)
             needs[device] = Resources(
-                cpu_milli=max(known.cpu_milli, -(-requests.cpu_milli // pieces)),
-                memory_bytes=max(known.memory_bytes, -(-requests.memory_bytes // pieces)),
+                cpu_milli=max(known.cpu_milli, -(-requests.cpu_milli // bundles)),
+                memory_bytes=max(known.memory_bytes, -(-requests.memory_bytes // bundles)),
             )
     return needs
 
@@ -51,37 +52,45 @@ def would_spoil(requests: Resources, room: Resources, needs: Mapping[str, Resour
         return False
     left = room - requests
     return any(
-        (requests.cpu_milli > 0 and left.cpu_milli < pieces * need.cpu_milli)
-        or (requests.memory_bytes > 0 and left.memory_bytes < pieces * need.memory_bytes)
+        (requests.cpu_milli > 0 and left.cpu_milli < bundles * need.cpu_milli)
+        or (requests.memory_bytes > 0 and left.memory_bytes < bundles * need.memory_bytes)
         for device, need in needs.items()
-        if (pieces := room.amount(device)) > 0
+        if (bundles := room.amount(device)) > 0
     )
 
 
-def spoiled_rooms(draft: Draft, shape: int) -> Mask | None:
+def spoiled_rooms(copy: WorkingCopy, shape: int) -> Mask | None:
     """Return the nodes where a pod of this shape would take what free GPUs need; None if it may go anywhere."""
-    if not draft.policy.gpus_keep_room or devices_of(draft.shapes.shapes[shape].requests):
+    if not copy.policy.gpus_keep_room or devices_of(copy.shapes.shapes[shape].requests):
         return None
-    rooms, spoiled = draft.rooms, np.zeros(len(draft.rooms), dtype=np.bool_)
-    cpu_milli, memory_bytes = draft.shapes.amounts[shape][:2]
-    for column, cpu_each, memory_each in device_needs(draft):
-        pieces = np.maximum(rooms.later[column], 0)
+    capacity, spoiled = copy.capacity, np.zeros(len(copy.capacity), dtype=np.bool_)
+    cpu_milli, memory_bytes = copy.shapes.amounts[shape][:2]
+    for column, cpu_each, memory_each in device_needs(copy).rows:
+        bundles = np.maximum(capacity.later[column], 0)
         if cpu_milli:
-            spoiled |= ((pieces > 0) & (rooms.later[CPU] - cpu_milli < pieces * cpu_each)).astype(np.bool_)
+            spoiled |= ((bundles > 0) & (capacity.later[CPU] - cpu_milli < bundles * cpu_each)).astype(np.bool_)
         if memory_bytes:
-            spoiled |= ((pieces > 0) & (rooms.later[MEMORY] - memory_bytes < pieces * memory_each)).astype(np.bool_)
+            spoiled |= ((bundles > 0) & (capacity.later[MEMORY] - memory_bytes < bundles * memory_each)).astype(
+                np.bool_
+            )
     return spoiled
 
 
-def device_needs(draft: Draft) -> tuple[tuple[int, int, int], ...]:
-    """Return (column, cpu, memory) for each device that jobs ask for: what each free piece of it will need."""
-    if draft.device_needs is None:
-        active = (job.job for job in draft.jobs.values() if job.job.state is JobState.ACTIVE)
+@dataclass(frozen=True, slots=True)
+class DeviceNeeds:
+    """(column, cpu, memory) for each device that jobs ask for: what each free piece of it will need."""
+
+    rows: tuple[tuple[int, int, int], ...]
+
+
+def device_needs(copy: WorkingCopy) -> DeviceNeeds:
+    """Return what the active jobs' devices need, worked out once a plan."""
+
+    def work_out() -> DeviceNeeds:
+        active = (job.spec for job in copy.jobs.values() if job.spec.state is JobState.ACTIVE)
         needs = needs_per_device(job.trainer.shape.requests for job in active)
-        columns = draft.shapes.columns
-        draft.device_needs = tuple(
-            (columns.index(device), need.cpu_milli, need.memory_bytes)
-            for device, need in sorted(needs.items())
-            if device in columns
-        )
-    return draft.device_needs
+        columns = copy.shapes.columns
+        found = ((device, need) for device, need in sorted(needs.items()) if device in columns)
+        return DeviceNeeds(tuple((columns.index(device), need.cpu_milli, need.memory_bytes) for device, need in found))
+
+    return copy.cache.get(DeviceNeeds, work_out)

@@ -20,163 +20,173 @@ import numpy as np
 
 from autoscaler.planner.placement.gpu_reserve import spoiled_rooms
 from autoscaler.planner.placement.waste import ABOVE_SLACK, waste_of
-from autoscaler.planner.working_copy.free_capacity import Scores
+from autoscaler.planner.working_copy.free_capacity import NodeScores
 from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.shapes import PlainNode, slacks_of, without_surplus
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 FEW_OF_NODES: Final = 64
 """One search for the emptiest node among so many takes as long as one step of a heap over them."""
 
 
-def rooms_by_tightness(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
+def rooms_by_tightness(copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
     """Yield the nodes that accept and hold the pod, the tightest first; who asks for one pays for one.
 
     Take a further one only while the draft is as it was at the first.
     """
     if avoid is None:
-        first = draft.rooms.tightest(shape, now=now)
+        first = copy.capacity.tightest(shape, now=now)
         if first < 0:
             return
         yield first
-    scores = draft.rooms.fitting(shape).scores(now=now)
+    scores = copy.capacity.fitting(shape).scores(now=now)
     if avoid is not None:
         scores = np.where(avoid, inf, scores)
     order = scores.argsort(kind="stable")
     yield from order[0 if avoid is not None else 1 : int(np.count_nonzero(scores < inf))].tolist()
 
 
-def emptiest_room(draft: Draft, shape: int, *, now: bool, is_there: bool = True) -> int | None:
+def emptiest_room(copy: WorkingCopy, shape: int, *, now: bool, is_there: bool = True) -> int | None:
     """Return the node that kube-scheduler's LeastAllocated score prefers; ties to the first name.
 
     A pod that is not there yet (`is_there`) goes to the one that would be emptiest without surplus, among those that
     have room as things are.  So it stands where it stood when trainers come and go around it, and a plan that is
     carried out does not move it (ADR 0114).
     """
-    scores = emptiness(draft, shape, now=now, is_there=is_there)
+    scores = emptiness(copy, shape, now=now, is_there=is_there)
     if not len(scores):
         return None
     best = int(scores.argmax())
     return None if scores[best] == -inf else best
 
 
-def emptiness(draft: Draft, shape: int, *, now: bool, is_there: bool) -> Scores:
+def emptiness(copy: WorkingCopy, shape: int, *, now: bool, is_there: bool) -> NodeScores:
     """Return by node the part that stays free beside one such pod; minus infinity where it does not fit."""
-    slack = draft.rooms.fitting(shape).scores(now=now)
-    wanted = slack if is_there else draft.rooms.slack_without_surplus(shape)
+    slack = copy.capacity.fitting(shape).scores(now=now)
+    wanted = slack if is_there else copy.capacity.slack_without_surplus(shape)
     return np.where(slack == inf, -inf, wanted)
 
 
-def take_emptiest(draft: Draft, shape: int, count: int, *, now: bool, is_there: bool = True) -> list[int]:
+def take_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, is_there: bool = True) -> list[int]:
     """Give pods of others room, one after the other on the node that is then the emptiest; return the nodes.
 
     Fewer than `count` where there is no more room.  As `emptiest_room` and `Rooms.take` for each, at the price of a
     heap.
     """
-    rooms = draft.rooms
-    if count * FEW_OF_NODES < len(rooms):
-        return take_emptiest_by_ones(draft, shape, count, now=now, is_there=is_there)
-    scores = emptiness(draft, shape, now=now, is_there=is_there)
+    capacity = copy.capacity
+    if count * FEW_OF_NODES < len(capacity):
+        return take_emptiest_by_ones(copy, shape, count, now=now, is_there=is_there)
+    scores = emptiness(copy, shape, now=now, is_there=is_there)
     fitting = (scores > -inf).nonzero()[0]
     heap = [(-score, at) for score, at in zip(scores[fitting].tolist(), fitting.tolist(), strict=True)]
     heapify(heap)
-    amounts = rooms.asked_amounts(shape)
+    amounts = capacity.asked_amounts(shape)
     left: dict[int, PlainNode] = {}
     taken: list[int] = []
     while heap and len(taken) < count:
         at = heap[0][1]
         taken.append(at)
-        room = left.get(at) or rooms.plain(at)
+        room = left.get(at) or capacity.plain(at)
         left[at] = room = [
             (later - asked, free - asked if now else free, whole)
             for (later, free, whole), asked in zip(room, amounts, strict=True)
         ]
         slack = slacks_of(room, amounts)[now]
         if slack < inf and not is_there:
-            slack, _ = slacks_of(without_surplus(room, rooms.surplus[:, at].tolist()), amounts)
+            slack, _ = slacks_of(without_surplus(room, capacity.surplus[:, at].tolist()), amounts)
         if slack < inf:
             heapreplace(heap, (-slack, at))
         else:
             heappop(heap)
     if taken:
-        rooms.take_free(taken, shape, now=now)
+        capacity.take_free(taken, shape, now=now)
     return taken
 
 
-def take_emptiest_by_ones(draft: Draft, shape: int, count: int, *, now: bool, is_there: bool) -> list[int]:
+def take_emptiest_by_ones(copy: WorkingCopy, shape: int, count: int, *, now: bool, is_there: bool) -> list[int]:
     """As `take_emptiest`, for few pods on many nodes."""
     taken: list[int] = []
-    while len(taken) < count and (at := emptiest_room(draft, shape, now=now, is_there=is_there)) is not None:
-        draft.rooms.take(at, shape, now=now)
+    while len(taken) < count and (at := emptiest_room(copy, shape, now=now, is_there=is_there)) is not None:
+        copy.capacity.take(at, shape, now=now)
         taken.append(at)
     return taken
 
 
-def fits_an_empty_node(draft: Draft, shape: int) -> bool:
+def fits_an_empty_node(copy: WorkingCopy, shape: int) -> bool:
     """Whether any node of the cluster, empty, could hold the pod.  If not, nothing that EDL does can help it."""
-    return draft.rooms.fits_empty(shape)
+    return copy.capacity.fits_empty(shape)
 
 
-def nearest_room(draft: Draft, shape: int) -> int | None:
+def nearest_room(copy: WorkingCopy, shape: int) -> int | None:
     """Return the open node that lacks least for the pod, for the explanation; None if none accepts it."""
-    rooms = draft.rooms
-    lack = np.where(rooms.accepted(shape) & rooms.is_open, 0.0, inf)
-    for column, amount in enumerate(draft.shapes.amounts[shape]):
+    capacity = copy.capacity
+    lack = np.where(capacity.accepted(shape) & capacity.is_open, 0.0, inf)
+    for column, amount in enumerate(copy.shapes.amounts[shape]):
         if amount > 0:
-            lack += (np.maximum(amount - rooms.later[column], 0) / amount).astype(np.float64)
+            lack += (np.maximum(amount - capacity.later[column], 0) / amount).astype(np.float64)
     best = int(lack.argmin()) if len(lack) else -1
     return None if best < 0 or lack[best] == inf else best
 
 
-Crowd = Mapping[int, float]
+Crowding = Mapping[int, float]
 """What a node costs besides, in grains: `apart`."""
 
-NOBODY: Final[Crowd] = MappingProxyType({})
+NOBODY: Final[Crowding] = MappingProxyType({})
 
 
-def least_waste(draft: Draft, shape: int, *, now: bool, stays: bool = False, crowd: Crowd = NOBODY) -> int | None:
+def least_waste(
+    copy: WorkingCopy, shape: int, *, now: bool, stays: bool = False, crowding: Crowding = NOBODY
+) -> int | None:
     """Return the node that the pod harms least, of these the one that it leaves fullest; ties to the first name.
 
     `stays`: a core pod, for which surplus on the node makes way sooner or later.
     """
-    return next(rooms_by_waste(draft, shape, now=now, stays=stays, crowd=crowd), None)
+    return next(rooms_by_waste(copy, shape, now=now, stays=stays, crowding=crowding), None)
 
 
 def rooms_by_waste(
-    draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None, stays: bool = False, crowd: Crowd = NOBODY
+    copy: WorkingCopy,
+    shape: int,
+    *,
+    now: bool,
+    avoid: Mask | None = None,
+    stays: bool = False,
+    crowding: Crowding = NOBODY,
 ) -> Iterator[int]:
     """Yield all nodes that `least_waste` could choose, in its order.  As `fit.rooms_by_tightness`.
 
     What free GPUs will need is left to them: by surplus always, by pods that stay while they find another place.
     """
-    spoiled = spoiled_rooms(draft, shape)
+    spoiled = spoiled_rooms(copy, shape)
     if spoiled is None:
-        yield from by_waste(draft, shape, now=now, avoid=avoid, stays=stays, crowd=crowd)
+        yield from by_waste(copy, shape, now=now, avoid=avoid, stays=stays, crowding=crowding)
         return
     whole = spoiled if avoid is None else avoid | spoiled
-    yield from by_waste(draft, shape, now=now, avoid=whole, stays=stays, crowd=crowd)
+    yield from by_waste(copy, shape, now=now, avoid=whole, stays=stays, crowding=crowding)
     if stays:
         rest = ~spoiled if avoid is None else avoid | ~spoiled
-        yield from by_waste(draft, shape, now=now, avoid=rest, stays=stays, crowd=crowd)
+        yield from by_waste(copy, shape, now=now, avoid=rest, stays=stays, crowding=crowding)
 
 
-def by_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None, stays: bool, crowd: Crowd) -> Iterator[int]:
+def by_waste(
+    copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask | None, stays: bool, crowding: Crowding
+) -> Iterator[int]:
     """Yield the nodes that are not to be avoided, by waste and tightness."""
-    waste = waste_of(draft)
-    if not waste.is_weighed and not crowd:
-        yield from rooms_by_tightness(draft, shape, now=now, avoid=avoid)
+    waste = waste_of(copy)
+    if not waste.is_weighed and not crowding:
+        yield from rooms_by_tightness(copy, shape, now=now, avoid=avoid)
         return
     best = -1
-    if avoid is None and not crowd:
-        first = draft.rooms.tightest(shape, now=now)
+    if avoid is None and not crowding:
+        first = copy.capacity.tightest(shape, now=now)
         if first < 0:
             return
         if waste.is_least(first, shape, stays=stays):
             best = first
             yield best
     costs = waste.costs(shape, stays=stays) if waste.is_weighed else 0.0
-    scores = draft.rooms.fitting(shape).scores(now=now) + costs
-    for at, grains in crowd.items():
+    scores = copy.capacity.fitting(shape).scores(now=now) + costs
+    for at, grains in crowding.items():
         scores[at] += grains * ABOVE_SLACK
     if avoid is not None:
         scores[avoid] = inf

@@ -21,11 +21,11 @@ import numpy as np
 from autoscaler.domain import JobName, Pod
 from autoscaler.planner.placement.colocation import closed_to
 from autoscaler.planner.placement.gpu_reserve import spoiled_rooms
-from autoscaler.planner.placement.packing_patterns import Vector, minus
+from autoscaler.planner.placement.packing_patterns import Amounts, minus
 from autoscaler.planner.placement.waste import waste_of
 from autoscaler.planner.working_copy.node_arrays import Mask
-from autoscaler.planner.working_copy.planned_job import JobDraft
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 MOST_TOGETHER: Final = 3
 
@@ -34,10 +34,10 @@ NODES_LOOKED_AT: Final = 150
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class MovableServer:
     """A server that may move, its node, and what that node wins when it leaves, in the unit of `Waste.worth_of`."""
 
-    job: JobDraft
+    job: PlannedJob
     pod: Pod
     at: int
     won: int
@@ -45,54 +45,61 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Better:
+class Relocation:
     """Servers of one shape, the node where they would waste less, and by how much: likewise."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[MovableServer, ...]
     shape: int
     at: int
     gain: int
 
 
-class BetterPlaces:
+class RelocationSearch:
     """Looks at one plan's nodes."""
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-        self._waste = waste_of(draft)
-        self._freed: dict[int, Vector] = {}
+    def __init__(self, copy: WorkingCopy) -> None:
+        self._copy = copy
+        self._waste = waste_of(copy)
+        self._freed: dict[int, Amounts] = {}
 
-    def note_leaving(self, pod: Pod) -> None:
+    def count_as_free(self, pod: Pod) -> None:
         """Count the room of a server that stands as free: the plan knows that it will leave."""
-        at = self._draft.rooms.open_place_of(pod)
+        at = self._copy.capacity.open_place_of(pod)
         if at is not None:
-            amounts = self._amounts(self._draft.shapes.number(pod.shape))
+            amounts = self._amounts(self._copy.shapes.number(pod.shape))
             self._freed[at] = tuple(map(add, self._freed.get(at, (0,) * len(amounts)), amounts))
 
-    def in_order(self, servers: Collection[tuple[JobDraft, Pod]]) -> Iterator[Better]:
+    def in_order(self, servers: Collection[tuple[PlannedJob, Pod]]) -> Iterator[Relocation]:
         """Yield moves that are worth something: most for each server first, then the fewest servers, then by names."""
-        by_shape: dict[int, list[Source]] = {}
+        by_shape: dict[int, list[MovableServer]] = {}
         for job, pod in servers:
-            at, shape = self._draft.rooms.open_place_of(pod), self._draft.shapes.number(pod.shape)
+            at, shape = self._copy.capacity.open_place_of(pod), self._copy.shapes.number(pod.shape)
             won = 0 if at is None else self._won(at, shape)
             if at is not None and won > 0:
-                closed = closed_to(self._draft, job, at)
-                by_shape.setdefault(shape, []).append(Source(job=job, pod=pod, at=at, won=won, closed=closed))
-        found: list[Better] = []
+                closed = closed_to(self._copy, job, at)
+                by_shape.setdefault(shape, []).append(MovableServer(job=job, pod=pod, at=at, won=won, closed=closed))
+        found: list[Relocation] = []
         for shape, sources in by_shape.items():
-            sources.sort(key=lambda source: (-source.won, source.job.job.name, -source.pod.ordinal))
+            sources.sort(key=lambda source: (-source.won, source.job.spec.name, -source.pod.ordinal))
             found += self._moves_of(shape, sources)
-        slack = {shape: self._draft.rooms.fitting(shape).now for shape in by_shape}
+        slack = {shape: self._copy.capacity.fitting(shape).now for shape in by_shape}
         found.sort(
-            key=lambda better: (*rank_of(better), float(slack[better.shape][better.at]), better.at, better.shape)
+            key=lambda relocation: (
+                *rank_of(relocation),
+                float(slack[relocation.shape][relocation.at]),
+                relocation.at,
+                relocation.shape,
+            )
         )
         yield from found
 
-    def _moves_of(self, shape: int, sources: Sequence[Source]) -> Iterator[Better]:
+    def _moves_of(self, shape: int, sources: Sequence[MovableServer]) -> Iterator[Relocation]:
         """Yield, for each node and number of servers, what the best sources would win there."""
-        rooms, amounts = self._draft.rooms, self._amounts(shape)
-        could_be = rooms.holds(rooms.later + rooms.surplus, shape) & rooms.accepted(shape) & rooms.is_open
-        spoiled = spoiled_rooms(self._draft, shape)
+        capacity, amounts = self._copy.capacity, self._amounts(shape)
+        could_be = (
+            capacity.holds(capacity.later + capacity.surplus, shape) & capacity.accepted(shape) & capacity.is_open
+        )
+        spoiled = spoiled_rooms(self._copy, shape)
         if spoiled is not None:
             could_be &= ~spoiled
         for at in self._idlest(could_be):
@@ -106,16 +113,16 @@ class BetterPlaces:
                     break
                 gain = sum(source.won for source in taken) - (before - after)
                 if gain > 0:
-                    yield Better(sources=taken, shape=shape, at=at, gain=gain)
+                    yield Relocation(sources=taken, shape=shape, at=at, gain=gain)
 
     def _idlest(self, nodes: Mask) -> list[int]:
         """Return the nodes with most idle room, as parts of them, `NODES_LOOKED_AT` at most: there most is wasted."""
-        rooms = self._draft.rooms
+        capacity = self._copy.capacity
         found = np.flatnonzero(nodes)
         if len(found) > NODES_LOOKED_AT:
             idle = np.zeros(len(found))
-            for column in range(len(rooms.columns)):
-                idle += (rooms.later[column, found] / rooms.divisor[column, found]).astype(np.float64)
+            for column in range(len(capacity.columns)):
+                idle += (capacity.later[column, found] / capacity.divisor[column, found]).astype(np.float64)
             found = np.sort(found[np.argsort(-idle, kind="stable")[:NODES_LOOKED_AT]])
         return [int(at) for at in found]
 
@@ -126,29 +133,29 @@ class BetterPlaces:
         before = self._waste.trainers_worth(at, room)
         return 0 if after is None or before is None else after - before
 
-    def _room(self, at: int) -> Vector:
+    def _room(self, at: int) -> Amounts:
         room, freed = self._waste.room_without_surplus(at), self._freed.get(at)
         return room if freed is None else tuple(map(add, room, freed))
 
-    def _amounts(self, shape: int) -> Vector:
-        return self._draft.rooms.asked_amounts(shape)
+    def _amounts(self, shape: int) -> Amounts:
+        return self._copy.capacity.asked_amounts(shape)
 
 
-def rank_of(better: Better) -> tuple[float, int]:
+def rank_of(relocation: Relocation) -> tuple[float, int]:
     """Most worth for each server that moves first, then fewer servers."""
-    return (-better.gain / len(better.sources), len(better.sources))
+    return (-relocation.gain / len(relocation.sources), len(relocation.sources))
 
 
-def first_apart(sources: Sequence[Source], at: int, count: int) -> tuple[Source, ...] | None:
+def first_apart(sources: Sequence[MovableServer], at: int, count: int) -> tuple[MovableServer, ...] | None:
     """Return the first so many that may go to this node, stand on different ones and are of different jobs."""
-    taken: list[Source] = []
+    taken: list[MovableServer] = []
     nodes: set[int] = {at}
     owners: set[JobName] = set()
     for source in sources:
-        if source.at not in nodes and source.job.job.name not in owners and at not in source.closed:
+        if source.at not in nodes and source.job.spec.name not in owners and at not in source.closed:
             taken.append(source)
             nodes.add(source.at)
-            owners.add(source.job.job.name)
+            owners.add(source.job.spec.name)
             if len(taken) == count:
                 return tuple(taken)
     return None

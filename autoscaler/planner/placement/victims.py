@@ -14,12 +14,12 @@ from math import inf
 from typing import Any
 
 from autoscaler.domain import Pod
-from autoscaler.planner.placement.reclaimable import NOWHERE, Supply, supply_for
+from autoscaler.planner.placement.reclaimable import NOWHERE, Reclaimable, reclaimable_for
 from autoscaler.planner.working_copy.node_arrays import Mask
-from autoscaler.planner.working_copy.planned_job import JobDraft, Price
+from autoscaler.planner.working_copy.planned_job import PlannedJob, Price
 from autoscaler.planner.working_copy.ranks import Rank
 from autoscaler.planner.working_copy.shapes import holds_amounts
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # A node carries a handful of jobs and a pod displaces a few trainers: 12 trainers of 4 jobs are 455 choices.  Past
 # the bound the search takes what it has, or the fair order without a proof that it is the shortest.
@@ -27,10 +27,10 @@ CHOICES_TRIED = 5_000
 
 Cost = tuple[int, tuple[Price, ...]]
 
-Harm = tuple[int, float]
+SideCost = tuple[int, float]
 """Trainers that will be moved back for the sake of fairness, and what a choice does to its node."""
 
-NO_HARM: Harm = (0, -inf)
+NO_SIDE_COST: SideCost = (0, -inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Victims:
     """Trainers to take from one node, by job, and what that costs.  Costs compare."""
 
     at: int
-    taken: tuple[tuple[JobDraft, tuple[Pod, ...]], ...]
+    taken: tuple[tuple[PlannedJob, tuple[Pod, ...]], ...]
     cost: Cost
 
     @property
@@ -51,19 +51,19 @@ class Victims:
 class Candidates:
     """One job's trainers on a node that may be taken, in leaving order, never more than the job can spare."""
 
-    draft: JobDraft
+    job: PlannedJob
     pods: tuple[Pod, ...]
     amounts: tuple[tuple[int, ...], ...]  # of each pod, by column
     price: Price  # lower goes first
 
     def removed_by(self, count: int) -> int:
         """Trainers that the job loses if `count` are taken: whole steps."""
-        left = len(self.draft.trainers) - count
-        return len(self.draft.trainers) - self.draft.job.trainer.largest_allowed(left) if count else 0
+        left = len(self.job.trainers) - count
+        return len(self.job.trainers) - self.job.spec.trainer.largest_allowed(left) if count else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class NodeRoom:
     """One node, what is free on it and what is asked of it, by column."""
 
     at: int
@@ -81,83 +81,83 @@ class Spot:
 
 
 def cheapest_victims(
-    draft: Draft,
+    copy: WorkingCopy,
     shape: int,
     rank: Rank,
     *,
     avoid: Mask | None = None,
     spare_priority: int | None = None,
-    harm: Callable[[Victims], Harm] | None = None,
+    side_cost: Callable[[Victims], SideCost] | None = None,
 ) -> Victims | None:
     """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
 
     `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).  `harm`: trainers that
     will be moved back count as taken; between as many trainers of the same priorities harm to the node comes first.
     """
-    supply = supply_for(draft, rank, spare_priority)
-    floors = supply.floors(shape, avoid)
+    reclaimable = reclaimable_for(copy, rank, spare_priority)
+    floors = reclaimable.floors(shape, avoid)
     best: Victims | None = None
     least: tuple[Any, ...] = ()
     while len(floors) and (floor := int(floors[at := int(floors.argmin())])) != NOWHERE:
-        cost = supply.floor_cost(floor)
-        if best is not None and order_of(cost, at, NO_HARM if harm else None) > least:
+        cost = reclaimable.floor_cost(floor)
+        if best is not None and order_of(cost, at, NO_SIDE_COST if side_cost else None) > least:
             break
         floors[at] = NOWHERE
-        found = fewest_on(spot_at(draft, at, shape), candidates(draft, supply, at))
+        found = fewest_on(room_on(copy, at, shape), candidates(copy, reclaimable, at))
         if found is not None:
-            order = order_of(found.cost, found.at, harm(found) if harm else None)
+            order = order_of(found.cost, found.at, side_cost(found) if side_cost else None)
             if best is None or order < least:
                 best, least = found, order
     return best
 
 
-def order_of(cost: Cost, at: int, harm: Harm | None) -> tuple[Any, ...]:
+def order_of(cost: Cost, at: int, side_cost: SideCost | None) -> tuple[Any, ...]:
     """Return the sort key of a choice: how many, whose priority, what harm, whose share, which node."""
     removed, prices = cost
-    if harm is None:
+    if side_cost is None:
         return (removed, prices, at)
-    moved_back, waste = harm
+    moved_back, waste = side_cost
     return (removed + moved_back, tuple(priority for priority, _, _ in prices), waste, prices, at)
 
 
-def spot_at(draft: Draft, at: int, shape: int) -> Spot:
+def room_on(copy: WorkingCopy, at: int, shape: int) -> NodeRoom:
     """Return what one node offers to one shape."""
-    later = tuple(draft.rooms.later[:, at].tolist())
-    return Spot(at=at, later=later, asked=draft.rooms.asked_amounts(shape))
+    later = tuple(copy.capacity.later[:, at].tolist())
+    return NodeRoom(at=at, later=later, asked=copy.capacity.asked_amounts(shape))
 
 
-def candidates(draft: Draft, supply: Supply, at: int) -> list[Candidates]:
+def candidates(copy: WorkingCopy, reclaimable: Reclaimable, at: int) -> list[Candidates]:
     """Return each job's trainers on the node that may be taken, cheapest job first."""
     found = []
-    for job, price, offered in supply.at(at):
+    for job, price, offered in reclaimable.at(at):
         pods = tuple(offered[: job.spare])
-        amounts = tuple(draft.rooms.asked_amounts(draft.shapes.number(pod.shape)) for pod in pods)
-        found.append(Candidates(draft=job, pods=pods, amounts=amounts, price=price))
+        amounts = tuple(copy.capacity.asked_amounts(copy.shapes.number(pod.shape)) for pod in pods)
+        found.append(Candidates(job=job, pods=pods, amounts=amounts, price=price))
     return sorted(found, key=lambda group: group.price)
 
 
-def fewest_on(spot: Spot, groups: list[Candidates]) -> Victims | None:
+def fewest_on(room: NodeRoom, groups: list[Candidates]) -> Victims | None:
     """Return the cheapest set of these trainers on one node after whose leaving what is asked fits; None if none."""
     limits = [len(group.pods) for group in groups]
-    if not spot.holds(groups, limits):
+    if not room.holds(groups, limits):
         return None
     best: Victims | None = None
     for counts in islice(counts_by_sum(limits), CHOICES_TRIED):
         if best is not None and sum(counts) > best.cost[0]:
             return best
-        if spot.holds(groups, counts):
-            victims = choice(spot, groups, counts)
+        if room.holds(groups, counts):
+            victims = choice(room, groups, counts)
             best = victims if best is None else min(best, victims, key=lambda found: found.cost)
-    return best if best is not None else in_fair_order(spot, groups)
+    return best if best is not None else in_fair_order(room, groups)
 
 
-def choice(spot: Spot, groups: Sequence[Candidates], counts: Sequence[int]) -> Victims:
+def choice(room: NodeRoom, groups: Sequence[Candidates], counts: Sequence[int]) -> Victims:
     """Return the choice of taking so many of each group."""
     taken = [(group, count) for group, count in zip(groups, counts, strict=True) if count]
     removed = sum(group.removed_by(count) for group, count in taken)
     return Victims(
-        at=spot.at,
-        taken=tuple((group.draft, group.pods[:count]) for group, count in taken),
+        at=room.at,
+        taken=tuple((group.job, group.pods[:count]) for group, count in taken),
         cost=(removed, tuple(sorted((group.price for group, _ in taken), reverse=True))),
     )
 
@@ -179,13 +179,13 @@ def counts_of_total(limits: list[int], total: int) -> Iterator[tuple[int, ...]]:
             yield (count, *rest)
 
 
-def in_fair_order(spot: Spot, groups: list[Candidates]) -> Victims:
+def in_fair_order(room: NodeRoom, groups: list[Candidates]) -> Victims:
     """Take group after group until what is asked fits, then give back whoever is not needed."""
     counts = [len(group.pods) for group in groups]
     for index in reversed(range(len(groups))):
         while counts[index]:
             counts[index] -= 1
-            if not spot.holds(groups, counts):
+            if not room.holds(groups, counts):
                 counts[index] += 1
                 break
-    return choice(spot, groups, counts)
+    return choice(room, groups, counts)

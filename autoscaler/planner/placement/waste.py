@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain import JobState, PodPhase, Resources, Role, Shape
-from autoscaler.planner.placement.packing_patterns import Patterns, Vector, copies, most_wanted, patterns_of, worths_of
-from autoscaler.planner.working_copy.planned_job import JobDraft
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.placement.packing_patterns import Amounts, Patterns, copies, most_wanted, patterns_of, worths_of
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 WEIGHED_NODES: Final = 1_000
 
@@ -37,18 +37,18 @@ ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for
 class Waste:
     """What pods cost nodes in this plan.  `kinds`: the shapes by which nodes are to be filled, and their worths."""
 
-    def __init__(self, draft: Draft, kinds: tuple[tuple[Shape, int], ...], capacity: Resources) -> None:
-        self._draft = draft
-        self._kinds = [(draft.shapes.number(shape), worth) for shape, worth in kinds]
+    def __init__(self, copy: WorkingCopy, kinds: tuple[tuple[Shape, int], ...], total: Resources) -> None:
+        self._copy = copy
+        self._kinds = [(copy.shapes.number(shape), worth) for shape, worth in kinds]
         self._shapes = [shape for shape, _ in kinds]
-        self._capacity = capacity
+        self._total = total
         self._scale = max((worth for _, worth in kinds), default=1)
-        accepted = [draft.rooms.accepted(number) for number, _ in self._kinds]
+        accepted = [copy.capacity.accepted(number) for number, _ in self._kinds]
         self._sides = list(zip(*(mask.tolist() for mask in accepted), strict=True))  # by node: which kinds it accepts
         self._patterns: dict[tuple[bool, ...], Patterns] = {}
         self._lasting: dict[tuple[bool, ...], Patterns] = {}  # of trainers alone
         self._movers: dict[tuple[bool, ...], Patterns] = {}  # likewise, for all plans
-        self._wanted = {draft.shapes.number(shape): count for shape, count in wanted_pods(draft).items()}
+        self._wanted = {copy.shapes.number(shape): count for shape, count in wanted_pods(copy).items()}
         self._worths: dict[int, int] = dict(self._kinds)
         self._costs: dict[tuple[int, bool], npt.NDArray[np.float64]] = {}
         self._seen: dict[tuple[int, bool], int] = {}
@@ -74,12 +74,12 @@ class Waste:
         """
         asked, worth, patterns = self._asked(shape), self._worth(shape), self._trainers_at(at)
         free = self._room(at, stays=True)
-        rooms = self._ahead.rooms(at, free)
-        total = sum(weight for weight, _ in rooms)
+        levels = self._ahead.possible_rooms(at, free)
+        total = sum(weight for weight, _ in levels)
         best = inf
         for count in range(1, max(1, min(copies(asked, free), self._wanted.get(shape, 1), BATCH)) + 1):
             batch = tuple(count * amount for amount in asked)
-            growth = sum(weight * patterns.growth(room, batch, count * worth) for weight, room in rooms)
+            growth = sum(weight * patterns.growth(room, batch, count * worth) for weight, room in levels)
             best = min(best, growth / (total * count))
         return best
 
@@ -92,24 +92,24 @@ class Waste:
 
     def costs(self, shape: int, *, stays: bool) -> npt.NDArray[np.float64]:
         """What one such pod costs each node on which it fits; what it says of others means nothing."""
-        touched, rooms = self._draft.rooms.touched, self._draft.rooms
+        touched, capacity = self._copy.capacity.touched, self._copy.capacity
         costs = self._costs.get((shape, stays))
         if costs is None:
-            costs = self._costs[shape, stays] = np.zeros(len(rooms))
-            news = set(np.flatnonzero(rooms.fitting(shape).later < inf).tolist())
+            costs = self._costs[shape, stays] = np.zeros(len(capacity))
+            news = set(np.flatnonzero(capacity.fitting(shape).later < inf).tolist())
         else:
             news = set(touched[self._seen[shape, stays] :])
         for at in news:
-            if rooms.fits(at, shape, now=False):
+            if capacity.fits(at, shape, now=False):
                 costs[at] = self.cost(at, shape, stays=stays)
         self._seen[shape, stays] = len(touched)
         return costs
 
     @cached_property
-    def _ahead(self) -> Ahead:
-        return Ahead(self._draft)
+    def _ahead(self) -> AfterWebDrains:
+        return AfterWebDrains(self._copy)
 
-    def trainers_worth(self, at: int, room: Vector) -> int | None:
+    def trainers_worth(self, at: int, room: Amounts) -> int | None:
         """What the node is worth with so much room for trainers; None for a room far from full: nothing is lost there.
 
         In the unit of `worth_of`.
@@ -124,14 +124,14 @@ class Waste:
         """What one such pod is worth."""
         return self._worth(shape)
 
-    def room_without_surplus(self, at: int) -> Vector:
+    def room_without_surplus(self, at: int) -> Amounts:
         """What can be free on the node once all surplus there has made way."""
         return self._room(at, stays=True)
 
-    def _room(self, at: int, *, stays: bool) -> Vector:
+    def _room(self, at: int, *, stays: bool) -> Amounts:
         """What pods may fill: for one that stays all that can be free once surplus has made way."""
-        rooms = self._draft.rooms
-        room = rooms.later[:, at] + rooms.surplus[:, at] if stays else rooms.later[:, at]
+        capacity = self._copy.capacity
+        room = capacity.later[:, at] + capacity.surplus[:, at] if stays else capacity.later[:, at]
         return tuple(room.tolist())
 
     def _patterns_at(self, at: int) -> Patterns:
@@ -149,42 +149,44 @@ class Waste:
             patterns = self._lasting[side] = Patterns(self._trainers_there(side))
         return patterns
 
-    def _trainers_there(self, side: tuple[bool, ...]) -> list[tuple[Vector, int]]:
+    def _trainers_there(self, side: tuple[bool, ...]) -> list[tuple[Amounts, int]]:
         return [
             (self._asked(number), worth)
             for (number, worth), is_accepted in zip(self._kinds, side, strict=True)
-            if is_accepted and number in self._draft.by_trainer
+            if is_accepted and number in self._copy.by_trainer
         ]
 
-    def _asked(self, shape: int) -> Vector:
-        return self._draft.rooms.asked_amounts(shape)
+    def _asked(self, shape: int) -> Amounts:
+        return self._copy.capacity.asked_amounts(shape)
 
     def _worth(self, shape: int) -> int:
         """What one such pod is worth beside the kinds, rounded to their unit."""
         worth = self._worths.get(shape)
         if worth is None:
-            wanted = self._draft.shapes.shapes[shape]
-            worths = worths_of([*self._shapes, wanted], self._capacity)
+            wanted = self._copy.shapes.shapes[shape]
+            worths = worths_of([*self._shapes, wanted], self._total)
             unit = worths[self._shapes[0]]
             worth = self._worths[shape] = worths[wanted] * self._kinds[0][1] // unit
         return worth
 
 
-def waste_of(draft: Draft) -> Waste:
+def waste_of(copy: WorkingCopy) -> Waste:
     """Return the plan's measure of waste, made when first asked."""
-    if not isinstance(draft.waste, Waste):
-        rooms = draft.rooms
-        capacity = rooms.ready_capacity()
-        kinds = most_wanted(wanted_pods(draft), capacity) if len(rooms) <= WEIGHED_NODES else ()
-        draft.waste = Waste(draft, kinds, capacity)
-    return draft.waste
+    return copy.cache.get(Waste, lambda: weigh(copy))
 
 
-def wanted_pods(draft: Draft) -> dict[Shape, int]:
+def weigh(copy: WorkingCopy) -> Waste:
+    """Return the measure of waste by what jobs want at this moment of the plan."""
+    total = copy.capacity.ready_capacity()
+    kinds = most_wanted(wanted_pods(copy), total) if len(copy.capacity) <= WEIGHED_NODES else ()
+    return Waste(copy, kinds, total)
+
+
+def wanted_pods(copy: WorkingCopy) -> dict[Shape, int]:
     """Return how many trainers and servers of which shapes the jobs would still take.  Masters are few and small."""
     wanted: dict[Shape, int] = {}
-    for job in draft.jobs.values():
-        if job.job.state is JobState.ACTIVE:
+    for job in copy.jobs.values():
+        if job.spec.state is JobState.ACTIVE:
             for role, count in ((Role.TRAINER, trainers_wanted(job)), (Role.SERVER, servers_wanted(job))):
                 if count > 0:
                     shape = job.shape_of(role)
@@ -192,42 +194,42 @@ def wanted_pods(draft: Draft) -> dict[Shape, int]:
     return wanted
 
 
-def trainers_wanted(job: JobDraft) -> int:
+def trainers_wanted(job: PlannedJob) -> int:
     """How many more trainers the job would take."""
-    return job.job.trainer.ceiling - job.size
+    return job.spec.trainer.ceiling - job.size
 
 
-def servers_wanted(job: JobDraft) -> int:
+def servers_wanted(job: PlannedJob) -> int:
     """How many more servers it needs."""
-    return job.job.server_count - len(job.servers)
+    return job.spec.server_count - len(job.servers)
 
 
 PODS_LOOKED_AT: Final = 8  # of a node; where more stand, each of them is small beside what is left over
 
 
-class Ahead:
+class AfterWebDrains:
     """The web pods on each node, as this plan found them."""
 
-    def __init__(self, draft: Draft) -> None:
-        rooms, shapes = draft.rooms, draft.shapes
-        self._web: dict[int, list[Vector]] = {}
-        for pod in draft.view.pods:
+    def __init__(self, copy: WorkingCopy) -> None:
+        capacity, shapes = copy.capacity, copy.shapes
+        self._web: dict[int, list[Amounts]] = {}
+        for pod in copy.view.pods:
             if pod.workload is not None and pod.phase is not PodPhase.TERMINATING:
-                at = rooms.index.get(pod.node) if pod.node is not None else None
+                at = capacity.index.get(pod.node) if pod.node is not None else None
                 if at is not None:
-                    self._web.setdefault(at, []).append(rooms.asked_amounts(shapes.number(pod.shape)))
+                    self._web.setdefault(at, []).append(capacity.asked_amounts(shapes.number(pod.shape)))
         self._most = min(PODS_LOOKED_AT, max(map(len, self._web.values()), default=0))
 
-    def rooms(self, at: int, free: Vector) -> Sequence[tuple[int, Vector]]:
+    def possible_rooms(self, at: int, free: Amounts) -> Sequence[tuple[int, Amounts]]:
         """Return what may be free on the node where `free` is free now, each with its weight; the largest leave first.
 
         Weights are whole; they compare within one node.
         """
         web = sorted(self._web.get(at, ()), reverse=True)[:PODS_LOOKED_AT]
-        rooms = [free]
+        found = [free]
         for amounts in web:
-            rooms.append(tuple(room + amount for room, amount in zip(rooms[-1], amounts, strict=True)))
-        return list(zip(self._weights(len(web)), rooms, strict=True))
+            found.append(tuple(room + amount for room, amount in zip(found[-1], amounts, strict=True)))
+        return list(zip(self._weights(len(web)), found, strict=True))
 
     def _weights(self, count: int) -> Sequence[int]:
         """How often the levels of the web leave the node all its pods, all but one ... none; ends count half."""

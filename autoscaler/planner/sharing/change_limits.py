@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from math import inf, isnan
 
 from autoscaler.domain import Job, Pod, Policy, Resize, Role
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def growth_opens_at(draft: Draft, job: Job) -> float:
+def growth_opens_at(copy: WorkingCopy, job: Job) -> float:
     """When the job may grow."""
-    last = resize_of(draft, job).shrunk_at_s
-    preempted_s = draft.preempted_at_s.get(job.name, -inf) + draft.policy.preempted_pause_s
-    return max(started_after(draft, job, last) + draft.policy.up_window_s, draft.quiet_from_s, preempted_s)
+    last = resize_of(copy, job).shrunk_at_s
+    preempted_s = copy.carried.preempted_at_s.get(job.name, -inf) + copy.policy.preempted_pause_s
+    return max(started_after(copy, job, last) + copy.policy.up_window_s, copy.quiet_from_s, preempted_s)
 
 
-def shrink_opens_at(draft: Draft, job: Job) -> float:
+def shrink_opens_at(copy: WorkingCopy, job: Job) -> float:
     """When the job may be shrunk voluntarily."""
-    last = resize_of(draft, job).grown_at_s
-    return max(started_after(draft, job, last) + draft.policy.down_window_s, draft.quiet_from_s)
+    last = resize_of(copy, job).grown_at_s
+    return max(started_after(copy, job, last) + copy.policy.down_window_s, copy.quiet_from_s)
 
 
 def leaves_at(policy: Policy, job: Job, pod: Pod) -> float:
@@ -35,50 +35,50 @@ def leaves_at(policy: Policy, job: Job, pod: Pod) -> float:
     return pod.created_at_s + max(policy.victim_age_s, of_job_s)
 
 
-def transfers_left(draft: Draft) -> int:
+def transfers_left(copy: WorkingCopy) -> int:
     """How many trainers may still be moved for fairness within this minute."""
-    recent = sum(at_s > draft.now_s - 60.0 for at_s in draft.history.transfers_at_s)
-    return max(0, transfers_allowed(draft) - recent)
+    recent = sum(at_s > copy.now_s - 60.0 for at_s in copy.history.transfers_at_s)
+    return max(0, transfers_allowed(copy) - recent)
 
 
-def transfers_allowed(draft: Draft) -> int:
+def transfers_allowed(copy: WorkingCopy) -> int:
     """How many trainers may be moved for fairness in a minute: a number, or a part of all that there are."""
-    percent = draft.policy.transfers_percent_per_minute
-    trainers = sum(len(job.trainers) for job in draft.jobs.values()) if percent else 0
-    return max(draft.policy.transfers_per_minute, trainers * percent // 100)
+    percent = copy.policy.transfers_percent_per_minute
+    trainers = sum(len(job.trainers) for job in copy.jobs.values()) if percent else 0
+    return max(copy.policy.transfers_per_minute, trainers * percent // 100)
 
 
-def server_moves_left(draft: Draft) -> int:
+def server_moves_left(copy: WorkingCopy) -> int:
     """How many servers may still be moved within this minute: of a number, or a part of all that there are."""
-    percent = draft.policy.server_moves_percent_per_minute
-    servers = sum(len(job.servers) for job in draft.jobs.values()) if percent else 0
-    recent = sum(at_s > draft.now_s - 60.0 for at_s in draft.history.server_moves_at_s)
-    return max(0, max(draft.policy.server_moves_per_minute, servers * percent // 100) - recent)
+    percent = copy.policy.server_moves_percent_per_minute
+    servers = sum(len(job.servers) for job in copy.jobs.values()) if percent else 0
+    recent = sum(at_s > copy.now_s - 60.0 for at_s in copy.history.server_moves_at_s)
+    return max(0, max(copy.policy.server_moves_per_minute, servers * percent // 100) - recent)
 
 
-def changes_left(draft: Draft) -> float:
+def changes_left(copy: WorkingCopy) -> float:
     """How many jobs may still change their size voluntarily within this minute; without end where there is no limit."""
-    if not draft.policy.resizes_per_minute:
+    if not copy.policy.resizes_per_minute:
         return inf
-    recent = sum(change.at_s > draft.now_s - 60.0 for change in draft.history.changes)
-    return max(0, draft.policy.resizes_per_minute - recent)
+    recent = sum(change.at_s > copy.now_s - 60.0 for change in copy.history.changes)
+    return max(0, copy.policy.resizes_per_minute - recent)
 
 
-def next_change_at(draft: Draft) -> float:
+def next_change_at(copy: WorkingCopy) -> float:
     """When the oldest voluntary change of this minute is a minute old."""
-    return max(draft.now_s + 1.0, min((change.at_s for change in draft.history.changes), default=draft.now_s) + 60.0)
+    return max(copy.now_s + 1.0, min((change.at_s for change in copy.history.changes), default=copy.now_s) + 60.0)
 
 
-def resize_of(draft: Draft, job: Job) -> Resize:
+def resize_of(copy: WorkingCopy, job: Job) -> Resize:
     """Return what is remembered of the job's resizes."""
-    return draft.resizes.get(job.name) or Resize(job=job.name)
+    return copy.carried.resizes.get(job.name) or Resize(job=job.name)
 
 
-def started_after(draft: Draft, job: Job, last_s: float | None) -> float:
+def started_after(copy: WorkingCopy, job: Job, last_s: float | None) -> float:
     """Return the instant at which a window starts: the last resize; for jobs older than the memory, its beginning."""
     if last_s is not None:
         return last_s
-    return draft.history.since_s if job.submitted_at_s < draft.history.since_s else -inf
+    return copy.history.since_s if job.submitted_at_s < copy.history.since_s else -inf
 
 
 def pays_off(policy: Policy, job: Job, size: int, target: int) -> bool:

@@ -8,95 +8,95 @@ the job's window; a number that the user has pinned holds at once.  Elsewhere it
 
 from __future__ import annotations
 
-from autoscaler.domain import Cause, JobState, Role, Tier
-from autoscaler.planner.placement.colocation import crowd_for
+from autoscaler.domain import Cause, JobSetting, JobState, Role, Tier
+from autoscaler.planner.placement.colocation import crowding_of
 from autoscaler.planner.placement.node_choice import least_waste
 from autoscaler.planner.sharing.change_limits import leaves_at, resize_of, shrink_opens_at
-from autoscaler.planner.working_copy.planned_job import JobDraft
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def is_elastic(draft: Draft, job: JobDraft) -> bool:
+def is_elastic(copy: WorkingCopy, job: PlannedJob) -> bool:
     """Whether this job's servers may change their number here."""
-    return job.job.servers is not None and draft.view.capabilities.servers_elastic
+    return job.spec.servers is not None and copy.view.capabilities.servers_elastic
 
 
-def servers_wanted(draft: Draft, job: JobDraft, trainers: int) -> int:
+def servers_wanted(copy: WorkingCopy, job: PlannedJob, trainers: int) -> int:
     """Return how many servers so many trainers need; never fewer than the minimum."""
-    spec = job.job.servers
-    if spec is None or not is_elastic(draft, job):
-        return job.job.server_count
+    spec = job.spec.servers
+    if spec is None or not is_elastic(copy, job):
+        return job.spec.server_count
     wanted = spec.pinned_replicas or -(-trainers // spec.trainers_per_server)
     return max(spec.min_replicas, min(wanted, spec.max_replicas))
 
 
-def servers_held(job: JobDraft) -> int:
+def servers_held(job: PlannedJob) -> int:
     """Return how many servers stay or come; one that is moving counts once."""
     return len(job.servers) + sum(pod.role is Role.SERVER for pod in job.coming) - len(job.moving)
 
 
-def awaits_servers(draft: Draft, job: JobDraft, trainers: int) -> bool:
+def awaits_servers(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
     """Whether so many trainers need a server for which room is only being vacated: they come after it."""
-    if not is_elastic(draft, job) or not any(pod.role is Role.SERVER for pod in job.promised):
+    if not is_elastic(copy, job) or not any(pod.role is Role.SERVER for pod in job.reserved):
         return False
     new = {move.ordinal for move in job.moving}
     standing = sum(pod.ordinal not in new for pod in job.servers)
     created = sum(pod.role is Role.SERVER and pod.replaces is None for pod in job.created)
-    return standing + created < servers_wanted(draft, job, trainers)
+    return standing + created < servers_wanted(copy, job, trainers)
 
 
-def place_servers(draft: Draft, job: JobDraft, trainers: int, cause: Cause) -> bool:
+def place_servers(copy: WorkingCopy, job: PlannedJob, trainers: int, cause: Cause) -> bool:
     """Place the servers that so many trainers lack; False, perhaps with some of them placed, if not all fit."""
-    missing = servers_wanted(draft, job, trainers) - servers_held(job) if is_elastic(draft, job) else 0
+    missing = servers_wanted(copy, job, trainers) - servers_held(job) if is_elastic(copy, job) else 0
     for _ in range(missing):
-        if draft.quota_lack(job, [Role.SERVER], now=False):
+        if copy.quotas.lack(job, [Role.SERVER], now=False):
             return False
-        shape, names = job.shapes[Role.SERVER], draft.rooms.names
-        is_asked = not draft.quota_lack(job, [Role.SERVER], now=True)
-        crowd = crowd_for(draft, job, Role.SERVER)
-        at = least_waste(draft, shape, now=True, stays=True, crowd=crowd) if is_asked else None
+        shape, names = job.shapes[Role.SERVER], copy.capacity.names
+        is_asked = not copy.quotas.lack(job, [Role.SERVER], now=True)
+        crowding = crowding_of(copy, job, Role.SERVER)
+        at = least_waste(copy, shape, now=True, stays=True, crowding=crowding) if is_asked else None
         if at is not None:
-            draft.create(job, Role.SERVER, Tier.CORE, names[at], cause)
-        elif (at := least_waste(draft, shape, now=False, stays=True, crowd=crowd)) is not None:
-            draft.promise(job, Role.SERVER, Tier.CORE, names[at])
+            copy.create(job, Role.SERVER, Tier.CORE, names[at], cause)
+        elif (at := least_waste(copy, shape, now=False, stays=True, crowding=crowding)) is not None:
+            copy.reserve(job, Role.SERVER, Tier.CORE, names[at])
         else:
             return False
     return True
 
 
-def complete_servers(draft: Draft) -> None:
+def complete_servers(copy: WorkingCopy) -> None:
     """Give jobs the servers that the trainers they have lack: one was lost, the ratio was changed, or a job starts.
 
     A gang starts with its minimum of servers; those that its minimum of trainers needs beyond it follow (`emit`).
     """
-    if draft.view.capabilities.servers_elastic:
-        for job in draft.stirred_jobs():
-            is_there = (job.is_running or job.is_starting) and job.job.state is JobState.ACTIVE
-            if is_there and draft.now_s >= job.job.hold_until_s:
-                place_servers(draft, job, job.size, Cause.REFILL)
+    if copy.view.capabilities.servers_elastic:
+        for job in copy.dirty_jobs():
+            is_there = (job.is_running or job.is_starting) and job.spec.state is JobState.ACTIVE
+            if is_there and copy.now_s >= job.spec.hold_until_s:
+                place_servers(copy, job, job.size, Cause.REFILL)
 
 
-def release_servers(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
+def release_servers(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None:
     """Tell servers to leave, the last ones first, that the job's trainers have not needed for a window.
 
     What is beyond the number that the user has pinned leaves at once.
     """
     trainers = max(job.size, len(job.ordinals[Role.TRAINER]))  # those that are leaving still need their servers
-    excess = servers_held(job) - servers_wanted(draft, job, trainers)
-    if excess <= 0 or not is_elastic(draft, job) or not job.is_running or job.job.state is not JobState.ACTIVE:
+    excess = servers_held(job) - servers_wanted(copy, job, trainers)
+    if excess <= 0 or not is_elastic(copy, job) or not job.is_running or job.spec.state is not JobState.ACTIVE:
         return
     new = {move.ordinal for move in job.moving}  # who comes in a move stays
     victims = sorted((pod for pod in job.servers if pod.ordinal not in new), key=lambda pod: -pod.ordinal)[:excess]
-    if job.job.servers is not None and job.job.servers.pinned_replicas:
-        draft.remove(job, victims, Cause.EDIT, beneficiary="spec.parameterServer.replicas")
+    if job.spec.servers is not None and job.spec.servers.pinned_replicas:
+        copy.remove(job, victims, Cause.EDIT, beneficiary=JobSetting("spec.parameterServer.replicas"))
         return
     is_shrinking = any(leaving.pod.role is Role.TRAINER for leaving in job.leaving)
-    shrunk_at_s = draft.now_s if is_shrinking else resize_of(draft, job.job).shrunk_at_s
-    opens_at_s = shrink_opens_at(draft, job.job)
+    shrunk_at_s = copy.now_s if is_shrinking else resize_of(copy, job.spec).shrunk_at_s
+    opens_at_s = shrink_opens_at(copy, job.spec)
     if shrunk_at_s is not None:
-        opens_at_s = max(opens_at_s, shrunk_at_s + draft.policy.down_window_s)
-    opens_at_s = max([opens_at_s, *(leaves_at(draft.policy, job.job, pod) for pod in victims)])
-    if is_allowed and draft.now_s >= opens_at_s:
-        draft.remove(job, victims, Cause.RATIO, beneficiary="spec.parameterServer.trainersPerServer")
+        opens_at_s = max(opens_at_s, shrunk_at_s + copy.policy.down_window_s)
+    opens_at_s = max([opens_at_s, *(leaves_at(copy.policy, job.spec, pod) for pod in victims)])
+    if is_allowed and copy.now_s >= opens_at_s:
+        copy.remove(job, victims, Cause.RATIO, beneficiary=JobSetting("spec.parameterServer.trainersPerServer"))
     else:
-        draft.wake_at_s.append(max(opens_at_s, draft.now_s + 1.0))
+        copy.wake_at_s.append(max(opens_at_s, copy.now_s + 1.0))

@@ -13,128 +13,128 @@ from typing import Final
 
 from autoscaler.domain import DEFAULT_WEIGHT, Bottleneck, Fairness, JobState, Role
 from autoscaler.planner.working_copy.fairness import claim_of
-from autoscaler.planner.working_copy.planned_job import JobDraft, Thirst
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.planned_job import GrowthKey, PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-NOBODY: Final[Iterator[JobDraft]] = iter(())
+NOBODY: Final[Iterator[PlannedJob]] = iter(())
 
 
-class Queue:
+class GrowthQueue:
     """The jobs of one fill that may take a step, the thirstiest first; with `above_priority` those above it."""
 
-    def __init__(self, draft: Draft, above_priority: int | None) -> None:
-        self._draft = draft
+    def __init__(self, copy: WorkingCopy, above_priority: int | None) -> None:
+        self._copy = copy
         self._above = above_priority
         # The front of each line, and who stands behind.  A key ends in the job's name, so no two are equal; keys only
         # rise, so an old one comes too early.
-        self._fronts: list[tuple[Thirst, JobDraft, Iterator[JobDraft]]] = []
+        self._fronts: list[tuple[GrowthKey, PlannedJob, Iterator[PlannedJob]]] = []
 
-    def add(self, shape: int, stirred: Sequence[JobDraft]) -> None:
+    def add(self, shape: int, dirty: Sequence[PlannedJob]) -> None:
         """Take in the jobs of a shape; of the stirred ones those that are thirsty."""
-        draft = self._draft
-        if draft.policy.fairness is Fairness.JOB:
-            self._push_next(iter(line_of(draft, shape)))
+        copy = self._copy
+        if copy.policy.fairness is Fairness.JOB:
+            self._push_next(iter(growth_line(copy, shape)))
         else:  # what one takes moves others
-            for job in draft.drinkers.get(shape, ()):
+            for job in copy.growable.get(shape, ()):
                 self._push_next(iter([job]))
-        for job in stirred:
-            if is_thirsty(draft, job) and self._is_asked(job):
-                heappush(self._fronts, (thirst(draft, job), job, NOBODY))
+        for job in dirty:
+            if can_take_step(copy, job) and self._is_asked(job):
+                heappush(self._fronts, (growth_key(copy, job), job, NOBODY))
 
-    def first(self, shapes: Collection[int]) -> JobDraft | None:
+    def first(self, shapes: Collection[int]) -> PlannedJob | None:
         """Return the thirstiest job of these shapes, who stays in front; None if there is none."""
         while self._fronts:
             key, job, behind = self._fronts[0]
             if job.shapes[Role.TRAINER] not in shapes:
                 heappop(self._fronts)
-            elif (present := thirst(self._draft, job)) != key:
+            elif (present := growth_key(self._copy, job)) != key:
                 heapreplace(self._fronts, (present, job, behind))
             else:
                 return job
         return None
 
-    def pass_on(self, *, still_thirsty: bool) -> None:
+    def pass_on(self, *, can_still_grow: bool) -> None:
         """Let the next one of the line come after the first, who waits for another step or leaves."""
         _, job, behind = heappop(self._fronts)
         self._push_next(behind)
-        if still_thirsty:
-            heappush(self._fronts, (thirst(self._draft, job), job, NOBODY))
+        if can_still_grow:
+            heappush(self._fronts, (growth_key(self._copy, job), job, NOBODY))
 
-    def _push_next(self, line: Iterator[JobDraft]) -> None:
+    def _push_next(self, line: Iterator[PlannedJob]) -> None:
         """The next one who is as in the view: the stirred ones stand for themselves."""
-        draft = self._draft
-        job = next((job for job in line if job.job.name not in draft.stirred and not is_held_back(draft, job)), None)
+        copy = self._copy
+        job = next((job for job in line if job.spec.name not in copy.dirty and not is_held_back(copy, job)), None)
         if job is not None and self._is_asked(job):  # lower classes stand behind, so if not, nobody who follows is
-            heappush(self._fronts, (thirst(self._draft, job), job, line))
+            heappush(self._fronts, (growth_key(self._copy, job), job, line))
 
-    def _is_asked(self, job: JobDraft) -> bool:
-        return self._above is None or job.job.priority > self._above
+    def _is_asked(self, job: PlannedJob) -> bool:
+        return self._above is None or job.spec.priority > self._above
 
 
-def line_of(draft: Draft, shape: int) -> Sequence[JobDraft]:
+def growth_line(copy: WorkingCopy, shape: int) -> Sequence[PlannedJob]:
     """Return the jobs of a shape that may drink in the view, the thirstiest first; stirred ones stand anywhere."""
-    line = draft.lines.get(shape)
+    line = copy.growth_lines.get(shape)
     if line is None:
-        drinkers = draft.drinkers.get(shape, ())
-        line = sorted(drinkers, key=lambda job: thirst(draft, job))
-        if not any(job.job.name in draft.stirred for job in drinkers):
-            draft.lines[shape] = line
+        growable = copy.growable.get(shape, ())
+        line = sorted(growable, key=lambda job: growth_key(copy, job))
+        if not any(job.spec.name in copy.dirty for job in growable):
+            copy.growth_lines[shape] = line
     return line
 
 
-def is_thirsty(draft: Draft, job: JobDraft) -> bool:
+def can_take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
     """Whether the job has its minimum, or the promise of it, and may take its next size."""
-    if is_held_back(draft, job):
+    if is_held_back(copy, job):
         return False
-    if job.job.name not in draft.stirred:
-        return job.may_drink
-    return step_of(job) > 0 and may_grow(draft, job)
+    if job.spec.name not in copy.dirty:
+        return job.can_grow
+    return step_of(job) > 0 and may_grow(copy, job)
 
 
-def is_held_back(draft: Draft, job: JobDraft) -> bool:
+def is_held_back(copy: WorkingCopy, job: PlannedJob) -> bool:
     """Whether its next size is too large while jobs are submitted in a row (`Policy.burst_window_s`)."""
-    if draft.now_s >= draft.burst_until_s:
+    if copy.now_s >= copy.burst_until_s:
         return False
-    return share_after_step(draft, job) * DEFAULT_WEIGHT * draft.policy.burst_part > draft.unit
+    return share_after_step(job) * DEFAULT_WEIGHT * copy.policy.burst_part > copy.share_unit
 
 
-def may_grow(draft: Draft, job: JobDraft) -> bool:
+def may_grow(copy: WorkingCopy, job: PlannedJob) -> bool:
     """Whether the job has its minimum, or the promise of it, and may have more."""
-    if job.job.state is not JobState.ACTIVE or job.size < job.job.trainer.min_replicas:
+    if job.spec.state is not JobState.ACTIVE or job.size < job.spec.trainer.min_replicas:
         return False
-    if job.job.name in draft.unpaid:
+    if job.spec.name in copy.unpaid:
         return False
-    if job.is_running and draft.now_s < job.job.hold_until_s:
-        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.job.hold_until_s)
+    if job.is_running and copy.now_s < job.spec.hold_until_s:
+        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
         return False
     return True
 
 
-def thirst(draft: Draft, job: JobDraft) -> Thirst:
+def growth_key(copy: WorkingCopy, job: PlannedJob) -> GrowthKey:
     """Sort key: who takes the next step.  Kept until a pod of the job comes or goes."""
-    if job.thirst is None or draft.policy.fairness is not Fairness.JOB:
-        job.thirst = (-job.job.priority, claim_of(draft, job), -share_after_step(draft, job), job.job.name)
-    return job.thirst
+    if job.growth_key is None or copy.policy.fairness is not Fairness.JOB:
+        job.growth_key = (-job.spec.priority, claim_of(copy, job), -share_after_step(job), job.spec.name)
+    return job.growth_key
 
 
-def step_of(job: JobDraft) -> int:
+def step_of(job: PlannedJob) -> int:
     """Trainers that the job's next size adds to those it has; 0 at the ceiling."""
     size = job.size
     if job.next_step is None or job.next_step[0] != size:
-        following = job.job.trainer.next_size(size)
+        following = job.spec.trainer.next_size(size)
         job.next_step = (size, 0 if following is None else following - size)
     return job.next_step[1]
 
 
-def share_after_step(draft: Draft, job: JobDraft) -> int:
+def share_after_step(job: PlannedJob) -> int:
     """The share that the next size would bring."""
-    return draft.share(job, more=step_of(job))
+    return job.share(more=step_of(job))
 
 
 STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
 """A job with one of these lacks room alone: `explain` says whose room it is."""
 
 
-def is_starved(draft: Draft, job: JobDraft) -> bool:
+def is_starved(copy: WorkingCopy, job: PlannedJob) -> bool:
     """Whether room, which some node has when it is empty, keeps the job from its next size.  After `fill_shares`."""
-    return (job.is_running or job.is_starting) and may_grow(draft, job) and step_of(job) > 0
+    return (job.is_running or job.is_starting) and may_grow(copy, job) and step_of(job) > 0

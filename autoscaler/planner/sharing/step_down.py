@@ -12,74 +12,75 @@ from operator import add
 import numpy as np
 
 from autoscaler.domain import Pod, Role
-from autoscaler.planner.placement.colocation import pieces_of
+from autoscaler.planner.placement.colocation import bundles_of
 from autoscaler.planner.sharing.change_limits import leaves_at
-from autoscaler.planner.sharing.growth_queue import step_of, thirst
-from autoscaler.planner.working_copy.planned_job import JobDraft, Offers
+from autoscaler.planner.sharing.growth_queue import growth_key, step_of
+from autoscaler.planner.working_copy.planned_job import Offers, PlannedJob
+from autoscaler.planner.working_copy.ranks import offers_of
 from autoscaler.planner.working_copy.shapes import copies_that_fit
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 Knapsack = dict[int, tuple[int, list[Pod]]]
 """By how many trainers leave: the most places that makes, and which trainers they are."""
 
 
-def last_step_of(job: JobDraft) -> int:
+def last_step_of(job: PlannedJob) -> int:
     """Trainers that the job loses with one step down."""
-    return job.size - job.job.trainer.largest_allowed(job.size - 1)
+    return job.size - job.spec.trainer.largest_allowed(job.size - 1)
 
 
-def share_below(draft: Draft, job: JobDraft) -> int:
+def share_below(copy: WorkingCopy, job: PlannedJob) -> int:
     """The share that one step less would leave the job; kept until a pod of the job comes or goes."""
-    present = thirst(draft, job)
+    present = growth_key(copy, job)
     if job.share_below is None or job.share_below[0] is not present:
-        job.share_below = (present, draft.share(job, more=-last_step_of(job)))
+        job.share_below = (present, job.share(more=-last_step_of(job)))
     return job.share_below[1]
 
 
-def victims_of(draft: Draft, taker: JobDraft, giver: JobDraft) -> list[Pod]:
+def victims_of(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> list[Pod]:
     """Return the giver's step whose leaving makes most places for the taker; empty if even that is too little.
 
     Of trainers that have not run as long as their job wants only if the others do not help: it will have to wait.
     """
-    offers = draft.offers(giver)
-    aged = of_age(draft, giver, offers)
-    found = victims_among(draft, taker, giver, aged)
-    return found if found or aged is offers else victims_among(draft, taker, giver, offers)
+    offers = offers_of(copy, giver)
+    aged = of_age(copy, giver, offers)
+    found = victims_among(copy, taker, giver, aged)
+    return found if found or aged is offers else victims_among(copy, taker, giver, offers)
 
 
-def of_age(draft: Draft, giver: JobDraft, offers: Offers) -> Offers:
+def of_age(copy: WorkingCopy, giver: PlannedJob, offers: Offers) -> Offers:
     """Return the trainers that have run as long as their job wants (`kubernetes.md` 20)."""
-    if not giver.job.trainer.min_run_s:
+    if not giver.spec.trainer.min_run_s:
         return offers
-    kept = [at for at, pod in enumerate(offers.pods) if draft.now_s >= leaves_at(draft.policy, giver.job, pod)]
+    kept = [at for at, pod in enumerate(offers.pods) if copy.now_s >= leaves_at(copy.policy, giver.spec, pod)]
     if len(kept) == len(offers.pods):
         return offers
     return Offers(pods=tuple(offers.pods[at] for at in kept), places=offers.places[kept], shapes=offers.shapes[kept])
 
 
-def victims_among(draft: Draft, taker: JobDraft, giver: JobDraft, offers: Offers) -> list[Pod]:
+def victims_among(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, offers: Offers) -> list[Pod]:
     """Return the step out of these trainers, or nothing.
 
     The giver's trainers are alike, so it is a question of how many leave each node: a small knapsack over the nodes
     where leaving helps.  Whoever is missing for a whole step is the last in line.  Where trainers come several to a
     node they leave it so, too (ADR 0116).
     """
-    rooms, (shape, wanted) = draft.rooms, places_of_step(draft, taker)
-    count = len(giver.trainers) - giver.job.trainer.largest_allowed(len(giver.trainers) - 1)
+    capacity, (shape, wanted) = copy.capacity, places_of_step(copy, taker)
+    count = len(giver.trainers) - giver.spec.trainer.largest_allowed(len(giver.trainers) - 1)
     offered = list(zip(offers.pods, offers.places.tolist(), offers.shapes.tolist(), strict=True))
-    by_node: dict[int, list[tuple[Pod, int]]] = {at: [] for at in helpful_nodes(draft, shape, offers, count)}
+    by_node: dict[int, list[tuple[Pod, int]]] = {at: [] for at in helpful_nodes(copy, shape, offers, count)}
     for pod, at, number in offered:
         if at in by_node and len(by_node[at]) < count:
             by_node[at].append((pod, number))
     best: Knapsack = {0: (0, [])}
     for at, leaving in by_node.items():
-        places = places_on(draft, shape, at, [number for _, number in leaving])
+        places = places_on(copy, shape, at, [number for _, number in leaving])
         if places[-1] > 0:
-            numbers = numbers_that_leave(draft, giver, at, len(leaving))
+            numbers = numbers_that_leave(copy, giver, at, len(leaving))
             gains = {number: places[number] - places[0] for number in numbers}
             best = with_node(best, gains, [pod for pod, _ in leaving], most=count)
     gained, number = max((gain, -number) for number, (gain, _) in best.items())
-    if rooms.copies(shape) + gained < wanted:
+    if capacity.copies(shape) + gained < wanted:
         return []
     victims = best[-number][1]
     chosen = {pod.name for pod in victims}
@@ -88,41 +89,41 @@ def victims_among(draft: Draft, taker: JobDraft, giver: JobDraft, offers: Offers
     return victims if len(victims) == count else []
 
 
-def places_of_step(draft: Draft, taker: JobDraft) -> tuple[int, int]:
+def places_of_step(copy: WorkingCopy, taker: PlannedJob) -> tuple[int, int]:
     """Return the shape of which the next step needs places, whole units where trainers come in such, and how many."""
-    pieces = pieces_of(draft, taker, [Role.TRAINER] * step_of(taker))
-    first = pieces[0].shape
-    return first, sum(piece.shape == first for piece in pieces)
+    bundles = bundles_of(copy, taker, [Role.TRAINER] * step_of(taker))
+    first = bundles[0].shape
+    return first, sum(bundle.shape == first for bundle in bundles)
 
 
-def helpful_nodes(draft: Draft, shape: int, offers: Offers, count: int) -> list[int]:
+def helpful_nodes(copy: WorkingCopy, shape: int, offers: Offers, count: int) -> list[int]:
     """Return the nodes, first offers first, where the shape may fit if `count` of the largest trainer there left."""
-    rooms, places = draft.rooms, offers.places
-    helps = rooms.accepted(shape)[places]
-    for column, amount in enumerate(draft.shapes.amounts[shape]):
+    capacity, places = copy.capacity, offers.places
+    helps = capacity.accepted(shape)[places]
+    for column, amount in enumerate(copy.shapes.amounts[shape]):
         if amount > 0:
-            largest = max((rooms.asked_amounts(number)[column] for number in set(offers.shapes.tolist())), default=0)
-            helps &= (rooms.later[column][places] + count * largest >= amount).astype(np.bool_)
+            largest = max((capacity.asked_amounts(number)[column] for number in set(offers.shapes.tolist())), default=0)
+            helps &= (capacity.later[column][places] + count * largest >= amount).astype(np.bool_)
     return list(dict.fromkeys(places[helps].tolist()))
 
 
-def places_on(draft: Draft, shape: int, at: int, leaving: Sequence[int]) -> list[int]:
+def places_on(copy: WorkingCopy, shape: int, at: int, leaving: Sequence[int]) -> list[int]:
     """Return how many pods of the shape fit on the node once none, one, two ... of these shapes are gone."""
-    amounts = draft.shapes.amounts[shape]
-    room = [later for later, _, _ in draft.rooms.plain(at)]
+    amounts = copy.shapes.amounts[shape]
+    room = [later for later, _, _ in copy.capacity.plain(at)]
     places = [copies_that_fit(room, amounts)]
     for number in leaving:
-        room = list(map(add, room, draft.rooms.asked_amounts(number)))
+        room = list(map(add, room, copy.capacity.asked_amounts(number)))
         places.append(copies_that_fit(room, amounts))
     return places
 
 
-def numbers_that_leave(draft: Draft, giver: JobDraft, at: int, most: int) -> list[int]:
+def numbers_that_leave(copy: WorkingCopy, giver: PlannedJob, at: int, most: int) -> list[int]:
     """Return how many of the job's trainers may leave a node together: what stays there is a whole number of units."""
-    per_node = giver.job.trainer.per_node
+    per_node = giver.spec.trainer.per_node
     if per_node == 1:
         return [*range(1, most + 1)]
-    standing = Counter(draft.rooms.place_of(pod) for pod in giver.trainers)[at]
+    standing = Counter(copy.capacity.place_of(pod) for pod in giver.trainers)[at]
     return [number for number in range(1, most + 1) if (standing - number) % per_node == 0]
 
 

@@ -16,111 +16,110 @@ from autoscaler.domain import Bottleneck, Fairness, JobName, Pod, Role
 from autoscaler.planner.placement.node_choice import fits_an_empty_node
 from autoscaler.planner.sharing.change_limits import gain_of, leaves_at, next_change_at, shrink_opens_at
 from autoscaler.planner.sharing.elastic_servers import servers_held, servers_wanted
-from autoscaler.planner.sharing.growth_queue import is_held_back, is_starved, share_after_step, step_of, thirst
+from autoscaler.planner.sharing.growth_queue import growth_key, is_held_back, is_starved, share_after_step, step_of
 from autoscaler.planner.sharing.step_down import last_step_of, share_below
 from autoscaler.planner.working_copy.fairness import claim_of, is_entitled
 from autoscaler.planner.working_copy.node_arrays import Numbers
-from autoscaler.planner.working_copy.planned_job import NO_OFFERS, Indices, JobDraft
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.planned_job import NO_OFFERS, IntArray, PlannedJob
+from autoscaler.planner.working_copy.ranks import offers_of
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def takers(draft: Draft) -> list[JobDraft]:
+def takers(copy: WorkingCopy) -> list[PlannedJob]:
     """Return the jobs that lack nothing but room, in the order in which they would drink: poorest first."""
-    stirred = draft.stirred
+    dirty = copy.dirty
     poor = [
         job
-        for shape, jobs in draft.drinkers.items()
-        if fits_an_empty_node(draft, shape)
+        for shape, jobs in copy.growable.items()
+        if fits_an_empty_node(copy, shape)
         for job in jobs
-        if job.job.name not in stirred
+        if job.spec.name not in dirty
     ]
     poor += [
-        job
-        for job in draft.stirred_jobs()
-        if fits_an_empty_node(draft, job.shapes[Role.TRAINER]) and is_starved(draft, job)
+        job for job in copy.dirty_jobs() if fits_an_empty_node(copy, job.shapes[Role.TRAINER]) and is_starved(copy, job)
     ]
-    if draft.now_s < draft.burst_until_s:
-        poor = [job for job in poor if not is_held_back(draft, job)]
-    if draft.quotas is not None:
-        poor = [job for job in poor if not draft.quota_lack(job, [Role.TRAINER] * step_of(job), now=False)]
-    return sorted(poor, key=lambda job: thirst(draft, job))
+    if copy.now_s < copy.burst_until_s:
+        poor = [job for job in poor if not is_held_back(copy, job)]
+    if copy.quotas.has_limits:
+        poor = [job for job in poor if not copy.quotas.lack(job, [Role.TRAINER] * step_of(job), now=False)]
+    return sorted(poor, key=lambda job: growth_key(copy, job))
 
 
-def one_of_each_kind(draft: Draft, takers: Sequence[JobDraft]) -> Iterator[JobDraft]:
+def one_of_each_kind(copy: WorkingCopy, takers: Sequence[PlannedJob]) -> Iterator[PlannedJob]:
     """Yield the first of each kind: what the poorest of a kind does not get, no other of it gets."""
     seen: set[object] = set()
     for taker in takers:
-        if (kind := kind_of(draft, taker)) not in seen:
+        if (kind := kind_of(copy, taker)) not in seen:
             seen.add(kind)
             yield taker
 
 
-def kind_of(draft: Draft, taker: JobDraft) -> object:
+def kind_of(copy: WorkingCopy, taker: PlannedJob) -> object:
     """Return what a step of the job depends on, its share apart: what must find room, for whom, and what it brings."""
-    spec, size, step = taker.job, taker.size, step_of(taker)
-    is_elastic = draft.view.capabilities.servers_elastic
-    servers = max(0, servers_wanted(draft, taker, size + step) - servers_held(taker)) if is_elastic else 0
-    gain = gain_of(draft.policy, spec, size, size + step) if draft.policy.payoff_s else 0.0
+    spec, size, step = taker.spec, taker.size, step_of(taker)
+    is_elastic = copy.view.capabilities.servers_elastic
+    servers = max(0, servers_wanted(copy, taker, size + step) - servers_held(taker)) if is_elastic else 0
+    gain = gain_of(copy.policy, spec, size, size + step) if copy.policy.payoff_s else 0.0
     places = (taker.shapes[Role.TRAINER], spec.trainer.per_node, step, servers and taker.shapes[Role.SERVER], servers)
     return (*places, spec.priority, spec.namespace, taker.rates, gain)
 
 
-def how_many_richer(draft: Draft, taker: JobDraft, ranked: Sequence[tuple[int, int, str]]) -> int:
+def how_many_richer(copy: WorkingCopy, taker: PlannedJob, ranked: Sequence[tuple[int, int, str]]) -> int:
     """Return how many come before all those from whom the taker may have nothing: see `givers`."""
-    if draft.policy.fairness is Fairness.JOB:
-        return bisect_left(ranked, (taker.job.priority, -share_after_step(draft, taker), ""))
-    return bisect_left(ranked, (taker.job.priority + 1, -inf, ""))
+    if copy.policy.fairness is Fairness.JOB:
+        return bisect_left(ranked, (taker.spec.priority, -share_after_step(taker), ""))
+    return bisect_left(ranked, (taker.spec.priority + 1, -inf, ""))
 
 
-def claims(draft: Draft) -> Mapping[JobName, int]:
+def claims(copy: WorkingCopy) -> Mapping[JobName, int]:
     """Return what each job has of its fair claim; between jobs that stands in its thirst already."""
-    if draft.policy.fairness is Fairness.JOB:
-        return {name: thirst(draft, job)[1] for name, job in draft.jobs.items()}
-    return {name: claim_of(draft, job) for name, job in draft.jobs.items()}
+    if copy.policy.fairness is Fairness.JOB:
+        return {name: growth_key(copy, job)[1] for name, job in copy.jobs.items()}
+    return {name: claim_of(copy, job) for name, job in copy.jobs.items()}
 
 
 def givers(
-    draft: Draft, taker: JobDraft, helpers: Sequence[JobDraft], shares: Mapping[JobName, int]
-) -> Iterator[JobDraft]:
+    copy: WorkingCopy, taker: PlannedJob, helpers: Sequence[PlannedJob], shares: Mapping[JobName, int]
+) -> Iterator[PlannedJob]:
     """Yield those of the helpers, lower classes first, then the largest share, that may have to give a step."""
-    after, priority = share_after_step(draft, taker), taker.job.priority
-    between_jobs = draft.policy.fairness is Fairness.JOB
+    after, priority = share_after_step(taker), taker.spec.priority
+    between_jobs = copy.policy.fairness is Fairness.JOB
     for job in helpers:
-        is_lower = job.job.priority < priority
-        if job.job.priority > priority or (not is_lower and between_jobs and shares[job.job.name] <= after):
+        is_lower = job.spec.priority < priority
+        if job.spec.priority > priority or (not is_lower and between_jobs and shares[job.spec.name] <= after):
             return  # in this order nobody who follows has more
         if job is taker:
             continue
-        if is_lower or (after < share_below(draft, job) if between_jobs else is_poorer(draft, taker, job)):
+        if is_lower or (after < share_below(copy, job) if between_jobs else is_poorer(copy, taker, job)):
             yield job
 
 
-def is_poorer(draft: Draft, taker: JobDraft, giver: JobDraft) -> bool:
+def is_poorer(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:
     """Whether the taker still has less once each of the two has moved by a step."""
-    return is_entitled(draft, taker, step_of(taker), giver, last_step_of(giver))
+    return is_entitled(copy, taker, step_of(taker), giver, last_step_of(giver))
 
 
-class Reach:
+class GiverReach:
     """What each node could offer if all the trainers left that one of these jobs can spare there."""
 
-    def __init__(self, draft: Draft, order: Sequence[JobDraft]) -> None:
-        self._rooms = draft.rooms
+    def __init__(self, copy: WorkingCopy, order: Sequence[PlannedJob]) -> None:
+        self._capacity = copy.capacity
         self._order = order
-        rows = [NO_OFFERS.grouped(), *((draft.offers(job) if job.spare else NO_OFFERS).grouped() for job in order)]
+        rows = [NO_OFFERS.grouped(), *((offers_of(copy, job) if job.spare else NO_OFFERS).grouped() for job in order)]
         lengths = [columns.shape[1] for columns in rows[1:]]
         self._ends = np.cumsum([0, *lengths])  # by how many are asked about: rows that are theirs
-        self._givers: Indices = np.repeat(np.arange(len(order)), lengths)
+        self._givers: IntArray = np.repeat(np.arange(len(order)), lengths)
         spare = np.repeat(np.array([job.spare for job in order], dtype=np.intp), lengths)
         self._places, shapes, counts = np.concatenate(rows, axis=1)
-        times = np.minimum(counts, spare).astype(draft.rooms.kind)
-        given = draft.rooms.amounts_by_shape()[:, shapes] * times
-        self._reach: Numbers = draft.rooms.later[:, self._places] + given
+        times = np.minimum(counts, spare).astype(copy.capacity.kind)
+        given = copy.capacity.amounts_by_shape()[:, shapes] * times
+        self._reach: Numbers = copy.capacity.later[:, self._places] + given
 
-    def who(self, shape: int, first: int) -> Sequence[JobDraft]:
+    def who(self, shape: int, first: int) -> Sequence[PlannedJob]:
         """Of the first so many jobs those with trainers on a node that would hold one more of the shape without."""
         end = int(self._ends[first])
-        helps = self._rooms.accepted(shape)[self._places[:end]]
-        for column, amount in enumerate(self._rooms.asked_amounts(shape)):
+        helps = self._capacity.accepted(shape)[self._places[:end]]
+        for column, amount in enumerate(self._capacity.asked_amounts(shape)):
             if amount > 0:
                 helps &= (self._reach[column, :end] >= amount).astype(np.bool_)
         is_there = np.zeros(first, dtype=np.bool_)
@@ -129,7 +128,7 @@ class Reach:
 
 
 @dataclass(slots=True)
-class Search:
+class TransferSearch:
     """What one plan has looked at so far, and what its windows have turned away."""
 
     allowed: int  # trainers that may be moved in a minute
@@ -140,50 +139,52 @@ class Search:
     closed: dict[JobName, tuple[Bottleneck, str, float]] = field(default_factory=dict)
 
 
-def is_open(draft: Draft, search: Search, taker: JobDraft, giver: JobDraft, victims: list[Pod]) -> bool:
+def is_open(
+    copy: WorkingCopy, search: TransferSearch, taker: PlannedJob, giver: PlannedJob, victims: list[Pod]
+) -> bool:
     """Whether windows and cap allow the transfer now; if not, the taker's bottleneck says which one.
 
     A step of more trainers than may move in a minute is a minute's only one: steps of powers of two would never move.
     """
-    policy, now_s = draft.policy, draft.now_s
-    opens_at_s = gives_from(draft, giver, victims)
-    step = f"gets a step of {giver.job.name} in"
+    policy, now_s = copy.policy, copy.now_s
+    opens_at_s = gives_from(copy, giver, victims)
+    step = f"gets a step of {giver.spec.name} in"
     if now_s < opens_at_s:
         message = f"{step} {ceil(opens_at_s - now_s)} s (calm time after a change)"
-        search.closed[taker.job.name] = (Bottleneck.COOLDOWN, message, opens_at_s)
+        search.closed[taker.spec.name] = (Bottleneck.COOLDOWN, message, opens_at_s)
         return False
     if search.changes < 1:
-        opens_at_s = next_change_at(draft)
+        opens_at_s = next_change_at(copy)
         message = f"{step} {ceil(opens_at_s - now_s)} s (at most {policy.resizes_per_minute} resizes a minute)"
-        search.closed[taker.job.name] = (Bottleneck.BUDGET, message, opens_at_s)
+        search.closed[taker.spec.name] = (Bottleneck.BUDGET, message, opens_at_s)
         return False
-    if not is_worth_it(draft, taker, giver):
+    if not is_worth_it(copy, taker, giver):
         return False
     if len(victims) > search.left and (search.left < search.allowed or not search.allowed):
-        oldest_s = min(draft.history.transfers_at_s, default=now_s)
+        oldest_s = min(copy.history.transfers_at_s, default=now_s)
         opens_at_s = max(now_s + 1.0, oldest_s + 60.0)
         message = f"{step} {ceil(opens_at_s - now_s)} s (at most {search.allowed} moves a minute)"
-        search.closed[taker.job.name] = (Bottleneck.BUDGET, message, opens_at_s)
+        search.closed[taker.spec.name] = (Bottleneck.BUDGET, message, opens_at_s)
         return False
     return True
 
 
-def gives_from(draft: Draft, giver: JobDraft, victims: list[Pod]) -> float:
+def gives_from(copy: WorkingCopy, giver: PlannedJob, victims: list[Pod]) -> float:
     """When the windows allow the giver its step down."""
-    return max([shrink_opens_at(draft, giver.job), *(leaves_at(draft.policy, giver.job, pod) for pod in victims)])
+    return max([shrink_opens_at(copy, giver.spec), *(leaves_at(copy.policy, giver.spec, pod) for pod in victims)])
 
 
-def is_owed(draft: Draft, taker: JobDraft, giver: JobDraft, owed: int) -> bool:
+def is_owed(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, owed: int) -> bool:
     """Whether the giver, a step down, would be entitled to a step of a richer job that will give only later.
 
     Then the richer one is waited for: what such a giver gave would be moved twice.
     """
-    is_between_jobs = draft.policy.fairness is Fairness.JOB and giver.job.priority == taker.job.priority
-    return is_between_jobs and draft.share(giver) < owed
+    is_between_jobs = copy.policy.fairness is Fairness.JOB and giver.spec.priority == taker.spec.priority
+    return is_between_jobs and giver.share() < owed
 
 
-def is_worth_it(draft: Draft, taker: JobDraft, giver: JobDraft) -> bool:
+def is_worth_it(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:
     """Whether the taker's step makes good what it costs both jobs to change their size."""
-    policy, size = draft.policy, taker.size
-    lost = giver.size * giver.job.resize_cost_s
-    return not policy.payoff_s or gain_of(policy, taker.job, size, size + step_of(taker)) > lost
+    policy, size = copy.policy, taker.size
+    lost = giver.size * giver.spec.resize_cost_s
+    return not policy.payoff_s or gain_of(policy, taker.spec, size, size + step_of(taker)) > lost

@@ -25,7 +25,7 @@ SHARED: Final = 16
 """A value that one in so many nodes has is kept as a mask: at most so many masks for one label."""
 
 
-class LabelPlaces:
+class LabelIndex:
     """The nodes that have one label, by its value."""
 
     def __init__(self, count: int) -> None:
@@ -80,15 +80,15 @@ class EligibleNodes:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._count = len(nodes)
-        self._labels: dict[str, LabelPlaces] = {}
-        self._names = LabelPlaces(len(nodes))
-        self._nowhere = LabelPlaces(len(nodes))
+        self._labels: dict[str, LabelIndex] = {}
+        self._names = LabelIndex(len(nodes))
+        self._nowhere = LabelIndex(len(nodes))
         self._taints: dict[Taint, list[int]] = {}
         for at, node in enumerate(nodes):
             self._names.add(node.name, at)
             for key, value in node.labels:
                 if key not in self._labels:
-                    self._labels[key] = LabelPlaces(len(nodes))
+                    self._labels[key] = LabelIndex(len(nodes))
                 self._labels[key].add(value, at)
             for taint in node.taints:
                 self._taints.setdefault(taint, []).append(at)
@@ -158,7 +158,7 @@ def _number(text: str) -> int | None:
         return None
 
 
-class Acceptance(NodeArrays):
+class NodeFit(NodeArrays):
     """The nodes, and which of them accept and hold what."""
 
     def __init__(self, nodes: Sequence[Node], shapes: Shapes, *, pod_count: int) -> None:
@@ -189,7 +189,7 @@ class Acceptance(NodeArrays):
                 self._masks.append(self._eligible.accepting(wanted))
             self._claims.append(self._claim_numbers[claim])
 
-    def capacity(self, shape: int) -> tuple[int, ...]:
+    def ready_capacity_of(self, shape: int) -> tuple[int, ...]:
         """What the ready nodes that accept the shape hold in total, by column."""
         which = self.accepted(shape) & self.is_ready
         return tuple(int(row[which].sum()) for row in self.whole)

@@ -7,67 +7,76 @@ own jobs.  So ten small jobs of a team do not take ten shares (ADR 0115).
 
 from __future__ import annotations
 
-from autoscaler.domain import Fairness, JobName
-from autoscaler.planner.working_copy.planned_job import JobDraft
-from autoscaler.planner.working_copy.working_copy import Draft
+from collections.abc import Iterable
+
+from autoscaler.domain import Fairness, JobName, Role
+from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 class Namespaces:
     """What the jobs of each namespace have in all, brought up to date for the jobs that changed."""
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+    def __init__(self, copy: WorkingCopy) -> None:
+        self._copy = copy
         self._parts: dict[JobName, int] = {}
         self._totals: dict[str, int] = {}
         self._seen = 0
-        for job in draft.jobs.values():
+        for job in copy.jobs.values():
             self._count(job)
-        self._seen = len(draft.changed_jobs)
+        self._seen = len(copy.changed_jobs)
 
     def total(self, namespace: str) -> int:
         """The dominant shares of its jobs, added up."""
-        changed = self._draft.changed_jobs
+        changed = self._copy.changed_jobs
         for job in changed[self._seen :]:
             self._count(job)
         self._seen = len(changed)
         return self._totals[namespace]
 
-    def _count(self, job: JobDraft) -> None:
-        part, space = self._draft.share(job) * job.job.weight, job.job.namespace
-        self._totals[space] = self._totals.get(space, 0) + part - self._parts.get(job.job.name, 0)
-        self._parts[job.job.name] = part
+    def _count(self, job: PlannedJob) -> None:
+        part, space = job.share() * job.spec.weight, job.spec.namespace
+        self._totals[space] = self._totals.get(space, 0) + part - self._parts.get(job.spec.name, 0)
+        self._parts[job.spec.name] = part
 
 
-def claim_of(draft: Draft, job: JobDraft) -> int:
+def claim_of(copy: WorkingCopy, job: PlannedJob) -> int:
     """Return how much the job has, in a unit in which all claims of a plan compare."""
-    return before_share(draft, job) + draft.share(job)
+    return before_share(copy, job) + job.share()
 
 
-def before_share(draft: Draft, job: JobDraft) -> int:
+def before_share(copy: WorkingCopy, job: PlannedJob) -> int:
     """Return the part of a claim that comes before the job's own share: its namespace's; 0 between jobs."""
-    if draft.policy.fairness is Fairness.JOB:
+    if copy.policy.fairness is Fairness.JOB:
         return 0
-    return namespaces_of(draft).total(job.job.namespace) * above_shares(draft)
+    return namespaces_of(copy).total(job.spec.namespace) * above_shares(copy)
 
 
-def is_entitled(draft: Draft, poor: JobDraft, more: int, rich: JobDraft, less: int) -> bool:
+def is_entitled(copy: WorkingCopy, poor: PlannedJob, more: int, rich: PlannedJob, less: int) -> bool:
     """Whether with `more` trainers the poor job still has less than the rich one with `less` fewer (A4)."""
-    after, left = draft.share(poor, more=more), draft.share(rich, more=-less)
-    if draft.policy.fairness is Fairness.JOB or poor.job.namespace == rich.job.namespace:
+    after, left = poor.share(more=more), rich.share(more=-less)
+    if copy.policy.fairness is Fairness.JOB or poor.spec.namespace == rich.spec.namespace:
         return after < left
-    spaces = namespaces_of(draft)
-    gained = (after - draft.share(poor)) * poor.job.weight
-    lost = (draft.share(rich) - left) * rich.job.weight
-    return spaces.total(poor.job.namespace) + gained < spaces.total(rich.job.namespace) - lost
+    spaces = namespaces_of(copy)
+    gained = (after - poor.share()) * poor.spec.weight
+    lost = (rich.share() - left) * rich.spec.weight
+    return spaces.total(poor.spec.namespace) + gained < spaces.total(rich.spec.namespace) - lost
 
 
-def namespaces_of(draft: Draft) -> Namespaces:
-    """Return the plan's sums, made when first asked."""
-    if not isinstance(draft.namespaces, Namespaces):
-        draft.namespaces = Namespaces(draft)
-    return draft.namespaces
+def namespaces_of(copy: WorkingCopy) -> Namespaces:
+    """Return the plan's sums, made when first asked for."""
+    return copy.cache.get(Namespaces, lambda: Namespaces(copy))
 
 
-def above_shares(draft: Draft) -> int:
+def share_of(copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role]) -> int:
+    """Return the share that new pods of these roles alone would have."""
+    asked = [0] * len(job.rates)
+    for role in roles:
+        for column, amount in enumerate(copy.shapes.amounts[job.shapes[role]]):
+            asked[column] += amount
+    return max(map(int.__mul__, asked, job.rates), default=0)
+
+
+def above_shares(copy: WorkingCopy) -> int:
     """A factor by which the smallest difference between namespaces outweighs any share of a job."""
-    return 4 * draft.unit
+    return 4 * copy.share_unit

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain import Node
-from autoscaler.planner.working_copy.eligible_nodes import Acceptance
+from autoscaler.planner.working_copy.eligible_nodes import NodeFit
 from autoscaler.planner.working_copy.node_arrays import Mask, Numbers
 from autoscaler.planner.working_copy.shapes import Shapes, copies_that_fit, slacks_of
 
-Scores = npt.NDArray[np.float64]
+NodeScores = npt.NDArray[np.float64]
 
 BY_ONES: Final = 24  # so many touched nodes are recomputed one by one, which is faster than arrays up to there
 NODES_AT_ONCE: Final = 512  # looked at, in the order of names, until there are enough
@@ -34,12 +34,12 @@ class Fitting:
 
     def __init__(self, accepted: Mask) -> None:
         self.accepted = accepted
-        self.later: Scores = np.empty(0)
-        self.now: Scores = np.empty(0)
+        self.later: NodeScores = np.empty(0)
+        self.now: NodeScores = np.empty(0)
         self.seen = -1  # touched nodes that are in it already; -1: not computed
         self.best: dict[bool, int] = {}  # the tightest node: now, later; -1 for none; absent: to be searched
 
-    def scores(self, *, now: bool) -> Scores:
+    def scores(self, *, now: bool) -> NodeScores:
         """The slack by node, for a creation or a promise."""
         return self.now if now else self.later
 
@@ -57,22 +57,22 @@ class Fitting:
         scores[at] = score
 
 
-class Rooms(Acceptance):
+class FreeCapacity(NodeFit):
     """The nodes, and where on them shapes fit."""
 
     def __init__(self, nodes: Sequence[Node], shapes: Shapes, *, pod_count: int) -> None:
         super().__init__(nodes, shapes, pod_count=pod_count)
         self._fittings: dict[int, Fitting] = {}
-        self._emptied: Rooms | None = None
+        self._emptied: FreeCapacity | None = None
         self._vacant: dict[tuple[int, int], tuple[tuple[int, ...], int, int]] = {}  # nodes, up to where, at which touch
         self._nowhere: set[int] = set()  # shapes that fit nowhere, not even for a promise, but perhaps on ...
         self._changed: set[int] = set()  # ... nodes that were touched since the set was begun, up to ...
         self._changed_seen = 0  # ... so many touches
 
-    def emptied(self) -> Rooms:
+    def emptied(self) -> FreeCapacity:
         """The same nodes with nobody on them: to ask what an empty cluster would hold.  Leave it as it is found."""
         if self._emptied is None:
-            self._emptied = Rooms(self.nodes, self.shapes, pod_count=self.pod_limit)
+            self._emptied = FreeCapacity(self.nodes, self.shapes, pod_count=self.pod_limit)
         return self._emptied
 
     def copies(self, shape: int) -> int:
@@ -93,9 +93,9 @@ class Rooms(Acceptance):
 
     def shorten_touched(self) -> None:
         """Drop the lists of touched nodes, of empty ones too, that have grown long: what rests on them comes anew."""
-        for rooms in (self, self._emptied):
-            if rooms is not None and len(rooms.touched) > TOUCHED_LIMIT * len(self) + 1_000:
-                rooms.forget_touched()
+        for capacity in (self, self._emptied):
+            if capacity is not None and len(capacity.touched) > TOUCHED_LIMIT * len(self) + 1_000:
+                capacity.forget_touched()
 
     def forget_touched(self) -> None:
         """Drop the list of touched nodes with what rests on it."""
@@ -159,9 +159,9 @@ class Rooms(Acceptance):
             fitting.best[now] = best
         return best
 
-    def slack_without_surplus(self, shape: int) -> Scores:
+    def slack_without_surplus(self, shape: int) -> NodeScores:
         """What part of each node would stay free beside one such pod if all surplus had left; it may not fit there."""
-        slack: Scores = np.zeros(len(self))
+        slack: NodeScores = np.zeros(len(self))
         for column, amount in enumerate(self.shapes.amounts[shape]):
             if amount > 0:
                 room = self.later[column] + self.surplus[column]
@@ -213,7 +213,7 @@ class Rooms(Acceptance):
         fitting.later[nodes], fitting.now[nodes] = self._scores(shape, nodes, fitting.accepted[nodes])
         fitting.best.clear()
 
-    def _scores(self, shape: int, which: Any, accepted: Mask) -> tuple[Scores, Scores]:
+    def _scores(self, shape: int, which: Any, accepted: Mask) -> tuple[NodeScores, NodeScores]:
         """Slack: the part of the node that stays free, summed over the resources that the shape names."""
         later, free, divisor = self.later[:, which], self.free[:, which], self.divisor[:, which]
         fits_later = self.is_open[which] & accepted

@@ -15,9 +15,12 @@ from typing import Final, TypeVar
 
 from autoscaler.domain import ClusterView, JobName, Node, NodeName, Policy
 from autoscaler.domain.view import Named
+from autoscaler.planner.working_copy.grades import Grades
+from autoscaler.planner.working_copy.plan_records import ExternalDemand, PlanCache, carry_over
+from autoscaler.planner.working_copy.quota_usage import QuotaUsage
 from autoscaler.planner.working_copy.shapes import offered_by
-from autoscaler.planner.working_copy.view_index import Snapshot, shapes_of
-from autoscaler.planner.working_copy.working_copy import Draft
+from autoscaler.planner.working_copy.view_index import ViewIndex, shapes_of
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 STRIDE: Final = 256  # things compared at once
 
@@ -34,91 +37,102 @@ class Memo:
     """Kept by whoever plans again and again, and given to each plan.  It changes no answer, only its price."""
 
     def __init__(self) -> None:
-        self._snapshot: Snapshot | None = None
+        self._index: ViewIndex | None = None
         self._policy: Policy | None = None  # of the last plan
 
-    def begin(self, view: ClusterView, policy: Policy, now_s: float) -> Draft:
+    def begin(self, view: ClusterView, policy: Policy, now_s: float) -> WorkingCopy:
         """Return the draft on which the phases write.  Until `end` the memo is empty, so an error costs the memo."""
-        snapshot, self._snapshot = self._snapshot, None
+        index, self._index = self._index, None
         is_as_before = self._policy is None or what_is_kept_of(policy) == what_is_kept_of(self._policy)
-        if snapshot is None or not is_as_before or not bring_up_to_date(snapshot, view):
-            snapshot = Snapshot(view)
+        if index is None or not is_as_before or not bring_up_to_date(index, view):
+            index = ViewIndex(view)
         wanted = [headroom.shape for headroom in policy.headroom]
         for shape in wanted:
-            snapshot.shapes.number(shape)
-        if snapshot.is_outgrown():
-            snapshot = Snapshot(view, more_shapes=wanted)
-        self._begun = snapshot
-        return Draft(
+            index.shapes.number(shape)
+        if index.is_outgrown():
+            index = ViewIndex(view, more_shapes=wanted)
+        self._begun = index
+        dirty = set(index.unsteady)
+        grades = Grades(index.jobs, dirty)
+        return WorkingCopy(
             view=view,
             policy=policy,
             now_s=now_s,
-            shapes=snapshot.shapes,
-            rooms=snapshot.rooms,
-            jobs=snapshot.jobs,
-            unit=snapshot.unit,
-            waiting=[snapshot.waiting[name] for name in sorted(snapshot.waiting)],
-            standing=snapshot.standing,
-            stirred=set(snapshot.unsettled),
-            by_trainer=snapshot.by_trainer,
-            drinkers=snapshot.drinkers,
-            lines=snapshot.lines,
-            kept_supplies=snapshot.supplies if policy == self._policy else {},
-            held_on=snapshot.held_on,
-            is_gang_binding=any(now_s - pod.created_at_s < BINDING_S for pod in snapshot.unbound_core.values()),
-            preempted_now=set(snapshot.preempted.values()),
-            burst_until_s=snapshot.newest_job_s + policy.burst_window_s,
-            quiet_from_s=max(snapshot.newest_job_s, snapshot.newest_other_s) + policy.quiet_window_s,
+            shapes=index.shapes,
+            capacity=index.capacity,
+            jobs=index.jobs,
+            by_trainer=index.by_trainer,
+            growable=index.growable,
+            growth_lines=index.growth_lines,
+            dirty=dirty,
+            share_unit=index.share_unit,
+            surplus_owners=index.surplus_owners,
+            quotas=QuotaUsage(view, index.shapes, index.jobs.values(), grades),
+            grades=grades,
+            external=ExternalDemand(
+                waiting=[index.waiting[name] for name in sorted(index.waiting)], standing=index.standing
+            ),
+            carried=carry_over(
+                view.history,
+                index.preempted.values(),
+                now_s=now_s,
+                pause_s=policy.preempted_pause_s,
+                limit_s=policy.refusal_backoff_limit_s,
+            ),
+            cache=PlanCache(index.lasting if policy == self._policy else None),
+            is_gang_binding=any(now_s - pod.created_at_s < BINDING_S for pod in index.unbound_core.values()),
+            burst_until_s=index.newest_job_s + policy.burst_window_s,
+            quiet_from_s=max(index.newest_job_s, index.newest_other_s) + policy.quiet_window_s,
         )
 
-    def end(self, draft: Draft) -> None:
+    def end(self, copy: WorkingCopy) -> None:
         """Undo what the phases wrote and keep the snapshot."""
-        draft.end()
-        self._begun.supplies = draft.supplies
-        self._policy = draft.policy
-        for job in draft.jobs.values():
+        copy.end()
+        self._begun.lasting = copy.cache.lasting
+        self._policy = copy.policy
+        for job in copy.jobs.values():
             job.forget_notes()
-        draft.rooms.shorten_touched()
-        self._snapshot = self._begun
+        copy.capacity.shorten_touched()
+        self._index = self._begun
 
 
-def bring_up_to_date(snapshot: Snapshot, view: ClusterView) -> bool:
+def bring_up_to_date(index: ViewIndex, view: ClusterView) -> bool:
     """Make the snapshot that of another view; False, with the snapshot spoiled, where that cannot be done."""
-    old = snapshot.view
+    old = index.view
     nodes = list(differences(old.nodes, view.nodes))
     jobs = [thing for pair in differences(old.jobs, view.jobs) for thing in pair if thing is not None]
     if not all(is_same_place(before, after) for before, after in nodes) or old.capabilities != view.capabilities:
         return False
     pods = list(differences(old.pods, view.pods))
-    snapshot.view = view
+    index.view = view
     for job in jobs:
-        shapes_of(snapshot.shapes, job)
+        shapes_of(index.shapes, job)
     for workload in view.workloads if view.workloads is not old.workloads else ():
-        snapshot.shapes.number(workload.shape)
+        index.shapes.number(workload.shape)
     for before, after in pods:
-        snapshot.exchange(before, after)
-    snapshot.find_newest_other()
+        index.exchange(before, after)
+    index.find_newest_other()
     changed = [after for _, after in nodes if after is not None]
     if (
-        not offered_by(changed) <= snapshot.shapes.offered
-        or snapshot.is_outgrown()
-        or not all(map(snapshot.rooms.replace_node, changed))
+        not offered_by(changed) <= index.shapes.offered
+        or index.is_outgrown()
+        or not all(map(index.capacity.replace_node, changed))
     ):
         return False
-    dirty = {job.name for job in jobs} | jobs_on(snapshot, {node.name for node in changed})
+    dirty = {job.name for job in jobs} | jobs_on(index, {node.name for node in changed})
     dirty.update(pod.job for pair in pods for pod in pair if pod is not None and pod.job is not None)
     if dirty:
-        snapshot.put_jobs(dirty)
+        index.put_jobs(dirty)
     if changed or jobs:
-        snapshot.rate_jobs()
+        index.rate_jobs()
     return True
 
 
-def jobs_on(snapshot: Snapshot, names: set[NodeName]) -> set[JobName]:
+def jobs_on(index: ViewIndex, names: set[NodeName]) -> set[JobName]:
     """Return the jobs with pods on these nodes."""
     if not names:
         return set()
-    return {job for job, pods in snapshot.members.items() if any(pod.place in names for pod in pods.values())}
+    return {job for job, pods in index.members.items() if any(pod.place in names for pod in pods.values())}
 
 
 def is_same_place(before: Node | None, after: Node | None) -> bool:

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain import (
+    NO_BENEFICIARY,
+    Beneficiary,
     Bottleneck,
     Capabilities,
     Cause,
@@ -33,9 +35,9 @@ from autoscaler.domain import (
 from autoscaler.planner.working_copy.shapes import Amounts
 
 Price = tuple[int, int, float]  # how dear a job's trainers are: priority, share, age of the checkpoint
-Thirst = tuple[int, int, int, str]  # who takes the next step: priority, share, share after the step, name
+GrowthKey = tuple[int, int, int, str]  # who takes the next step: priority, share, share after the step, name
 SavedJob = tuple[Any, ...]
-Indices = npt.NDArray[np.intp]
+IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(slots=True, eq=False)
@@ -43,11 +45,11 @@ class Offers:
     """A job's trainers that may be taken, in leaving order, with their nodes and shapes."""
 
     pods: tuple[Pod, ...]
-    places: Indices
-    shapes: Indices
-    pairs: Indices | None = None  # `grouped`, once asked for
+    places: IntArray
+    shapes: IntArray
+    pairs: IntArray | None = None  # `grouped`, once asked for
 
-    def grouped(self) -> Indices:
+    def grouped(self) -> IntArray:
         """One column for each node and shape of which there are some: node, shape, and how many."""
         if self.pairs is None:
             counts = Counter(zip(self.places.tolist(), self.shapes.tolist(), strict=True))
@@ -69,11 +71,11 @@ class Leaving:
 
     pod: Pod
     cause: Cause
-    beneficiary: str = ""
+    beneficiary: Beneficiary = NO_BENEFICIARY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class ReservedPod:
     """A pod of a job that this plan would create once its room, or its gate, is there."""
 
     role: Role
@@ -83,10 +85,10 @@ class Promise:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class JobDraft:
+class PlannedJob:
     """One job: what stays, what goes, what comes."""
 
-    job: Job
+    spec: Job
     shapes: dict[Role, int] = field(default_factory=dict)  # numbers of what new pods ask for
     trainer_amounts: Amounts = ()  # of a new trainer, by column
     rates: Amounts = ()  # what one unit of each resource adds to the weighted share (`Draft.share`)
@@ -94,8 +96,8 @@ class JobDraft:
     ceiling: int = 0  # the size that the job would have on an endless cluster
     now: int = 0  # trainers that count as size in the view
     servers_now: int = 0  # likewise
-    is_settled: bool = False  # in the view: runs with all that it must have, at an allowed size, and nothing is due
-    may_drink: bool = False  # in the view: settled, and room alone keeps it from its next size
+    is_steady: bool = False  # in the view: runs with all that it must have, at an allowed size, and nothing is due
+    can_grow: bool = False  # in the view: settled, and room alone keeps it from its next size
     is_degraded: bool = False  # runs without all of its core
     is_running: bool = False  # has been started: some of its pods stand
     is_starting: bool = False  # this plan starts it
@@ -107,7 +109,7 @@ class JobDraft:
     free_from: dict[Role, int] = field(default_factory=dict)  # no smaller number is free
     leaving: list[Leaving] = field(default_factory=list)
     created: list[CreatePod] = field(default_factory=list)
-    promised: list[Promise] = field(default_factory=list)
+    reserved: list[ReservedPod] = field(default_factory=list)
     usage: list[int] = field(default_factory=list)  # of all that stays or comes, by column
     leaving_usage: list[int] = field(default_factory=list)  # of what was leaving when the plan began
     core: int = 0  # trainers of tier CORE that stay or come
@@ -118,12 +120,12 @@ class JobDraft:
     message: str = ""
     until_s: float | None = None
     held_up_by: tuple[JobName, ...] = ()
-    line: tuple[Pod, ...] | None = None  # `Draft.last_in_line`, until a trainer comes or goes
+    removal_order: tuple[Pod, ...] | None = None  # `Draft.last_in_line`, until a trainer comes or goes
     offers: dict[Any, Offers] = field(default_factory=dict)  # `Draft.offers`, likewise
     quiet: Decision | None = None  # of the last plan in which nothing happened to the job
-    thirst: Thirst | None = None  # `share.thirst`, until a pod comes or goes
+    growth_key: GrowthKey | None = None  # `share.thirst`, until a pod comes or goes
     ceiling_share: int | None = None  # `Draft.share` at the ceiling, while the job is settled
-    share_below: tuple[Thirst, int] | None = None  # a thirst, and the share that one step less would leave
+    share_below: tuple[GrowthKey, int] | None = None  # a thirst, and the share that one step less would leave
     next_step: tuple[int, int] | None = None  # a size and `share.step_of` at it
     touched: int = -1  # where in the log its state was last saved
 
@@ -131,26 +133,26 @@ class JobDraft:
         """Return all that phases change, to be put back by `restore`."""
         return (
             (self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held),
-            (self.bottleneck, self.message, self.until_s, self.line, self.offers, self.touched),
+            (self.bottleneck, self.message, self.until_s, self.removal_order, self.offers, self.touched),
             (list(self.trainers), list(self.servers), list(self.masters), list(self.strays), list(self.usage)),
-            (list(self.leaving), list(self.created), list(self.promised)),
+            (list(self.leaving), list(self.created), list(self.reserved)),
             {role: set(taken) for role, taken in self.ordinals.items()},
         )
 
     def restore(self, saved: SavedJob) -> None:
         """Put back what `save` returned."""
         flags, notes, pods, changes, self.ordinals = saved
-        self.thirst = None
+        self.growth_key = None
         self.free_from = {}
         self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held = flags
-        self.bottleneck, self.message, self.until_s, self.line, self.offers, self.touched = notes
+        self.bottleneck, self.message, self.until_s, self.removal_order, self.offers, self.touched = notes
         self.trainers, self.servers, self.masters, self.strays, self.usage = pods
-        self.leaving, self.created, self.promised = changes
+        self.leaving, self.created, self.reserved = changes
 
     @property
-    def coming(self) -> list[CreatePod | Promise]:
+    def coming(self) -> list[CreatePod | ReservedPod]:
         """Pods that this plan creates or promises."""
-        return [*self.created, *self.promised]
+        return [*self.created, *self.reserved]
 
     @property
     def everything(self) -> list[Pod]:
@@ -165,32 +167,45 @@ class JobDraft:
     @property
     def spare(self) -> int:
         """How many trainers can be taken without touching the minimum."""
-        return max(0, len(self.trainers) - self.job.trainer.min_replicas)
+        return max(0, len(self.trainers) - self.spec.trainer.min_replicas)
+
+    def share(self, *, more: int = 0) -> int:
+        """Return the job's weighted dominant share of ready eligible capacity, servers and master included (A4).
+
+        With `more` trainers (or fewer).  Exact: a whole number in `WorkingCopy.share_unit`ths, so shares of different
+        jobs compare as they are.
+        """
+        if not more:
+            return max(map(int.__mul__, self.usage, self.rates), default=0)
+        largest = 0
+        for used, amount, rate in zip(self.usage, self.trainer_amounts, self.rates, strict=True):
+            largest = max(largest, (used + more * amount) * rate)
+        return largest
 
     def missing(self, capabilities: Capabilities) -> list[Role]:
         """The roles of the core pods that a running job lacks."""
-        spec = self.job
+        spec = self.spec
         masters = 0 if capabilities.replaces_masters else max(0, spec.master.replicas - len(self.masters))
         servers = max(0, spec.server_count - len(self.servers))
         trainers = max(0, spec.trainer.min_replicas - len(self.trainers))
         return [Role.MASTER] * masters + [Role.SERVER] * servers + [Role.TRAINER] * trainers
 
-    def settle(self, capabilities: Capabilities) -> None:
+    def classify(self, capabilities: Capabilities) -> None:
         """Note what the view says of the job before anything is planned."""
-        spec, size = self.job.trainer, len(self.trainers)
-        is_active = self.is_running and self.job.state is JobState.ACTIVE
+        spec, size = self.spec.trainer, len(self.trainers)
+        is_active = self.is_running and self.spec.state is JobState.ACTIVE
         is_whole = is_active and not self.missing(capabilities)
         self.is_degraded = is_active and not is_whole
         has_core = self.core >= spec.min_replicas
         is_allowed = size <= self.ceiling and size == spec.largest_allowed(size)
-        has_fixed_servers = self.job.servers is None or not capabilities.servers_elastic
+        has_fixed_servers = self.spec.servers is None or not capabilities.servers_elastic
         has_fixed_servers &= all(pod.replaces is None for pod in self.servers)
-        self.is_settled = is_whole and has_core and is_allowed and has_fixed_servers and self.job.hold_until_s <= 0.0
-        self.may_drink = self.is_settled and size < self.ceiling and spec.next_size(size) is not None
+        self.is_steady = is_whole and has_core and is_allowed and has_fixed_servers and self.spec.hold_until_s <= 0.0
+        self.can_grow = self.is_steady and size < self.ceiling and spec.next_size(size) is not None
 
     def next_trainer_tier(self) -> Tier:
         """CORE while the job has fewer core trainers than its minimum (`kubernetes.md` 6)."""
-        return Tier.CORE if self.core < self.job.trainer.min_replicas else Tier.SURPLUS
+        return Tier.CORE if self.core < self.spec.trainer.min_replicas else Tier.SURPLUS
 
     def free_ordinal(self, role: Role, *, spare: int = 0) -> int | None:
         """Return the smallest ordinal that no pod of this role has, leaving ones included.
@@ -210,15 +225,15 @@ class JobDraft:
     def awaits_number(self, role: Role) -> bool:
         """Whether a number for a new pod comes free by itself: a pod that leaves holds it."""
         held = [*self.servers, *self.coming, *self.strays]
-        return self.free_ordinal(role) is not None or (sum(pod.role is role for pod in held) < self.job.server_count)
+        return self.free_ordinal(role) is not None or (sum(pod.role is role for pod in held) < self.spec.server_count)
 
     def shape_of(self, role: Role) -> Shape:
         """What a new pod of this role asks for."""
         if role is Role.TRAINER:
-            return self.job.trainer.shape
-        if role is Role.SERVER and self.job.servers is not None:
-            return self.job.servers.shape
-        return self.job.master.shape
+            return self.spec.trainer.shape
+        if role is Role.SERVER and self.spec.servers is not None:
+            return self.spec.servers.shape
+        return self.spec.master.shape
 
     def forget_notes(self) -> None:
         """Be ready for the next plan: what phases say of a job without moving a pod is not in the log."""

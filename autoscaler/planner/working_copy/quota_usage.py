@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 from autoscaler.domain import ClusterView, JobName, Pod, PodPhase, Quota, Role
 from autoscaler.planner.formatting import describe_amount
-from autoscaler.planner.working_copy.grades import grade_of_pod
-from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.grades import Grades, grade_of_pod
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import Shapes
 
-Newcomer = tuple[Role, int]
+NewPod = tuple[Role, int]
 """A pod that may come: its role, and its grade if it is surplus; 0: core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Excess:
+class QuotaExcess:
     """A limit that does not hold what is asked for.  `column`: of its resource; `room`: what is left of it."""
 
     quota: Quota
@@ -38,16 +38,17 @@ class Excess:
         had, needed = describe_amount(self.resource, max(0, self.room)), describe_amount(self.resource, self.needed)
         return f"quota {self.quota.name} leaves {had} {self.resource}, {needed} needed"
 
-    def counts(self, job: JobDraft, pod: Pod) -> bool:
+    def counts(self, job: PlannedJob, pod: Pod) -> bool:
         """Whether the pod's end would make it smaller."""
-        return self.quota.counts(job.job, pod.role, grade_of_pod(pod))
+        return self.quota.counts(job.spec, pod.role, grade_of_pod(pod))
 
 
-class QuotaBook:
+class QuotaUsage:
     """The quotas of a view, and what its jobs used when the plan began."""
 
-    def __init__(self, view: ClusterView, shapes: Shapes, jobs: Iterable[JobDraft]) -> None:
+    def __init__(self, view: ClusterView, shapes: Shapes, jobs: Iterable[PlannedJob], grades: Grades) -> None:
         self.asks_for_grades = not all(quota.counts_all for quota in view.quotas)
+        self._grades = grades
         self._shapes = shapes
         self._pods = view.pods
         self._left_before: dict[JobName, list[Pod]] | None = None  # once asked for
@@ -55,35 +56,55 @@ class QuotaBook:
         for quota in view.quotas:
             limits = self._limits.setdefault(quota.namespace, [])
             limits += [(quota, limit.resource, limit.hard - limit.used) for limit in quota.limits]
-        self._jobs: dict[str, list[JobDraft]] = {}
+        self._jobs: dict[str, list[PlannedJob]] = {}
         self._before: dict[JobName, list[int]] = {}
-        for job in jobs:
-            if job.job.namespace in self._limits:
-                self._jobs.setdefault(job.job.namespace, []).append(job)
-                self._before[job.job.name] = list(job.usage)
+        for job in jobs if self._limits else ():
+            if job.spec.namespace in self._limits:
+                self._jobs.setdefault(job.spec.namespace, []).append(job)
+                self._before[job.spec.name] = list(job.usage)
 
-    def lack(self, job: JobDraft, asked: Sequence[Newcomer], *, now: bool) -> str:
-        """Return what is too much of these pods, in words; empty if they are within every limit."""
-        found = self.excess(job, asked, now=now)
+    @property
+    def has_limits(self) -> bool:
+        """Whether there is any quota."""
+        return bool(self._limits)
+
+    def lack(self, job: PlannedJob, roles: Iterable[Role], *, now: bool) -> str:
+        """Return which limit does not hold new pods of these roles, in words; empty if every limit does."""
+        if not self._limits:
+            return ""
+        found = self.excess(job, self.new_pods(job, roles), now=now)
         return "" if found is None else str(found)
 
-    def excess(self, job: JobDraft, asked: Sequence[Newcomer], *, now: bool) -> Excess | None:
+    def new_pods(self, job: PlannedJob, roles: Iterable[Role]) -> list[NewPod]:
+        """Return what new pods of these roles would be: core while the job lacks core trainers, then surplus."""
+        lacking, ordinals = job.spec.trainer.min_replicas - job.core, job.free_ordinals(Role.TRAINER)
+        found: list[NewPod] = []
+        for role in roles:
+            grade = 0
+            if role is Role.TRAINER:
+                ordinal, lacking = next(ordinals), lacking - 1
+                if lacking < 0:
+                    grade = self._grades.grade_at(job, ordinal) if self.asks_for_grades else 1
+            found.append((role, grade))
+        return found
+
+    def excess(self, job: PlannedJob, asked: Sequence[NewPod], *, now: bool) -> QuotaExcess | None:
         """Return the first limit that does not hold these pods; not `now`: even once all that leaves is gone."""
         return next(self._exceeded(job, asked, now=now), None)
 
-    def _exceeded(self, job: JobDraft, asked: Sequence[Newcomer], *, now: bool) -> Iterator[Excess]:
+    def _exceeded(self, job: PlannedJob, asked: Sequence[NewPod], *, now: bool) -> Iterator[QuotaExcess]:
         columns = self._shapes.columns
-        for quota, resource, left in self._limits.get(job.job.namespace, ()):
+        for quota, resource, left in self._limits.get(job.spec.namespace, ()):
             if resource not in columns:
                 continue
             column = columns.index(resource)
-            counted = (role for role, grade in asked if quota.counts_all or quota.counts(job.job, role, grade))
+            counted = (role for role, grade in asked if quota.counts_all or quota.counts(job.spec, role, grade))
             needed = sum(self._amount(job.shapes[role], column) for role in counted)
             if needed <= 0:
                 continue
-            room = left - self._taken(quota, job.job.namespace, column, now=now)
+            room = left - self._taken(quota, job.spec.namespace, column, now=now)
             if needed > room:
-                yield Excess(quota=quota, resource=resource, column=column, room=room, needed=needed)
+                yield QuotaExcess(quota=quota, resource=resource, column=column, room=room, needed=needed)
 
     def _taken(self, quota: Quota, namespace: str, column: int, *, now: bool) -> int:
         """What this plan has added to the used amount of a quota; later: less what leaves."""
@@ -92,16 +113,16 @@ class QuotaBook:
             return sum(self._counted(quota, job, column, now=now) for job in jobs)
         if now:
             return sum(self._amount(job.shapes[pod.role], column) for job in jobs for pod in job.coming)
-        return sum(job.usage[column] - self._before[job.job.name][column] - job.leaving_usage[column] for job in jobs)
+        return sum(job.usage[column] - self._before[job.spec.name][column] - job.leaving_usage[column] for job in jobs)
 
-    def _counted(self, quota: Quota, job: JobDraft, column: int, *, now: bool) -> int:
+    def _counted(self, quota: Quota, job: PlannedJob, column: int, *, now: bool) -> int:
         """`_taken` of one job by a quota that counts some pods alone."""
-        coming = (pod for pod in job.coming if quota.counts(job.job, pod.role, pod.grade))
+        coming = (pod for pod in job.coming if quota.counts(job.spec, pod.role, pod.grade))
         taken = sum(self._amount(job.shapes[pod.role], column) for pod in coming)
         if now:
             return taken
-        leaving = [leaving.pod for leaving in job.leaving] + self._leaving_before().get(job.job.name, [])
-        counted = (pod for pod in leaving if quota.counts(job.job, pod.role, grade_of_pod(pod)))
+        leaving = [leaving.pod for leaving in job.leaving] + self._leaving_before().get(job.spec.name, [])
+        counted = (pod for pod in leaving if quota.counts(job.spec, pod.role, grade_of_pod(pod)))
         return taken - sum(self._amount(self._shapes.number(pod.shape), column) for pod in counted)
 
     def _leaving_before(self) -> dict[JobName, list[Pod]]:

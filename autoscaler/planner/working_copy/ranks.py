@@ -1,19 +1,30 @@
-"""Who may take room from whom.
+"""Who may take room from whom (`Rank`), and in which order a job's trainers leave (`removal_order`).
 
-A rank is (value, tier): a pod's own priority, then core and foreign pods before surplus.  Class names never count
-(`kubernetes.md` 3).  With `reclaim: planner` surplus carries core's value on the cluster, whatever the job's class, so
-that every pod at core's level or above ranks over all surplus.
+A rank is (value, tier): a pod's own priority, then core and external pods before surplus.  Class names never count,
+since the value is all that kube-scheduler compares (`beside-the-scheduler.md` 3).  With `reclaim: planner` surplus
+carries core's value on the cluster, whatever the job's class, so every pod at core's level or above outranks it.
 """
 
 from __future__ import annotations
 
-from autoscaler.domain import Pod, Policy, Reclaim, Tier
+from collections import Counter
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Final
 
-CORE_VALUE = 0  # of the built-in class `edl-core`: the cluster's default
+import numpy as np
+
+from autoscaler.domain import NO_BENEFICIARY, Beneficiary, Cause, Pod, Policy, Reclaim, Tier
+from autoscaler.planner.working_copy.planned_job import Offers, PlannedJob
+from autoscaler.planner.working_copy.working_copy import WorkingCopy
+
+CORE_VALUE: Final = 0  # of the built-in class `edl-core`: the cluster's default
 
 Rank = tuple[int, int]
 
-SURPLUS_RANK: Rank = (CORE_VALUE, 0)
+SURPLUS_RANK: Final[Rank] = (CORE_VALUE, 0)
+
+ordinal_of: Final = attrgetter("ordinal")
 
 
 def rank_of(pod: Pod, policy: Policy) -> Rank:
@@ -24,5 +35,74 @@ def rank_of(pod: Pod, policy: Policy) -> Rank:
 
 
 def full_rank(priority: int) -> Rank:
-    """Return the rank of a core or foreign pod of this priority."""
+    """Return the rank of a core or external pod of this priority."""
     return (priority, 1)
+
+
+def removal_order(copy: WorkingCopy, job: PlannedJob) -> tuple[Pod, ...]:
+    """Return the job's trainers in the order in which they leave.
+
+    Surplus before core, lower priority first, closed nodes first, highest ordinal first.  Where trainers come several
+    to a node, those of incomplete nodes go first and a node's trainers stay together.
+    """
+    if job.removal_order is None:
+        found = sorted(job.trainers, key=ordinal_of, reverse=True)
+        is_mixed = len({(pod.tier, pod.priority) for pod in found}) > 1
+        if is_mixed or not all(copy.capacity.open_place_of(pod) is not None for pod in found):
+            found.sort(key=lambda pod: _class_order(copy, pod))
+        if job.spec.trainer.per_node > 1:
+            found = _by_nodes(copy, job, found)
+        job.removal_order = tuple(found)
+    return job.removal_order
+
+
+def _class_order(copy: WorkingCopy, pod: Pod) -> tuple[bool, int, bool]:
+    return (pod.tier is Tier.CORE, pod.priority, copy.capacity.open_place_of(pod) is not None)
+
+
+def _by_nodes(copy: WorkingCopy, job: PlannedJob, pods: list[Pod]) -> list[Pod]:
+    counts = Counter(pod.place for pod in pods)
+    last = {pod.place: pod.ordinal for pod in sorted(pods, key=ordinal_of)}
+    per_node = job.spec.trainer.per_node
+
+    def node_order(pod: Pod) -> tuple[tuple[bool, int, bool], bool, int]:
+        return (_class_order(copy, pod), counts[pod.place] % per_node == 0, -last[pod.place])
+
+    return sorted(pods, key=node_order)
+
+
+def reclaimable(copy: WorkingCopy, job: PlannedJob) -> tuple[Pod, ...]:
+    """Return the trainers that may be taken, in removal order: surplus, then core beyond the minimum.
+
+    The tier belongs to the pod and the minimum to the count (`beside-the-scheduler.md` 6).
+    """
+    pods = removal_order(copy, job)
+    core = sum(pod.tier is Tier.CORE for pod in pods)
+    return pods[: len(pods) - min(core, job.spec.trainer.min_replicas)]
+
+
+def offers_of(copy: WorkingCopy, job: PlannedJob, rank: Rank | None = None) -> Offers:
+    """Return the reclaimable trainers on open nodes, with `rank` those below it; kept until a trainer comes or goes."""
+    if (offers := job.offers.get(rank)) is None:
+        open_place_of = copy.capacity.open_place_of
+        found = [
+            (pod, at)
+            for pod in reclaimable(copy, job)
+            if (at := open_place_of(pod)) is not None and (rank is None or rank_of(pod, copy.policy) < rank)
+        ]
+        offers = job.offers[rank] = Offers(
+            tuple([pod for pod, _ in found]),
+            np.array([at for _, at in found], dtype=np.intp),
+            np.array([copy.shapes.number(pod.shape) for pod, _ in found], dtype=np.intp),
+        )
+    return offers
+
+
+def shrink(
+    copy: WorkingCopy, job: PlannedJob, pods: Iterable[Pod], cause: Cause, beneficiary: Beneficiary = NO_BENEFICIARY
+) -> None:
+    """Remove trainers, and as many more as make a whole step: an odd trainer is of no use to the job."""
+    copy.remove(job, pods, cause, beneficiary)
+    extra = len(job.trainers) - job.spec.trainer.largest_allowed(len(job.trainers))
+    if extra > 0:
+        copy.remove(job, removal_order(copy, job)[:extra], cause, beneficiary)

@@ -9,20 +9,19 @@ Here a snapshot is made from nothing; `memo` brings the last one up to date, whi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import inf, lcm
+from typing import Any
 
 from autoscaler.domain import ClusterView, Job, JobName, Pod, PodName, PodPhase, Role, Shape, Tier
-from autoscaler.planner.draft_state import SupplyKey
-from autoscaler.planner.placement.reclaimable import Supply
-from autoscaler.planner.working_copy.free_capacity import Rooms
-from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.free_capacity import FreeCapacity
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import Shapes, offered_by, unit_of
 
 UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
 
 
-class Snapshot:
+class ViewIndex:
     """What the phases start from.  `jobs` are as the view has them: nothing planned yet."""
 
     def __init__(self, view: ClusterView, *, more_shapes: Iterable[Shape] = ()) -> None:
@@ -33,52 +32,54 @@ class Snapshot:
         self.unbound_core: dict[PodName, Pod] = {}
         self.preempted: dict[PodName, JobName] = {}
         self.standing: Counter[str | None] = Counter()  # of others by workload, leaving ones apart
-        self.held_on: dict[int, list[JobName | None]] = {}  # by node: the job of each trainer of surplus
+        self.surplus_owners: dict[int, list[JobName | None]] = {}  # by node: the job of each trainer of surplus
         self.newest_other_s = -inf
         self.newest_others = 0  # pods that came at that instant
-        self.unsettled: dict[JobName, JobDraft] = {}
-        self.by_trainer: dict[int, list[JobDraft]] = {}
-        self.drinkers: dict[int, list[JobDraft]] = {}
-        self.lines: dict[int, Sequence[JobDraft]] = {}
-        self.supplies: dict[SupplyKey, Supply] = {}  # of the last plan
+        self.unsteady: dict[JobName, PlannedJob] = {}
+        self.by_trainer: dict[int, list[PlannedJob]] = {}
+        self.growable: dict[int, list[PlannedJob]] = {}
+        self.growth_lines: dict[int, Sequence[PlannedJob]] = {}
+        self.lasting: dict[tuple[type, Hashable], Any] = {}  # of the last plan's `PlanCache`
         number_shapes(self.shapes, view)
         for shape in more_shapes:
             self.shapes.number(shape)
         self.shapes.numbers_of(view.pods)
-        self.rooms = Rooms(view.nodes, self.shapes, pod_count=len(view.pods))
+        self.capacity = FreeCapacity(view.nodes, self.shapes, pod_count=len(view.pods))
         self._occupy(view.pods)
         for pod in view.pods:
             self.note(pod)
-        self.jobs: dict[JobName, JobDraft] = {}
+        self.jobs: dict[JobName, PlannedJob] = {}
         self.newest_job_s = -inf
-        self.unit = 1
+        self.share_unit = 1
         self.put_jobs({job.name for job in view.jobs})
         self.rate_jobs()
 
     def _occupy(self, pods: Iterable[Pod]) -> None:
         """Take the room of all pods at once."""
-        rooms = self.rooms
+        capacity = self.capacity
         gated, terminating = PodPhase.GATED, PodPhase.TERMINATING
-        standing = [pod for pod in pods if pod.phase is not gated and (pod.node or pod.nominated_node) in rooms.index]
+        standing = [
+            pod for pod in pods if pod.phase is not gated and (pod.node or pod.nominated_node) in capacity.index
+        ]
         leaving = [pod for pod in standing if pod.phase is terminating]
-        rooms.add_many(rooms.free, *self._where(standing), times=-1)
-        rooms.later[:] = rooms.free
-        rooms.add_many(rooms.later, *self._where(leaving), times=1)
+        capacity.add_many(capacity.free, *self._where(standing), times=-1)
+        capacity.later[:] = capacity.free
+        capacity.add_many(capacity.later, *self._where(leaving), times=1)
 
     def _where(self, pods: Sequence[Pod]) -> tuple[list[int], list[int]]:
         """Return nodes and shapes of pods that stand on a node."""
-        index = self.rooms.index
+        index = self.capacity.index
         places = [index[pod.node or pod.nominated_node] for pod in pods]  # type: ignore[index]  # they stand
         return places, self.shapes.numbers_of(pods)
 
     def is_outgrown(self) -> bool:
         """Whether there are resources, amounts, shapes or pods for which the arrays were not made."""
-        rooms, shapes = self.rooms, self.shapes
+        capacity, shapes = self.capacity, self.shapes
         return (
-            len(shapes.columns) > len(rooms.columns)
-            or not rooms.can_hold(shapes.largest)
-            or len(shapes) > rooms.shape_limit
-            or len(self.view.pods) > rooms.pod_limit
+            len(shapes.columns) > len(capacity.columns)
+            or not capacity.can_hold(shapes.largest)
+            or len(shapes) > capacity.shape_limit
+            or len(self.view.pods) > capacity.pod_limit
         )
 
     def exchange(self, before: Pod | None, after: Pod | None) -> None:
@@ -86,12 +87,12 @@ class Snapshot:
         for pod, times in ((before, 1), (after, -1)):
             if pod is None:
                 continue
-            number, at = self.shapes.number(pod.shape), self.rooms.place_of(pod)
-            if len(self.shapes.columns) > len(self.rooms.columns) or not self.rooms.can_hold(self.shapes.largest):
+            number, at = self.shapes.number(pod.shape), self.capacity.place_of(pod)
+            if len(self.shapes.columns) > len(self.capacity.columns) or not self.capacity.can_hold(self.shapes.largest):
                 return  # outgrown
             if at is not None and pod.phase is not PodPhase.GATED:
                 is_staying = pod.phase is not PodPhase.TERMINATING
-                self.rooms.carry_out(at, number, times, times if is_staying else 0, 0)
+                self.capacity.carry_out(at, number, times, times if is_staying else 0, 0)
         if before is not None:
             self.forget(before)
         if after is not None:
@@ -138,27 +139,27 @@ class Snapshot:
         """Build these jobs anew; jobs of the view that are not named stay as they are."""
         old, wanted = self.jobs, set(names)
         self.newest_job_s = max((job.submitted_at_s for job in self.view.jobs), default=-inf)
-        gone = [draft for name, draft in old.items() if name in wanted]
+        gone = [planned for name, planned in old.items() if name in wanted]
         self.jobs = {
             job.name: old[job.name] if job.name in old and job.name not in wanted else self._build(job)
             for job in self.view.jobs
         }
-        for draft in gone:
-            if draft.job.name in self.jobs:
-                self.jobs[draft.job.name].rates = draft.rates
-        self.unsettled = {name: draft for name, draft in self.jobs.items() if not draft.is_settled}
-        self.by_trainer, self.drinkers, self.lines = {}, {}, {}
-        for draft in self.jobs.values():
-            self.by_trainer.setdefault(draft.shapes[Role.TRAINER], []).append(draft)
-            if draft.may_drink:
-                self.drinkers.setdefault(draft.shapes[Role.TRAINER], []).append(draft)
-        gone += [draft for name, draft in old.items() if name not in self.jobs and name not in wanted]
+        for planned in gone:
+            if planned.spec.name in self.jobs:
+                self.jobs[planned.spec.name].rates = planned.rates
+        self.unsteady = {name: planned for name, planned in self.jobs.items() if not planned.is_steady}
+        self.by_trainer, self.growable, self.growth_lines = {}, {}, {}
+        for planned in self.jobs.values():
+            self.by_trainer.setdefault(planned.shapes[Role.TRAINER], []).append(planned)
+            if planned.can_grow:
+                self.growable.setdefault(planned.shapes[Role.TRAINER], []).append(planned)
+        gone += [planned for name, planned in old.items() if name not in self.jobs and name not in wanted]
         self._count_surplus(gone, times=-1)
         self._count_surplus([self.jobs[name] for name in wanted if name in self.jobs], times=1)
 
-    def _count_surplus(self, jobs: Iterable[JobDraft], *, times: int) -> None:
+    def _count_surplus(self, jobs: Iterable[PlannedJob], *, times: int) -> None:
         """Add what the surplus of these jobs holds to `rooms.surplus`, or take it away."""
-        index, surplus = self.rooms.index, Tier.SURPLUS
+        index, surplus = self.capacity.index, Tier.SURPLUS
         held = [
             pod
             for job in jobs
@@ -168,69 +169,70 @@ class Snapshot:
         places, shapes = self._where(held)
         for at, pod in zip(places, held, strict=True):
             if times > 0:
-                self.held_on.setdefault(at, []).append(pod.job)
+                self.surplus_owners.setdefault(at, []).append(pod.job)
             else:
-                self.held_on[at].remove(pod.job)
-        self.rooms.add_many(self.rooms.surplus, places, shapes, times=times)
+                self.surplus_owners[at].remove(pod.job)
+        self.capacity.add_many(self.capacity.surplus, places, shapes, times=times)
 
-    def _build(self, job: Job) -> JobDraft:
+    def _build(self, job: Job) -> PlannedJob:
         """Sort a job's pods by what they are, and add them up."""
-        draft = JobDraft(job=job, shapes=shapes_of(self.shapes, job), ceiling=job.trainer.ceiling)
+        planned = PlannedJob(spec=job, shapes=shapes_of(self.shapes, job), ceiling=job.trainer.ceiling)
         elastic = job.servers if self.view.capabilities.servers_elastic else None
-        draft.server_limit = job.server_count if elastic is None else elastic.max_replicas
-        draft.trainer_amounts = self.rooms.asked_amounts(draft.shapes[Role.TRAINER])
+        planned.server_limit = job.server_count if elastic is None else elastic.max_replicas
+        planned.trainer_amounts = self.capacity.asked_amounts(planned.shapes[Role.TRAINER])
         members = self.members.get(job.name, {})
         for name in sorted(members):
-            self._count_in(draft, members[name])
-        draft.usage = self._sum_of([*draft.trainers, *draft.servers, *draft.masters])
-        draft.leaving_usage = self._sum_of([pod for pod in members.values() if pod.phase is PodPhase.TERMINATING])
-        draft.now = len(draft.trainers)
-        draft.servers_now = len(draft.servers)
-        draft.core = [pod.tier for pod in draft.trainers].count(Tier.CORE)
-        draft.is_running = bool(draft.trainers or draft.servers or draft.masters)
-        draft.settle(self.view.capabilities)
-        return draft
+            self._count_in(planned, members[name])
+        planned.usage = self._sum_of([*planned.trainers, *planned.servers, *planned.masters])
+        planned.leaving_usage = self._sum_of([pod for pod in members.values() if pod.phase is PodPhase.TERMINATING])
+        planned.now = len(planned.trainers)
+        planned.servers_now = len(planned.servers)
+        planned.core = [pod.tier for pod in planned.trainers].count(Tier.CORE)
+        planned.is_running = bool(planned.trainers or planned.servers or planned.masters)
+        planned.classify(self.view.capabilities)
+        return planned
 
     def _sum_of(self, pods: Sequence[Pod]) -> list[int]:
         """Add up what pods ask for, by column."""
-        total = [0] * len(self.rooms.columns)
+        total = [0] * len(self.capacity.columns)
         for number, count in Counter(self.shapes.numbers_of(pods)).items():
             for column, amount in enumerate(self.shapes.amounts[number]):
                 total[column] += count * amount
         return total
 
-    def _count_in(self, draft: JobDraft, pod: Pod) -> None:
+    def _count_in(self, planned: PlannedJob, pod: Pod) -> None:
         role, phase = pod.role, pod.phase
-        draft.ordinals[role].add(pod.ordinal)
+        planned.ordinals[role].add(pod.ordinal)
         if phase is PodPhase.TERMINATING:
             return
         place = pod.node or pod.nominated_node
-        if phase is PodPhase.GATED or (place is not None and place not in self.rooms.ready):
-            draft.strays.append(pod)  # nowhere, or on a node that is lost
+        if phase is PodPhase.GATED or (place is not None and place not in self.capacity.ready):
+            planned.strays.append(pod)  # nowhere, or on a node that is lost
         elif role is Role.TRAINER:
-            draft.trainers.append(pod)
+            planned.trainers.append(pod)
         elif role is Role.SERVER:
-            draft.servers.append(pod)
+            planned.servers.append(pod)
         else:
-            draft.masters.append(pod)
+            planned.masters.append(pod)
 
     def rate_jobs(self) -> None:
         """Settle how shares are counted: in one unit for all jobs, of which each is a whole number (ADR 0112)."""
-        rooms = self.rooms
+        capacity = self.capacity
         capacities = {
-            shape: rooms.capacity(shape) for shape in {draft.shapes[Role.TRAINER] for draft in self.jobs.values()}
+            shape: capacity.ready_capacity_of(shape)
+            for shape in {planned.shapes[Role.TRAINER] for planned in self.jobs.values()}
         }
-        claims = {(capacities[draft.shapes[Role.TRAINER]], draft.job.weight) for draft in self.jobs.values()}
-        parts = {held * weight for capacity, weight in claims for held in capacity if held > 0}
-        self.unit = lcm(*parts)
+        claims = {(capacities[planned.shapes[Role.TRAINER]], planned.spec.weight) for planned in self.jobs.values()}
+        parts = {held * weight for held_by, weight in claims for held in held_by if held > 0}
+        self.share_unit = lcm(*parts)
         rates = {
-            (capacity, weight): tuple(self.unit // (held * weight) if held > 0 else 0 for held in capacity)
-            for capacity, weight in claims
+            (held_by, weight): tuple(self.share_unit // (held * weight) if held > 0 else 0 for held in held_by)
+            for held_by, weight in claims
         }
-        self.lines = {}
-        for draft in self.jobs.values():
-            draft.quiet = draft.thirst = draft.ceiling_share = None
-            draft.rates = rates[(capacities[draft.shapes[Role.TRAINER]], draft.job.weight)]
+        self.growth_lines = {}
+        for planned in self.jobs.values():
+            planned.quiet = planned.growth_key = planned.ceiling_share = None
+            planned.rates = rates[(capacities[planned.shapes[Role.TRAINER]], planned.spec.weight)]
 
 
 def number_shapes(shapes: Shapes, view: ClusterView) -> None:

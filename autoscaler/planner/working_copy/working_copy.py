@@ -1,109 +1,182 @@
 """The planner's working copy of the cluster, on which the phases write one after the other.
 
-Rooms are arrays (`rooms`: free now, free later), jobs are `JobDraft`s.  A trial is made on the draft itself and undone:
-`mark` before it, `roll_back` to the mark if it came to nothing, `redo` to have it again.  So a trial costs what it
-touches, not a copy of the cluster, and after a plan the draft is rolled back to the snapshot, which the next plan then
-brings up to date (`memo`).
+Nodes are arrays (`capacity`: free now, and free once what is leaving has left), jobs are `PlannedJob`s, and what a plan
+writes down besides stands in records of its own (`plan_records`).  A phase tries a change on the copy itself and undoes
+it: `mark` before the trial, `roll_back` to the mark if it came to nothing, `redo` to have it again.  So a trial costs
+what it touches, and after a plan the copy is rolled back to the view, which the next plan brings up to date (`memo`).
 
-Here are the moves; what a draft is made of, and what can be asked of it, is `draft_state`.  Built by `memo`; nothing
-here decides.
+The methods move pods and undo moves; none of them decides.  Which trainers of a job leave first is `ranks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autoscaler.domain import Cause, CreatePod, NodeName, Pod, Reservation, Role, Seat, ServerMove, Tier
-from autoscaler.planner.draft_state import DraftState
-from autoscaler.planner.working_copy.planned_job import JobDraft, Leaving, Promise
+from autoscaler.domain import (
+    NO_BENEFICIARY,
+    Beneficiary,
+    Cause,
+    ClusterView,
+    CreatePod,
+    History,
+    JobName,
+    NodeName,
+    Pod,
+    Policy,
+    Role,
+    ServerMove,
+    Tier,
+)
+from autoscaler.planner.working_copy.free_capacity import FreeCapacity
+from autoscaler.planner.working_copy.grades import Grades
+from autoscaler.planner.working_copy.plan_records import CarriedOver, ExternalDemand, PlanCache
+from autoscaler.planner.working_copy.planned_job import Leaving, PlannedJob, ReservedPod
+from autoscaler.planner.working_copy.quota_usage import QuotaUsage
+from autoscaler.planner.working_copy.shapes import Shapes
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Draft(DraftState):
-    """The working copy with its moves."""
+class WorkingCopy:
+    """One plan's copy of the cluster.  Built by `memo`."""
+
+    view: ClusterView
+    policy: Policy
+    now_s: float
+    shapes: Shapes
+    capacity: FreeCapacity
+    jobs: Mapping[JobName, PlannedJob]  # in the order of their names
+    by_trainer: Mapping[int, Sequence[PlannedJob]]  # jobs by the shape of their trainers
+    growable: Mapping[int, Sequence[PlannedJob]]  # those that lack nothing but room in the view, likewise
+    growth_lines: dict[int, Sequence[PlannedJob]]  # those, sorted (`growth_queue`), as far as anybody has asked
+    dirty: set[JobName]  # jobs that were not steady in the view, and those that this plan has touched
+    share_unit: int  # shares count in parts of one by this
+    surplus_owners: Mapping[int, Sequence[JobName | None]]  # the job of each surplus trainer in the view, by node
+    quotas: QuotaUsage
+    grades: Grades
+    external: ExternalDemand
+    carried: CarriedOver
+    cache: PlanCache
+    is_gang_binding: bool = False  # core pods of a start a moment ago are still without a node
+    burst_until_s: float = 0.0  # from when on no more submissions are expected in a row
+    quiet_from_s: float = 0.0  # when the newest submission and the newest external pod came, and the quiet window after
+    starts: list[JobName] = field(default_factory=list)  # gangs that this plan starts, the first first
+    unpaid: set[JobName] = field(default_factory=set)  # whose growth would not make good its cost
+    wake_at_s: list[float] = field(default_factory=list)  # instants at which time alone may change the answer
+    changed_jobs: list[PlannedJob] = field(default_factory=list)  # whose trainers came or went, again and again
+    trial_from: int = 0  # where in the log the present trial begins
+
+    @property
+    def history(self) -> History:
+        """What is remembered from plans before."""
+        return self.view.history
+
+    @property
+    def moves_servers(self) -> bool:
+        """Whether servers may go to another node: the adapter can do it, and the policy wants it."""
+        can, policy = self.view.capabilities, self.policy
+        is_wanted = policy.server_moves_per_minute > 0 or policy.server_moves_percent_per_minute > 0
+        return is_wanted and can.moves_servers and can.servers_elastic
+
+    def dirty_jobs(self) -> list[PlannedJob]:
+        """Return all jobs in the order of their names, but those that were steady in the view and are as they were.
+
+        Of those that are left out all pods stay and nothing comes: most phases have nothing to do there.
+        """
+        return [self.jobs[name] for name in sorted(self.dirty)]
+
+    def on_empty_nodes(self) -> WorkingCopy:
+        """Return a copy with the same jobs and with nobody on the nodes, to ask what an empty cluster would hold."""
+        return replace(self, capacity=self.capacity.emptied(), cache=PlanCache())
 
     # Trials.
 
     def mark(self) -> int:
         """Begin a trial and return the place in the log to which it can be rolled back."""
-        self.trial_from = len(self.rooms.log)
+        self.trial_from = len(self.capacity.log)
         return self.trial_from
 
     def roll_back(self, mark: int) -> list[Any]:
-        """Undo everything since the mark, notes (demands, reservations ...) apart; return what `redo` takes."""
-        log = self.rooms.log
+        """Undo all moves since the mark, not the records (demands, reservations ...); return what `redo` takes."""
+        log = self.capacity.log
         undone = []
         while len(log) > mark:
             entry = log.pop()
-            if isinstance(entry[0], JobDraft):
+            if isinstance(entry[0], PlannedJob):
                 job, saved = entry
                 undone.append((job, job.save()))
                 job.restore(saved)
                 self.changed_jobs.append(job)
             else:
                 at, shape, free, later, surplus = entry
-                self.rooms.carry_out(at, shape, -free, -later, -surplus)
+                self.capacity.carry_out(at, shape, -free, -later, -surplus)
                 undone.append(entry)
         self.trial_from = mark
         return undone
 
-    def end(self) -> None:
-        """Undo everything, for good."""
-        log = self.rooms.log
-        for entry in reversed(log):
-            if isinstance(entry[0], JobDraft):
-                entry[0].restore(entry[1])
-        self.rooms.undo([entry for entry in log if not isinstance(entry[0], JobDraft)])
-        log.clear()
-
     def redo(self, undone: list[Any]) -> None:
         """Do again what was rolled back."""
-        log = self.rooms.log
+        log = self.capacity.log
         for entry in reversed(undone):
-            if isinstance(entry[0], JobDraft):
+            if isinstance(entry[0], PlannedJob):
                 job, saved = entry
                 log.append((job, job.save()))
                 job.restore(saved)
                 self.changed_jobs.append(job)
             else:
                 log.append(entry)
-                self.rooms.carry_out(*entry)
+                self.capacity.carry_out(*entry)
 
-    def touch(self, job: JobDraft) -> None:
-        """Note the job's state before it changes: once in each trial."""
+    def end(self) -> None:
+        """Undo everything, for good."""
+        log = self.capacity.log
+        for entry in reversed(log):
+            if isinstance(entry[0], PlannedJob):
+                entry[0].restore(entry[1])
+        self.capacity.undo([entry for entry in log if not isinstance(entry[0], PlannedJob)])
+        log.clear()
+
+    def touch(self, job: PlannedJob) -> None:
+        """Save the job's state before it changes: once in each trial."""
         if job.touched <= self.trial_from:
-            self.rooms.log.append((job, job.save()))
-            job.touched = len(self.rooms.log)
-            self.stirred.add(job.job.name)
+            self.capacity.log.append((job, job.save()))
+            job.touched = len(self.capacity.log)
+            self.dirty.add(job.spec.name)
 
     # Pods that come and go.
 
-    def create(self, job: JobDraft, role: Role, tier: Tier, node: NodeName, cause: Cause) -> None:
-        """Create a pod into room that is free now; where its number is still taken, the room is held for it."""
+    def create(self, job: PlannedJob, role: Role, tier: Tier, node: NodeName, cause: Cause) -> None:
+        """Create a pod into room that is free now; where its number is still taken, reserve the room for it."""
         ordinal = job.free_ordinal(role)
         if ordinal is None:
-            self.promise(job, role, tier, node)
+            self.reserve(job, role, tier, node)
             return
         self.touch(job)
         grade = self._counted_grade(job, tier, ordinal)
-        self._come(job, role, tier, node, now=True)
+        self._add(job, role, tier, node, now=True)
         job.ordinals.setdefault(role, set()).add(ordinal)
-        pod = CreatePod(job=job.job.name, role=role, ordinal=ordinal, tier=tier, grade=grade, node=node, cause=cause)
+        pod = CreatePod(job=job.spec.name, role=role, ordinal=ordinal, tier=tier, grade=grade, node=node, cause=cause)
         job.created.append(pod)
 
-    def replace_server(self, job: JobDraft, move: ServerMove, *, now: bool) -> None:
-        """Create the server in whose favour another one will leave, or hold its room and its number."""
+    def reserve(self, job: PlannedJob, role: Role, tier: Tier, node: NodeName) -> None:
+        """Hold room, part of which is still being vacated, for a pod that a later plan will create."""
         self.touch(job)
-        self._come(job, Role.SERVER, Tier.CORE, move.node, now=now)
+        grade = self._counted_grade(job, tier, next(job.free_ordinals(role)))
+        self._add(job, role, tier, node, now=False)
+        job.reserved.append(ReservedPod(role=role, tier=tier, node=node, grade=grade))
+
+    def replace_server(self, job: PlannedJob, move: ServerMove, *, now: bool) -> None:
+        """Create the server in whose favour another one will leave, or reserve its room and its number."""
+        self.touch(job)
+        self._add(job, Role.SERVER, Tier.CORE, move.node, now=now)
         job.ordinals[Role.SERVER].add(move.ordinal)
         if not now:
-            job.promised.append(Promise(role=Role.SERVER, tier=Tier.CORE, node=move.node))
+            job.reserved.append(ReservedPod(role=Role.SERVER, tier=Tier.CORE, node=move.node))
             return
         job.created.append(
             CreatePod(
-                job=job.job.name,
+                job=job.spec.name,
                 role=Role.SERVER,
                 ordinal=move.ordinal,
                 tier=Tier.CORE,
@@ -113,52 +186,27 @@ class Draft(DraftState):
             )
         )
 
-    def promise(self, job: JobDraft, role: Role, tier: Tier, node: NodeName) -> None:
-        """Hold room, part of which is still being vacated, for a pod that a later plan will create."""
-        self.touch(job)
-        grade = self._counted_grade(job, tier, next(job.free_ordinals(role)))
-        self._come(job, role, tier, node, now=False)
-        job.promised.append(Promise(role=role, tier=tier, node=node, grade=grade))
-
-    def _counted_grade(self, job: JobDraft, tier: Tier, ordinal: int) -> int:
-        """The grade of surplus where a quota counts grades apart: then it is settled here; elsewhere by `emit`."""
-        is_counted = tier is Tier.SURPLUS and self.quotas is not None and self.quotas.asks_for_grades
-        return self.grade_at(job, ordinal) if is_counted else 0
-
-    def _come(self, job: JobDraft, role: Role, tier: Tier, node: NodeName, *, now: bool) -> None:
-        shape = job.shapes[role]
-        is_surplus = role is Role.TRAINER and tier is Tier.SURPLUS
-        self.rooms.move(self.rooms.index[node], shape, free=-1 if now else 0, later=-1, surplus=1 if is_surplus else 0)
-        self.count(job, shape, times=1)
-        self.changed_jobs.append(job)
-        if role is Role.TRAINER:
-            job.coming_trainers += 1
-            job.core += tier is Tier.CORE
-
-    def count(self, job: JobDraft, shape: int, *, times: int) -> None:
-        """Add so many pods of a shape to what the job uses."""
-        job.thirst = None
-        for column, amount in enumerate(self.shapes.amounts[shape]):
-            job.usage[column] += times * amount
-
-    def remove(self, job: JobDraft, pods: Iterable[Pod], cause: Cause, beneficiary: str = "") -> None:
-        """Tell pods of a job to leave."""
+    def remove(
+        self, job: PlannedJob, pods: Iterable[Pod], cause: Cause, beneficiary: Beneficiary = NO_BENEFICIARY
+    ) -> None:
+        """Have pods of a job leave; their room is free later."""
         self.touch(job)
         for pod in pods:
             shape = self.shapes.number(pod.shape)
             is_surplus = False
-            for standing in (job.trainers, job.servers, job.masters):
-                if pod in standing:
-                    standing.remove(pod)
-                    self.count(job, shape, times=-1)
-                    is_surplus = standing is job.trainers and pod.tier is Tier.SURPLUS
-                    job.core -= standing is job.trainers and pod.tier is Tier.CORE
+            for staying in (job.trainers, job.servers, job.masters):
+                if pod in staying:
+                    staying.remove(pod)
+                    self._count(job, shape, times=-1)
+                    is_surplus = staying is job.trainers and pod.tier is Tier.SURPLUS
+                    job.core -= staying is job.trainers and pod.tier is Tier.CORE
             job.leaving.append(Leaving(pod=pod, cause=cause, beneficiary=beneficiary))
-            if (at := self.rooms.place_of(pod)) is not None:
-                self.rooms.move(at, shape, later=1, surplus=-1 if is_surplus else 0)
-        self._forget_order(job)
+            if (at := self.capacity.place_of(pod)) is not None:
+                self.capacity.move(at, shape, later=1, surplus=-1 if is_surplus else 0)
+        job.removal_order, job.offers, job.growth_key = None, {}, None
+        self.changed_jobs.append(job)
 
-    def withdraw(self, job: JobDraft) -> None:
+    def withdraw(self, job: PlannedJob) -> None:
         """Take back everything that this plan would create for the job."""
         self.touch(job)
         for created in job.created:
@@ -167,29 +215,32 @@ class Draft(DraftState):
         for coming in job.coming:
             shape, now = job.shapes[coming.role], isinstance(coming, CreatePod)
             is_surplus = coming.role is Role.TRAINER and coming.tier is Tier.SURPLUS
-            self.rooms.move(
-                self.rooms.index[coming.node], shape, free=int(now), later=1, surplus=-1 if is_surplus else 0
-            )
-            self.count(job, shape, times=-1)
+            at = self.capacity.index[coming.node]
+            self.capacity.move(at, shape, free=int(now), later=1, surplus=-1 if is_surplus else 0)
+            self._count(job, shape, times=-1)
             job.core -= coming.role is Role.TRAINER and coming.tier is Tier.CORE
-        job.thirst = None
+        job.growth_key = None
         job.created.clear()
-        job.promised.clear()
+        job.reserved.clear()
         job.coming_trainers = 0
 
-    def shrink(self, job: JobDraft, pods: Iterable[Pod], cause: Cause, beneficiary: str = "") -> None:
-        """Take trainers away, and as many more as make a whole step: an odd trainer is of no use to the job."""
-        self.remove(job, pods, cause, beneficiary)
-        trainer = job.job.trainer
-        extra = len(job.trainers) - trainer.largest_allowed(len(job.trainers))
-        if extra > 0:
-            self.remove(job, self.last_in_line(job)[:extra], cause, beneficiary)
+    def _counted_grade(self, job: PlannedJob, tier: Tier, ordinal: int) -> int:
+        """Return the grade of surplus where a quota counts grades apart; elsewhere P7 gives it."""
+        return self.grades.grade_at(job, ordinal) if tier is Tier.SURPLUS and self.quotas.asks_for_grades else 0
 
-    def _forget_order(self, job: JobDraft) -> None:
-        job.line, job.offers, job.thirst = None, {}, None
+    def _add(self, job: PlannedJob, role: Role, tier: Tier, node: NodeName, *, now: bool) -> None:
+        shape = job.shapes[role]
+        is_surplus = role is Role.TRAINER and tier is Tier.SURPLUS
+        at = self.capacity.index[node]
+        self.capacity.move(at, shape, free=-1 if now else 0, later=-1, surplus=1 if is_surplus else 0)
+        self._count(job, shape, times=1)
         self.changed_jobs.append(job)
+        if role is Role.TRAINER:
+            job.coming_trainers += 1
+            job.core += tier is Tier.CORE
 
-    def reserve(self, job: JobDraft, seats: Iterable[tuple[Role, NodeName]]) -> None:
-        """Remember the seats for which room is being made, so that the next plan finds the same ones."""
-        noted = tuple(Seat(role=role, node=node) for role, node in seats)
-        self.reservations.append(Reservation(job=job.job.name, seats=noted))
+    def _count(self, job: PlannedJob, shape: int, *, times: int) -> None:
+        """Add so many pods of a shape to what the job uses."""
+        job.growth_key = None
+        for column, amount in enumerate(self.shapes.amounts[shape]):
+            job.usage[column] += times * amount

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from autoscaler.domain import PodPhase, Policy, Resources, Role, Workload
 from autoscaler.planner import plan
-from autoscaler.planner.counterfactual import Moment, come_to_rest, edits, without_windows
+from autoscaler.planner.counterfactual import Moment, converge, edits, without_windows
 from tests.property.planner_cases import Driver
 from tests.property.planner_draws import clusters, stories
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -35,7 +35,7 @@ BASE = moment_of([node("n1"), node("n2")], [job("a", high=9), job("b", high=9)],
 
 def test_as_things_are_nothing_moves():
     """A cluster at rest is at rest."""
-    rest = come_to_rest(BASE)
+    rest = converge(BASE)
     assert rest.is_reached
     assert sizes(rest) == {"a": 4, "b": 4}
     assert rest.moment.view.pods == BASE.view.pods
@@ -43,7 +43,7 @@ def test_as_things_are_nothing_moves():
 
 def test_more_web_takes_surplus_and_never_a_minimum():
     """Web comes first; what finds no room waits."""
-    rest = come_to_rest(edits.with_replicas(BASE, "web", 7))
+    rest = converge(edits.with_replicas(BASE, "web", 7))
     assert running(rest, "web") == 6
     assert sizes(rest) == {"a": 1, "b": 1}
     assert [d.state for d in rest.plan.demands] == ["NoRoom"]
@@ -51,8 +51,8 @@ def test_more_web_takes_surplus_and_never_a_minimum():
 
 def test_less_web_gives_the_room_back():
     """What is taken and given back ends where it began."""
-    more = come_to_rest(edits.with_replicas(BASE, "web", 4)).moment
-    assert sizes(come_to_rest(edits.with_replicas(more, "web", 0))) == {"a": 4, "b": 4}
+    more = converge(edits.with_replicas(BASE, "web", 4)).moment
+    assert sizes(converge(edits.with_replicas(more, "web", 0))) == {"a": 4, "b": 4}
 
 
 def test_fewer_replicas_leave_as_a_replica_set_takes_them():
@@ -75,7 +75,7 @@ def test_fewer_replicas_leave_as_a_replica_set_takes_them():
 
 def test_what_leaves_a_lost_node_or_nobody_replaces_does_not_come_back():
     """A leaving web pod has its successor already, and a node's own daemon ends with the node."""
-    view = come_to_rest(edits.with_replicas(BASE, "web", 4)).moment.view
+    view = converge(edits.with_replicas(BASE, "web", 4)).moment.view
     first, second = [pod for pod in view.pods if pod.workload == "web" and pod.node == "n1"][:2]
     changed = [replace(first, phase=PodPhase.TERMINATING), replace(second, workload=None)]
     moment = edits.without_node(replace(BASE, view=view.evolve(pods=changed)), "n1")
@@ -92,13 +92,13 @@ def test_new_nodes_are_filled():
     twice = edits.with_nodes(once, capacity, 1)
     assert len({n.name for n in twice.view.nodes}) == 5
     assert ("zone", "a") in twice.view.nodes[-1].labels or ("zone", "a") in twice.view.nodes[-2].labels
-    assert sum(sizes(come_to_rest(twice)).values()) == 14
+    assert sum(sizes(converge(twice)).values()) == 14
 
 
 def test_a_lost_node_takes_trainers_and_sends_web_elsewhere():
     """Others' pods come back by their own controllers."""
-    loaded = come_to_rest(edits.with_replicas(BASE, "web", 4)).moment
-    rest = come_to_rest(edits.without_node(loaded, "n1"))
+    loaded = converge(edits.with_replicas(BASE, "web", 4)).moment
+    rest = converge(edits.without_node(loaded, "n1"))
     assert running(rest, "web") == 2
     assert sizes(rest) == {"a": 1, "b": 1}
     assert sum(d.state == "NoRoom" for d in rest.plan.demands) == 2
@@ -106,9 +106,9 @@ def test_a_lost_node_takes_trainers_and_sends_web_elsewhere():
 
 def test_one_more_job_starts_whole_or_waits():
     """As a gang, in others' surplus."""
-    rest = come_to_rest(edits.with_submission(BASE, job("c", low=3)))
+    rest = converge(edits.with_submission(BASE, job("c", low=3)))
     assert sizes(rest)["c"] >= 3
-    rest = come_to_rest(edits.with_submission(BASE, job("c", low=7)))
+    rest = converge(edits.with_submission(BASE, job("c", low=7)))
     assert decision(rest.plan, "c").target == 0
 
 
@@ -134,7 +134,7 @@ def test_rest_is_where_a_real_loop_ends_too(cluster, story):
     driver = Driver(cluster, Policy())
     driver.live(story)
     moment = Moment(view=cluster.view(history=driver.history), policy=driver.policy, now_s=cluster.now())
-    rest = come_to_rest(moment)
+    rest = converge(moment)
     assert rest.is_reached
     view = rest.moment.view
     for standing in view.nodes:
@@ -149,4 +149,4 @@ def test_rest_is_where_a_real_loop_ends_too(cluster, story):
 def test_a_view_without_news_is_taken_for_one_of_now():
     """A saved moment of a cluster that had not answered can still be asked about."""
     old = replace(BASE, view=BASE.view.evolve(observed_at_s=0.0, is_synced=False))
-    assert sizes(come_to_rest(old)) == {"a": 4, "b": 4}
+    assert sizes(converge(old)) == {"a": 4, "b": 4}

@@ -21,7 +21,7 @@ from autoscaler.fault_isolation import JobErrors, Step
 from autoscaler.loop import Loop
 from autoscaler.planner import Memo, plan, still_valid
 from autoscaler.planner.exclusion import MOST_FOUND, NEVER_S, find_culprit, plan_without
-from autoscaler.planner.working_copy.planned_job import JobDraft
+from autoscaler.planner.working_copy.planned_job import PlannedJob
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, decision, job, node, shape, web
@@ -35,19 +35,19 @@ class PlantedError(Exception):
 
 
 def names_in(values):
-    return {value.job.name if isinstance(value, JobDraft) else value.name for value in values if is_job(value)}
+    return {value.spec.name if isinstance(value, PlannedJob) else value.name for value in values if is_job(value)}
 
 
 def is_job(value):
-    return isinstance(value, JobDraft | Job)
+    return isinstance(value, PlannedJob | Job)
 
 
 def takes_job(function):
     given = inspect.signature(function).parameters
     if function.__name__.startswith("__"):
         return False
-    is_own = "self" in given and function.__qualname__.startswith("JobDraft.")
-    return is_own or any(str(one.annotation) in {"JobDraft", "Job"} for one in given.values())
+    is_own = "self" in given and function.__qualname__.startswith("PlannedJob.")
+    return is_own or any(str(one.annotation) in {"PlannedJob", "Job"} for one in given.values())
 
 
 def per_job_functions():
@@ -192,28 +192,28 @@ def fail_for(patch, *names):
     """Let the planning of these jobs fail."""
 
     def made(real):
-        def raising(draft, job):
-            if job.job.name in names:
+        def raising(copy, job):
+            if job.spec.name in names:
                 fail_with(job)
-            return real(draft, job)
+            return real(copy, job)
 
         return raising
 
-    replace_function(patch, importlib.import_module("autoscaler.planner.sharing.growth_queue"), "thirst", made)
+    replace_function(patch, importlib.import_module("autoscaler.planner.sharing.growth_queue"), "growth_key", made)
 
 
 def fail_as_written(patch, *names):
     """Let the planning of these jobs fail as they are written; of what stands in for them it succeeds."""
 
     def made(real):
-        def raising(draft, job):
-            if job.job.name in names and job.job.hold_until_s < NEVER_S:
+        def raising(copy, job):
+            if job.spec.name in names and job.spec.hold_until_s < NEVER_S:
                 fail_with(job)
-            return real(draft, job)
+            return real(copy, job)
 
         return raising
 
-    for module, name in (("sharing.growth_queue", "thirst"), ("phases.p2_retain", "settle_state")):
+    for module, name in (("sharing.growth_queue", "growth_key"), ("phases.p2_retain", "release_disallowed")):
         replace_function(patch, importlib.import_module(f"autoscaler.planner.{module}"), name, made)
 
 

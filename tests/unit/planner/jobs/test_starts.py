@@ -9,11 +9,11 @@ from autoscaler.domain import (
     AdmitGang,
     Bottleneck,
     Cause,
+    CorePlacement,
     CreatePod,
     PodPhase,
     Reservation,
     Role,
-    Seat,
     Tier,
 )
 from autoscaler.planner import still_valid
@@ -42,8 +42,8 @@ def test_strict_class_lets_a_gang_take_the_surplus_of_its_own_class():
 def test_seats_for_fewer_pods_than_the_gang_has_now_start_nothing():
     """Room was made for a minimum of 1, then the user raised it: half a gang makes no progress."""
     driver = Driver(MemoryCluster([node("a", 1_000)], [job("j", low=2)]), CALM)
-    seats = tuple(Seat(role=role, node="a") for role in (Role.MASTER, Role.TRAINER))
-    driver.history = replace(driver.history, reservations=(Reservation(job="j", seats=seats),))
+    placements = tuple(CorePlacement(role=role, node="a") for role in (Role.MASTER, Role.TRAINER))
+    driver.history = replace(driver.history, reservations=(Reservation(job="j", placements=placements),))
     assert driver.plan().actions == ()
 
 

@@ -11,7 +11,7 @@ from autoscaler.domain.eligibility import NODE_NAME
 from autoscaler.planner import plan
 from autoscaler.planner.working_copy import eligible_nodes
 from autoscaler.planner.working_copy.eligible_nodes import EligibleNodes
-from autoscaler.planner.working_copy.view_index import Snapshot
+from autoscaler.planner.working_copy.view_index import ViewIndex
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.memo.test_memo import Kept
 from tests.unit.planner.setups import CALM, decision, job, node, web
@@ -114,7 +114,7 @@ def test_ten_thousand_resources_that_no_node_has_make_one_row():
     cluster.put(asking(web("forged"), *names))
     cluster.put(asking(replace(web("bound"), node="a", phase=PodPhase.READY), *reversed(names)))
     view = cluster.view()
-    assert len(Snapshot(view).shapes.columns) == 4
+    assert len(ViewIndex(view).shapes.columns) == 4
     assert decision(plan(view, CALM, cluster.now()), "j").target == 3
 
 

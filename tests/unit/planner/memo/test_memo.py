@@ -6,10 +6,10 @@ import pytest
 
 from autoscaler.domain import Capabilities, Cause, JobState, PodPhase, Role, ServerSpec, Tier
 from autoscaler.planner import Memo, plan
-from autoscaler.planner.working_copy.free_capacity import Rooms
+from autoscaler.planner.working_copy.free_capacity import FreeCapacity
 from autoscaler.planner.working_copy.memo import differences
 from autoscaler.planner.working_copy.shapes import Shapes
-from autoscaler.planner.working_copy.view_index import Snapshot
+from autoscaler.planner.working_copy.view_index import ViewIndex
 from tests.property.planner_cases import Driver
 from tests.property.test_planner_memo import ODD, Twins, befall
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -74,10 +74,10 @@ def test_among_nodes_alike_the_first_name_is_the_tightest_whichever_changed_last
     """What is known of the tightest is brought up to date node by node, and ends where a search for it ends."""
     shapes = Shapes(frozenset())
     one = shapes.number(shape(1_000))
-    rooms = Rooms([node(name, 3_000) for name in "abc"], shapes, pod_count=0)
+    capacity = FreeCapacity([node(name, 3_000) for name in "abc"], shapes, pod_count=0)
     for at in (1, 2, 0):
-        rooms.take(at, one, now=True)
-        found = [rooms.tightest(one, now=now) for now in (True, False)]
+        capacity.take(at, one, now=True)
+        found = [capacity.tightest(one, now=now) for now in (True, False)]
         assert found == [min(1, at)] * 2
 
 
@@ -101,8 +101,8 @@ def test_pods_that_would_fit_are_counted_on_open_nodes_alone():
     shapes = Shapes(frozenset())
     number, nothing = shapes.number(shape(1_000)), shapes.number(shape(0))
     nodes = [node("a", 2_500), node("b", 900), node("c", 9_000, is_cordoned=True), node("d", 1_000)]
-    rooms = Rooms(nodes, shapes, pod_count=0)
-    assert (rooms.copies(number), rooms.copies(nothing)) == (3, 0)
+    capacity = FreeCapacity(nodes, shapes, pod_count=0)
+    assert (capacity.copies(number), capacity.copies(nothing)) == (3, 0)
 
 
 def test_only_what_differs_is_looked_at():
@@ -120,8 +120,8 @@ def settled_jobs(*jobs, **fields):
     driver.settle()
     for spec in driver.cluster.jobs.values():
         driver.cluster.put(replace(spec, **fields))
-    snapshot = Snapshot(driver.cluster.view())
-    return snapshot.jobs.keys() - snapshot.unsettled
+    snapshot = ViewIndex(driver.cluster.view())
+    return snapshot.jobs.keys() - snapshot.unsteady
 
 
 def test_who_runs_with_all_that_it_must_have_is_settled():
@@ -149,6 +149,6 @@ def test_share_at_its_ceiling_of_a_job_that_changes_is_counted_anew():
     cluster = MemoryCluster([node("a", 9_000)], [job("a", high=4, servers=1)])
     draft = Memo().begin(cluster.view(), CALM, cluster.now())
     one = draft.jobs["a"]
-    before = draft.share_at_ceiling(one)
+    before = draft.grades.share_at_ceiling(one)
     draft.create(one, Role.SERVER, Tier.CORE, "a", Cause.START)
-    assert draft.share_at_ceiling(one) > before
+    assert draft.grades.share_at_ceiling(one) > before

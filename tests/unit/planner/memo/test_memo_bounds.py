@@ -29,5 +29,5 @@ def test_questions_to_an_empty_cluster_leave_nothing_behind():
     for _ in range(FEW // 2):
         plan(view, CALM, 0.0, memo=memo)
     draft = memo.begin(view, CALM, 0.0)
-    assert 0 < len(draft.rooms.emptied().touched) < FEW
+    assert 0 < len(draft.capacity.emptied().touched) < FEW
     memo.end(draft)

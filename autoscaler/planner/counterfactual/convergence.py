@@ -38,7 +38,7 @@ ROUNDS: Final = 200  # gangs start one a plan; each round ends at least one job'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
+class Converged:
     """The moment at rest and the last plan there.  `is_reached`: that plan asks for nothing."""
 
     moment: Moment
@@ -46,7 +46,7 @@ class Rest:
     is_reached: bool
 
 
-def come_to_rest(moment: Moment, rounds: int = ROUNDS) -> Rest:
+def converge(moment: Moment, rounds: int = ROUNDS) -> Converged:
     """Return where the cluster ends if nothing else happens; a stale view is taken as it is, for one of now."""
     memo, policy = Memo(), without_windows(moment.policy)
     leaving = leaving_of(moment.view)
@@ -65,9 +65,9 @@ def come_to_rest(moment: Moment, rounds: int = ROUNDS) -> Rest:
             decided = plan(moment.view, policy, moment.now_s, memo=memo)
             view = carried_out(moment, decided)
             if view is moment.view:
-                return Rest(moment=moment, plan=decided, is_reached=True)
+                return Converged(moment=moment, plan=decided, is_reached=True)
         moment = replace(moment, view=view)
-    return Rest(moment=moment, plan=plan(moment.view, policy, moment.now_s, memo=memo), is_reached=False)
+    return Converged(moment=moment, plan=plan(moment.view, policy, moment.now_s, memo=memo), is_reached=False)
 
 
 def carried_out(moment: Moment, decided: Plan) -> ClusterView:
@@ -148,14 +148,14 @@ def made(job: Job, wanted: CreatePod, now_s: float, *, is_graded: bool) -> Pod:
 
 def bound_others(view: ClusterView, decided: Plan) -> Iterable[Pod]:
     """Yield the waiting pods of others that have room now, bound there."""
-    rooms: dict[PodName, NodeName] = {
+    capacity: dict[PodName, NodeName] = {
         demand.pod: demand.node
         for demand in decided.demands
         if demand.state is DemandState.ROOM_FREE and demand.node is not None
     }
     for pod in view.pods:
-        if pod.phase is PodPhase.PENDING and pod.role is Role.OTHER and pod.name in rooms:
-            yield replace(pod, phase=PodPhase.READY, node=rooms[pod.name], unschedulable_since_s=None)
+        if pod.phase is PodPhase.PENDING and pod.role is Role.OTHER and pod.name in capacity:
+            yield replace(pod, phase=PodPhase.READY, node=capacity[pod.name], unschedulable_since_s=None)
 
 
 def leaving_of(view: ClusterView) -> list[Pod]:
