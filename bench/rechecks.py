@@ -32,10 +32,10 @@ from autoscaler.domain import (
 )
 from autoscaler.loop import Loop, Step
 from experiments.arms.ours import make_policy
-from experiments.arms.stage import Stage
+from experiments.arms.pass_setup import PassSetup
 from experiments.calibration.mixes import read_mixes
 from experiments.running.tasks import Selection, list_tasks
-from experiments.scenarios.reading import find_scenario
+from experiments.scenarios.loading import find_scenario
 
 FLAPS: Final = "flaps"
 SCENARIOS: Final = (FLAPS, "web-spike", "square-wave", "three-priorities", "node-loss")
@@ -96,7 +96,7 @@ def play(name: str, number: int, *, is_asked_again: bool) -> Counter[str]:
     scenario = find_scenario(name)
     selection = Selection(arm="ours-planner", mix=None, passes=number, seed=1)
     task = list_tasks(scenario, read_mixes(), selection)[number - 1]
-    stage = Stage(task.setting)
+    stage = PassSetup(task.setting)
     for submission in stage.submissions:
         stage.at(submission.at_s, partial(stage.cluster.submit, submission.job, submission.work))
     return tell(stage.cluster, make_policy(task.setting), stage.end_s, is_asked_again=is_asked_again)

@@ -19,11 +19,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from experiments.calibration.mixes import read_mixes
 from experiments.errors import ExperimentError, ProcessLostError, RefusedInputError
-from experiments.running.pool import Done, run_tasks
-from experiments.running.store import RESULTS, Store
+from experiments.running.code_version import read_version
+from experiments.running.pool import FinishedPass, run_tasks
+from experiments.running.result_store import RESULTS, ResultStore
 from experiments.running.tasks import Selection, Task, list_tasks
-from experiments.running.versions import read_version
-from experiments.scenarios.reading import find_scenario, list_scenarios
+from experiments.scenarios.loading import find_scenario, list_scenarios
 from experiments.scenarios.schema import Scenario
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "run":
                 return run(given)
             case _:
-                from experiments.reporting.report import write_report  # noqa: PLC0415 - matplotlib takes half a second
+                from experiments.reporting.write_report import write_report  # noqa: PLC0415 - matplotlib takes half a second
 
-                return write_report(Store(given.version or read_version(), given.results), given.seed)
+                return write_report(ResultStore(given.version or read_version(), given.results), given.seed)
     except ExperimentError as error:
         print(f"experiments: {error}", file=sys.stderr)
         return FAILED if isinstance(error, ProcessLostError) else REFUSED
@@ -104,7 +104,7 @@ def run(given: argparse.Namespace) -> int:
     scenarios = [find_scenario(name) for name in given.names] or list(list_scenarios())
     selection = Selection(seed=given.seed, passes=given.passes, arm=given.arm, mix=given.mix)
     tasks = select(scenarios, selection)
-    store = Store(read_version(), given.results)
+    store = ResultStore(read_version(), given.results)
     missing = [task for task in tasks if not store.has(task)]
     console = Console(stderr=True)
     if not given.json:
@@ -147,7 +147,7 @@ def name_of(task: Task) -> str:
     return f"{task.setting.scenario.name} {task.mix} {task.arm} {task.number}"
 
 
-def tell_pass(done: Done, console: Console, *, is_json: bool) -> None:
+def tell_pass(done: FinishedPass, console: Console, *, is_json: bool) -> None:
     """Print a pass as JSON, or a failure for people."""
     if is_json:
         task = done.task

@@ -19,7 +19,7 @@ LOAD_LIMIT: Final = 0.97
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenJob:
+class ObservedJob:
     """One elastic job: its trainers' pods by phase, and the parallelism last written."""
 
     name: JobName
@@ -39,7 +39,7 @@ class SeenJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenCluster:
+class ObservedCluster:
     """Sums over the cluster, and each node's idle room, as (CPU, memory)."""
 
     cpu_milli: int
@@ -49,7 +49,7 @@ class SeenCluster:
     idle: tuple[tuple[int, int], ...]
 
 
-def decide(cluster: SeenCluster, jobs: Sequence[SeenJob], *, takes_from_all: bool) -> Mapping[JobName, int]:
+def decide(cluster: ObservedCluster, jobs: Sequence[ObservedJob], *, takes_from_all: bool) -> Mapping[JobName, int]:
     """Return the parallelism of each job that is a candidate.
 
     Candidates are the jobs whose trainers all run; with `takes_from_all` (from 2017-11-08 on) all jobs as soon as one
@@ -72,7 +72,7 @@ def decide(cluster: SeenCluster, jobs: Sequence[SeenJob], *, takes_from_all: boo
 class _DryRun:
     """Sums that follow the plan; nodes that follow it the wrong way round."""
 
-    def __init__(self, cluster: SeenCluster, planned: dict[JobName, int]) -> None:
+    def __init__(self, cluster: ObservedCluster, planned: dict[JobName, int]) -> None:
         self.planned = planned
         self._cpu_milli = cluster.requested_cpu_milli
         self._memory_bytes = cluster.requested_memory_bytes
@@ -80,7 +80,7 @@ class _DryRun:
         self._memory_limit = cluster.memory_bytes
         self._idle = list(cluster.idle)
 
-    def step_up(self, job: SeenJob) -> bool:
+    def step_up(self, job: ObservedJob) -> bool:
         """Plan one trainer more if the sums and some node allow it; one above the maximum is taken back."""
         if self.planned[job.name] >= job.most:
             return self._move(job, job.most - self.planned[job.name])
@@ -95,14 +95,14 @@ class _DryRun:
         self._idle[node] = (cpu + job.cpu_milli, memory + job.memory_bytes)  # as written: the sign is the defect
         return self._move(job, 1)
 
-    def step_down(self, job: SeenJob) -> bool:
+    def step_down(self, job: ObservedJob) -> bool:
         """Plan one trainer less while the sum is above the limit."""
         planned = self.planned[job.name]
         if planned > job.most or (self._cpu_milli > self._cpu_limit and planned > job.least):
             return self._move(job, -1)
         return False
 
-    def _move(self, job: SeenJob, trainers: int) -> bool:
+    def _move(self, job: ObservedJob, trainers: int) -> bool:
         self.planned[job.name] += trainers
         self._cpu_milli += trainers * job.cpu_milli
         self._memory_bytes += trainers * job.memory_bytes

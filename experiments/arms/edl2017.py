@@ -12,45 +12,45 @@ from typing import Final
 
 from autoscaler.domain import JobName, PodPhase, Role
 from experiments.arms import static
-from experiments.arms.algorithm_2017 import TICK_S, SeenCluster, SeenJob, decide
-from experiments.arms.ground import Controlled, Ground
-from experiments.arms.stage import Stage, Submission
+from experiments.arms.algorithm_2017 import TICK_S, ObservedCluster, ObservedJob, decide
+from experiments.arms.controlled_cluster import ArmSetup, ControlledCluster
+from experiments.arms.pass_setup import JobSubmission, PassSetup
 
 PENDING: Final = frozenset([PodPhase.PENDING, PodPhase.STARTING])
 
 
-class Driver:
+class Autoscaler2017:
     """Looks, decides, writes.  Keeps the parallelism that was written last."""
 
-    def __init__(self, stage: Ground) -> None:
-        self._stage = stage
+    def __init__(self, setup: ArmSetup) -> None:
+        self._setup = setup
         self._parallelism: dict[JobName, int] = {}
         self._sums = [0, 0]
-        for node in stage.nodes:
+        for node in setup.nodes:
             self._sums[0] += node.allocatable.cpu_milli
             self._sums[1] += node.allocatable.memory_bytes
 
-    def submit(self, submission: Submission) -> None:
+    def submit(self, submission: JobSubmission) -> None:
         """The job comes, and the autoscaler hears of it."""
         least = submission.job.trainer.min_replicas
-        static.submit(self._stage, submission, least)
+        static.submit(self._setup, submission, least)
         self._parallelism[submission.job.name] = least
         self.tick()
 
     def tick(self) -> None:
         """One look and its writes."""
-        cluster = self._stage.cluster
-        jobs = see_jobs(cluster, self._parallelism)
-        takes_from_all = self._stage.scenario.takes_from_all_when_starved
-        for name, count in decide(self._see(cluster), jobs, takes_from_all=takes_from_all).items():
+        cluster = self._setup.cluster
+        jobs = observe_jobs(cluster, self._parallelism)
+        takes_from_all = self._setup.scenario.takes_from_all_when_starved
+        for name, count in decide(self._observe(cluster), jobs, takes_from_all=takes_from_all).items():
             if count != self._parallelism[name]:
                 self._parallelism[name] = count
                 cluster.set_replicas(name, Role.TRAINER, count, priority=cluster.jobs[name].priority)
 
-    def _see(self, cluster: Controlled) -> SeenCluster:
+    def _observe(self, cluster: ControlledCluster) -> ObservedCluster:
         pods = cluster.pods.values()
-        free = [cluster.free_on(node.name) for node in self._stage.nodes]
-        return SeenCluster(
+        free = [cluster.free_on(node.name) for node in self._setup.nodes]
+        return ObservedCluster(
             cpu_milli=self._sums[0],
             memory_bytes=self._sums[1],
             requested_cpu_milli=sum(pod.shape.requests.cpu_milli for pod in pods),
@@ -59,14 +59,14 @@ class Driver:
         )
 
 
-def see_jobs(cluster: Controlled, parallelism: dict[JobName, int]) -> list[SeenJob]:
+def observe_jobs(cluster: ControlledCluster, parallelism: dict[JobName, int]) -> list[ObservedJob]:
     """Count each job's trainers as the algorithm did: a pod that is leaving is one of all, but neither kind."""
     phases: defaultdict[str, list[PodPhase]] = defaultdict(list)
     for pod in cluster.pods.values():
         if pod.role is Role.TRAINER:
             phases[pod.owner].append(pod.phase)
     return [
-        SeenJob(
+        ObservedJob(
             name=name,
             cpu_milli=job.trainer.shape.requests.cpu_milli,
             memory_bytes=job.trainer.shape.requests.memory_bytes,
@@ -81,9 +81,9 @@ def see_jobs(cluster: Controlled, parallelism: dict[JobName, int]) -> list[SeenJ
     ]
 
 
-def act(stage: Stage) -> None:
+def schedule(setup: PassSetup) -> None:
     """Plan what the arm of 2017 does."""
-    driver = Driver(stage)
-    for submission in stage.submissions:
-        stage.at(submission.at_s, partial(driver.submit, submission))
-    stage.every(TICK_S, driver.tick)
+    driver = Autoscaler2017(setup)
+    for submission in setup.submissions:
+        setup.at(submission.at_s, partial(driver.submit, submission))
+    setup.every(TICK_S, driver.tick)

@@ -12,10 +12,10 @@ from autoscaler.cluster_port import Verdict
 from autoscaler.clusters.simulated import run_loop
 from autoscaler.domain import Cause, DeletePod, Headroom, Policy, Reclaim, Role
 from autoscaler.loop import Loop, Step
-from experiments.arms.stage import SERVERS_MOVED, Setting, Stage, make_shape
+from experiments.arms.pass_setup import SERVERS_MOVED, PassSetting, PassSetup, make_shape
 
 
-def run(stage: Stage) -> Counter[str]:
+def run(setup: PassSetup) -> Counter[str]:
     """Play the scenario to its end; return how many trainers the planner removed, by cause, and the servers moved."""
     removals: Counter[str] = Counter()
 
@@ -27,14 +27,14 @@ def run(stage: Stage) -> Counter[str]:
                 elif action.role is Role.SERVER and action.cause is Cause.DEFRAGMENTATION:
                     removals[SERVERS_MOVED] += 1
 
-    for submission in stage.submissions:
-        stage.at(submission.at_s, partial(stage.cluster.submit, submission.job, submission.work))
-    loop = Loop(stage.cluster, make_policy(stage.setting), listener=note)
-    asyncio.run(run_loop(loop, stage.cluster, stage.end_s))
+    for submission in setup.submissions:
+        setup.at(submission.at_s, partial(setup.cluster.submit, submission.job, submission.work))
+    loop = Loop(setup.cluster, make_policy(setup.setting), listener=note)
+    asyncio.run(run_loop(loop, setup.cluster, setup.end_s))
     return removals
 
 
-def make_policy(setting: Setting) -> Policy:
+def make_policy(setting: PassSetting) -> Policy:
     """Return the planner's defaults with what the setting changes; surplus gets the grace that it needs to drain."""
     given = setting.policy
     policy = Policy(
@@ -53,7 +53,7 @@ def make_policy(setting: Setting) -> Policy:
     return policy
 
 
-def make_headroom(setting: Setting) -> tuple[Headroom, ...]:
+def make_headroom(setting: PassSetting) -> tuple[Headroom, ...]:
     """Return room for as many of the first web's pods as the percentage of the nodes' CPU amounts to."""
     if not setting.policy.headroom_percent or not setting.scenario.web:
         return ()

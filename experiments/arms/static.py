@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from autoscaler.domain import Role
-from experiments.arms.ground import Ground
-from experiments.arms.stage import Stage, Submission
+from experiments.arms.controlled_cluster import ArmSetup
+from experiments.arms.pass_setup import JobSubmission, PassSetup
 
 
-def act(stage: Stage) -> None:
+def schedule(setup: PassSetup) -> None:
     """Plan what the static arm does."""
-    for submission in stage.submissions:
-        stage.at(submission.at_s, partial(submit, stage, submission, submission.static))
+    for submission in setup.submissions:
+        setup.at(submission.at_s, partial(submit, setup, submission, submission.static))
 
 
-def submit(stage: Ground, submission: Submission, trainers: int) -> None:
+def submit(setup: ArmSetup, submission: JobSubmission, trainers: int) -> None:
     """Create the job and its controllers: servers and master as ReplicaSets, trainers as a Job, all of equal rank."""
-    job, cluster = submission.job, stage.cluster
+    job, cluster = submission.job, setup.cluster
     cluster.submit(job, submission.work)
     if job.servers is not None:
         cluster.set_replicas(job.name, Role.SERVER, job.server_count, priority=job.priority, spreads=True)

@@ -7,8 +7,8 @@ are proved by the solver; none plans anything.
 
 from experiments.bounds.configured import pattern_bound
 from experiments.bounds.demands import Worth
-from experiments.bounds.filling import Filling, Item, fill
+from experiments.bounds.filling import Filling, PackingItem, fill
 from experiments.bounds.optimum import best_whole
 from experiments.bounds.relaxed import upper_bound
 
-__all__ = ["Filling", "Item", "Worth", "best_whole", "fill", "pattern_bound", "upper_bound"]
+__all__ = ["Filling", "PackingItem", "Worth", "best_whole", "fill", "pattern_bound", "upper_bound"]

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, hstack
 
 from autoscaler.domain import ClusterView
 from experiments.bounds.demands import Demands, RoomKind, Worth, read_demands
-from experiments.bounds.patterns import Pattern, copies
+from experiments.bounds.packing_patterns import Pattern, copies
 from experiments.errors import UnsolvedError
 
 ROUNDS: Final = 200
@@ -37,7 +37,7 @@ def pattern_bound(view: ClusterView, worth: Worth = Worth.CPU) -> float:
     demands = read_demands(view)
     if not demands.jobs or not demands.rooms:
         return 0.0
-    programme = _Programme(demands, worth)
+    programme = _PatternProgramme(demands, worth)
     best = float("inf")
     for _ in range(ROUNDS):
         solved = programme.solve()
@@ -48,7 +48,7 @@ def pattern_bound(view: ClusterView, worth: Worth = Worth.CPU) -> float:
     raise UnsolvedError(f"no close bound in {ROUNDS} rounds")
 
 
-class _Programme:
+class _PatternProgramme:
     """Rows: nodes of each kind, pods of each shape, trainers of each job.  Columns: jobs, then patterns."""
 
     def __init__(self, demands: Demands, worth: Worth) -> None:

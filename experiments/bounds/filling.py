@@ -19,12 +19,12 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from experiments.bounds.patterns import Pattern, Vector, list_patterns
+from experiments.bounds.packing_patterns import Pattern, Vector, list_patterns
 from experiments.errors import UnsolvedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class PackingItem:
     """Equal pods: at least `least` and at most `most` of them are placed, each worth `worth` to the objective."""
 
     request: Vector
@@ -41,7 +41,7 @@ class Filling:
     worth: int
 
 
-def fill(rooms: Sequence[Vector], items: Sequence[Item]) -> Filling | None:
+def fill(rooms: Sequence[Vector], items: Sequence[PackingItem]) -> Filling | None:
     """Return the worthiest placement of whole items into the rooms; None if not even the least counts fit.
 
     Raises:
@@ -79,7 +79,9 @@ def _without_slack(room: Vector, requests: tuple[Vector, ...]) -> Vector:
 
 
 @lru_cache(maxsize=20_000)
-def _solve(groups: tuple[tuple[tuple[Pattern, ...], int], ...], items: tuple[Item, ...]) -> tuple[int, ...] | None:
+def _solve(
+    groups: tuple[tuple[tuple[Pattern, ...], int], ...], items: tuple[PackingItem, ...]
+) -> tuple[int, ...] | None:
     if len(items) == 1:
         fitting = sum(count * patterns[0][0] for patterns, count in groups)
         return (min(items[0].most, fitting),) if fitting >= items[0].least else None
@@ -89,7 +91,7 @@ def _solve(groups: tuple[tuple[tuple[Pattern, ...], int], ...], items: tuple[Ite
 
 
 def _solve_programme(
-    groups: tuple[tuple[tuple[Pattern, ...], int], ...], items: tuple[Item, ...]
+    groups: tuple[tuple[tuple[Pattern, ...], int], ...], items: tuple[PackingItem, ...]
 ) -> tuple[int, ...] | None:
     """Columns: how often each group uses each pattern, then the count of each item."""
     columns = [(number, pattern) for number, (patterns, _) in enumerate(groups) for pattern in patterns]

@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from autoscaler.domain import ClusterView
 from experiments.bounds.demands import Demands, Worth, read_demands
-from experiments.bounds.patterns import copies
+from experiments.bounds.packing_patterns import copies
 from experiments.errors import UnsolvedError
 
 
@@ -24,10 +24,10 @@ def best_whole(view: ClusterView, worth: Worth = Worth.CPU) -> int:
         UnsolvedError: the solver ended without a proof.
     """
     demands = read_demands(view)
-    return _Programme(demands, worth).solve() if demands.jobs else 0
+    return _WholePodProgramme(demands, worth).solve() if demands.jobs else 0
 
 
-class _Programme:
+class _WholePodProgramme:
     """Columns: pods of each shape on each node; then, for each job, whether it is started and its trainers."""
 
     def __init__(self, demands: Demands, worth: Worth) -> None:

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from autoscaler.domain import ClusterView
 from experiments.bounds.demands import Demands, RoomKind, Worth, read_demands
-from experiments.bounds.patterns import copies
+from experiments.bounds.packing_patterns import copies
 from experiments.errors import UnsolvedError
 
 SUM_LIMIT: Final = 200_000
@@ -35,10 +35,10 @@ def upper_bound(view: ClusterView, worth: Worth = Worth.CPU) -> float:
     demands = read_demands(view)
     if not demands.jobs or not demands.rooms:
         return 0.0
-    return _Programme(demands, worth).solve()
+    return _RelaxedProgramme(demands, worth).solve()
 
 
-class _Programme:
+class _RelaxedProgramme:
     """Columns: pods of a shape on a kind of room; then for each job its started fraction and its trainers."""
 
     def __init__(self, demands: Demands, worth: Worth) -> None:

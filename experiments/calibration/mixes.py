@@ -61,7 +61,7 @@ def read_mixes(file: Path = MIXES) -> tuple[Mix, ...]:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        hint = "find mixes with `python -m experiments.calibration.search`"
+        hint = "find mixes with `python -m experiments.calibration.mix_search`"
         raise RefusedInputError(file, "", f"the node mixes cannot be read: {error}", hint) from error
     entries = document.get("mixes") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not entries:

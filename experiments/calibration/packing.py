@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class JobBatch:
     """`count` equal pods of one owner.  A Job's pods are not spread, those of a ReplicaSet are."""
 
     count: int
@@ -27,7 +27,7 @@ class Batch:
 
 
 def pack(
-    cpu_milli: Integers, memory_mib: Integers, batches: Sequence[Batch], rng: np.random.Generator
+    cpu_milli: Integers, memory_mib: Integers, batches: Sequence[JobBatch], rng: np.random.Generator
 ) -> tuple[int, ...]:
     """Place the batches one after the other; return how many pods of each found a node."""
     used_cpu, used_memory = np.zeros_like(cpu_milli), np.zeros_like(memory_mib)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from statistics import mean
 from typing import Final
 
-from experiments.arms.playing import play
-from experiments.arms.stage import Setting
+from experiments.arms.pass_setup import PassSetting
+from experiments.arms.simulation import simulate_pass
 from experiments.calibration.mixes import Mix
-from experiments.scenarios.reading import find_scenario
+from experiments.scenarios.loading import find_scenario
 from experiments.scenarios.schema import Scenario
 
 EXACT_PERCENT: Final = 0.1
@@ -46,7 +46,7 @@ def is_like_2017(seen: dict[str, float]) -> bool:
 def run(scenario: Scenario, mix: Mix, seed: int) -> dict[str, float]:
     """Return the metrics of one pass of the static arm; its bounds are not asked for."""
     bare = scenario.model_copy(update={"bounds": False})
-    setting = Setting(
+    setting = PassSetting(
         scenario=bare, mix=mix, arm="static", variant="", seed=seed, physics=bare.physics, policy=bare.policy
     )
-    return play(setting).metrics
+    return simulate_pass(setting).metrics

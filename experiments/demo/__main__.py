@@ -29,10 +29,10 @@ from autoscaler.errors import AutoscalerError
 from autoscaler.manifests import Manifests, parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from experiments.demo.baseline import SCRIPT, Training, measure_epochs_per_s
-from experiments.demo.data import export_digits
-from experiments.demo.judging import Performance, judge, tell
-from experiments.demo.play import Play
-from experiments.demo.script import Tide, plan_faults
+from experiments.demo.digits import export_digits
+from experiments.demo.evaluation import FinishedDemo, evaluate, print_outcome
+from experiments.demo.load_driver import LoadDriver
+from experiments.demo.timeline import WebLoad, plan_faults
 
 HERE: Final = Path(__file__).parent
 JOBS: Final = {"digits-a": 200, "digits-b": 100}  # and their weights
@@ -127,9 +127,9 @@ class _Demo:
         self._training = training
         self._epochs = epochs
         self._scratch = scratch
-        self._tide = Tide(low=WEB_LOW, high=WEB_HIGH, duration_s=options.tide_s)
+        self._tide = WebLoad(low=WEB_LOW, high=WEB_HIGH, duration_s=options.tide_s)
         self._faults = plan_faults((*JOBS,), duration_s=options.tide_s, seed=options.seed) if options.has_faults else ()
-        self._play: Play | None = None
+        self._play: LoadDriver | None = None
         self._run: LocalRun | None = None
 
     async def run(self) -> int:
@@ -145,7 +145,7 @@ class _Demo:
         if code not in (Exit.OK, Exit.FAILED) or self._run is None:
             return code
         assert self._play is not None
-        performance = Performance(
+        performance = FinishedDemo(
             run=self._run,
             play=self._play,
             training=self._training,
@@ -156,15 +156,15 @@ class _Demo:
             faults_planned=len(self._faults),
             seconds=time.monotonic() - begun,
         )
-        outcome = await asyncio.to_thread(judge, performance)
-        tell(outcome, is_json=self._options.is_json)
+        outcome = await asyncio.to_thread(evaluate, performance)
+        print_outcome(outcome, is_json=self._options.is_json)
         return Exit.OK if outcome.is_sound else Exit.FAILED
 
     async def _perform(self, run: LocalRun) -> None:
         self._run = run
         (run.folder.root / "manifests.yaml").write_text(self._filled_in(), encoding="utf-8")
-        self._play = Play(run, self._tide, self._faults, seed=self._options.seed)
-        await self._play.perform()
+        self._play = LoadDriver(run, self._tide, self._faults, seed=self._options.seed)
+        await self._play.drive()
 
     def _show(self) -> RunOutput:
         if self._options.is_json:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.demo.record import JobSample, Mark, Sample
+from experiments.demo.run_samples import FaultMark, JobSample, Sample
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ JOB_COLOURS: Final = ("#0072B2", "#CC79A7", "#D55E00", "#000000")
 FAULT: Final = "#B22222"
 
 
-def draw_run(samples: Sequence[Sample], marks: Sequence[Mark], path: Path, *, title: str) -> None:
+def draw_run(samples: Sequence[Sample], marks: Sequence[FaultMark], path: Path, *, title: str) -> None:
     """Write the figure of a run to `path` (PNG).  Capacity is accounting on one machine: no speed is shown."""
     import matplotlib as mpl  # noqa: PLC0415 - half a second, wanted only here
 
@@ -98,7 +98,7 @@ def _draw_progress(axes: Axes, samples: Sequence[Sample]) -> None:
     axes.set(ylim=(0, 105), ylabel="% committed", title="Samples in the last checkpoint")
 
 
-def _draw_marks(axes: Axes, marks: Sequence[Mark], *, labels: bool) -> None:
+def _draw_marks(axes: Axes, marks: Sequence[FaultMark], *, labels: bool) -> None:
     for mark in marks:
         axes.axvline(mark.at_s, color=FAULT, linewidth=1.0, linestyle="--", alpha=0.8)
         if labels:

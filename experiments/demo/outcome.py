@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.demo.record import Mark, Waits
+from experiments.demo.run_samples import FaultMark, WaitTimes
 
 ACCURACY_TOLERANCE = 0.015
 UNFINISHED = "unfinished"
@@ -57,13 +57,13 @@ class JobOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     seed: int
     duration_s: float
-    tide_s: float
+    load_cycle_s: float
     jobs: tuple[JobOutcome, ...]
-    web: Waits
-    faults: tuple[Mark, ...]
+    web: WaitTimes
+    faults: tuple[FaultMark, ...]
     faults_planned: int
     folder: str
 

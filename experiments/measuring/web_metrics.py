@@ -6,36 +6,36 @@ from itertools import pairwise
 from typing import Final
 
 from autoscaler.domain import Role
+from experiments.measuring.pass_record import PassRecord
 from experiments.measuring.series import Steps
-from experiments.measuring.take import Take
 
 FIRST_RISE_S: Final = 20.0
 """A rise's pods are created within this long: a hundred at 20 a second, and what is lost on the way."""
 
 
-def measure_web(take: Take) -> dict[str, float]:
+def measure_web(record: PassRecord) -> dict[str, float]:
     """Return the web's metrics; empty where no load rises.
 
     `web_rise_s` is of the first rise; a count that was never reached counts until the end of the pass.
     `web_wait_max_s` is the longest that a pod waited for its room, from creation to binding, its own start apart.
     """
-    rises = [rise for rise in take.rises if rise.at_s < take.measured_until_s]
+    rises = [rise for rise in record.rises if rise.at_s < record.measured_until_s]
     if not rises:
         return {}
-    times = [time_to_wanted(take.web[rise.web].running, rise.at_s, rise.wanted, take.until_s) for rise in rises]
-    begin_s, end_s = rises[0].at_s, take.measured_until_s
-    missing = sum(shortfall(web.wanted, web.running, begin_s, end_s) for web in take.web.values())
-    wanted = sum(web.wanted.integral(begin_s, end_s) for web in take.web.values())
-    peak = max(take.wanted.values, default=0.0)
-    stands = all(web.running.at(take.until_s) >= web.wanted.at(take.until_s) for web in take.web.values())
+    times = [time_to_wanted(record.web[rise.web].running, rise.at_s, rise.wanted, record.until_s) for rise in rises]
+    begin_s, end_s = rises[0].at_s, record.measured_until_s
+    missing = sum(shortfall(web.wanted, web.running, begin_s, end_s) for web in record.web.values())
+    wanted = sum(web.wanted.integral(begin_s, end_s) for web in record.web.values())
+    peak = max(record.wanted.values, default=0.0)
+    stands = all(web.running.at(record.until_s) >= web.wanted.at(record.until_s) for web in record.web.values())
     return {
         "web_rise_s": times[0],
         "web_rise_max_s": max(times),
         "web_shortfall_percent": 100 * missing / wanted if wanted else 0.0,
         "web_shortfall_pod_s": missing,
-        "web_back_at_peak_passes_percent": 100.0 * (stands and take.wanted.at(take.until_s) >= peak),
-        "web_wait_first_s": longest_wait(take, begin_s, min(rises[0].at_s + FIRST_RISE_S, end_s)),
-        "web_wait_max_s": longest_wait(take, begin_s, end_s),
+        "web_back_at_peak_passes_percent": 100.0 * (stands and record.wanted.at(record.until_s) >= peak),
+        "web_wait_first_s": longest_wait(record, begin_s, min(rises[0].at_s + FIRST_RISE_S, end_s)),
+        "web_wait_max_s": longest_wait(record, begin_s, end_s),
     }
 
 
@@ -53,13 +53,13 @@ def shortfall(wanted: Steps, running: Steps, from_s: float, until_s: float) -> f
     )
 
 
-def longest_wait(take: Take, from_s: float, until_s: float) -> float:
+def longest_wait(record: PassRecord, from_s: float, until_s: float) -> float:
     """Return the longest wait for room of a web pod that was created in between."""
-    begin_s, end_s = take.zero_s + from_s, take.zero_s + until_s
-    pods = [pod for pod in take.pods if pod.role is Role.OTHER and begin_s <= pod.created_at_s < end_s]
+    begin_s, end_s = record.zero_s + from_s, record.zero_s + until_s
+    pods = [pod for pod in record.pods if pod.role is Role.OTHER and begin_s <= pod.created_at_s < end_s]
     return max(
         (
-            min(end for end in (pod.bound_at_s, pod.gone_at_s, take.zero_s + take.until_s) if end is not None)
+            min(end for end in (pod.bound_at_s, pod.gone_at_s, record.zero_s + record.until_s) if end is not None)
             - pod.created_at_s
             for pod in pods
         ),

@@ -16,13 +16,13 @@ from typing import Any, Final, TypeVar
 
 from autoscaler.domain import Resources, Role, Tier
 from experiments.errors import RefusedInputError
-from experiments.running.store import RESULTS, digest
+from experiments.running.result_store import RESULTS, digest
 from experiments.running.tasks import Task
 
 REAL: Final = RESULTS / "real"
 MILLISECONDS: Final = 3  # digits: a watch is no more exact
 
-Row = TypeVar("Row")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +38,14 @@ class RealPod:
     created_at_s: float
     bound_at_s: float | None
     running_at_s: float | None
-    told_at_s: float | None  # to leave
+    terminating_at_s: float | None  # to leave
     gone_at_s: float | None
     was_drained: bool | None  # it ended by itself within its grace; None: it has not ended
     is_preempted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineUse:
     """What the pass ran on, and how much of that was left to it."""
 
     about: Mapping[str, str | int]
@@ -79,7 +79,7 @@ class Recording:
     arm: str
     seed: int
     begun: str  # UTC
-    machine: Machine
+    machine: MachineUse
     evictions: Mapping[str, int]  # of trainers, by who made them leave, as the operator counted; empty: 2017
     remarks: tuple[str, ...]
     pods: tuple[RealPod, ...]
@@ -130,7 +130,7 @@ def read_recording(file: Path) -> Recording:
         pods = tuple(pod_of(row) for row in document.pop("pods"))
         simulated = document.pop("simulated")
         return Recording(
-            machine=Machine(**document.pop("machine")),
+            machine=MachineUse(**document.pop("machine")),
             simulated=Simulated(metrics=tuple(simulated["metrics"]), curves=simulated["curves"]),
             remarks=tuple(document.pop("remarks")),
             pods=pods,
@@ -148,7 +148,7 @@ def list_recordings(folder: Path = REAL) -> list[Recording]:
 def row_of(pod: RealPod) -> list[Any]:
     """Return the pod as a row in the order of its fields; a pod in words would be three times as long."""
     wants = pod.requests
-    instants = (pod.created_at_s, pod.bound_at_s, pod.running_at_s, pod.told_at_s, pod.gone_at_s)
+    instants = (pod.created_at_s, pod.bound_at_s, pod.running_at_s, pod.terminating_at_s, pod.gone_at_s)
     return [
         pod.name,
         pod.owner,
@@ -176,7 +176,7 @@ def pod_of(row: list[Any]) -> RealPod:
         created_at_s=created_at_s,
         bound_at_s=bound_at_s,
         running_at_s=running_at_s,
-        told_at_s=told_at_s,
+        terminating_at_s=told_at_s,
         gone_at_s=gone_at_s,
         was_drained=was_drained,
         is_preempted=is_preempted,

@@ -28,7 +28,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class GoalResult:
     """A goal on one mix."""
 
     goal: Goal
@@ -160,7 +160,7 @@ GOALS: Final = (
 )
 
 
-def judge(gathered: Mapping[tuple[str, str], Gathered]) -> list[Verdict]:
+def judge(gathered: Mapping[tuple[str, str], Gathered]) -> list[GoalResult]:
     """Return every goal on every mix for which its arm was run."""
     verdicts = []
     for goal in GOALS:
@@ -174,7 +174,7 @@ def judge(gathered: Mapping[tuple[str, str], Gathered]) -> list[Verdict]:
                     continue
                 span = "steady" if goal.metric.startswith("steady") else "mean"
                 verdicts.append(
-                    Verdict(
+                    GoalResult(
                         goal=goal,
                         arm=arm,
                         mix=mix,

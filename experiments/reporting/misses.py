@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from experiments.reporting.goals import SCHEDULER, Verdict
+from experiments.reporting.goals import SCHEDULER, GoalResult
 
 HINDSIGHT: Final = (
     "The best single placement of all servers in hindsight, the web where it stood, would add 0.5 to 1.1 points"
@@ -27,7 +27,7 @@ WAITS_TWICE: Final = (
 )
 
 
-def tell_misses(verdicts: Sequence[Verdict]) -> list[str]:
+def format_misses(verdicts: Sequence[GoalResult]) -> list[str]:
     """Return one item of a list for each goal and arm that some mix misses; nothing where all are met."""
     items = []
     for (text, arm), group in groupby(verdicts, key=lambda verdict: (verdict.goal.text, verdict.arm)):
@@ -39,13 +39,13 @@ def tell_misses(verdicts: Sequence[Verdict]) -> list[str]:
     return [MISSES, *items, ""] if items else []
 
 
-def shortfall(missed: Sequence[Verdict]) -> str:
+def shortfall(missed: Sequence[GoalResult]) -> str:
     """Return by how much the mixes miss, the least and the most."""
     by = sorted(abs(verdict.value - verdict.limit) for verdict in missed)
     return f"by {by[0]:.2f}" if len(by) == 1 else f"by {by[0]:.2f} to {by[-1]:.2f}"
 
 
-def why(found: Sequence[Verdict]) -> str:
+def why(found: Sequence[GoalResult]) -> str:
     """Return what stands in the way: the bounds of the same passes, and who chooses."""
     sentences = bounds_in_the_way(found)
     if found[0].arm == SCHEDULER:
@@ -54,7 +54,7 @@ def why(found: Sequence[Verdict]) -> str:
     return "".join(f"  {sentence}." for sentence in sentences)
 
 
-def bounds_in_the_way(found: Sequence[Verdict]) -> list[str]:
+def bounds_in_the_way(found: Sequence[GoalResult]) -> list[str]:
     """Return how far the pinned bound is from the goal and from what was reached; nothing for other goals."""
     metric = found[0].goal.metric
     below = [(v.pinned - v.value, v.pinned < v.limit) for v in found if v.pinned is not None]

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.published.figures import Figure
-from experiments.reporting.goals import Verdict
-from experiments.reporting.misses import tell_misses
-from experiments.reporting.statistics import Gathered
-from experiments.reporting.tables import (
+from experiments.published.published_numbers import Figure
+from experiments.reporting.goals import GoalResult
+from experiments.reporting.misses import format_misses
+from experiments.reporting.report_tables import (
     calibration_rows,
     case_rows,
     goal_rows,
@@ -20,6 +19,7 @@ from experiments.reporting.tables import (
     table,
     variant_rows,
 )
+from experiments.reporting.statistics import Gathered
 from experiments.scenarios.schema import Scenario
 
 
@@ -30,7 +30,7 @@ class Report:
     version: str
     scenarios: Sequence[Scenario]
     gathered: Mapping[tuple[str, str], Gathered]
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[GoalResult]
     figures: Mapping[tuple[str, str, str], Figure]
     drawn: Mapping[str, Path]
     real: Sequence[str]  # the part about passes on a real control plane; empty: there are none
@@ -45,7 +45,7 @@ def write_page(report: Report, file: Path) -> None:
         parts += tell_case(report, case)
     parts += report.real
     goals = table(GOAL_HEAD, goal_rows(report.verdicts))
-    parts += ["## Goals\n", GOALS, goals, "", *tell_misses(report.verdicts)]
+    parts += ["## Goals\n", GOALS, goals, "", *format_misses(report.verdicts)]
     parts += tell_frontiers(report)
     parts += ["## Newer experiments\n", NEWER.format(passes=most_passes(report, newer))]
     for scenario in newer:
@@ -165,9 +165,10 @@ and continuous means differ by some hundredths of a point.
 
 MIXES = """
 The node shapes of 2017 are not published, only their sums: 133 nodes, 2,348 cores, 13,665,210 MB.  Mixes were drawn at
-random, mended to the sums, and kept if the static arm reproduces 2017 (`experiments/calibration/search.py`: seeded; the
-mixes with their seed are in `experiments/data/node_mixes.json`).  Equal nodes are refuted.  Figures of the 2017 cases
-are over all mixes; variants are over fewer, which their table says, and newer experiments bring their own nodes.
+random, mended to the sums, and kept if the static arm reproduces 2017 (`experiments/calibration/mix_search.py`:
+seeded; the mixes with their seed are in `experiments/data/node_mixes.json`).  Equal nodes are refuted.  Figures of the
+2017 cases are over all mixes; variants are over fewer, which their table says, and newer experiments bring their own
+nodes.
 """
 
 CAPTION = """Everybody on the clock that the logs of 2017 show (a step of the web lasted 91 to 97 s instead of 90,

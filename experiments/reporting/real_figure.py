@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from experiments.published.curves import Curves
-from experiments.reporting.figures import LABELS, PAPER, STYLES
+from experiments.reporting.plots import LABELS, PAPER, STYLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,15 +13,15 @@ from statistics import median
 from typing import Final
 
 from autoscaler.domain import Role
-from experiments.arms.stage import Change, Stage
+from experiments.arms.pass_setup import PassSetup, ReplicaChange
 from experiments.published.curves import Curves, find_curves
-from experiments.published.figures import Figure
-from experiments.real.phases import list_phases, name_of
+from experiments.published.published_numbers import Figure
+from experiments.real.load_phases import list_phases, name_of
+from experiments.real.measurement import curves_of, measure_real, setting_of
 from experiments.real.recording import RealPod, Recording
-from experiments.real.taking import curves_of, measure_real, setting_of
 from experiments.reporting.real_figure import Clock, RealCurves, draw_real
-from experiments.reporting.tables import QUANTITIES, number, table
-from experiments.running.store import digest
+from experiments.reporting.report_tables import QUANTITIES, number, table
+from experiments.running.result_store import digest
 from experiments.scenarios.schema import Scenario
 
 ORDER: Final = ("edl2017", "ours-scheduler", "ours-planner")
@@ -133,7 +133,7 @@ def rows_of(
     passes: Sequence[RealPass], scenario: Scenario, figures: Mapping[tuple[str, str, str], Figure]
 ) -> list[list[str]]:
     """One row per quantity: recomputed from 2017, and for each arm the simulator's passes and the real one."""
-    changes = Stage(setting_of(passes[0].recording, scenario)).changes
+    changes = PassSetup(setting_of(passes[0].recording, scenario)).changes
     rows = []
     for metric, words in {**TOLD, **phase_words(scenario, changes)}.items():
         figure = figures.get((str(scenario.published), "on", metric))
@@ -153,7 +153,7 @@ def cells_of(one: RealPass, metric: str) -> tuple[str, str]:
     return f"{number(simulated[0])}{extent}", f"{number(value)} ({signed(value - simulated[0])})"
 
 
-def phase_words(scenario: Scenario, changes: Sequence[Change]) -> dict[str, str]:
+def phase_words(scenario: Scenario, changes: Sequence[ReplicaChange]) -> dict[str, str]:
     """Return the phases between the web's steps, by metric."""
     if len(scenario.web) != 1:
         return {}

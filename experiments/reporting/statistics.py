@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Final
 
-from experiments.running.store import StoredPass
+from experiments.running.result_store import StoredPass
 
 MEDIANS: Final = frozenset(["web_rise_s"])
 """Told as the median of passes, as in 2017: one pass that never gets there must not be the figure."""

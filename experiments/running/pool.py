@@ -15,17 +15,17 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
 
-from experiments.arms.playing import play
+from experiments.arms.simulation import simulate_pass
 from experiments.errors import MixedCommitsError, ProcessLostError, RefusedInputError
-from experiments.running.store import Store
+from experiments.running.code_version import loaded_version
+from experiments.running.result_store import ResultStore
 from experiments.running.tasks import Task
-from experiments.running.versions import loaded_version
 
 WAITING_PER_WORKER = 4  # tasks handed out ahead: little is lost when the user stops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class FinishedPass:
     """A pass that ended; `error` is empty where it was kept."""
 
     task: Task
@@ -33,7 +33,7 @@ class Done:
     error: str = ""
 
 
-def run_tasks(tasks: Sequence[Task], store: Store, workers: int) -> Iterator[Done]:
+def run_tasks(tasks: Sequence[Task], store: ResultStore, workers: int) -> Iterator[FinishedPass]:
     """Run passes and yield each as it ends.  What the iterator's user does not wait for is not begun.
 
     Raises:
@@ -41,7 +41,7 @@ def run_tasks(tasks: Sequence[Task], store: Store, workers: int) -> Iterator[Don
         RefusedInputError: a pass could not be kept; those after it could not either, so none is begun.
     """
     context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=obey_the_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=ignore_terminal_signals) as pool:
         left = list(reversed(tasks))
         running: dict[Future[float], Task] = {}
         try:
@@ -69,22 +69,22 @@ def run_one(task: Task, version: str, folder: Path) -> float:
     """
     if loaded_version() != version:
         raise MixedCommitsError(f"this is {loaded_version()} now, and the run began as {version}; run again")
-    result = play(task.setting)
-    Store(version, folder).keep(task, result)
+    result = simulate_pass(task.setting)
+    ResultStore(version, folder).keep(task, result)
     return result.wall_s
 
 
-def report(task: Task, future: Future[float]) -> Done:
+def report(task: Task, future: Future[float]) -> FinishedPass:
     """Tell how a pass ended: one that fails is told, and the others go on; what all would meet is raised."""
     error = future.exception()
     if isinstance(error, (BrokenProcessPool, RefusedInputError)):
         raise error
     if error is not None:
-        return Done(task=task, error=f"{type(error).__name__}: {error}")
-    return Done(task=task, wall_s=future.result())
+        return FinishedPass(task=task, error=f"{type(error).__name__}: {error}")
+    return FinishedPass(task=task, wall_s=future.result())
 
 
-def obey_the_parent() -> None:
+def ignore_terminal_signals() -> None:
     """Ctrl-C reaches all processes of a terminal: the parent alone decides.  Without it nothing goes on."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.arms.stage import Setting
+from experiments.arms.pass_setup import PassSetting
 from experiments.calibration.mixes import Mix
 from experiments.scenarios.schema import ArmName, Scenario, VariantSpec
 
@@ -17,7 +17,7 @@ SEEDS_APART = 1_000
 class Task:
     """One pass.  `number` counts from 1."""
 
-    setting: Setting
+    setting: PassSetting
     number: int
 
     @property
@@ -75,7 +75,7 @@ def make_task(
     scenario: Scenario, mix: Mix | None, arm: ArmName, variant: VariantSpec | None, *, seed: int, number: int
 ) -> Task:
     """Return one pass; the same number has the same seed in every arm, so that arms meet the same chances."""
-    setting = Setting(
+    setting = PassSetting(
         scenario=scenario,
         mix=mix,
         arm=arm,

@@ -41,11 +41,11 @@ def _in_order(items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 CpuMilli = Annotated[int, _quantity(parse_cpu_m)]
-MemoryBytes = Annotated[int, _quantity(parse_memory_bytes)]
+MemoryAmount = Annotated[int, _quantity(parse_memory_bytes)]
 Seconds = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
+WholeNumber = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
+ScenarioName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 
 
 class Strict(BaseModel):
@@ -54,21 +54,21 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PodSpec(Strict):
+class PodShapeSpec(Strict):
     """What one pod asks for."""
 
     cpu: CpuMilli
-    memory: MemoryBytes
-    gpu: Count = 0
+    memory: MemoryAmount
+    gpu: WholeNumber = 0
 
     @model_validator(mode="after")
-    def _asks_for_something(self) -> PodSpec:
+    def _asks_for_something(self) -> PodShapeSpec:
         if not (self.cpu or self.gpu):
             raise ValueError("asks for neither cpu nor gpu; it would fit everywhere")
         return self
 
 
-class TrainersSpec(PodSpec):
+class TrainersSpec(PodShapeSpec):
     """`static` is the fixed size in the static arm."""
 
     min: Positive
@@ -86,20 +86,20 @@ class TrainersSpec(PodSpec):
         return self
 
 
-class ServersSpec(PodSpec):
+class ServersSpec(PodShapeSpec):
     count: Positive
 
 
 class JobsSpec(Strict):
     """`count` equal jobs, the first at `first_s`, one every `every_s`."""
 
-    name: Name
+    name: ScenarioName
     count: Positive = 1
     first_s: Seconds = 0.0
     every_s: Seconds = 0.0
     trainer: TrainersSpec
     servers: ServersSpec | None = None
-    master: PodSpec
+    master: PodShapeSpec
     priority: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
     weight: Positive = 100
     samples_total: Positive | None = None
@@ -107,15 +107,15 @@ class JobsSpec(Strict):
 
 class WebStep(Strict):
     at_s: Seconds
-    replicas: Count
+    replicas: WholeNumber
 
 
 class WebSpec(Strict):
     """A Deployment of others."""
 
-    name: Name
-    pod: PodSpec
-    replicas: Count
+    name: ScenarioName
+    pod: PodShapeSpec
+    replicas: WholeNumber
     steps: Annotated[tuple[WebStep, ...], AfterValidator(_in_order)] = ()
     priority: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
 
@@ -123,15 +123,15 @@ class WebSpec(Strict):
 class NodesSpec(Strict):
     count: Positive
     cpu: Annotated[CpuMilli, Field(ge=1)]  # utilisation is a part of it
-    memory: MemoryBytes
-    gpu: Count = 0
+    memory: MemoryAmount
+    gpu: WholeNumber = 0
 
 
 class NodeEvent(Strict):
     """`count` nodes, drawn from the seed, are lost, or all lost ones come back."""
 
     at_s: Seconds
-    lose: Count = 0
+    lose: WholeNumber = 0
     restore: bool = False
 
     @model_validator(mode="after")
@@ -151,7 +151,7 @@ class PolicySpec(Strict):
     """What differs from the planner's defaults (`autoscaler.domain.Policy`)."""
 
     quiet_window_s: Seconds | None = None
-    transfers_per_minute: Count | None = None
+    transfers_per_minute: WholeNumber | None = None
     """This number and no part of the trainers."""
     burst_window_s: Seconds | None = None
     victim_age_s: Seconds | None = None
@@ -164,7 +164,7 @@ class PolicySpec(Strict):
 class VariantSpec(Strict):
     """One of our arms with something changed; run on fewer mixes and passes than the rest."""
 
-    name: Name
+    name: ScenarioName
     arm: Literal["ours-scheduler", "ours-planner"]
     physics: PhysicsSpec = PhysicsSpec()
     policy: PolicySpec = PolicySpec()
@@ -186,7 +186,7 @@ ArmName = Literal["static", "edl2017", "ours-scheduler", "ours-planner"]
 class Scenario(Strict):
     """One experiment."""
 
-    name: Name
+    name: ScenarioName
     title: str
     until_s: Annotated[float, Field(gt=0, le=100_000)]
     measured_until_s: Annotated[float, Field(gt=0, le=100_000)]

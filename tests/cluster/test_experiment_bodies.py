@@ -6,12 +6,12 @@ from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, Invali
 from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
 from autoscaler.domain import PodPhase, Resources, Role
 from autoscaler.operator.process.policy_file import parse_policy
-from experiments.arms.edl2017 import see_jobs
+from experiments.arms.edl2017 import observe_jobs
 from experiments.arms.ours import make_policy
-from experiments.arms.stage import Stage, make_physics
+from experiments.arms.pass_setup import PassSetup, make_physics
 from experiments.calibration.mixes import read_mixes
 from experiments.running.tasks import Selection, list_tasks
-from experiments.scenarios.reading import find_scenario
+from experiments.scenarios.loading import find_scenario
 from tests.cluster.experiment.bodies import controller_of_2017, node_shape, system_pod, training_job, web_deployment
 from tests.cluster.experiment.compressing import compress
 from tests.cluster.experiment.insisting import BUDGET_S, insist
@@ -35,7 +35,7 @@ def test_the_operator_has_the_policy_of_the_simulated_arm(arm):
 
 def test_a_training_job_is_read_as_the_simulated_job():
     setting = setting_of("ours-planner")
-    job = Stage(setting).submissions[0].job
+    job = PassSetup(setting).submissions[0].job
     body = training_job(job, make_physics(setting))
     body["metadata"] |= {"namespace": "x", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
     read = planned_job(read_job(body), priority=0, offset_s=0.0)
@@ -51,7 +51,7 @@ def test_pods_live_as_long_as_in_the_simulator():
     web = web_deployment(CASE_2.web[0], ours)["spec"]["template"]
     told = {name.split("/")[1]: value for name, value in web["metadata"]["annotations"].items()}
     assert told == {"start-after": "1s", "start-before": "3s", "leave-after": "0.3s"}
-    job = Stage(setting_of("edl2017")).submissions[0].job
+    job = PassSetup(setting_of("edl2017")).submissions[0].job
     trainer = controller_of_2017(job, Role.TRAINER, 7, old)["spec"]
     told = {name.split("/")[1] for name in trainer["template"]["metadata"]["annotations"]}
     assert told == {"start-after", "start-before"}, "a trainer of 2017 heeds no SIGTERM"
@@ -59,14 +59,14 @@ def test_pods_live_as_long_as_in_the_simulator():
 
 
 def test_nodes_and_system_pods_add_up_to_the_cluster_of_2017():
-    nodes = Stage(setting_of("edl2017")).nodes
+    nodes = PassSetup(setting_of("edl2017")).nodes
     assert sum(int(node_shape(node).cpu.removesuffix("m")) for node in nodes) == 2_348_000
     request = system_pod("n1")["spec"]["containers"][0]["resources"]["requests"]
     assert request == {"cpu": "380m"}
 
 
 def test_the_algorithm_of_2017_sees_pods_by_phase_and_what_they_leave_of_nodes():
-    stage = Stage(setting_of("edl2017"))
+    stage = PassSetup(setting_of("edl2017"))
     witness = Witness(api=None, namespace="x", capacity_milli={})
     controllers = RealControllers(stage.nodes, witness)
     job = stage.submissions[0].job
@@ -92,7 +92,7 @@ def test_the_algorithm_of_2017_sees_pods_by_phase_and_what_they_leave_of_nodes()
             created_at_s=0.0,
             **more,
         )
-    seen = see_jobs(controllers, {job.name: 4})[0]
+    seen = observe_jobs(controllers, {job.name: 4})[0]
     assert (seen.pods, seen.running, seen.pending, seen.parallelism) == (4, 1, 2, 4)
     assert {pod.phase for pod in controllers.pods.values()} == {
         PodPhase.PENDING,
@@ -104,7 +104,7 @@ def test_the_algorithm_of_2017_sees_pods_by_phase_and_what_they_leave_of_nodes()
 
 
 def test_wishes_wait_in_order():
-    stage = Stage(setting_of("edl2017"))
+    stage = PassSetup(setting_of("edl2017"))
     controllers = RealControllers(stage.nodes, Witness(api=None, namespace="x", capacity_milli={}))
     job = stage.submissions[0].job
     controllers.submit(job, stage.submissions[0].work)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain import Role
+from experiments.real.measurement import measure_real
 from experiments.real.recording import file_of, read_recording
-from experiments.real.taking import measure_real
-from experiments.scenarios.reading import read_scenario
+from experiments.scenarios.loading import read_scenario
 from tests.cluster.experiment import __main__ as driver
 
 FILE = Path(__file__).with_name("small-experiment.yaml")
@@ -27,7 +27,7 @@ def test_an_arm_meets_the_scenario_on_a_real_control_plane(arm, tmp_path):
     assert found["trainers_mean"] >= 2
     assert {pod.role for pod in kept.pods} == set(Role)
     web = [pod for pod in kept.pods if pod.owner == "nginx"]
-    assert sum(pod.running_at_s is not None and pod.told_at_s is None for pod in web) == 6
+    assert sum(pod.running_at_s is not None and pod.terminating_at_s is None for pod in web) == 6
     assert found["trainers_killed"] == 0
     assert found["web_back_at_peak_passes_percent"] == 0.0, "6 of 8 at the end"
     assert kept.machine.cpu_s["kube-apiserver"] > 0

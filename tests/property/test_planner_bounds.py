@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain import Role
-from experiments.bounds import Item, Worth, best_whole, fill, upper_bound
+from experiments.bounds import PackingItem, Worth, best_whole, fill, upper_bound
 from tests.property.planner_cases import NO_GATES, Driver
 from tests.property.planner_draws import DEVICES, clusters, jobs, open_policies, stories
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -81,7 +81,7 @@ def test_equal_trainers_reach_the_optimum(rooms, cpu, count):
 )
 def test_filling_is_that_of_brute_force(rooms, requests):
     """The patterns of rooms lose nothing: same best worth, and None exactly where the least counts do not fit."""
-    items = [Item(request=(cpu, memory), worth=cpu, least=least, most=3) for cpu, memory, least in requests]
+    items = [PackingItem(request=(cpu, memory), worth=cpu, least=least, most=3) for cpu, memory, least in requests]
     answers = [
         sum(n * item.worth for n, item in zip(counts, items, strict=True))
         for counts in product(*(range(item.least, item.most + 1) for item in items))

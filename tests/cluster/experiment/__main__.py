@@ -19,12 +19,12 @@ from typing import Final, get_args
 from experiments.__main__ import not_negative, positive
 from experiments.calibration.mixes import read_mixes
 from experiments.errors import ExperimentError, RefusedInputError
-from experiments.real.counterpart import simulate
 from experiments.real.recording import REAL, Recording, file_of, has, write_recording
-from experiments.running.store import digest
+from experiments.real.simulated_counterpart import simulate_counterpart
+from experiments.running.code_version import read_version
+from experiments.running.result_store import digest
 from experiments.running.tasks import OWN_NODES, Selection, Task, list_tasks
-from experiments.running.versions import read_version
-from experiments.scenarios.reading import find_scenario
+from experiments.scenarios.loading import find_scenario
 from experiments.scenarios.schema import ArmName, Scenario
 from tests.cluster.experiment.compressing import compress
 from tests.cluster.experiment.playing import play
@@ -109,7 +109,7 @@ def record(task: Task, version: str, tools: Tools) -> Recording:
         evictions=played.evictions,
         remarks=played.remarks,
         pods=played.pods,
-        simulated=simulate(setting),
+        simulated=simulate_counterpart(setting),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from experiments.arms.stage import Submission
+from experiments.arms.pass_setup import JobSubmission
 from tests.harness.processes import Program
 
 
@@ -17,7 +17,7 @@ class Arm(Protocol):
         """Those that the arm started, by name."""
         ...
 
-    async def submit(self, submission: Submission) -> None:
+    async def submit(self, submission: JobSubmission) -> None:
         """The job comes."""
         ...
 

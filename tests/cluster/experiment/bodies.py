@@ -8,8 +8,8 @@ from typing import Any, Final
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.clusters.simulated import Physics, Spread
 from autoscaler.domain import Job, JobName, Node, Resources, Role, Shape
-from experiments.arms.stage import NEVER_S, SYSTEM
-from experiments.scenarios.schema import PodSpec, WebSpec
+from experiments.arms.pass_setup import NEVER_S, SYSTEM
+from experiments.scenarios.schema import PodShapeSpec, WebSpec
 from tests.cluster.kwok_nodes import GPU, IMAGE, Life, NodeShape, make_pod
 from tests.cluster.trainingjobs import make_job
 
@@ -108,7 +108,7 @@ def life_of(start: Spread, leave: Spread) -> Life:
     )
 
 
-def shape_of(pod: PodSpec) -> Shape:
+def shape_of(pod: PodShapeSpec) -> Shape:
     """What a pod of the scenario asks for."""
     return Shape(requests=Resources(cpu_milli=pod.cpu, memory_bytes=pod.memory, gpu_count=pod.gpu))
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import psutil
 
-from experiments.real.recording import Machine
-from experiments.running.versions import describe_machine
+from experiments.real.recording import MachineUse
+from experiments.running.code_version import describe_machine
 
 PERIOD_S: Final = 1.0
 SATURATED_PERCENT: Final = 97.0  # of all cores: none idle
@@ -46,10 +46,10 @@ class LoadMeter:
             self.cpu_s = {name: used_s(process) - before[name] for name, process in processes.items()}
             self.others_cpu_s = max(0.0, busy_s() - machine_s - sum(self.cpu_s.values()))
 
-    def read(self, late_s: float) -> Machine:
+    def read(self, late_s: float) -> MachineUse:
         """What was seen; `late_s` is the most that a step of the scenario came late."""
         beats = max(1, len(self.loads))
-        return Machine(
+        return MachineUse(
             about=describe_machine(),
             cores=os.cpu_count() or 1,
             load_mean=round(sum(self.loads) / beats, 2),

@@ -17,8 +17,8 @@ from autoscaler.clusters.kubernetes.api.kinds import REPLICA_SETS, Kind
 from autoscaler.clusters.simulated import Physics, Work
 from autoscaler.domain import Job, JobName, Node, NodeName, PodName, PodPhase, Resources, Role, Shape
 from experiments.arms.algorithm_2017 import TICK_S
-from experiments.arms.edl2017 import Driver
-from experiments.arms.stage import Stage, Submission
+from experiments.arms.edl2017 import Autoscaler2017
+from experiments.arms.pass_setup import JobSubmission, PassSetup
 from experiments.scenarios.schema import Scenario
 from tests.cluster.experiment.bodies import controller_name, controller_of_2017
 from tests.cluster.experiment.insisting import insist
@@ -92,16 +92,16 @@ class Ground:
 class Of2017:
     """The arm."""
 
-    def __init__(self, api: Api, namespace: str, stage: Stage, physics: Physics, witness: Witness) -> None:
+    def __init__(self, api: Api, namespace: str, stage: PassSetup, physics: Physics, witness: Witness) -> None:
         self.programs: Mapping[str, Program] = {}
         self._api = api
         self._namespace = namespace
         self._physics = physics
         self._controllers = RealControllers(stage.nodes, witness)
-        self._driver = Driver(Ground(cluster=self._controllers, nodes=stage.nodes, scenario=stage.scenario))
+        self._driver = Autoscaler2017(Ground(cluster=self._controllers, nodes=stage.nodes, scenario=stage.scenario))
         self._made: set[str] = set()
 
-    async def submit(self, submission: Submission) -> None:
+    async def submit(self, submission: JobSubmission) -> None:
         self._driver.submit(submission)
 
     async def run(self) -> None:

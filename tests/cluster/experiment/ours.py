@@ -22,7 +22,7 @@ from autoscaler.domain import Policy
 from autoscaler.etcd_server.member_addresses import free_ports
 from autoscaler.operator.process.policy_file import public_name
 from experiments.arms.ours import make_policy
-from experiments.arms.stage import Setting, Submission, make_physics
+from experiments.arms.pass_setup import JobSubmission, PassSetting, make_physics
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.experiment.bodies import training_job
 from tests.cluster.experiment.insisting import insist
@@ -48,7 +48,7 @@ class Ours:
     def programs(self) -> Mapping[str, Program]:
         return {"edl operator": self.operator}
 
-    async def submit(self, submission: Submission) -> None:
+    async def submit(self, submission: JobSubmission) -> None:
         body = training_job(submission.job, self.physics)
         body["metadata"]["namespace"] = self.namespace
         await insist(partial(self.api.create, TRAINING_JOBS, body))
@@ -64,7 +64,7 @@ class Ours:
 
 @contextmanager
 def begin_ours(
-    plane: ControlPlane, admin: client.ApiClient, api: Api, namespace: str, setting: Setting, folder: Path
+    plane: ControlPlane, admin: client.ApiClient, api: Api, namespace: str, setting: PassSetting, folder: Path
 ) -> Iterator[Ours]:
     """Inside the context the operator runs."""
     file = folder / "policy.json"  # JSON is YAML

@@ -22,8 +22,8 @@ from kubernetes import client
 from autoscaler.clusters.kubernetes.api.http_client import KubernetesApi, connect
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
 from autoscaler.domain import Role, Tier
-from experiments.arms.stage import Setting, Stage, make_physics
-from experiments.real.recording import Machine, RealPod
+from experiments.arms.pass_setup import PassSetting, PassSetup, make_physics
+from experiments.real.recording import MachineUse, RealPod
 from tests.cluster.accounts import open_client
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.experiment.arm import Arm
@@ -53,12 +53,12 @@ class Played:
 
     begun: str
     pods: tuple[RealPod, ...]
-    machine: Machine
+    machine: MachineUse
     evictions: dict[str, int]
     remarks: tuple[str, ...]
 
 
-def play(setting: Setting, folder: Path, tools: Tools, tell: Tell) -> Played:
+def play(setting: PassSetting, folder: Path, tools: Tools, tell: Tell) -> Played:
     """Play the pass; takes its warm-up and its scenario's time, and some 20 s to set up."""
     with (
         start_control_plane(folder / "control-plane", tools, more_flags=DEFAULT_RATES) as plane,
@@ -71,10 +71,10 @@ class Pass:
     """One pass.  Times inside are of the event loop's clock, which is the witness's."""
 
     def __init__(
-        self, setting: Setting, plane: ControlPlane, admin: client.ApiClient, folder: Path, tell: Tell
+        self, setting: PassSetting, plane: ControlPlane, admin: client.ApiClient, folder: Path, tell: Tell
     ) -> None:
         self._setting = setting
-        self._stage = Stage(setting)
+        self._stage = PassSetup(setting)
         self._physics = make_physics(setting)
         self._plane = plane
         self._admin = admin
@@ -210,7 +210,7 @@ def real_pod(pod: Seen, zero_s: float) -> RealPod:
         created_at_s=pod.created_at_s - zero_s,
         bound_at_s=told(pod.bound_at_s),
         running_at_s=told(pod.running_at_s),
-        told_at_s=told(pod.told_at_s),
+        terminating_at_s=told(pod.told_at_s),
         gone_at_s=told(pod.ended_at_s),
         was_drained=pod.has_succeeded,
         is_preempted=pod.is_preempted,

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from experiments.arms.algorithm_2017 import SeenCluster, SeenJob, decide
+from experiments.arms.algorithm_2017 import ObservedCluster, ObservedJob, decide
 
-CLUSTER = SeenCluster(
+CLUSTER = ObservedCluster(
     cpu_milli=100_000,
     memory_bytes=100,
     requested_cpu_milli=50_000,
@@ -15,7 +15,7 @@ CLUSTER = SeenCluster(
 
 def job(name, parallelism, *, pods=None, running=None, pending=0, least=2, most=60):
     pods = parallelism if pods is None else pods
-    return SeenJob(
+    return ObservedJob(
         name=name,
         cpu_milli=5_000,
         memory_bytes=1,

@@ -4,7 +4,7 @@ import pytest
 
 from experiments.errors import RefusedInputError
 from experiments.published.curves import CURVES, find_curves, read_curves
-from experiments.published.figures import read_figures
+from experiments.published.published_numbers import read_figures
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import pytest
 
 from autoscaler.clusters.simulated import PodTimeline
 from autoscaler.domain import Resources, Role, Tier
-from experiments.arms.stage import Change
-from experiments.measuring.bounding import BoundSample
-from experiments.measuring.metrics import jain, measure
+from experiments.arms.pass_setup import ReplicaChange
+from experiments.measuring.bound_samples import BoundSample
+from experiments.measuring.pass_metrics import jain, measure
+from experiments.measuring.pass_record import JobTimeline, PassRecord, WebTimeline
 from experiments.measuring.series import Steps, add, make_steps
-from experiments.measuring.take import JobTake, Take, WebTake
 from experiments.measuring.web_metrics import shortfall, time_to_wanted
 
 NOTHING = Steps()
@@ -21,7 +21,7 @@ def steps(*pairs):
 
 
 def job_take(submitted_s, trainers, *, weight=100, servers=0):
-    return JobTake(
+    return JobTimeline(
         submitted_s=submitted_s,
         weight=weight,
         servers_wanted=servers,
@@ -66,7 +66,7 @@ def take(**fields):
         "removals": {},
         "bounds": (),
     }
-    return Take(**{**defaults, **fields})
+    return PassRecord(**{**defaults, **fields})
 
 
 def test_a_step_holds_until_the_next_one():
@@ -138,7 +138,7 @@ def test_needed_removals_are_what_the_bound_takes_at_each_rise():
         BoundSample(at_s=t, pinned_percent=0, free_percent=0, pinned_trainers=n)
         for t, n in ((25.0, 6), (45.0, 3), (55.0, 3), (85.0, 1))
     )
-    web = {"w": WebTake(wanted=steps((0, 1), (40, 2), (80, 3)), running=steps((0, 1), (42, 2), (82, 3)))}
-    rises = tuple(Change(web="w", at_s=at_s, before=n, wanted=n + 1) for at_s, n in ((40.0, 1), (80.0, 2)))
+    web = {"w": WebTimeline(wanted=steps((0, 1), (40, 2), (80, 3)), running=steps((0, 1), (42, 2), (82, 3)))}
+    rises = tuple(ReplicaChange(web="w", at_s=at_s, before=n, wanted=n + 1) for at_s, n in ((40.0, 1), (80.0, 2)))
     jobs = {"a": job_take(0.0, steps((0, 6), (41, 3), (81, 1)))}
     assert measure(take(bounds=bounds, web=web, rises=rises, jobs=jobs))["removals_needed"] == (6 - 3) + (3 - 1)

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import Resources, Role, Tier
-from experiments.arms.playing import play
-from experiments.arms.stage import Change, make_physics
+from experiments.arms.pass_setup import ReplicaChange, make_physics
+from experiments.arms.simulation import simulate_pass
 from experiments.calibration.mixes import read_mixes
 from experiments.errors import RefusedInputError
 from experiments.published.curves import read_curves
-from experiments.real.counterpart import simulate
-from experiments.real.phases import list_phases, measure_phases, name_of
+from experiments.real.load_phases import list_phases, measure_phases, name_of
+from experiments.real.measurement import measure_real, record_of
 from experiments.real.recording import (
-    Machine,
+    MachineUse,
     RealPod,
     Recording,
     file_of,
@@ -22,12 +22,12 @@ from experiments.real.recording import (
     read_recording,
     write_recording,
 )
-from experiments.real.taking import measure_real, take_of
+from experiments.real.simulated_counterpart import simulate_counterpart
 from experiments.reporting.real_figure import Clock
 from experiments.reporting.real_page import pace_s, tell_real
-from experiments.running.store import digest
+from experiments.running.result_store import digest
 from experiments.running.tasks import Selection, list_tasks
-from experiments.scenarios.reading import find_scenario
+from experiments.scenarios.loading import find_scenario
 from experiments.scenarios.schema import Scenario
 
 SCENARIO = Scenario.model_validate(
@@ -55,7 +55,7 @@ SCENARIO = Scenario.model_validate(
     }
 )
 TASK = list_tasks(SCENARIO, read_mixes(), Selection(arm="ours-planner"))[0]
-MACHINE = Machine(
+MACHINE = MachineUse(
     about={"system": "Linux"},
     cores=2,
     load_mean=1.5,
@@ -86,7 +86,7 @@ def pod(name, owner, role, *, cpu=2_000, at=(0.0, 0.1, 1.0, None, None), **more)
         created_at_s=created_at_s,
         bound_at_s=bound_at_s,
         running_at_s=running_at_s,
-        told_at_s=told_at_s,
+        terminating_at_s=told_at_s,
         gone_at_s=gone_at_s,
         **told,
     )
@@ -112,7 +112,7 @@ PODS = (
 
 @pytest.fixture(scope="module")
 def simulated():
-    return simulate(TASK.setting, passes=2)
+    return simulate_counterpart(TASK.setting, passes=2)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_metrics_of_a_real_pass_are_those_of_its_pods():
 
 
 def test_a_leaving_pod_is_used_room_but_no_trainer():
-    take = take_of(TASK.setting, PODS)
+    take = record_of(TASK.setting, PODS)
     assert take.jobs["job-01"].trainers.at(32.0) == 1
     assert take.utilisation.at(32.0) == pytest.approx(100 * 7.1 / 20)
     assert take.utilisation.at(33.5) == pytest.approx(100 * 5.1 / 20)
@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(recording, tmp_path):
 
 
 def test_phases_lie_between_the_steps_and_are_told_by_their_beginning():
-    changes = [Change(web="w", at_s=at_s, before=1, wanted=n) for at_s, n in ((10.0, 3), (20.0, 2), (40.0, 1))]
+    changes = [ReplicaChange(web="w", at_s=at_s, before=1, wanted=n) for at_s, n in ((10.0, 3), (20.0, 2), (40.0, 1))]
     phases = list_phases(changes, 1, 30.0)
     assert [(one.from_s, one.until_s, one.web) for one in phases] == [(0, 10, 1), (10, 20, 3), (20, 30, 2)]
     means = measure_phases(phases, [1.0, 2.0, 3.0, 4.0, 6.0], 5.0)
@@ -204,7 +204,7 @@ def test_the_simulators_word_is_of_todays_scheduler_with_the_timings_of_2017():
     today = replace(setting, is_today=True)
     assert make_physics(today) == replace(make_physics(setting), spreads_scale_down=True)
     # The scheduler of 1.6 tried again when its back-off said so, today's when there is room.
-    assert play(today).metrics["web_wait_max_s"] < play(setting).metrics["web_wait_max_s"] - 30
+    assert simulate_pass(today).metrics["web_wait_max_s"] < simulate_pass(setting).metrics["web_wait_max_s"] - 30
 
 
 def test_the_page_tells_differences_machine_and_remarks(recording, tmp_path):

@@ -8,19 +8,19 @@ from concurrent.futures.process import BrokenProcessPool
 import pytest
 
 from experiments.__main__ import main
-from experiments.arms.playing import PassResult, play
+from experiments.arms.simulation import PassResult, simulate_pass
 from experiments.calibration.mixes import read_mixes
 from experiments.errors import MixedCommitsError, RefusedInputError
-from experiments.reporting import report as telling
+from experiments.reporting import write_report as telling
 from experiments.reporting.goals import judge
-from experiments.reporting.misses import tell_misses
+from experiments.reporting.misses import format_misses
+from experiments.reporting.report_tables import compare, number
 from experiments.reporting.statistics import gather
-from experiments.reporting.tables import compare, number
-from experiments.running import versions
+from experiments.running import code_version
 from experiments.running.pool import report, run_one
-from experiments.running.store import Store
+from experiments.running.result_store import ResultStore
 from experiments.running.tasks import Selection, list_tasks
-from experiments.scenarios.reading import find_scenario
+from experiments.scenarios.loading import find_scenario
 from experiments.scenarios.schema import Scenario
 
 SMALL = {
@@ -65,7 +65,7 @@ def result(**metrics):
 def test_an_arm_plays_the_same_pass_twice(scenario, arm):
     """One setting, one result, to the last digit; capacity is never exceeded."""
     (task,) = list_tasks(scenario, (), Selection(arm=arm))
-    first, second = play(task.setting), play(task.setting)
+    first, second = simulate_pass(task.setting), simulate_pass(task.setting)
     assert first.metrics == second.metrics
     assert first.curves == second.curves
     assert max(first.curves["utilisation_percent"]) <= 100
@@ -74,7 +74,7 @@ def test_an_arm_plays_the_same_pass_twice(scenario, arm):
 def test_ours_gives_the_web_its_room_and_stays_below_the_bounds(scenario):
     """Six web pods of two cores run beside the jobs' minimums; free is at least pinned, pinned at least ours."""
     (task,) = list_tasks(scenario, (), Selection(arm="ours-planner"))
-    found = play(task.setting)
+    found = simulate_pass(task.setting)
     assert found.curves["web_running"][-1] == 6
     assert found.metrics["trainers_killed"] == 0
     assert found.metrics["free_mean_percent"] >= found.metrics["pinned_mean_percent"]
@@ -91,7 +91,7 @@ def test_pods_too_small_to_list_have_linear_bounds():
     nodes = [{"count": 1, "cpu": 64, "memory": "256Gi"}]
     scenario = Scenario.model_validate({**SMALL, "nodes": nodes, "jobs": jobs, "web": []})
     (task,) = list_tasks(scenario, (), Selection(arm="ours-planner"))
-    found = play(task.setting)
+    found = simulate_pass(task.setting)
     assert found.metrics["free_is_exact"] == 0
     assert found.metrics["free_mean_percent"] >= found.metrics["pinned_mean_percent"] > 0
     assert 0 < found.curves["utilisation_percent"][-1] <= found.curves["bounds"][-1][1]
@@ -115,17 +115,17 @@ def test_the_same_pass_has_the_same_seed_in_every_arm(scenario):
 def test_a_kept_pass_is_found_by_its_version_only(scenario, tmp_path):
     """An interrupted run goes on where it stopped, as long as the code is the same."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
-    Store("a", tmp_path).keep(task, result(x=1.0))
-    assert Store("a", tmp_path).has(task)
-    assert not Store("b", tmp_path).has(task)
-    assert Store("b", tmp_path).read_all() == []
-    assert Store("b", tmp_path).other_versions() == ["a"]
+    ResultStore("a", tmp_path).keep(task, result(x=1.0))
+    assert ResultStore("a", tmp_path).has(task)
+    assert not ResultStore("b", tmp_path).has(task)
+    assert ResultStore("b", tmp_path).read_all() == []
+    assert ResultStore("b", tmp_path).other_versions() == ["a"]
 
 
 def test_results_of_two_versions_are_never_told_together(scenario, tmp_path):
     """A file of another commit among them is refused, not averaged."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
-    store = Store("a", tmp_path)
+    store = ResultStore("a", tmp_path)
     store.keep(task, result(x=1.0))
     file = store.file_of(task)
     file.write_text(json.dumps({**json.loads(file.read_text()), "version": "b"}))
@@ -135,7 +135,7 @@ def test_results_of_two_versions_are_never_told_together(scenario, tmp_path):
 
 def test_results_of_two_seeds_are_never_told_together(scenario, tmp_path, capsys):
     """Which run is meant has to be said: they are not averaged."""
-    store = Store("a", tmp_path)
+    store = ResultStore("a", tmp_path)
     for seed in (1, 2):
         for task in list_tasks(scenario, (), Selection(arm="static", seed=seed)):
             store.keep(task, result(x=float(seed)))
@@ -149,7 +149,7 @@ def test_results_of_two_seeds_are_never_told_together(scenario, tmp_path, capsys
 def test_a_half_written_pass_is_not_there(scenario, tmp_path):
     """What a killed process left behind is not read."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
-    store = Store("a", tmp_path)
+    store = ResultStore("a", tmp_path)
     store.keep(task, result(x=1.0))
     store.file_of(task).with_suffix(".part-1").write_text('{"versi')
     assert len(store.read_all()) == 1
@@ -159,7 +159,7 @@ def test_a_half_written_pass_is_not_there(scenario, tmp_path):
 def test_a_truncated_pass_is_run_again_and_never_told(scenario, tmp_path, text):
     """A file that is not whole is no result: `run` makes it anew, `report` names it."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
-    store = Store("a", tmp_path)
+    store = ResultStore("a", tmp_path)
     store.keep(task, result(x=1.0))
     store.file_of(task).write_text(text)
     assert not store.has(task)
@@ -175,7 +175,7 @@ def test_passes_of_an_edited_scenario_are_not_taken_for_those_of_the_old_one(sce
     edited = Scenario.model_validate({**SMALL, "until_s": 50, "measured_until_s": 50})
     old = Scenario.model_validate({**SMALL, "passes": 2})
     first, second = list_tasks(old, (), Selection(arm="static"))
-    store = Store("a", tmp_path)
+    store = ResultStore("a", tmp_path)
     store.keep(first, result(x=1.0))
     store.keep(second, result(x=1.0))
     (again,) = list_tasks(edited, (), Selection(arm="static", passes=1))
@@ -211,7 +211,7 @@ def test_a_place_that_cannot_be_written_ends_the_run_and_keeps_nothing(scenario,
     in_the_way = tmp_path / "results"
     in_the_way.write_text("")
     with pytest.raises(RefusedInputError, match="cannot be written") as refused:
-        Store("a", in_the_way).keep(task, result(x=1.0))
+        ResultStore("a", in_the_way).keep(task, result(x=1.0))
     ended = Future()
     ended.set_exception(pickle.loads(pickle.dumps(refused.value)))
     with pytest.raises(RefusedInputError, match="the same command goes on from here"):
@@ -221,7 +221,7 @@ def test_a_place_that_cannot_be_written_ends_the_run_and_keeps_nothing(scenario,
 def test_a_pass_that_could_not_be_put_in_its_place_leaves_no_part(scenario, tmp_path):
     """A full disk is not filled by what is left of tries."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
-    store = Store("a", tmp_path)
+    store = ResultStore("a", tmp_path)
     store.file_of(task).mkdir(parents=True)  # the last step fails
     with pytest.raises(RefusedInputError, match="cannot be written"):
         store.keep(task, result(x=1.0))
@@ -231,35 +231,35 @@ def test_a_pass_that_could_not_be_put_in_its_place_leaves_no_part(scenario, tmp_
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     """A repository with one source and one result, all committed."""
-    monkeypatch.setattr(versions, "ROOT", tmp_path)
+    monkeypatch.setattr(code_version, "ROOT", tmp_path)
     for name in ("experiments/arms/a.py", "experiments/results/summary.json", "autoscaler/b.py"):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("1\n")
     me = ("-c", "user.name=a", "-c", "user.email=a@example.org")
     for arguments in (("init", "-q"), ("add", "."), (*me, "commit", "-q", "-m", "first")):
-        assert versions.git(*arguments) is not None
+        assert code_version.git(*arguments) is not None
     return tmp_path
 
 
 def test_the_version_is_the_commit_until_a_source_changes(repository):
     """A report that writes results leaves the version alone; an edited or a new source does not."""
-    commit = versions.read_version()
-    assert commit == versions.git("rev-parse", "--short=12", "HEAD")
+    commit = code_version.read_version()
+    assert commit == code_version.git("rev-parse", "--short=12", "HEAD")
     (repository / "experiments/results/summary.json").write_text("2\n")
     (repository / "experiments/results/new.json").write_text("2\n")
-    assert versions.read_version() == commit
+    assert code_version.read_version() == commit
     (repository / "autoscaler/c.py").write_text("1\n")
-    added = versions.read_version()
+    added = code_version.read_version()
     assert added.startswith(f"{commit}-")
     (repository / "autoscaler/c.py").write_text("2\n")
-    assert versions.read_version() not in {commit, added}
+    assert code_version.read_version() not in {commit, added}
 
 
 def test_a_goal_is_judged_on_every_mix_against_its_static_arm(tmp_path):
     """Web shortfall may be 1.2 points above the static arm's on the same mix."""
     case = find_scenario("edl2017-case2")
-    store = Store("a", tmp_path)
+    store = ResultStore("a", tmp_path)
     for task in list_tasks(case, read_mixes()[:2], Selection(passes=1)):
         shortfall = {"static": 1.5, "ours-planner": 2.6 if task.mix == "mix-1" else 2.8}.get(task.arm)
         if shortfall is not None:
@@ -271,11 +271,11 @@ def test_a_goal_is_judged_on_every_mix_against_its_static_arm(tmp_path):
 def test_a_missed_goal_is_told_with_the_bound_in_its_way(tmp_path):
     """88 % is missed on one mix of two, where pinned itself is below it; what is met is not told."""
     case = find_scenario("edl2017-case2")
-    store = Store("a", tmp_path)
+    store = ResultStore("a", tmp_path)
     for task in list_tasks(case, read_mixes()[:2], Selection(passes=1, arm="ours-planner")):
         mean, pinned = (86.5, 87.5) if task.mix == "mix-1" else (88.5, 89.0)
         store.keep(task, result(mean_utilisation_percent=mean, pinned_mean_percent=pinned, free_mean_percent=91.0))
-    _, told, end = tell_misses(judge(gather(store.read_all())))
+    _, told, end = format_misses(judge(gather(store.read_all())))
     assert told.startswith("* ours-planner: mean utilisation at least 88 %: missed on 1 of 2 mixes, by 1.50.")
     assert "pinned bound itself is below the goal on 1 of 2" in told
     assert "0.50 to 1.00 points below pinned" in told
@@ -330,7 +330,7 @@ def test_a_number_below_zero_is_refused_before_anything_runs(option, tmp_path, c
 def test_a_report_that_lacks_what_was_published_writes_nothing(scenario, tmp_path, monkeypatch):
     """Results are not written beside a page that is not."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
-    store = Store("a", tmp_path)
+    store = ResultStore("a", tmp_path)
     store.keep(task, result(x=1.0))
     monkeypatch.setattr(telling.read_figures, "__defaults__", (tmp_path / "none.json",))
     with pytest.raises(RefusedInputError, match=r"none\.json"):

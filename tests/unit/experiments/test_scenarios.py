@@ -5,7 +5,7 @@ import yaml
 
 from experiments.calibration.mixes import CORES, NODES, read_mixes
 from experiments.errors import RefusedInputError
-from experiments.scenarios.reading import FOLDER, find_scenario, list_scenarios, read_scenario
+from experiments.scenarios.loading import FOLDER, find_scenario, list_scenarios, read_scenario
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from experiments.demo.outcome import JobOutcome, summary_rows
-from experiments.demo.record import count_servers, parse_samples
+from experiments.demo.run_samples import count_servers, parse_samples
 
 
 def line(at_s, *, trainers, servers, target):

@@ -3,12 +3,12 @@
 import pytest
 
 from experiments.demo.__main__ import parse_options
-from experiments.demo.script import Fault, Tide, plan_faults
+from experiments.demo.timeline import Fault, WebLoad, plan_faults
 
 
 def test_tide_starts_and_ends_low_and_reaches_high():
     """The web rises to `high`, stays, and comes back to `low`, one direction at a time."""
-    tide = Tide(low=2, high=8, duration_s=60)
+    tide = WebLoad(low=2, high=8, duration_s=60)
     levels = [tide.replicas(t / 10) for t in range(650)]
     top = levels.index(8)
     assert levels[0] == levels[-1] == 2

@@ -36,7 +36,7 @@ def export_digits(folder: Path) -> DigitsFile:
         # The child keeps scikit-learn (1.3 s, 80 MB) out of this process, which lives as long as the demo.
         import subprocess  # noqa: PLC0415 - only on the first run
 
-        subprocess.run([sys.executable, "-m", "experiments.demo.data", str(path)], check=True, timeout=120)
+        subprocess.run([sys.executable, "-m", "experiments.demo.digits", str(path)], check=True, timeout=120)
     with np.load(path) as arrays:
         return DigitsFile(path=path, train_count=len(arrays["y_train"]), test_count=len(arrays["y_test"]))
 

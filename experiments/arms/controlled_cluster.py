@@ -13,7 +13,7 @@ from autoscaler.domain import Job, JobName, Node, NodeName, PodName, PodPhase, R
 from experiments.scenarios.schema import Scenario
 
 
-class Standing(Protocol):
+class ControlledPod(Protocol):
     """A pod that has not gone."""
 
     @property
@@ -26,11 +26,11 @@ class Standing(Protocol):
     def shape(self) -> Shape: ...
 
 
-class Controlled(Protocol):
+class ControlledCluster(Protocol):
     """A cluster whose controllers can be told how many pods of a job there should be, simulated or not."""
 
     @property
-    def pods(self) -> Mapping[PodName, Standing]: ...
+    def pods(self) -> Mapping[PodName, ControlledPod]: ...
     @property
     def jobs(self) -> Mapping[JobName, Job]: ...
     def free_on(self, name: NodeName, /) -> Resources: ...
@@ -40,11 +40,11 @@ class Controlled(Protocol):
     ) -> None: ...
 
 
-class Ground(Protocol):
+class ArmSetup(Protocol):
     """Where the arm of 2017 acts; `Stage` is one."""
 
     @property
-    def cluster(self) -> Controlled: ...
+    def cluster(self) -> ControlledCluster: ...
     @property
     def nodes(self) -> Sequence[Node]: ...
     @property

@@ -41,7 +41,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class FaultMark:
     """A fault as it landed."""
 
     at_s: float
@@ -50,7 +50,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class WaitTimes:
     """Seconds from a web pod's creation, pending, to its answering; None when no pod was created."""
 
     count: int
@@ -70,12 +70,12 @@ def count_servers(samples: Iterable[Sample], job: str) -> tuple[int, int]:
     return min(counts, default=0), max(counts, default=0)
 
 
-def measure_waits(seconds: Iterable[float | None]) -> Waits:
+def measure_waits(seconds: Iterable[float | None]) -> WaitTimes:
     """Summary of the pods' waiting times; a pod that never became ready (None) is not counted."""
     waits = sorted(wait for wait in seconds if wait is not None)
     if not waits:
-        return Waits(count=0, median_s=None, worst_s=None)
-    return Waits(count=len(waits), median_s=median(waits), worst_s=waits[-1])
+        return WaitTimes(count=0, median_s=None, worst_s=None)
+    return WaitTimes(count=len(waits), median_s=median(waits), worst_s=waits[-1])
 
 
 def read_lines(path: Path) -> list[str]:

@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Final
 
 from experiments.calibration.mixes import read_mixes
-from experiments.published.figures import Figure
-from experiments.reporting.goals import Verdict
+from experiments.published.published_numbers import Figure
+from experiments.reporting.goals import GoalResult
 from experiments.reporting.statistics import Gathered
 
 Groups = Mapping[tuple[str, str], Gathered]
@@ -150,7 +150,7 @@ def compare(metric: str, value: float, reference: float) -> tuple[str, bool]:
     return f"{percent:+.0f} %", abs(percent) <= PERCENT
 
 
-def goal_rows(verdicts: Sequence[Verdict]) -> list[list[str]]:
+def goal_rows(verdicts: Sequence[GoalResult]) -> list[list[str]]:
     """One row per goal and arm, over its mixes."""
     rows = []
     for (text, arm), group in groupby(verdicts, key=lambda verdict: (verdict.goal.text, verdict.arm)):
@@ -163,7 +163,7 @@ def goal_rows(verdicts: Sequence[Verdict]) -> list[list[str]]:
     return rows
 
 
-def bounds_of(found: Sequence[Verdict]) -> str:
+def bounds_of(found: Sequence[GoalResult]) -> str:
     """Return the bounds beside a goal on utilisation: what stands in its way, if anything does."""
     pinned = [v.pinned for v in found if v.pinned is not None]
     free = [v.free for v in found if v.free is not None]

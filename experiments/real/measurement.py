@@ -12,23 +12,23 @@ from typing import Any, Final
 
 from autoscaler.clusters.simulated import PodTimeline
 from autoscaler.domain import NodeName, PodName, Role
-from experiments.arms.stage import Setting, Stage
+from experiments.arms.pass_setup import PassSetting, PassSetup
 from experiments.calibration.mixes import read_mixes
-from experiments.measuring.metrics import curves, measure
+from experiments.measuring.pass_metrics import curves, measure
+from experiments.measuring.pass_record import JobTimeline, PassRecord, WebTimeline
 from experiments.measuring.series import Steps, add, make_steps
-from experiments.measuring.take import JobTake, Take, WebTake
-from experiments.real.phases import list_phases, measure_phases
+from experiments.real.load_phases import list_phases, measure_phases
 from experiments.real.recording import RealPod, Recording
 from experiments.scenarios.schema import ArmName, Scenario
 
-NOT_TOLD: Final = ("samples_trained", "samples_lost", "transfers", "forced_removals")
+NOT_MEASURED: Final = ("samples_trained", "samples_lost", "transfers", "forced_removals")
 CURVE_STEP_S: Final = 1.0
 
 
-def setting_of(recording: Recording, scenario: Scenario) -> Setting:
+def setting_of(recording: Recording, scenario: Scenario) -> PassSetting:
     """Return the setting that the pass was played in."""
     arms: Mapping[str, ArmName] = {arm: arm for arm in scenario.arms}
-    return Setting(
+    return PassSetting(
         scenario=scenario,
         mix=next((mix for mix in read_mixes() if mix.name == recording.mix), None),
         arm=arms[recording.arm],
@@ -39,61 +39,61 @@ def setting_of(recording: Recording, scenario: Scenario) -> Setting:
     )
 
 
-def measure_real(setting: Setting, pods: Sequence[RealPod]) -> dict[str, float]:
+def measure_real(setting: PassSetting, pods: Sequence[RealPod]) -> dict[str, float]:
     """Return the metrics of a real pass by the names that a simulated one has."""
-    found = measure(take_of(setting, pods))
-    told = {name: value for name, value in found.items() if name not in NOT_TOLD}
+    found = measure(record_of(setting, pods))
+    told = {name: value for name, value in found.items() if name not in NOT_MEASURED}
     return told | measure_curves(setting, curves_of(setting, pods))
 
 
-def measure_curves(setting: Setting, drawn: Mapping[str, Any]) -> dict[str, float]:
+def measure_curves(setting: PassSetting, drawn: Mapping[str, Any]) -> dict[str, float]:
     """Return the use of each phase of a scenario with one web; the curves of a simulated pass will do as well."""
     webs = setting.scenario.web
     if len(webs) != 1:
         return {}
-    phases = list_phases(Stage(setting).changes, webs[0].replicas, setting.scenario.until_s)
+    phases = list_phases(PassSetup(setting).changes, webs[0].replicas, setting.scenario.until_s)
     return dict(measure_phases(phases, drawn["utilisation_percent"], float(drawn["step_s"])))
 
 
-def curves_of(setting: Setting, pods: Sequence[RealPod]) -> Mapping[str, object]:
+def curves_of(setting: PassSetting, pods: Sequence[RealPod]) -> Mapping[str, object]:
     """Return what figures draw, each second."""
-    return curves(take_of(setting, pods), CURVE_STEP_S)
+    return curves(record_of(setting, pods), CURVE_STEP_S)
 
 
-def take_of(setting: Setting, pods: Sequence[RealPod]) -> Take:
+def record_of(setting: PassSetting, pods: Sequence[RealPod]) -> PassRecord:
     """Return the pass as it was recorded; what happened after its end is left out by whoever reads it."""
-    stage = Stage(setting)
-    cpu_milli = sum(node.allocatable.cpu_milli for node in stage.nodes)
-    gpus = sum(node.allocatable.gpu_count for node in stage.nodes)
+    setup = PassSetup(setting)
+    cpu_milli = sum(node.allocatable.cpu_milli for node in setup.nodes)
+    gpus = sum(node.allocatable.gpu_count for node in setup.nodes)
     by_owner: defaultdict[str, list[RealPod]] = defaultdict(list)
     for pod in pods:
         by_owner[pod.owner].append(pod)
     jobs = {
-        str(submission.job.name): job_take(
+        str(submission.job.name): job_timeline(
             by_owner[str(submission.job.name)], submission.at_s, submission.job.weight, submission.job.server_count
         )
-        for submission in stage.submissions
+        for submission in setup.submissions
     }
     web = {
-        spec.name: WebTake(
+        spec.name: WebTimeline(
             wanted=make_steps(
                 [
                     (-setting.scenario.warm_up_s, float(spec.replicas)),
-                    *((change.at_s, float(change.wanted)) for change in stage.changes if change.web == spec.name),
+                    *((change.at_s, float(change.wanted)) for change in setup.changes if change.web == spec.name),
                 ]
             ),
             running=standing(by_owner[spec.name]),
         )
         for spec in setting.scenario.web
     }
-    return Take(
+    return PassRecord(
         until_s=setting.scenario.until_s,
         measured_until_s=setting.scenario.measured_until_s,
         utilisation=usage(pods, lambda pod: 100 * pod.requests.cpu_milli / cpu_milli),
         gpu_utilisation=usage(pods, lambda pod: 100 * pod.requests.gpu_count / gpus) if gpus else None,
         jobs=jobs,
         web=web,
-        rises=tuple(stage.rises),
+        rises=tuple(setup.rises),
         pods=tuple(timeline_of(pod) for pod in pods),
         zero_s=0.0,
         removals={},
@@ -101,12 +101,12 @@ def take_of(setting: Setting, pods: Sequence[RealPod]) -> Take:
     )
 
 
-def job_take(pods: Sequence[RealPod], submitted_s: float, weight: int, servers: int) -> JobTake:
+def job_timeline(pods: Sequence[RealPod], submitted_s: float, weight: int, servers: int) -> JobTimeline:
     """Return one job over time; it can train while its master, all servers and a trainer stand."""
     roles = {role: standing([pod for pod in pods if pod.role is role]) for role in Role}
     needed = {Role.MASTER: 1, Role.SERVER: servers, Role.TRAINER: 1}
     instants = sorted({at_s for role in needed for at_s in roles[role].times_s})
-    return JobTake(
+    return JobTimeline(
         submitted_s=submitted_s,
         weight=weight,
         servers_wanted=servers,
@@ -124,7 +124,7 @@ def standing(pods: Iterable[RealPod]) -> Steps:
     """Return how many run and have not been told to leave."""
     return add(
         [
-            interval(pod.running_at_s, first_of(pod.told_at_s, pod.gone_at_s), 1.0)
+            interval(pod.running_at_s, first_of(pod.terminating_at_s, pod.gone_at_s), 1.0)
             for pod in pods
             if pod.running_at_s is not None
         ]
@@ -162,7 +162,7 @@ def timeline_of(pod: RealPod) -> PodTimeline:
         created_at_s=pod.created_at_s,
         bound_at_s=pod.bound_at_s,
         running_at_s=pod.running_at_s,
-        terminating_at_s=pod.told_at_s,
+        terminating_at_s=pod.terminating_at_s,
         gone_at_s=pod.gone_at_s,
         was_drained=pod.was_drained,
         is_preempted=pod.is_preempted,

@@ -13,23 +13,23 @@ from typing import Final
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.clusters.local.snapshot import PodLine
 from autoscaler.domain import PodName, PodPhase, Role
-from experiments.demo.record import Mark
-from experiments.demo.script import Fault, FaultAt, Tide
+from experiments.demo.run_samples import FaultMark
+from experiments.demo.timeline import Fault, PlannedFault, WebLoad
 
 STEP_S: Final = 0.2
 STRIKE_LIMIT_S: Final = 20.0  # a fault waits this long for somebody to strike
 WORKLOAD: Final = "web"
 
 
-class Play:
+class LoadDriver:
     """One performance.  `marks` are the faults that have landed, `waits` how long each web pod was pending."""
 
-    def __init__(self, run: LocalRun, tide: Tide, faults: Sequence[FaultAt], *, seed: int) -> None:
+    def __init__(self, run: LocalRun, tide: WebLoad, faults: Sequence[PlannedFault], *, seed: int) -> None:
         self._run = run
         self._tide = tide
         self._faults = list(faults)
         self._random = random.Random(seed)  # noqa: S311 - a play, not a secret
-        self.marks: list[Mark] = []
+        self.marks: list[FaultMark] = []
         self._pending_s: dict[tuple[str, int | None], float | None] = {}
 
     @property
@@ -37,7 +37,7 @@ class Play:
         """Seconds from creation to readiness of every web pod that there was; None: it never became ready."""
         return tuple(self._pending_s.values())
 
-    async def perform(self) -> None:
+    async def drive(self) -> None:
         """Play until cancelled; the tide stays low when it has run out."""
         while True:
             snapshot = self._run.snapshot()
@@ -59,7 +59,7 @@ class Play:
                 if pod.pid is not None:  # it was noted without a process before
                     self._pending_s.pop((pod.name, None), None)
 
-    async def _strike(self, fault: FaultAt) -> None:
+    async def _strike(self, fault: PlannedFault) -> None:
         """Strike a running member of the job, waiting a while for there to be one."""
         role = Role.MASTER if fault.fault is Fault.KILL_MASTER else Role.TRAINER
         for _ in range(int(STRIKE_LIMIT_S / STEP_S)):
@@ -70,11 +70,11 @@ class Play:
                 if pod.owner == fault.job and pod.role is role and pod.phase is PodPhase.READY
             ]
             if standing and self._hit(fault, PodName(self._random.choice(standing))):
-                self.marks.append(Mark(at_s=snapshot.t_s, label=fault.fault, job=fault.job))
+                self.marks.append(FaultMark(at_s=snapshot.t_s, label=fault.fault, job=fault.job))
                 return
             await asyncio.sleep(STEP_S)
 
-    def _hit(self, fault: FaultAt, pod: PodName) -> bool:
+    def _hit(self, fault: PlannedFault, pod: PodName) -> bool:
         self._run.recorder.note("Fault", f"pod/{pod}", fault.fault, "struck by the demo")
         if fault.fault is Fault.DRAIN_TRAINER:
             self._run.cluster.leave(pod, why="drained by the demo")

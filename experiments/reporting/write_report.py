@@ -12,24 +12,24 @@ from typing import Any, Final
 
 from experiments.errors import RefusedInputError
 from experiments.published.curves import Curves, find_curves, read_curves
-from experiments.published.figures import read_figures
+from experiments.published.published_numbers import read_figures
 from experiments.real.recording import REAL, list_recordings
-from experiments.reporting.figures import STYLES, Drawing, draw
 from experiments.reporting.frontier import draw_frontier
-from experiments.reporting.goals import Verdict, judge
+from experiments.reporting.goals import GoalResult, judge
 from experiments.reporting.page import Report, write_page
+from experiments.reporting.plots import STYLES, Drawing, draw
 from experiments.reporting.real_page import tell_real
 from experiments.reporting.statistics import Gathered, gather
-from experiments.running.store import Store, StoredPass
-from experiments.running.versions import ROOT, describe_machine
-from experiments.scenarios.reading import list_scenarios
+from experiments.running.code_version import ROOT, describe_machine
+from experiments.running.result_store import ResultStore, StoredPass
+from experiments.scenarios.loading import list_scenarios
 from experiments.scenarios.schema import Scenario
 
 DOCS: Final = ROOT / "docs" / "reports"
 FIGURES: Final = DOCS / "experiments"
 
 
-def write_report(store: Store, seed: int | None = None) -> int:
+def write_report(store: ResultStore, seed: int | None = None) -> int:
     """Write everything that was run with the seed, or with the only one there is; returns 0.
 
     Raises:
@@ -65,7 +65,7 @@ def write_report(store: Store, seed: int | None = None) -> int:
     return 0
 
 
-def write_results(store: Store, passes: Sequence[StoredPass]) -> None:
+def write_results(store: ResultStore, passes: Sequence[StoredPass]) -> None:
     """Write one file per experiment: who made it, on what machine, and every pass's metrics."""
     machine = describe_machine()
     for name in sorted({one.experiment for one in passes}):
@@ -80,7 +80,7 @@ def write_results(store: Store, passes: Sequence[StoredPass]) -> None:
         (store.folder / f"{name}.json").write_text(f'{head}, "passes": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
-def summarise(gathered: Mapping[tuple[str, str], Gathered], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+def summarise(gathered: Mapping[tuple[str, str], Gathered], verdicts: Sequence[GoalResult]) -> list[dict[str, Any]]:
     """Return one row per experiment, mix, arm and metric; a metric with two goals has two rows."""
     rows = []
     for (experiment, arm), found in gathered.items():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.arms.playing import PassResult
+from experiments.arms.simulation import PassResult
 from experiments.errors import MixedCommitsError, RefusedInputError
 from experiments.running.tasks import Task, seed_of_run
 from experiments.scenarios.schema import Scenario
@@ -39,7 +39,7 @@ class StoredPass:
     wall_s: float
 
 
-class Store:
+class ResultStore:
     """The passes of one version under a folder."""
 
     def __init__(self, version: str, folder: Path = RESULTS) -> None:

@@ -37,7 +37,7 @@ from autoscaler.domain import (
     TrainerSpec,
 )
 from experiments.calibration.mixes import SYSTEM_CPU_MILLI, Mix
-from experiments.scenarios.schema import ArmName, ClockSpec, JobsSpec, PhysicsSpec, PodSpec, PolicySpec, Scenario
+from experiments.scenarios.schema import ArmName, ClockSpec, JobsSpec, PhysicsSpec, PodShapeSpec, PolicySpec, Scenario
 
 SERVERS_MOVED: Final = "servers moved"
 """Among the planner's removals by cause: they are no trainers."""
@@ -48,7 +48,7 @@ by calibration: with shorter lives after SIGTERM the web of case 2 returns too s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class PassSetting:
     """One pass: a scenario on a mix, met by an arm, with a seed.  `variant` is empty for the arm as it is."""
 
     scenario: Scenario
@@ -68,7 +68,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class JobSubmission:
     """A job and when it comes, in the scenario's time."""
 
     at_s: float
@@ -77,10 +77,10 @@ class Submission:
     static: int
 
 
-class Stage:
+class PassSetup:
     """A cluster on which the scenario will happen.  `submissions` are left to the arm."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: PassSetting) -> None:
         self.setting = setting
         self.scenario = setting.scenario
         self._rng = np.random.default_rng([setting.seed, 2017])
@@ -120,7 +120,7 @@ class Stage:
         jitter_s = 0.0 if clock is None else clock.jitter_s
         return max(0.0, at_s + float(self._rng.uniform(-jitter_s, jitter_s))) if jitter_s else at_s
 
-    def _list_submissions(self, clock: ClockSpec | None) -> Sequence[Submission]:
+    def _list_submissions(self, clock: ClockSpec | None) -> Sequence[JobSubmission]:
         planned = [
             (spec.first_s + number * spec.every_s, spec, number)
             for spec in self.scenario.jobs
@@ -129,7 +129,7 @@ class Stage:
         planned.sort(key=lambda item: item[0])
         instants = [at_s for at_s, _, _ in planned] if clock is None else list(clock.jobs_at_s)
         return [
-            Submission(
+            JobSubmission(
                 at_s=self._jittered(at_s, clock),
                 job=make_job(spec, number),
                 work=Work(samples_total=None if spec.samples_total is None else float(spec.samples_total)),
@@ -138,14 +138,14 @@ class Stage:
             for at_s, (_, spec, number) in zip(instants, planned, strict=True)
         ]
 
-    def _list_changes(self, clock: ClockSpec | None) -> list[Change]:
+    def _list_changes(self, clock: ClockSpec | None) -> list[ReplicaChange]:
         instants = iter(() if clock is None else clock.web_at_s)
         changes = []
         for web in self.scenario.web:
             before = web.replicas
             for step in web.steps:
                 at_s = self._jittered(next(instants, step.at_s), clock)
-                changes.append(Change(web=web.name, at_s=at_s, before=before, wanted=step.replicas))
+                changes.append(ReplicaChange(web=web.name, at_s=at_s, before=before, wanted=step.replicas))
                 before = step.replicas
         return sorted(changes, key=lambda change: change.at_s)
 
@@ -172,7 +172,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ReplicaChange:
     """A Deployment that is told to grow or to shrink."""
 
     web: str
@@ -184,7 +184,7 @@ class Change:
 SYSTEM: Final = Shape(requests=Resources(cpu_milli=SYSTEM_CPU_MILLI, extended=(("pods", 1),)))
 
 
-def make_nodes(setting: Setting) -> list[Node]:
+def make_nodes(setting: PassSetting) -> list[Node]:
     """Return the mix's nodes, or those that the scenario names itself."""
     if setting.mix is not None:
         return setting.mix.nodes()
@@ -200,14 +200,14 @@ def make_nodes(setting: Setting) -> list[Node]:
     ]
 
 
-def make_physics(setting: Setting) -> Physics:
+def make_physics(setting: PassSetting) -> Physics:
     """Return the timings: those of 2017 for its arms, today's for ours; drain as the setting says."""
     if setting.is_of_2017:
         return replace(PHYSICS_2017, drain=exactly(NEVER_S), spreads_scale_down=setting.is_today)
     return Physics(drain=exactly(setting.physics.drain_s))
 
 
-def make_shape(pod: PodSpec) -> Shape:
+def make_shape(pod: PodShapeSpec) -> Shape:
     """Return what a pod asks for; every pod takes one of its node's pods."""
     requests = Resources(cpu_milli=pod.cpu, memory_bytes=pod.memory, gpu_count=pod.gpu, extended=(("pods", 1),))
     return Shape(requests=requests)

@@ -18,7 +18,7 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaultAt:
+class PlannedFault:
     """At `at_s` after the start, this fault strikes this job."""
 
     at_s: float
@@ -27,7 +27,7 @@ class FaultAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tide:
+class WebLoad:
     """Replicas of the web service over time: low, up a half cosine to high, a plateau, and down again."""
 
     low: int
@@ -54,11 +54,11 @@ def _ramp(x: float, start: float, stop: float) -> float:
     return (1.0 - math.cos(math.pi * share)) / 2.0
 
 
-def plan_faults(jobs: tuple[str, ...], *, duration_s: float, seed: int) -> tuple[FaultAt, ...]:
+def plan_faults(jobs: tuple[str, ...], *, duration_s: float, seed: int) -> tuple[PlannedFault, ...]:
     """One trainer SIGKILLed, one drained, one master SIGKILLed, in that order; whose and just when follows the seed."""
     rng = random.Random(seed)  # noqa: S311 - a play, not a secret
     first, second = rng.sample(jobs, 2)
     cast = ((0.30, Fault.KILL_TRAINER, first), (0.48, Fault.DRAIN_TRAINER, second), (0.66, Fault.KILL_MASTER, first))
     return tuple(
-        FaultAt(at_s=duration_s * (at + rng.uniform(-0.03, 0.03)), fault=fault, job=job) for at, fault, job in cast
+        PlannedFault(at_s=duration_s * (at + rng.uniform(-0.03, 0.03)), fault=fault, job=job) for at, fault, job in cast
     )

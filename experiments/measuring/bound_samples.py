@@ -15,8 +15,8 @@ from typing import Final
 
 from autoscaler.clusters.simulated import SimPod, SimulatedCluster
 from autoscaler.domain import Job, JobState, Node, NodeName, Resources, Role, Shape
-from experiments.bounds import Item, Worth, fill, upper_bound
-from experiments.bounds.patterns import TooManyPatternsError, Vector
+from experiments.bounds import PackingItem, Worth, fill, upper_bound
+from experiments.bounds.packing_patterns import TooManyPatternsError, Vector
 
 CORE: Final = frozenset([Role.SERVER, Role.MASTER])
 
@@ -33,7 +33,7 @@ class BoundSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PlacedPods:
     """What stands on the nodes, as vectors (cpu, memory, gpu, pods)."""
 
     rooms: tuple[Vector, ...]  # with nothing of EDL's
@@ -64,7 +64,7 @@ class BoundSampler:
 
 def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> BoundSample:
     """Return both bounds for what stands now."""
-    standing = look(cluster, nodes)
+    standing = observe_placed_pods(cluster, nodes)
     capacity = sum(node.allocatable.cpu_milli for node in nodes)
     core_cpu = sum(shape.requests.cpu_milli * count for shape, count in standing.core.items())
     rooms = [tuple(map(sub, *pair)) for pair in zip(standing.rooms, standing.core_on, strict=True)]
@@ -95,7 +95,7 @@ def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> 
     )
 
 
-def look(cluster: SimulatedCluster, nodes: list[Node]) -> Standing:
+def observe_placed_pods(cluster: SimulatedCluster, nodes: list[Node]) -> PlacedPods:
     """Sort what stands into other people's, core that stays, and the jobs that have begun."""
     standing = [pod for pod in cluster.pods.values() if pod.node is not None]
     others = [pod for pod in standing if pod.role is Role.OTHER]
@@ -104,7 +104,7 @@ def look(cluster: SimulatedCluster, nodes: list[Node]) -> Standing:
     others_on, core_on = sums_by_node(others), sums_by_node(core)
     open_nodes = {node.name for node in cluster.view().nodes if node.is_open()}
     kept = [node for node in nodes if node.name in open_nodes]
-    return Standing(
+    return PlacedPods(
         rooms=tuple(tuple(map(sub, vector(node.allocatable), others_on[node.name])) for node in kept),
         others_cpu_milli=sum(cpu_milli for cpu_milli, *_ in others_on.values()),
         core=count_shapes(core),
@@ -138,6 +138,6 @@ def vector(amounts: Resources) -> Vector:
     return (amounts.cpu_milli, amounts.memory_bytes, amounts.gpu_count, amounts.amount("pods"))
 
 
-def item_of(shape: Shape, *, most: int, least: int = 0) -> Item:
+def item_of(shape: Shape, *, most: int, least: int = 0) -> PackingItem:
     """Return equal pods whose worth is their CPU."""
-    return Item(request=vector(shape.requests), worth=shape.requests.cpu_milli, least=least, most=most)
+    return PackingItem(request=vector(shape.requests), worth=shape.requests.cpu_milli, least=least, most=most)

@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from experiments.arms.playing import play
-from experiments.arms.stage import Setting
+from experiments.arms.pass_setup import PassSetting
+from experiments.arms.simulation import simulate_pass
+from experiments.real.measurement import measure_curves
 from experiments.real.recording import Simulated
-from experiments.real.taking import measure_curves
 
 PASSES: Final = 5
 
 
-def simulate(setting: Setting, passes: int = PASSES) -> Simulated:
+def simulate_counterpart(setting: PassSetting, passes: int = PASSES) -> Simulated:
     """Play the pass on the simulated cluster, once with each of as many seeds."""
     today = replace(setting, is_today=True, scenario=setting.scenario.model_copy(update={"bounds": False}))
-    played = [play(replace(today, seed=setting.seed + number)) for number in range(passes)]
+    played = [simulate_pass(replace(today, seed=setting.seed + number)) for number in range(passes)]
     metrics = tuple(
         {name: round(value, 4) for name, value in (result.metrics | measure_curves(setting, result.curves)).items()}
         for result in played

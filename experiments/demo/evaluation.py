@@ -17,9 +17,9 @@ from rich.table import Table
 from autoscaler.clusters.local.run import LocalRun
 from experiments.demo.baseline import Training, measure_accuracy, start_alone
 from experiments.demo.figure import draw_run
-from experiments.demo.outcome import SUMMARY_HEAD, UNFINISHED, JobOutcome, Outcome, count_positions, summary_rows
-from experiments.demo.play import WORKLOAD, Play
-from experiments.demo.record import Sample, count_servers, measure_waits, parse_samples, read_lines
+from experiments.demo.load_driver import WORKLOAD, LoadDriver
+from experiments.demo.outcome import SUMMARY_HEAD, UNFINISHED, DemoOutcome, JobOutcome, count_positions, summary_rows
+from experiments.demo.run_samples import Sample, count_servers, measure_waits, parse_samples, read_lines
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.errors import ContractError
 
@@ -29,11 +29,11 @@ TITLE: Final = "Two jobs beside a web service's tide (virtual CPUs)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Performance:
+class FinishedDemo:
     """A demo that has ended.  `models` holds NAME/model.npz of each job that came to its end."""
 
     run: LocalRun
-    play: Play
+    play: LoadDriver
     training: Training
     epochs: Mapping[str, int]
     models: Path
@@ -43,7 +43,7 @@ class Performance:
     seconds: float
 
 
-def judge(performance: Performance) -> Outcome:
+def evaluate(performance: FinishedDemo) -> DemoOutcome:
     """The verdict; figure, JSON and the final models are in the run folder afterwards."""
     root = performance.run.folder.root
     counts = sorted(performance.epochs.values())
@@ -54,10 +54,10 @@ def judge(performance: Performance) -> Outcome:
         baseline = _hear(alone, counts)
     finally:
         alone.kill()
-    outcome = Outcome(
+    outcome = DemoOutcome(
         seed=performance.seed,
         duration_s=round(performance.seconds, 1),
-        tide_s=performance.tide_s,
+        load_cycle_s=performance.tide_s,
         jobs=tuple(
             _judge_job(performance, samples, name, baseline.get(count)) for name, count in performance.epochs.items()
         ),
@@ -79,7 +79,7 @@ def _hear(alone: subprocess.Popen[str], counts: Sequence[int]) -> Mapping[int, f
     return {count: float(line) for count, line in zip(counts, said.splitlines(), strict=False)}
 
 
-def tell(outcome: Outcome, *, is_json: bool) -> None:
+def print_outcome(outcome: DemoOutcome, *, is_json: bool) -> None:
     """Print the outcome for people, or as one line of JSON."""
     if is_json:
         print(json.dumps({"outcome": outcome.as_json()}), flush=True)
@@ -101,7 +101,7 @@ def tell(outcome: Outcome, *, is_json: bool) -> None:
     print(f"figure: {outcome.folder}/demo.png\nrun folder: {outcome.folder}   ({outcome.duration_s:.0f} s)")
 
 
-def _judge_job(performance: Performance, samples: Sequence[Sample], name: str, baseline: float | None) -> JobOutcome:
+def _judge_job(performance: FinishedDemo, samples: Sequence[Sample], name: str, baseline: float | None) -> JobOutcome:
     run, epochs = performance.run, performance.epochs[name]
     record = run.cluster.jobs.records[name]
     accuracy, trained, lost, repeated = None, 0, 0, 0

@@ -1,4 +1,6 @@
-"""Search for node sizes that reproduce the static arm of 2017: `python -m experiments.calibration.search --seed 2017`.
+"""Search for node sizes that reproduce the static arm of 2017.
+
+    python -m experiments.calibration.mix_search --seed 2017
 
 The node shapes of that cluster are not published, only their sums: 133 nodes, 2,348 cores, 13,665,210 MB.  A mix is
 drawn (which sizes, how many of each), mended to the sums, and kept when the static arm packs as published: in case 2
@@ -19,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from experiments.calibration.mixes import CORES, MIXES, NODES, SYSTEM_CPU_MILLI, Mix, memory_mib_of
-from experiments.calibration.packing import Batch, pack
+from experiments.calibration.packing import JobBatch, pack
 from experiments.calibration.verify import EXPECTED, is_like_2017, simulate_static
 
 SIZES: Final = (8, 10, 12, 16, 18, 20, 24, 28, 32, 36, 40, 48)
@@ -36,15 +38,15 @@ KNOWN: Final = (
 )
 """Found by hand before the search was written; the simulator judges them like the others."""
 
-WEB: Final = Batch(count=400, cpu_milli=3_000, memory_mib=3_072, is_spread=True)
-SERVERS: Final = Batch(count=10, cpu_milli=4_000, memory_mib=5_120, is_spread=True)
-MASTER: Final = Batch(count=1, cpu_milli=1_000, memory_mib=300, is_spread=True)
+WEB: Final = JobBatch(count=400, cpu_milli=3_000, memory_mib=3_072, is_spread=True)
+SERVERS: Final = JobBatch(count=10, cpu_milli=4_000, memory_mib=5_120, is_spread=True)
+MASTER: Final = JobBatch(count=1, cpu_milli=1_000, memory_mib=300, is_spread=True)
 ROOM_CPU_MILLI: Final = CORES * 1_000
 
 
-def trainers(count: int) -> Batch:
+def trainers(count: int) -> JobBatch:
     """Trainers of one job; a Job's pods are not spread."""
-    return Batch(count=count, cpu_milli=5_000, memory_mib=8_192, is_spread=False)
+    return JobBatch(count=count, cpu_milli=5_000, memory_mib=8_192, is_spread=False)
 
 
 CASE_1: Final = (SERVERS, MASTER, trainers(60)) * 20
@@ -103,7 +105,7 @@ def judge(mix: Mix, rng: np.random.Generator) -> dict[str, float] | None:
     return seen if is_near and abs(seen["plateau_trainers"] - PLATEAU_TRAINERS) <= TOLERANCE_TRAINERS else None
 
 
-def percent(batches: Sequence[Batch], placed: Sequence[int]) -> float:
+def percent(batches: Sequence[JobBatch], placed: Sequence[int]) -> float:
     """Utilisation in percent of all cores, system pods included."""
     used = sum(batch.cpu_milli * count for batch, count in zip(batches, placed, strict=True))
     return 100 * (used + NODES * SYSTEM_CPU_MILLI) / ROOM_CPU_MILLI
@@ -134,7 +136,7 @@ def main() -> None:
             nodes = [list(pair) for pair in mix.counts]
             kept.append({"name": f"mix-{len(kept) + 1}", "nodes": nodes, "filter": filtered, "simulator": seen})
     document = {
-        "found_by": "python -m experiments.calibration.search",
+        "found_by": "python -m experiments.calibration.mix_search",
         "seed": given.seed,
         "draws": given.draws,
         "expected": EXPECTED,

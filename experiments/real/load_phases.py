@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.arms.stage import Change
+from experiments.arms.pass_setup import ReplicaChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class LoadPhase:
     """From one step of the web to the next, in the scenario's time; `web` pods are wanted."""
 
     from_s: float
@@ -17,22 +17,22 @@ class Phase:
     web: int
 
 
-def list_phases(changes: Sequence[Change], web: int, until_s: float) -> list[Phase]:
+def list_phases(changes: Sequence[ReplicaChange], web: int, until_s: float) -> list[LoadPhase]:
     """Return the phases of a scenario with one web of so many pods at its beginning, up to an instant."""
     instants = [0.0, *(change.at_s for change in changes if change.at_s < until_s), until_s]
     wanted = [web, *(change.wanted for change in changes)]
     return [
-        Phase(from_s=from_s, until_s=to_s, web=count)
+        LoadPhase(from_s=from_s, until_s=to_s, web=count)
         for from_s, to_s, count in zip(instants[:-1], instants[1:], wanted, strict=False)
     ]
 
 
-def name_of(phase: Phase) -> str:
+def name_of(phase: LoadPhase) -> str:
     """Return the metric's name: phases are told by their beginning."""
     return f"utilisation_from_{phase.from_s:g}_s_percent"
 
 
-def measure_phases(phases: Sequence[Phase], curve: Sequence[float], step_s: float) -> Mapping[str, float]:
+def measure_phases(phases: Sequence[LoadPhase], curve: Sequence[float], step_s: float) -> Mapping[str, float]:
     """Return the mean of a curve over each phase; a point of the curve stands for the step that begins there."""
     found = {}
     for phase in phases:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from autoscaler.clusters.simulated import PodTimeline
 from autoscaler.domain import Role
-from experiments.arms.stage import Change, Stage
-from experiments.measuring.bounding import BoundSample
+from experiments.arms.pass_setup import PassSetup, ReplicaChange
+from experiments.measuring.bound_samples import BoundSample
 from experiments.measuring.series import Steps, add, make_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobTake:
+class JobTimeline:
     """One job: when it came, its weight, and its pods over time."""
 
     submitted_s: float
@@ -27,7 +27,7 @@ class JobTake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebTake:
+class WebTimeline:
     """One Deployment over time."""
 
     wanted: Steps
@@ -35,16 +35,16 @@ class WebTake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Take:
+class PassRecord:
     """All of one pass.  Pods tell their instants in the scenario's time too."""
 
     until_s: float
     measured_until_s: float
     utilisation: Steps  # percent of the nodes' CPU
     gpu_utilisation: Steps | None  # percent of the nodes' GPUs; None: there are none
-    jobs: Mapping[str, JobTake]
-    web: Mapping[str, WebTake]
-    rises: tuple[Change, ...]
+    jobs: Mapping[str, JobTimeline]
+    web: Mapping[str, WebTimeline]
+    rises: tuple[ReplicaChange, ...]
     pods: tuple[PodTimeline, ...]
     zero_s: float
     removals: Mapping[str, int]  # of the planner, by cause; empty for other arms
@@ -79,17 +79,17 @@ class Take:
         ]
 
 
-def make_take(stage: Stage, removals: Mapping[str, int], bounds: tuple[BoundSample, ...]) -> Take:
+def read_pass_record(setup: PassSetup, removals: Mapping[str, int], bounds: tuple[BoundSample, ...]) -> PassRecord:
     """Read the simulator's record."""
-    record, zero_s = stage.cluster.record, stage.zero_s
+    record, zero_s = setup.cluster.record, setup.zero_s
     cpu = record.capacity[0]
     gpu = record.resources.index("gpu") if "gpu" in record.resources else -1
     gpus = record.capacity[gpu] if gpu >= 0 else 0
     jobs = {}
-    for submission in stage.submissions:
+    for submission in setup.submissions:
         name = submission.job.name
         rows = record.jobs[name]
-        jobs[str(name)] = JobTake(
+        jobs[str(name)] = JobTimeline(
             submitted_s=submission.at_s,
             weight=submission.job.weight,
             servers_wanted=submission.job.server_count,
@@ -99,22 +99,22 @@ def make_take(stage: Stage, removals: Mapping[str, int], bounds: tuple[BoundSamp
             trained=make_steps(((row.t_s, row.samples_trained) for row in rows), zero_s=zero_s),
             lost=make_steps(((row.t_s, row.samples_lost) for row in rows), zero_s=zero_s),
         )
-    return Take(
-        until_s=stage.scenario.until_s,
-        measured_until_s=stage.scenario.measured_until_s,
+    return PassRecord(
+        until_s=setup.scenario.until_s,
+        measured_until_s=setup.scenario.measured_until_s,
         utilisation=make_steps(((row.t_s, 100 * row.amounts[0] / cpu) for row in record.usage), zero_s=zero_s),
         gpu_utilisation=make_steps(((row.t_s, 100 * row.amounts[gpu] / gpus) for row in record.usage), zero_s=zero_s)
         if gpus
         else None,
         jobs=jobs,
         web={
-            name: WebTake(
+            name: WebTimeline(
                 wanted=make_steps(((row.t_s, row.wanted) for row in rows), zero_s=zero_s),
                 running=make_steps(((row.t_s, row.running) for row in rows), zero_s=zero_s),
             )
             for name, rows in record.web.items()
         },
-        rises=tuple(stage.rises),
+        rises=tuple(setup.rises),
         pods=record.pods(),
         zero_s=zero_s,
         removals=dict(removals),
