@@ -1,7 +1,7 @@
 """What stands on the cluster: nodes, pods, other people's workloads.
 
-A pod occupies its node from binding until it is gone, terminating included (`kubernetes.md` 13).  Pods that have
-finished are not in a view.  Jobs are in `jobs`, the whole picture in `view`.
+A pod occupies its node from binding until it is gone, terminating included (`beside-the-scheduler.md` 13).  Pods that
+have finished are not in a view.  Jobs are in `jobs`, the whole picture in `view`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Pod:
     tier: Tier
     shape: Shape
     phase: PodPhase
-    priority: int = 0  # the pod's own value, never a class name (`kubernetes.md` 3)
+    priority: int = 0  # the pod's own value, never a class name (`beside-the-scheduler.md` 3)
     node: NodeName | None = None  # bound there
     nominated_node: NodeName | None = None  # not bound, but the room there is spoken for
     job: JobName | None = None  # of EDL's pods

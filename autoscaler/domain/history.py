@@ -38,7 +38,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomMade:
-    """A shrink on `node` for `pod`.  At most one per pair (`kubernetes.md` 15)."""
+    """A shrink on `node` for `pod`.  At most one per pair (`beside-the-scheduler.md` 15)."""
 
     pod: PodName
     node: NodeName

@@ -107,7 +107,7 @@ class CreatePod:
     tier: Tier
     node: NodeName
     cause: Cause
-    grade: int = 0  # of surplus: 1 to 8, the class -grade where a scheduler chooses victims (`kubernetes.md` 2)
+    grade: int = 0  # of surplus: 1 to 8, the class -grade by which a scheduler chooses victims
     replaces: PodName | None = None
 
 

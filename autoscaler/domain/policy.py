@@ -23,7 +23,7 @@ class Fairness(StrEnum):
 
 
 class Reclaim(StrEnum):
-    """Who takes surplus away for a pending pod (`kubernetes.md` 1)."""
+    """Who takes surplus away for a pending pod (`beside-the-scheduler.md` 1)."""
 
     PLANNER = "planner"  # EDL chooses every victim; the local cluster
     SCHEDULER = "scheduler"  # kube-scheduler preempts; EDL adds what it cannot do
@@ -50,7 +50,7 @@ class Policy:
     """An older view moves no pod (A7): half of the usual 20 s after which a silent node is suspected."""
 
     lost_nodes_limit_percent: int = 30
-    """More nodes NotReady at once looks like a broken view, not like broken nodes (`kubernetes.md` 13)."""
+    """More nodes NotReady at once looks like a broken view, not like broken nodes (`beside-the-scheduler.md` 13)."""
 
     up_window_s: float = 3.0
     """A job grows this long after its last shrink: longer than a drain, short beside a web wave."""
@@ -104,10 +104,10 @@ class Policy:
     """After this wait the oldest unfit gang of a priority reserves its best nodes against younger ones."""
 
     shortfall_limit_s: float = 60.0
-    """A core that cannot be refilled for this long leaves whole (`kubernetes.md` 5)."""
+    """A core that cannot be refilled for this long leaves whole (`beside-the-scheduler.md` 5)."""
 
     refused_after_s: float = 5.0
-    """A pod that has room and is not bound this long later cannot use it (`kubernetes.md` 15)."""
+    """A pod that has room and is not bound this long later cannot use it (`beside-the-scheduler.md` 15)."""
 
     refusal_backoff_s: float = 60.0
     """First pause after a refusal; doubles with each one."""

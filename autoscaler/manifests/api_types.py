@@ -25,7 +25,7 @@ TRAINERS_PER_SERVER: Final = 4
 
 CORE_CLASS: Final = "edl-core"
 CORE_PRIORITY: Final = 0
-"""Value of `edl-core`, which stands level with the cluster's default (kubernetes.md 3)."""
+"""Value of `edl-core`, which stands level with the cluster's default (beside-the-scheduler.md 3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ Template = TypeVar("Template")
 
 
 class Mode(StrEnum):
-    """Whether EDL acts on a job, or only says what it would do (`kubernetes.md` 20)."""
+    """Whether EDL acts on a job, or only says what it would do (`beside-the-scheduler.md` 20)."""
 
     MANAGE = "manage"
     OBSERVE = "observe"
@@ -54,7 +54,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaBounds:
-    """How many there may be.  `pinned` 0: EDL decides (kubernetes.md 20)."""
+    """How many there may be.  `pinned` 0: EDL decides (beside-the-scheduler.md 20)."""
 
     minimum: int
     maximum: int

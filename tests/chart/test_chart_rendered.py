@@ -118,7 +118,7 @@ def test_a_pod_that_no_policy_opens_is_closed():
 
 @pytest.mark.parametrize("reclaim", ["scheduler", "planner"])
 def test_classes_stand_in_order_and_never_preempt(reclaim):
-    """kubernetes.md 2 to 4; the same classes in both modes, since a class's value cannot be changed."""
+    """beside-the-scheduler.md 2 to 4; the same classes in both modes, since a class's value cannot be changed."""
     objects = render({"policy": {"reclaim": reclaim}, "priorityClasses": {"core": 7}})
     classes = {thing["metadata"]["name"]: thing for thing in objects if thing["kind"] == "PriorityClass"}
     values = {name: thing["value"] for name, thing in classes.items()}

@@ -134,7 +134,7 @@ def test_a_class_whose_value_would_change_is_refused_with_the_way_out(plane, hel
 
 
 def test_notes_name_what_stands_above_core(plane, helm):
-    """kubernetes.md 5: those may take core pods."""
+    """beside-the-scheduler.md 5: those may take core pods."""
     urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 9}
     usual = urgent | {"metadata": {"name": "usual"}, "value": 3, "globalDefault": True}
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(urgent))

@@ -119,7 +119,7 @@ def refused(message: str) -> Outcome:
 
 def priority_of(job: Job, want: CreatePod, reclaim: Reclaim) -> int:
     """Core has its job's priority; surplus its grade's where the scheduler takes it, else core's value, so that the
-    scheduler never does (kubernetes.md 1 and 2).
+    scheduler never does (beside-the-scheduler.md 1 and 2).
     """
     if want.tier is not Tier.SURPLUS:
         return job.priority

@@ -101,7 +101,8 @@ def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
     places = take_emptiest(copy, shape, len(wants), now=True, is_there=wants[0].is_there)
     for want, at in zip(wants, places, strict=False):
         if want.pod is not None and want.pod.unschedulable_since_s is not None:
-            copy.external.unused_room.add(want.name)  # a verdict that says otherwise is watched (`kubernetes.md` 15)
+            # A verdict that says otherwise is watched (`beside-the-scheduler.md` 15).
+            copy.external.unused_room.add(want.name)
         copy.external.answer(want, DemandState.ROOM_FREE, copy.capacity.names[at])
     made = {made.pod for made in copy.view.history.rooms_made}
     left = wants[len(places) :]

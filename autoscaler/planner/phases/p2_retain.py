@@ -120,7 +120,7 @@ def take_swapped_room(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def restore_cores(copy: WorkingCopy) -> None:
-    """Give running jobs that have their minimum, yet partly as surplus, their core back (`kubernetes.md` 6).
+    """Give running jobs that have their minimum, yet partly as surplus, their core back (`beside-the-scheduler.md` 6).
 
     What they grow by comes as core already.  Where that is not enough, one surplus trainer leaves and a core one takes
     its room: one at a time, each a window after the last growth.

@@ -2,7 +2,7 @@
 
 For each, the node where the fewest trainers must leave, then those of the largest share (`victims`).  Surplus only,
 never below a minimum, never servers: moving state does not belong in the web's way.  A pod that did not use the rooms
-made for it gets no third one (`kubernetes.md` 15).  Next: `gangs`.
+made for it gets no third one (`beside-the-scheduler.md` 15).  Next: `gangs`.
 """
 
 from __future__ import annotations

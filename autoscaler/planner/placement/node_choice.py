@@ -2,8 +2,9 @@
 
 EDL's own pods take the tightest room that holds them, among those that they harm alike (`waste`): large holes stay for
 gangs and for the web, which the scheduler sends to the emptiest node.  Other people's pods are expected where the
-scheduler's default score (LeastAllocated) would put them; guessing best fit for them loses rooms (`kubernetes.md` 16).
-Scores of nodes may be floats: the resources are summed in one fixed order, and ties go to the first name (A5).
+scheduler's default score (LeastAllocated) would put them; guessing best fit for them loses rooms
+(`beside-the-scheduler.md` 16). Scores of nodes may be floats: the resources are summed in one fixed order, and ties go
+to the first name (A5).
 
 Nodes go by their place in `rooms`, shapes by their number.
 """

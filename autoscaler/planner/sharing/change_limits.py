@@ -2,9 +2,9 @@
 
 Each job has two: it grows no sooner than `up_window_s` after its last shrink, and shrinks voluntarily no sooner than
 `down_window_s` after its last growth.  A quiet window after a submission or a new pod of others holds all of them, so
-that a burst is answered once, and a job that the scheduler has preempted pauses (`kubernetes.md` 11).  A trainer stays
-for a while before it may be taken, longer where its job says so (`kubernetes.md` 20).  All changes together may be
-capped by the minute.  Functions in `_at` return the instant from which the change is allowed.
+that a burst is answered once, and a job that the scheduler has preempted pauses (`beside-the-scheduler.md` 11).  A
+trainer stays for a while before it may be taken, longer where its job says so (`beside-the-scheduler.md` 20).  All
+changes together may be capped by the minute.  Functions in `_at` return the instant from which the change is allowed.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def victims_of(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> list[
 
 
 def of_age(copy: WorkingCopy, giver: PlannedJob, offers: Offers) -> Offers:
-    """Return the trainers that have run as long as their job wants (`kubernetes.md` 20)."""
+    """Return the trainers that have run as long as their job wants (`beside-the-scheduler.md` 20)."""
     if not giver.spec.trainer.min_run_s:
         return offers
     kept = [at for at, pod in enumerate(offers.pods) if copy.now_s >= leaves_at(copy.policy, giver.spec, pod)]

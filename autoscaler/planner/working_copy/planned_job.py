@@ -204,7 +204,7 @@ class PlannedJob:
         self.can_grow = self.is_steady and size < self.ceiling and spec.next_size(size) is not None
 
     def next_trainer_tier(self) -> Tier:
-        """CORE while the job has fewer core trainers than its minimum (`kubernetes.md` 6)."""
+        """CORE while the job has fewer core trainers than its minimum (`beside-the-scheduler.md` 6)."""
         return Tier.CORE if self.core < self.spec.trainer.min_replicas else Tier.SURPLUS
 
     def free_ordinal(self, role: Role, *, spare: int = 0) -> int | None:

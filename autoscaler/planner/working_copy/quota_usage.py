@@ -1,4 +1,5 @@
-"""What namespaces may still ask for: ResourceQuota, seen before the API server refuses (`kubernetes.md` 9 and 19).
+"""What namespaces may still ask for: ResourceQuota, seen before the API server refuses (`beside-the-scheduler.md` 9
+and 19).
 
 As with rooms there are two amounts.  Now: the hard limit less what is used; a pod created within it is accepted.
 Later: what leaves counts as gone.  A quota bounds pods from creation until they are gone, whoever made them, so what is

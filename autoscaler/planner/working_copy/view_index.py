@@ -1,7 +1,7 @@
 """P0: the view as arrays and job drafts.
 
-Every pod that stands on a node occupies it, leaving ones included (`kubernetes.md` 13); a nominated pod stands where it
-is nominated.  A pod on a node that is not ready, or gone, occupies there and does not count as size.
+Every pod that stands on a node occupies it, leaving ones included (`beside-the-scheduler.md` 13); a nominated pod
+stands where it is nominated.  A pod on a node that is not ready, or gone, occupies there and does not count as size.
 
 Here a snapshot is made from nothing; `memo` brings the last one up to date, which gives the same.  Next: `others`.
 """

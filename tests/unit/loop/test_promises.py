@@ -95,7 +95,7 @@ async def test_core_off_a_drained_node_is_back_within_ten_seconds():
 
 
 async def test_core_swap_leaves_no_job_below_its_minimum():
-    """`kubernetes.md` 6: one trainer leaves, its place comes back as core, and nothing moves after that."""
+    """`beside-the-scheduler.md` 6: one trainer leaves, its place comes back as core, and nothing moves after that."""
     seen = await watch(
         [node("a")],
         [job("j", low=1, high=4)],

@@ -84,7 +84,7 @@ def test_resizes_beyond_the_cap_of_a_minute_wait_for_the_next():
 
 
 def test_job_that_was_preempted_pauses_before_it_grows():
-    """`kubernetes.md` 11: 30 s from when the scheduler was last seen to take one of its trainers."""
+    """`beside-the-scheduler.md` 11: 30 s from when the scheduler was last seen to take one of its trainers."""
     policy = Policy(reclaim=Reclaim.SCHEDULER, quiet_window_s=0.0)
     driver = settled([node("a", 4_000)], [job("j", high=4)], policy)
     taken = driver.cluster.pods["j-trainer-3"]
@@ -101,7 +101,8 @@ def test_job_that_was_preempted_pauses_before_it_grows():
 
 
 def test_surplus_carries_the_grade_of_the_share_that_its_job_reaches_with_it():
-    """`kubernetes.md` 2: of 16 trainers at most, the 3rd stands at 3/16, in the second eighth; core has no grade."""
+    """`beside-the-scheduler.md` 2: of 16 trainers at most, the 3rd stands at 3/16, in the second eighth; core has no
+    grade."""
     driver = settled([node("a", 16_000)], [job("j", low=2, high=16)])
     made = [action for action, _ in driver.cluster.applied if isinstance(action, CreatePod)]
     assert {pod.ordinal: pod.grade for pod in made} == {n: min(8, 1 + 8 * (n + 1) // 16) for n in range(2, 16)}
@@ -138,7 +139,8 @@ def test_headroom_for_an_autoscaler_grows_with_what_it_may_still_ask():
 
 
 def test_what_edl_deletes_for_a_pod_that_cannot_preempt_is_of_the_lowest_class():
-    """`kubernetes.md` 1 b and c: the lowest class on its node, so that the scheduler would have chosen the same."""
+    """`beside-the-scheduler.md` 1 b and c: the lowest class on its node, so that the scheduler would have chosen the
+    same."""
     policy = replace(CALM, reclaim=Reclaim.SCHEDULER)
     driver = settled([node("a", 8_000)], [job("j", high=8)], policy)
     for pod in list(driver.cluster.pods.values()):

@@ -18,7 +18,7 @@ from tests.unit.planner.setups import job, node, shape
 
 
 def test_grade_is_one_more_than_the_eighths_of_the_largest_share():
-    """The formula of `kubernetes.md` 2, at its corners."""
+    """The formula of `beside-the-scheduler.md` 2, at its corners."""
     assert [grade_of(share, 80) for share in (0, 9, 10, 39, 40, 79, 80, 200)] == [1, 1, 2, 4, 5, 8, 8, 8]
     assert grade_of(5, 0) == 1
 

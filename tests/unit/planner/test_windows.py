@@ -131,7 +131,7 @@ def test_growth_that_waits_is_told_in_trainers():
 
 
 def test_trainers_run_as_long_as_their_job_wants_before_they_are_moved():
-    """`kubernetes.md` 20; the poor job is told for how long."""
+    """`beside-the-scheduler.md` 20; the poor job is told for how long."""
     driver = rich_and_poor(CALM)
     young = replace(driver.cluster.jobs["old"].trainer, min_run_s=600.0)
     driver.cluster.put(replace(driver.cluster.jobs["old"], trainer=young))

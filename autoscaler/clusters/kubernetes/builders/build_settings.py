@@ -43,4 +43,5 @@ class BuildSettings:
     """Besides, whether they go to where they waste least once the web has changed (0118)."""
 
     surplus_grace_s: float = 10.0
-    """Surplus gets at most this much of the user's grace: it is the web's waiting time (`kubernetes.md` 7)."""
+    """Surplus gets at most this much of the user's grace: it is the web's waiting time (`beside-the-scheduler.md`
+    7)."""

@@ -1,4 +1,4 @@
-"""The one PodDisruptionBudget of a job: over its core pods, which leave one at a time (`kubernetes.md` 18).
+"""The one PodDisruptionBudget of a job: over its core pods, which leave one at a time (`beside-the-scheduler.md` 18).
 
 An integer `minAvailable`, kept by the operator: a percentage or `maxUnavailable` would be counted against the job's
 `/scale`, which knows trainers only.

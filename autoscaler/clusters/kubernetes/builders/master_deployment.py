@@ -1,9 +1,9 @@
 """The job's master as a Deployment of one to three replicas, and the headless Service at which its members find it.
 
-A Deployment and not a pod of EDL's: a lost master is replaced while the operator is down (`kubernetes.md` 8).  It has
-no gate and is tied to no node; the room for it was proved with the gang's, and its pods are sent there.  Standbys
-prefer other nodes and zones.  The Service lists masters that are not ready too: members ask until they meet the one
-that leads.
+A Deployment and not a pod of EDL's: a lost master is replaced while the operator is down (`beside-the-scheduler.md`
+8).  It has no gate and is tied to no node; the room for it was proved with the gang's, and its pods are sent there.
+Standbys prefer other nodes and zones.  The Service lists masters that are not ready too: members ask until they meet
+the one that leads.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def ungate_patch(pod: Raw, node: NodeName) -> dict[str, Any]:
 
 
 def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
-    """The PriorityClass of a pod (`kubernetes.md` 1 to 4); its preemption policy comes with it.
+    """The PriorityClass of a pod (`beside-the-scheduler.md` 1 to 4); its preemption policy comes with it.
 
     With `reclaim: planner` surplus carries a class of core's value, so that the scheduler never takes it.
     """

@@ -45,7 +45,10 @@ AGEING: Final = (PODS, NODES, TRAINING_JOBS)
 """The kinds whose age is the view's (A7)."""
 
 KINDS: Final = (*AGEING, DEPLOYMENTS, POD_AUTOSCALERS, DAEMON_SETS, PRIORITY_CLASSES, RESOURCE_QUOTAS, LIMIT_RANGES)
-"""What a view rests on (`kubernetes.md` 19).  Old news of a class or a quota costs a refused write at worst."""
+"""What a view rests on (`beside-the-scheduler.md` 19).
+
+Old news of a class or a quota costs a refused write at worst.
+"""
 
 CLUSTER: Final = ""
 """The source of a kind that is followed everywhere at once; the others are namespaces."""

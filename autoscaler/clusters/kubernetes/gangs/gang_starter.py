@@ -1,4 +1,5 @@
-"""How gangs start (`kubernetes.md` 8 to 11): tried out, gated, the room proved again, gates lifted, then the masters.
+"""How gangs start (`beside-the-scheduler.md` 8 to 11): tried out, gated, the room proved again, gates lifted, then the
+masters.
 
 Gangs start side by side: each proves its room beside all that are un-gated, and holds it while its own gates are lifted
 (ADR 0159).  What is remembered is who has lost which race (`gangs`) and what is being lifted; whether a gang is gated,

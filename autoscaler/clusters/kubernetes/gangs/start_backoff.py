@@ -3,8 +3,8 @@
 EDL proves a room and ties the pod to its node; another controller's pod can still be bound there first.  A pod not
 bound within `bind_limit_s` has lost: of a starting gang all pods go, for a part of it would only hold room; of a
 running job that pod alone.  A start is over when the master's Deployment stands too; one that has not come so far
-within `MASTER_LIMIT_S` more has lost likewise.  The job then creates nothing for 10, 20, 40 s (`kubernetes.md` 9), and
-up to `LONGEST_PAUSE_S` where it is the API server that refuses again and again.
+within `MASTER_LIMIT_S` more has lost likewise.  The job then creates nothing for 10, 20, 40 s
+(`beside-the-scheduler.md` 9), and up to `LONGEST_PAUSE_S` where it is the API server that refuses again and again.
 
 Pure: `look` takes in what stands and returns who has lost.  All of it can be forgotten: a new leader counts afresh.
 """

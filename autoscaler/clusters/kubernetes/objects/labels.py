@@ -17,10 +17,10 @@ TIER: Final = "edl.dev/tier"
 GRADE: Final = "edl.dev/grade"
 
 GATE: Final = "edl.dev/gang"
-"""The scheduling gate of a gang's core pods (`kubernetes.md` 8)."""
+"""The scheduling gate of a gang's core pods (`beside-the-scheduler.md` 8)."""
 
 OPT_OUT: Final = "edl.dev/opt-out"
-"""On a node, with any value: EDL places nothing there (`kubernetes.md` 20)."""
+"""On a node, with any value: EDL places nothing there (`beside-the-scheduler.md` 20)."""
 
 DRAIN: Final = "edl.dev/drain"
 """On a node, with any value: EDL's pods leave it."""

@@ -1,9 +1,9 @@
 """LimitRanges: what the API server will make of pods that are yet to come, and which of them it will refuse.
 
 A plan must not rest on a smaller pod than the one that admission makes, nor on one that it will not take
-(`kubernetes.md` 9 and 19).  As the server's plug-in LimitRanger does: what a container leaves open is filled in, its
-requests and its limits each by themselves, and then bounds are held against each container and against the whole pod.
-Of several LimitRanges that fill in the same, the server takes any; here it is the first by name.
+(`beside-the-scheduler.md` 9 and 19).  As the server's plug-in LimitRanger does: what a container leaves open is filled
+in, its requests and its limits each by themselves, and then bounds are held against each container and against the
+whole pod. Of several LimitRanges that fill in the same, the server takes any; here it is the first by name.
 
 Not here: bounds for claims of storage, which are no business of pods.
 """

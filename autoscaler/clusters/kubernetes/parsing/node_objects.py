@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_shapes import READINESS_TAINTS, 
 from autoscaler.domain import Effect, Node, NodeName, Resources, Shape, Taint, Toleration
 
 ARRIVAL_S: Final = 60.0
-"""So long a new node's DaemonSets may take until their absence counts (`kubernetes.md` 12)."""
+"""So long a new node's DaemonSets may take until their absence counts (`beside-the-scheduler.md` 12)."""
 
 LEAVING_TAINTS: Final = frozenset(
     {

@@ -4,10 +4,10 @@ A pod is EDL's only if its labels say so, its name says the same, *and* its cont
 a master: the Deployment of one); whoever forges or edits the labels, or copies a pod, has a foreign one.  Terminal pods
 occupy nothing and are in no view, nor are our own behind the gang's gate: they are no size and no room (ADR 0150).
 
-*Modelled* (`kubernetes.md` 14 and 15): volumes with a claim (claims are not watched, so any might wait for its
-consumer), resource claims, another scheduler, other people's gates, groups that are scheduled together, and operators
-that this version does not know make `is_modelled` False, so that EDL does nothing for the pod.  Spread constraints,
-affinity to pods, anti-affinity and host ports are left to `RoomRefused`: they cost at most two trainers.
+*Modelled* (`beside-the-scheduler.md` 14 and 15): volumes with a claim (claims are not watched, so any might wait for
+its consumer), resource claims, another scheduler, other people's gates, groups that are scheduled together, and
+operators that this version does not know make `is_modelled` False, so that EDL does nothing for the pod.  Spread
+constraints, affinity to pods, anti-affinity and host ports are left to `RoomRefused`: they cost at most two trainers.
 """
 
 from __future__ import annotations

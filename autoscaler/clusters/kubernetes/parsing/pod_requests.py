@@ -1,4 +1,4 @@
-"""What a pod occupies on its node: the one function for it (`kubernetes.md` 12).
+"""What a pod occupies on its node: the one function for it (`beside-the-scheduler.md` 12).
 
 As kube-scheduler counts: init containers run one after another before the containers, restartable ones (sidecars) stay
 beside everything that starts after them; the pod's own request stands in place of what its containers ask for; a

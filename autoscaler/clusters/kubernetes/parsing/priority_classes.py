@@ -1,4 +1,5 @@
-"""PriorityClasses: what a class name is worth, and whether EDL's own classes stand where they must (`kubernetes.md` 3).
+"""PriorityClasses: what a class name is worth, and whether EDL's own classes stand where they must
+(`beside-the-scheduler.md` 3).
 
 Pods carry their value (`spec.priority`); names are looked up only for what is not created yet: jobs and the replicas
 that a Deployment will have.

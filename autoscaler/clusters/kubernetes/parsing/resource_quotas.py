@@ -1,4 +1,4 @@
-"""ResourceQuota -> domain Quota: what it limits, and which pods of EDL's it counts (`kubernetes.md` 19).
+"""ResourceQuota -> domain Quota: what it limits, and which pods of EDL's it counts (`beside-the-scheduler.md` 19).
 
 A scope is read as the API server's admission reads it; a pod is counted if all of them hold.  EDL's pods always have a
 class: their job's for core, one for each grade of surplus (with `reclaim: planner` one for all).  The other scopes ask

@@ -39,7 +39,7 @@ async def test_what_the_job_or_the_node_does_not_have_is_refused():
 
 @pytest.mark.parametrize(("reclaim", "surplus"), [(Reclaim.SCHEDULER, -3), (Reclaim.PLANNER, 0)])
 async def test_surplus_stands_where_the_mode_of_reclaim_puts_it(reclaim, surplus):
-    """Graded below everything, or level with core whatever its job's class (kubernetes.md 1 and 2)."""
+    """Graded below everything, or level with core whatever its job's class (beside-the-scheduler.md 1 and 2)."""
     sim = cluster(node("a"), reclaim=reclaim)
     sim.submit(job(trainer=shape(1), priority=7))
     core = CreatePod(job="j", role=Role.TRAINER, ordinal=0, tier=Tier.CORE, node="a", cause=Cause.START)
@@ -50,7 +50,7 @@ async def test_surplus_stands_where_the_mode_of_reclaim_puts_it(reclaim, surplus
 
 
 async def test_room_that_a_pod_of_its_rank_is_nominated_for_is_refused():
-    """The scheduler has promised it (kubernetes.md 11)."""
+    """The scheduler has promised it (beside-the-scheduler.md 11)."""
     sim = cluster(node("a", cpu=2, gib=64), reclaim=Reclaim.SCHEDULER)
     sim.submit(job("j", high=9))
     sim.create_pods("j", Role.TRAINER, 2, tier=Tier.SURPLUS, priority=-1)

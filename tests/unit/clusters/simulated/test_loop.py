@@ -62,7 +62,8 @@ async def test_same_seed_gives_the_same_run(reclaim):
 
 
 async def test_surplus_carries_what_its_mode_asks_for():
-    """Graded classes below zero for the scheduler; core's value where the planner chooses (kubernetes.md 1 and 2)."""
+    """Graded classes below zero for the scheduler; core's value where the planner chooses (beside-the-scheduler.md 1
+    and 2)."""
     for reclaim in MODES:
         sim = stage(reclaim)
         await play(sim, reclaim, 50.0)
@@ -76,7 +77,7 @@ async def test_surplus_carries_what_its_mode_asks_for():
 
 
 async def test_scheduler_reclaims_by_itself_and_the_loop_takes_nobody_twice():
-    """One owner per removal (kubernetes.md 1): eight web pods of a trainer's size cost eight trainers."""
+    """One owner per removal (beside-the-scheduler.md 1): eight web pods of a trainer's size cost eight trainers."""
     sim = stage(Reclaim.SCHEDULER)
     await play(sim, Reclaim.SCHEDULER, 119.0)
     removed = [life for life in sim.record.pods() if life.role is Role.TRAINER and life.terminating_at_s is not None]

@@ -241,7 +241,7 @@ def test_node_that_returns_in_time_starts_its_pods_again():
 
 
 def test_pod_leaving_a_dead_node_stays_until_the_node_returns():
-    """Nobody can tell that it has ended (kubernetes.md 13)."""
+    """Nobody can tell that it has ended (beside-the-scheduler.md 13)."""
     sim = running_job()
     sim.run_until(5.0)
     name, where = next((name, where) for name, where in placed(sim, "j").items() if "trainer" in name)

@@ -160,7 +160,8 @@ def test_scheduler_mode_leaves_preempting_pods_to_the_scheduler_for_two_seconds(
 
 
 def test_master_that_the_cluster_replaced_gets_room_as_others_do():
-    """Core preempts nobody (`kubernetes.md` 4): without this a job whose master lost its room would never go on."""
+    """Core preempts nobody (`beside-the-scheduler.md` 4): without this a job whose master lost its room would never
+    go on."""
     driver = settled([node("a")], [job("j", master_milli=1_000)])
     (master,) = (pod for pod in driver.cluster.view().pods if pod.role is Role.MASTER)
     driver.cluster.put(replace(web("w"), node="a", phase=PodPhase.READY, unschedulable_since_s=None))
@@ -234,7 +235,7 @@ def test_room_left_over_by_one_pod_serves_the_next(cpu_milli, step, trainers_lef
 
 
 def test_core_beyond_a_lowered_minimum_is_taken_after_the_surplus():
-    """An excess of core stays while surplus can give, and no longer (`kubernetes.md` 6)."""
+    """An excess of core stays while surplus can give, and no longer (`beside-the-scheduler.md` 6)."""
     driver = settled([node("a")], [job("j", low=3, high=4)])
     driver.cluster.put(job("j", low=1, high=4), web("w1"), web("w2"))
     assert [action.pod for action in deletions(driver.plan())] == ["j-trainer-3", "j-trainer-2"]

@@ -62,7 +62,7 @@ def without_core(low, high, policy=CALM):
 
 
 def test_core_pod_lost_while_its_room_is_taken_costs_one_swap():
-    """`kubernetes.md` 6: one surplus trainer leaves, a core one takes its very place, and that is all."""
+    """`beside-the-scheduler.md` 6: one surplus trainer leaves, a core one takes its very place, and that is all."""
     driver = without_core(1, 4)
     done = [action for _, action in turns(driver, 100, 2.0)]
     left, came = done
