@@ -37,9 +37,9 @@ from master.api.identities import CutId, Incarnation, Lineage, MemberName, Route
 from master.api.messages import Cut, Held, Hold, Restore, ServerMessage
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.pserver.client.pserver_client import PserverClient
-from trainer_sdk.pserver.process.data_listener import Listener
-from trainer_sdk.pserver.process.parameter_server import Service
-from trainer_sdk.pserver.shell import Outside
+from trainer_sdk.pserver.process.data_listener import DataListener
+from trainer_sdk.pserver.process.parameter_server import ParameterServer
+from trainer_sdk.pserver.shell import ServerContext
 from trainer_sdk.pserver.transport.frames import WireLimits
 from trainer_sdk.pserver.transport.security import Security
 
@@ -279,10 +279,10 @@ def _serve(there: Connection, security: Security, folder: str, tables: tuple[Tab
 
     said: list[ServerMessage] = []
     storage = open_storage(f"{folder}/checkpoints")
-    service = Service(
+    service = ParameterServer(
         name=MemberName("s"),
         incarnation=Incarnation("i"),
-        outside=Outside(storage=storage, tell=tell, fatal=lambda _: os.abort()),
+        context=ServerContext(storage=storage, notify_master=tell, fatal=lambda _: os.abort()),
     )
     service.control(
         Restore(
@@ -299,12 +299,12 @@ def _serve(there: Connection, security: Security, folder: str, tables: tuple[Tab
         )
     )
     ready.wait(30)
-    listener = Listener(service, security, socket.create_server(("127.0.0.1", 0)), WireLimits())
+    listener = DataListener(service, security, socket.create_server(("127.0.0.1", 0)), WireLimits())
     path = f"{tempfile.mkdtemp(dir=folder)}/s"
     near = socket.socket(socket.AF_UNIX)
     near.bind(path)
     near.listen()
-    Listener(service, security, near, WireLimits())
+    DataListener(service, security, near, WireLimits())
     bare = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=_echo, args=(bare, security.server_context(), _table_bytes(tables)), daemon=True).start()
     there.send((listener.port, bare.getsockname()[1], path))

@@ -19,9 +19,9 @@ from typing import Final, assert_never
 from master.api.identities import DatasetSpec
 from master.api.positions import PositionSet
 from trainer_sdk.errors import UsageError
-from trainer_sdk.protocol.trainer_events import BatchDone, CheckpointWanted, Finish, GiveBatch, ReportDue, Restart
-from trainer_sdk.record_order import RecordOrder, Records
-from trainer_sdk.runtime.driver import Driver, finite
+from trainer_sdk.protocol.trainer_events import BatchDone, Finish, GiveBatch, ReportDue, RequestCheckpoint, Restart
+from trainer_sdk.record_order import RecordNumbers, RecordOrder
+from trainer_sdk.runtime.driver import TrainerDriver, finite
 
 
 class Batch:
@@ -29,7 +29,7 @@ class Batch:
 
     __slots__ = ("_data", "_is_done", "epoch", "flight", "indices", "is_pushed", "positions")
 
-    def __init__(self, data: Data, flight: int, epoch: int, positions: PositionSet, indices: Records) -> None:
+    def __init__(self, data: Data, flight: int, epoch: int, positions: PositionSet, indices: RecordNumbers) -> None:
         self._data = data
         self._is_done = False
         self.is_pushed = False
@@ -71,9 +71,9 @@ class Data:
         self,
         spec: DatasetSpec,
         *,
-        start: Callable[[], Driver],
+        start: Callable[[], TrainerDriver],
         check_use: Callable[[], None],
-        prepare: Callable[[Restart | CheckpointWanted | None], None],
+        prepare: Callable[[Restart | RequestCheckpoint | None], None],
         conclude: Callable[[Finish], None],
         budget_s: float,
     ) -> None:
@@ -81,7 +81,7 @@ class Data:
         self.current: Batch | None = None
         self.metrics: dict[str, float] = {}
         self._start = start
-        self._driver: Driver | None = None
+        self._driver: TrainerDriver | None = None
         self._check_use = check_use
         self._prepare = prepare
         self._conclude = conclude
@@ -108,7 +108,7 @@ class Data:
             self._close_last(self.current, driver)
         self._prepare(None)
         while True:
-            answer = driver.want_batch(budget_s=self._budget_s)
+            answer = driver.next_batch(budget_s=self._budget_s)
             match answer:
                 case GiveBatch(flight=flight, positions=positions):
                     self._steps += 1
@@ -120,18 +120,18 @@ class Data:
                     self.current = None
                     self._conclude(answer)
                     raise StopIteration
-                case Restart() | CheckpointWanted():
+                case Restart() | RequestCheckpoint():
                     self._prepare(answer)
                 case _:
                     assert_never(answer)
 
-    def _begin(self) -> Driver:
+    def _begin(self) -> TrainerDriver:
         driver = self._driver = self._start()
         self._has_servers = driver.state.has_servers
         driver.report_with(self._report)
         return driver
 
-    def _close_last(self, batch: Batch, driver: Driver) -> None:
+    def _close_last(self, batch: Batch, driver: TrainerDriver) -> None:
         """With servers there is one batch at a time: its push has confirmed it, or it no longer counts."""
         if not batch.is_pushed and driver.is_in_hand(batch.flight):
             raise UsageError(f"{batch} was neither pushed nor done: call model.push(gradients) before the next batch")
@@ -150,7 +150,7 @@ class Data:
             if not batch.is_pushed and self._driver.is_in_hand(batch.flight):
                 raise UsageError(f"{batch} is not pushed: call model.push(gradients) before batch.done()")
         else:
-            self._driver.feed(BatchDone(flight=batch.flight))
+            self._driver.handle(BatchDone(flight=batch.flight))
         if metrics:
             self.metrics |= finite(metrics)
         self._count(batch)

@@ -35,7 +35,7 @@ _PROOF_S: Final = 10.0  # for the master to prove that it knows the job's secret
 _OPTIONS: Final = (*CLIENT_OPTIONS, ("grpc.enable_http_proxy", 0))
 
 
-class Listener(Protocol):
+class StreamListener(Protocol):
     """Who hears what happens on the stream; called in the channel's thread."""
 
     def stream_opened(self) -> None: ...
@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class MasterAddress:
     """Where the master is and how to prove that one belongs to the job."""
 
     target: str  # host:port
@@ -54,10 +54,10 @@ class Address:
     tls_dir: str = ""
 
 
-class Channel:
+class MasterStream:
     """The stream and the clock of one session.  `post`, `after` and `say` may be called from any thread."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: StreamListener) -> None:
         self._listener = listener
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="edl-channel", daemon=True)
@@ -69,7 +69,7 @@ class Channel:
 
     # ---- from any thread ----------------------------------------------------------------------------------------
 
-    def connect(self, address: Address) -> None:
+    def connect(self, address: MasterAddress) -> None:
         """From now on a stream to this master is kept open, or tried again with growing pauses of up to 0.5 s."""
         self.post(lambda: self._start(address))
 
@@ -82,7 +82,7 @@ class Channel:
         """Run it in the channel's thread after this time."""
         self.post(lambda: self._loop.call_later(delay_s, action))
 
-    def say(self, messages: tuple[MemberMessage, ...]) -> None:
+    def send(self, messages: tuple[MemberMessage, ...]) -> None:
         """Write these in one envelope, in order after those said before; dropped while no stream stands."""
         self.post(lambda: self._enqueue(messages))
 
@@ -104,7 +104,7 @@ class Channel:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
-    def _start(self, address: Address) -> None:
+    def _start(self, address: MasterAddress) -> None:
         self._serving = self._loop.create_task(self._serve(address))
         self._serving.add_done_callback(self._say_why)
 
@@ -133,7 +133,7 @@ class Channel:
             await asyncio.wait({self._serving}, timeout=1.0)
         self._loop.stop()
 
-    async def _serve(self, address: Address) -> None:
+    async def _serve(self, address: MasterAddress) -> None:
         pause_s = BACKOFF_FIRST_S
         prover = Prover(token=address.token, job=address.hello.job)
         async with _open(address) as channel:
@@ -225,7 +225,7 @@ async def _connect(stub: Any, prover: Prover) -> Any:
     return call
 
 
-def _open(address: Address) -> Any:
+def _open(address: MasterAddress) -> Any:
     if not address.tls_dir:
         return grpc.aio.insecure_channel(address.target, options=_OPTIONS)
     folder = Path(address.tls_dir)

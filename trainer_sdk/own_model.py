@@ -24,11 +24,11 @@ from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import PositionSet
 from trainer_sdk.errors import CheckpointError, UsageError
 from trainer_sdk.protocol.trainer_events import CheckpointWritten
-from trainer_sdk.runtime.driver import Driver
+from trainer_sdk.runtime.driver import TrainerDriver
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-Save = Callable[[], Arrays]
-Restore = Callable[[Arrays | None], None]
+SaveHook = Callable[[], Arrays]
+RestoreHook = Callable[[Arrays | None], None]
 
 THE_MODEL: Final = PositionSet.span(0, 1)  # one bucket
 
@@ -36,7 +36,7 @@ THE_MODEL: Final = PositionSet.span(0, 1)  # one bucket
 class OwnModel:
     """Writes, offers and restores the script's model.  Made by `Session.own_model`."""
 
-    def __init__(self, save: Save, restore: Restore, *, uri: str, every_s: float, budget_s: float) -> None:
+    def __init__(self, save: SaveHook, restore: RestoreHook, *, uri: str, every_s: float, budget_s: float) -> None:
         if not uri:
             raise UsageError(
                 "EDL_CHECKPOINT_URI: a script that keeps its model needs a folder for it; set spec.checkpoint.uri, "
@@ -55,7 +55,7 @@ class OwnModel:
     def is_due(self) -> bool:
         return monotonic() - self._last_s >= self._every_s
 
-    def checkpoint(self, driver: Driver) -> str:
+    def checkpoint(self, driver: TrainerDriver) -> str:
         """Model and marks are committed together.  Raises CheckpointError when they could not be; training may go on.
 
         Call it at a step boundary: the marks are those of the batches that are done.
@@ -65,8 +65,8 @@ class OwnModel:
         state = driver.state
         name = f"model-{state.lineage}-{state.incarnation}-{self._offers}.npz"
         record = write_model(self._storage, name, self._save(), applied=state.applied, lineage=state.lineage)
-        driver.feed(CheckpointWritten(offer=self._offers, file=record))
-        answer = driver.settle_offer(offer=self._offers, budget_s=self._budget_s)
+        driver.handle(CheckpointWritten(offer=self._offers, file=record))
+        answer = driver.wait_for_offer(offer=self._offers, budget_s=self._budget_s)
         if answer.manifest is None:
             raise CheckpointError(name, f"the master did not commit it: {answer.reason}")
         return answer.manifest

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from master.api.identities import DatasetSpec
 from master.api.positions import PositionSet
 
-Records = npt.NDArray[np.int64]
+RecordNumbers = npt.NDArray[np.int64]
 
 ROUNDS: Final = 4  # fewer than four Feistel rounds can be told from chance by eye (Luby and Rackoff, 1988)
 MAX_SIZE: Final = 2**62
@@ -49,7 +49,7 @@ class Permutation:
         self._low = np.uint64((1 << int(self._half_bits)) - 1)
         self._keys = _round_keys(seed, epoch)
 
-    def records(self, start: int, stop: int) -> Records:
+    def records(self, start: int, stop: int) -> RecordNumbers:
         """The records at indices start, ..., stop - 1 of the epoch: int64, shape (stop - start,).
 
         Raises ValueError outside [0, size].
@@ -108,16 +108,16 @@ class RecordOrder:
         self._dataset = dataset
         self._permutation: tuple[int, Permutation] | None = None  # of the epoch asked for last
         self._start = self._stop = 0  # positions that the window covers
-        self._window: Records = np.empty(0, dtype=np.int64)
+        self._window: RecordNumbers = np.empty(0, dtype=np.int64)
 
-    def records(self, positions: PositionSet) -> Records:
+    def records(self, positions: PositionSet) -> RecordNumbers:
         """The records at these positions, in their order: int64, shape (len(positions),).  They lie in one epoch."""
         bounds = positions.bounds
         if len(bounds) == 2:
             return self._range(bounds[0], bounds[1])
         return np.concatenate([self._range(start, stop) for start, stop in positions.ranges()])
 
-    def _range(self, start: int, stop: int) -> Records:
+    def _range(self, start: int, stop: int) -> RecordNumbers:
         if not self._start <= start <= stop <= self._stop:
             self._fill(start, stop)
         return self._window[start - self._start : stop - self._start]

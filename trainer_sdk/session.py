@@ -33,24 +33,24 @@ from master.api.wire.hello import Hello
 from trainer_sdk.data import Data
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import CheckpointError, LeaveNow, UsageError
-from trainer_sdk.master_stream import FAREWELL_S, Address
-from trainer_sdk.own_model import Arrays, OwnModel, Restore, Save
+from trainer_sdk.master_stream import FAREWELL_S, MasterAddress
+from trainer_sdk.own_model import Arrays, OwnModel, RestoreHook, SaveHook
 from trainer_sdk.protocol.trainer_events import (
-    CheckpointWanted,
-    Ending,
     FinalHookRun,
     Finish,
+    FinishReason,
     LeaveRequested,
+    RequestCheckpoint,
     Restart,
     ScriptFailed,
     SpecDeclared,
 )
 from trainer_sdk.protocol.trainer_state import start
 from trainer_sdk.runtime.drain_signal import DrainSignal
-from trainer_sdk.runtime.driver import Driver, finite
-from trainer_sdk.runtime.session_owner import Owner
+from trainer_sdk.runtime.driver import TrainerDriver, finite
+from trainer_sdk.runtime.session_owner import SessionOwner
 from trainer_sdk.runtime.standalone import Standalone
-from trainer_sdk.specs import Table, dataset_spec, sgd, table_specs
+from trainer_sdk.specs import TableDeclaration, dataset_spec, sgd, table_specs
 
 if TYPE_CHECKING:
     from trainer_sdk.tables import Tables
@@ -69,18 +69,18 @@ class Session:
         self._joined = environment  # with what a master of our own has added to it
         self._budget_s = master_budget_s
         self._server_budget_s = server_budget_s
-        self._owner = Owner(environment.name)
+        self._owner = SessionOwner(environment.name)
         self._leave_by_s = math.inf  # monotonic: the drain deadline, once this trainer was told to leave
         self._data: Data | None = None
         self._tables: Tables | None = None
-        self._save: tuple[Save, Restore] | None = None
+        self._save: tuple[SaveHook, RestoreHook] | None = None
         self._own: OwnModel | None = None
         self._final: FinalHook | None = None
         self._on_drain: list[Callable[[], object]] = []
-        self._driver: Driver | None = None
+        self._driver: TrainerDriver | None = None
         self._is_started = False
         self._standalone: Standalone | None = None
-        self._ending: Ending | None = None
+        self._ending: FinishReason | None = None
         self._signal = DrainSignal(self._drain)
         self._signal.install()
         atexit.register(self._left_open)
@@ -105,7 +105,7 @@ class Session:
         )
         return self._data
 
-    def tables(self, tables: Mapping[str, Table], *, optimiser: OptimiserSpec | None = None) -> Tables:
+    def tables(self, tables: Mapping[str, TableDeclaration], *, optimiser: OptimiserSpec | None = None) -> Tables:
         """The model, kept on the job's parameter servers; `optimiser` for the tables that name none."""
         self._check_declaring("tables()")
         self._check_first_model()
@@ -131,7 +131,7 @@ class Session:
         )
         return self._tables
 
-    def own_model(self, *, save: Save, restore: Restore) -> None:
+    def own_model(self, *, save: SaveHook, restore: RestoreHook) -> None:
         """The script keeps the model itself: `save()` gives its arrays, `restore(arrays)` puts them back.
 
         Model and data position are then committed together, every EDL_CHECKPOINT_EVERY_S, at the end, and at
@@ -176,7 +176,7 @@ class Session:
     @property
     def has_ended(self) -> bool:
         """Whether the whole job is trained and committed, as opposed to this trainer having to leave."""
-        return self._ending is Ending.ENDED
+        return self._ending is FinishReason.ENDED
 
     def report(self, metrics: Mapping[str, float]) -> None:
         """Shown with the job from the next report on; numbers that are not finite are left out."""
@@ -220,8 +220,8 @@ class Session:
             if self._tables is not None:
                 steps.callback(self._tables.close)
             if self._driver is not None:
-                steps.callback(self._driver.channel.close, farewell_s=self._farewell_s)
-                self._driver.feed(LeaveRequested(reason=reason))
+                steps.callback(self._driver.stream.close, farewell_s=self._farewell_s)
+                self._driver.handle(LeaveRequested(reason=reason))
 
     @property
     def _farewell_s(self) -> float:
@@ -242,7 +242,7 @@ class Session:
                 self._say_drained()
             elif isinstance(error, Exception) and self._driver is not None and is_mine:
                 lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
-                self._driver.feed(ScriptFailed(message="\n".join(lines)))
+                self._driver.handle(ScriptFailed(message="\n".join(lines)))
         finally:
             self.close("ended" if self.has_ended else "drained" if self.is_draining else "left the session")
 
@@ -253,7 +253,7 @@ class Session:
 
     # ---- what the loop calls ------------------------------------------------------------------------------------
 
-    def _prepare(self, need: Restart | CheckpointWanted | None) -> None:
+    def _prepare(self, need: Restart | RequestCheckpoint | None) -> None:
         """Before a batch is given: the script's own model is restored, or committed when it is time."""
         if self._own is None:
             return
@@ -274,15 +274,15 @@ class Session:
     def _conclude(self, finish: Finish) -> None:
         """The loop is about to end."""
         assert self._driver is not None
-        self._ending = finish.ending
-        if finish.ending is Ending.DRAINED:
+        self._ending = finish.reason
+        if finish.reason is FinishReason.DRAINED:
             if self._own is not None and self._driver.state.applied != self._driver.state.committed:
                 with suppress(LeaveNow):  # the batches since the last one are somebody's again
                     self._try_checkpoint()
             self._say_drained()
         elif finish.final_saver and self._final is not None:
             self._final(self._tables.pull() if self._tables is not None else {})
-            self._driver.feed(FinalHookRun())
+            self._driver.handle(FinalHookRun())
 
     def _say_drained(self) -> None:
         callbacks, self._on_drain = self._on_drain, []
@@ -291,7 +291,7 @@ class Session:
 
     # ---- starting -----------------------------------------------------------------------------------------------
 
-    def _start(self) -> Driver:
+    def _start(self) -> TrainerDriver:
         """The driver, connected: nothing more can be declared."""
         if self._driver is not None and self._is_started:
             return self._driver
@@ -308,13 +308,13 @@ class Session:
         alone, self._standalone = self._standalone, None
         own, self._own = self._own, None
         if driver is not None:
-            driver.channel.close(farewell_s=0.0)
+            driver.stream.close(farewell_s=0.0)
         if own is not None:
             own.close()
         if alone is not None:
             alone.stop()
 
-    def _connect(self) -> Driver:
+    def _connect(self) -> TrainerDriver:
         data = self._declared()
         environment = self.environment
         environment.check_files()
@@ -338,18 +338,18 @@ class Session:
             has_final_hook=self._final is not None,
         )
         alone = self._standalone
-        driver = self._driver = Driver(state, check_alive=alone.check) if alone else Driver(state)
+        driver = self._driver = TrainerDriver(state, check_alive=alone.check) if alone else TrainerDriver(state)
         tables = self._tables.specs if self._tables is not None else ()
-        driver.feed(SpecDeclared(spec=Declare(dataset=data.spec, tables=tables, own_model=self._save is not None)))
+        driver.handle(SpecDeclared(spec=Declare(dataset=data.spec, tables=tables, own_model=self._save is not None)))
         if self.is_draining:
             self._drain()
         hello = Hello(job=environment.job, software="edl trainer")
-        driver.channel.connect(
-            Address(target=environment.master, hello=hello, token=environment.token, tls_dir=environment.tls_dir)
+        driver.stream.connect(
+            MasterAddress(target=environment.master, hello=hello, token=environment.token, tls_dir=environment.tls_dir)
         )
         return driver
 
-    def _placed(self) -> Driver:
+    def _placed(self) -> TrainerDriver:
         self._owner.check()
         driver = self._start()
         driver.wait_until_joined(budget_s=self._budget_s)

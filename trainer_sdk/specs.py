@@ -52,12 +52,12 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def table_specs(tables: Mapping[str, Table], optimiser: OptimiserSpec) -> tuple[TableSpec, ...]:
+def table_specs(tables: Mapping[str, TableDeclaration], optimiser: OptimiserSpec) -> tuple[TableSpec, ...]:
     """The declarations that go to the master.  Raises TableError naming the field, UsageError without a table."""
     if not tables:
         raise UsageError("tables() without a table: leave the call out if the job has no model on parameter servers")
     for name, table in tables.items():
-        if not isinstance(table, Table):
+        if not isinstance(table, TableDeclaration):
             raise TableError(f"tables.{name}", f"{table!r} is no table", hint="Write edl.dense(shape) or edl.sparse()")
     specs = tuple(table.named(name, optimiser) for name, table in tables.items())
     for spec in specs:
@@ -81,7 +81,7 @@ def _check_parts(spec: TableSpec) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TableDeclaration:
     """A table before it has its name; made by `dense` and `sparse`."""
 
     spec: TableSpec
@@ -98,7 +98,7 @@ def dense(
     init: Initialiser | None = None,
     optimiser: OptimiserSpec | None = None,
     dtype: DType = "float32",
-) -> Table:
+) -> TableDeclaration:
     """A tensor, pulled and pushed whole.  Without `init` it begins as zeros."""
     return _table("dense", shape, init, optimiser, dtype)
 
@@ -110,7 +110,7 @@ def sparse(
     init: Initialiser | None = None,
     optimiser: OptimiserSpec | None = None,
     dtype: DType = "float32",
-) -> Table:
+) -> TableDeclaration:
     """`rows` rows of shape `width`, pulled and pushed by row number: an embedding, say."""
     return _table("sparse", (rows, *_extents(width)), init, optimiser, dtype)
 
@@ -126,7 +126,7 @@ def _table(
     init: Initialiser | None,
     optimiser: OptimiserSpec | None,
     dtype: DType,
-) -> Table:
+) -> TableDeclaration:
     spec = TableSpec(
         name="",
         shape=_extents(shape),
@@ -135,7 +135,7 @@ def _table(
         initialiser=Initialiser() if init is None else init,
         optimiser=OptimiserSpec() if optimiser is None else optimiser,
     )
-    return Table(spec=spec, has_own_optimiser=optimiser is not None)
+    return TableDeclaration(spec=spec, has_own_optimiser=optimiser is not None)
 
 
 def zeros() -> Initialiser:

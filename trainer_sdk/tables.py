@@ -20,9 +20,16 @@ import numpy.typing as npt
 from master.api.identities import Lineage, TableSpec
 from trainer_sdk.data import Data
 from trainer_sdk.errors import NotReadyError, ServerUnavailableError, TemporaryError, UsageError
-from trainer_sdk.protocol.trainer_events import Effect, Pulled, Push, PushAgain, PushAnswered, PushWanted
+from trainer_sdk.protocol.trainer_events import (
+    ParametersPulled,
+    PushAnswered,
+    PushRequested,
+    ResendPush,
+    SendPush,
+    TrainerEffect,
+)
 from trainer_sdk.pserver.client.pserver_client import PserverClient
-from trainer_sdk.runtime.driver import Driver
+from trainer_sdk.runtime.driver import TrainerDriver
 
 Array = npt.NDArray[Any]
 Gradient = Array | tuple[npt.NDArray[np.int64], Array]
@@ -42,7 +49,7 @@ class Tables:
         specs: tuple[TableSpec, ...],
         *,
         client: Callable[[Callable[[], bool]], PserverClient],
-        start: Callable[[], Driver],
+        start: Callable[[], TrainerDriver],
         check_use: Callable[[], None],
         data: Callable[[], Data],
         budget_s: float,
@@ -98,7 +105,7 @@ class Tables:
             self._push(driver, batch.flight, gradients)
         batch.is_pushed = True
 
-    def _check_fresh(self, driver: Driver) -> None:
+    def _check_fresh(self, driver: TrainerDriver) -> None:
         """A script that goes on computing with a model that was rolled back would be given the same batch for ever."""
         stale = [name for name, lineage in self._lineages.items() if lineage < driver.lineage]
         self._stale_pushes = self._stale_pushes + 1 if stale else 0
@@ -115,7 +122,7 @@ class Tables:
             return self._until_given(call, driver)
 
     def _until_given(
-        self, call: Callable[[PserverClient], tuple[Lineage, _Found]], driver: Driver
+        self, call: Callable[[PserverClient], tuple[Lineage, _Found]], driver: TrainerDriver
     ) -> tuple[Lineage, _Found]:
         deadline_s = monotonic() + self._budget_s
         for pause_s in _pauses():
@@ -137,33 +144,33 @@ class Tables:
     def _note(self, lineages: Mapping[str, Lineage]) -> None:
         """Rule 9: parameters that mix two lineages count as the older one, and nothing computed on them counts."""
         self._lineages |= lineages
-        self._start().feed(Pulled(lineage=min(self._lineages.values())))
+        self._start().handle(ParametersPulled(lineage=min(self._lineages.values())))
 
-    def _at_the_route(self, driver: Driver) -> PserverClient:
+    def _at_the_route(self, driver: TrainerDriver) -> PserverClient:
         if self._client is None:
             self._client = self._make_client(lambda: self._is_outdated(driver))
-            driver.when_time_is_up(self._client.give_up)
+            driver.when_time_is_up(self._client.cancel)
         if driver.route is None or self._is_outdated(driver):
             use = driver.wait_for_route(budget_s=self._budget_s)
             self._client.set_route(use.route, self.specs, use.bucket_count)
             self._revision = use.route.revision
         return self._client
 
-    def _wait_for_change(self, driver: Driver, pause_s: float) -> None:
+    def _wait_for_change(self, driver: TrainerDriver, pause_s: float) -> None:
         """Not at all where a newer route has come already."""
         if not self._is_outdated(driver):
             driver.wait_for_change(pause_s)
 
-    def _is_outdated(self, driver: Driver) -> bool:
+    def _is_outdated(self, driver: TrainerDriver) -> bool:
         """The buckets are elsewhere by now, some of them, and a server may have gone."""
         return driver.route is not None and driver.route.route.revision != self._revision
 
     # ---- pushing ------------------------------------------------------------------------------------------------
 
-    def _push(self, driver: Driver, flight: int, gradients: Mapping[str, Gradient]) -> None:
+    def _push(self, driver: TrainerDriver, flight: int, gradients: Mapping[str, Gradient]) -> None:
         deadline_s = monotonic() + self._budget_s
-        order = _try_order(driver.feed(PushWanted(flight=flight)))
-        if not isinstance(order, Push):
+        order = _try_order(driver.handle(PushRequested(flight=flight)))
+        if not isinstance(order, SendPush):
             return
         buckets = order.buckets
         for pause_s in _pauses():
@@ -172,7 +179,7 @@ class Tables:
                 rulings = client.push(order.lineage, order.positions, gradients, buckets=buckets).rulings
             except TemporaryError:
                 rulings = ()  # the same push may come again: marks decide
-            again = _try_order(driver.feed(PushAnswered(flight=flight, rulings=rulings)))
+            again = _try_order(driver.handle(PushAnswered(flight=flight, rulings=rulings)))
             if again is None:
                 return
             buckets = again.buckets
@@ -188,7 +195,7 @@ class Tables:
 
 
 @contextmanager
-def _waiting(driver: Driver) -> Iterator[None]:
+def _waiting(driver: TrainerDriver) -> Iterator[None]:
     """What passes inside is reported as waiting for servers: it tells whether more of them would help."""
     begun_s = monotonic()
     try:
@@ -205,5 +212,5 @@ def _pauses() -> Iterator[float]:
         pause_s = min(2 * pause_s, RETRY_MOST_S)
 
 
-def _try_order(effects: tuple[Effect, ...]) -> Push | PushAgain | None:
-    return next((e for e in effects if isinstance(e, Push | PushAgain)), None)
+def _try_order(effects: tuple[TrainerEffect, ...]) -> SendPush | ResendPush | None:
+    return next((e for e in effects if isinstance(e, SendPush | ResendPush)), None)

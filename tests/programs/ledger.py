@@ -32,7 +32,9 @@ def main() -> None:
     options = parse()
     if options.patient:
         limits = WireLimits(io_s=ENDLESS_S, hello_s=ENDLESS_S)
-        pserver_client.ClientSettings = partial(pserver_client.ClientSettings, limits=limits, connect_s=ENDLESS_S)
+        pserver_client.ConnectionSettings = partial(
+            pserver_client.ConnectionSettings, limits=limits, connect_s=ENDLESS_S
+        )
     with edl.open() as session:
         data = session.dataset(
             "ledger", size=options.size, epochs=options.epochs, batch_size=options.batch_size, seed=options.seed

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from master.api.identities import CutId, Incarnation, Lineage, ManifestId, Term, Version
 from master.api.messages import Cut, Drop, FileRecord, Hold, Restore, Skip
 from master.api.positions import EMPTY, PositionSet, union
-from trainer_sdk.pserver.core.control import deadline, handle
+from trainer_sdk.pserver.core.control import handle, next_deadline
 from trainer_sdk.pserver.core.effects import (
     ApplyBoth,
     ApplyLive,
@@ -24,9 +24,9 @@ from trainer_sdk.pserver.core.effects import (
     OpenFork,
     WriteFork,
 )
-from trainer_sdk.pserver.core.messages import Push, Target, Verdict
-from trainer_sdk.pserver.core.pushes import push
-from trainer_sdk.pserver.core.server_state import Phase, ServerState, check_state
+from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict
+from trainer_sdk.pserver.core.pushes import handle_push
+from trainer_sdk.pserver.core.server_state import CutPhase, ServerState, check_state
 
 BUCKETS = 4
 POSITIONS = 12
@@ -97,9 +97,9 @@ class Server(RuleBasedStateMachine):
 
     @rule(positions=spans, buckets=some_buckets, lineage=rarely, version=rarely)
     def push(self, positions, buckets, lineage, version):
-        target = Target(buckets=buckets, version=Version(version or 0))
+        target = PushTarget(buckets=buckets, version=Version(version or 0))
         event = Push(lineage=Lineage(self.state.lineage - lineage), positions=positions, targets=(target,))
-        step = push(self.state, event)
+        step = handle_push(self.state, event)
         applied = EMPTY
         for effect in step.effects:
             if isinstance(effect, ApplyLive | ApplyBoth):
@@ -114,7 +114,7 @@ class Server(RuleBasedStateMachine):
         for ruling in step.answer.rulings:
             assert ruling.buckets.isdisjoint(said)
             said |= ruling.buckets
-            assert (ruling.verdict is Verdict.APPLIED) <= (ruling.buckets <= applied)
+            assert (ruling.verdict is PushVerdict.APPLIED) <= (ruling.buckets <= applied)
         assert said == buckets
         assert not applied or not self.state.is_holding
         assert not applied or lineage == 0
@@ -145,12 +145,12 @@ class Server(RuleBasedStateMachine):
     def skip(self, positions):
         self.take(Skip(lineage=self.state.lineage, positions=positions))
 
-    @precondition(lambda self: deadline(self.state) is not None)
+    @precondition(lambda self: next_deadline(self.state) is not None)
     @rule()
     def deadline_passes(self):
-        self.take(deadline(self.state)[1])
+        self.take(next_deadline(self.state)[1])
 
-    @precondition(lambda self: self.state.cut is not None and self.state.cut.phase is Phase.SEALED)
+    @precondition(lambda self: self.state.cut is not None and self.state.cut.phase is CutPhase.SEALED)
     @rule()
     def file_is_written(self):
         cut = self.state.cut.cut
@@ -165,7 +165,7 @@ class Server(RuleBasedStateMachine):
         before = (self.state.lineage, self.live.counts)
         order = Restore(
             incarnation=Incarnation("i"),
-            lineage=Lineage(self.state.taken + step),
+            lineage=Lineage(self.state.newest_restore + step),
             base=ManifestId("m"),
             files=(),
             data=EMPTY,

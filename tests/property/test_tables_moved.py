@@ -130,8 +130,8 @@ class Pair:
         for model in self.servers:
             assert plain(model, model.buckets) == plain(self.whole, model.buckets)
         assert self.servers[0].buckets | self.servers[1].buckets == ALL
-        trained = sum(model.parts[2].row_count for model in self.servers)
-        assert trained == self.whole.parts[2].row_count
+        trained = sum(model.stores[2].row_count for model in self.servers)
+        assert trained == self.whole.stores[2].row_count
 
 
 def size_of(arrays):

@@ -14,7 +14,7 @@ from tests.protocol import ledger
 from tests.protocol.masters import Etcd
 from tests.protocol.servers import ServerProcess
 from tests.protocol.trainers import TrainerProcess
-from trainer_sdk.protocol.trainer_state import Phase
+from trainer_sdk.protocol.trainer_state import TrainerPhase
 
 
 def wrong_with_new_head(etcd: Etcd, new: Manifest, positions: int, *, is_plain: bool) -> str | None:
@@ -133,7 +133,7 @@ def _accepts(process: ServerProcess, b: int, here: dict[Incarnation, ServerProce
 
 
 def _skipped(holder: ServerProcess, b: int) -> PositionSet:
-    staged = holder.state.moving.try_staged(b)
+    staged = holder.state.moves.try_staged(b)
     return union(
         [*(group.skipped for group in holder.state.groups if b in group.buckets), *([staged.skipped] if staged else [])]
     )
@@ -142,7 +142,7 @@ def _skipped(holder: ServerProcess, b: int) -> PositionSet:
 def _copy(holder: ServerProcess, b: int, version: Version, since: Version) -> ledger.Ledger | None:
     """What it serves at this version or will serve once ACTIVATE comes; None: it has nothing to serve."""
     live = next((group for group in holder.state.groups if b in group.buckets), None)
-    staged = holder.state.moving.try_staged(b)
+    staged = holder.state.moves.try_staged(b)
     if live is not None and live.version == version:
         return dict(holder.live)[BucketId(b)]
     if staged is not None and since <= staged.version <= version and staged.is_final:
@@ -155,7 +155,7 @@ def _copy(holder: ServerProcess, b: int, version: Version, since: Version) -> le
 def wrong_with_trainer(etcd: Etcd, process: TrainerProcess | None, *, is_strict: bool) -> str | None:
     """I2 where this trainer holds the model: that of the current world contains head."""
     head, lineage = etcd.durable.head, etcd.durable.lineage
-    if process is None or not process.model or process.state.phase is Phase.LEFT:
+    if process is None or not process.model or process.state.phase is TrainerPhase.LEFT:
         return None
     counts = process.model[0][1]
     if is_strict and counts != ledger.exactly(process.state.applied, len(counts)):

@@ -11,8 +11,8 @@ from dataclasses import replace
 from tests.protocol.draft import Draft
 from tests.protocol.settings import Setting
 from tests.protocol.world import Parcel, Relay, ServerSlot
-from trainer_sdk.pserver.core.messages import CopyHead, Target
-from trainer_sdk.pserver.core.server_state import Phase, ServerState
+from trainer_sdk.pserver.core.messages import CopyHead, PushTarget
+from trainer_sdk.pserver.core.server_state import CutPhase, ServerState
 
 
 def drop_dead(draft: Draft) -> None:
@@ -75,7 +75,7 @@ def _is_dead(setting: Setting, slot: ServerSlot, parcel: Parcel) -> bool:
     if not setting.is_pruned:
         return False
     state, push = slot.process.state, parcel.push
-    if max(state.lineage, state.taken) > push.lineage:
+    if max(state.lineage, state.newest_restore) > push.lineage:
         return True
     if state.lineage == push.lineage and all(is_past(state, target) for target in push.targets):
         return True
@@ -93,7 +93,7 @@ def _drop_copies(draft: Draft) -> None:
         head = draft.cast.shipments[number].head
         process = draft.server(int(head.target[1:].split(".")[0])).process
         step = draft.cast.copy_step(process, draft.cast.shipments[number])
-        is_early = max(process.state.lineage, process.state.taken) < head.lineage
+        is_early = max(process.state.lineage, process.state.newest_restore) < head.lineage
         is_awaited = bool(step.told) and _is_to_come(draft, head)
         is_taken = step.process != process or step.asked_full is not None or is_awaited
         is_of_use = not draft.cast.setting.is_pruned or is_early or is_taken
@@ -106,7 +106,9 @@ def _drop_relays(draft: Draft) -> None:
     for number in tuple(draft.relays):
         relay = draft.cast.relays[number]
         state = draft.server(relay.one.to.ordinal).process.state
-        is_over = state.incarnation != relay.one.to.incarnation or max(state.lineage, state.taken) > relay.lineage
+        is_over = (
+            state.incarnation != relay.one.to.incarnation or max(state.lineage, state.newest_restore) > relay.lineage
+        )
         is_refused = state.lineage == relay.lineage and all(is_past(state, target) for target in relay.one.targets)
         is_to_come = not (relay.said or is_over or is_refused)
         is_answer_of_use = (bool(relay.said) or is_to_come) and _is_waited_for(draft, relay)
@@ -143,7 +145,7 @@ def _forget_cuts(draft: Draft) -> None:
     for server in range(len(draft.servers)):
         slot = draft.server(server)
         known = slot.process.state.cut
-        if known is None or known.phase not in (Phase.GONE, Phase.WRITTEN) or known.cut == current:
+        if known is None or known.phase not in (CutPhase.GONE, CutPhase.WRITTEN) or known.cut == current:
             continue
         if any(
             getattr(message, "cut", None) is not None and message.cut <= known.cut
@@ -154,7 +156,7 @@ def _forget_cuts(draft: Draft) -> None:
         draft.put_server(server, replace(slot, process=replace(slot.process, state=state)))
 
 
-def is_past(state: ServerState, target: Target) -> bool:
+def is_past(state: ServerState, target: PushTarget) -> bool:
     """No bucket of it is live here at that version, nor can ever be again."""
     live = {bucket for group in state.groups if group.version == target.version for bucket in group.buckets}
-    return all(b not in live and state.moving.floor(b) > target.version for b in target.buckets)
+    return all(b not in live and state.moves.floor(b) > target.version for b in target.buckets)

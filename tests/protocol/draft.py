@@ -158,7 +158,9 @@ class Draft:
         for trainer in range(len(self.trainers)):
             if self.trainer(trainer).link == term:
                 self.put_trainer(trainer, replace(self.trainer(trainer), link=NOBODY, inbox=()))
-                self._due.append(lambda trainer=trainer: self.trainer_takes(trainer, trainer_events.StreamBroken()))
+                self._due.append(
+                    lambda trainer=trainer: self.trainer_takes(trainer, trainer_events.MasterStreamBroken())
+                )
 
     def _say(self, term: Term, effect: Send | CloseStream) -> None:
         to = effect.to if isinstance(effect, Send) else effect.member
@@ -280,7 +282,7 @@ class Draft:
         self.put_trainer(trainer, replace(slot, process=step.process))
         for gradient in step.pushed:
             self.send(trainer, gradient, gradient.buckets)
-        if step.has_left and step.process.ending is not trainer_events.Ending.ENDED:
+        if step.has_left and step.process.ending is not trainer_events.FinishReason.ENDED:
             self._due.append(lambda: self.end_trainer(trainer))
 
     def end_trainer(self, trainer: int) -> None:
@@ -294,9 +296,9 @@ class Draft:
     def connect_trainer(self, trainer: int, term: Term) -> None:
         slot = self.trainer(trainer)
         self.put_trainer(trainer, replace(slot, link=term, inbox=()))
-        if slot.process and slot.process.state.phase is not trainer_state.Phase.APART:
-            self.trainer_takes(trainer, trainer_events.StreamBroken())
-        self.trainer_takes(trainer, trainer_events.StreamOpened())
+        if slot.process and slot.process.state.phase is not trainer_state.TrainerPhase.DISCONNECTED:
+            self.trainer_takes(trainer, trainer_events.MasterStreamBroken())
+        self.trainer_takes(trainer, trainer_events.MasterStreamOpened())
 
     # ---- pushes -----------------------------------------------------------------------------------------------
 
@@ -324,4 +326,4 @@ class Draft:
 
 
 def _confirmed(state: TrainerState) -> PositionSet:
-    return union(holding.confirmed for holding in state.holdings)
+    return union(holding.confirmed for holding in state.leases)

@@ -72,7 +72,7 @@ class JobModel:
     def is_end(self, world: World) -> bool:
         """Some trainer was told END."""
         processes = (self.cast.trainers[t].process for t in world.trainers)
-        return any(p is not None and p.ending is trainer_events.Ending.ENDED for p in processes)
+        return any(p is not None and p.ending is trainer_events.FinishReason.ENDED for p in processes)
 
     def moves(self, world: World) -> Iterator[Move[World]]:
         for change in self._changes(world):

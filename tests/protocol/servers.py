@@ -21,27 +21,27 @@ from trainer_sdk.pserver.core import control, pushes
 from trainer_sdk.pserver.core.effects import (
     ApplyBoth,
     ApplyLive,
-    AskFull,
     CopyArrived,
     DropFork,
     DropLive,
     DropStaged,
-    Effect,
-    Event,
     FileWritten,
-    FullWanted,
+    FullCopyRequested,
     LoadModel,
     ModelLoaded,
+    NotifyMaster,
     OpenFork,
     PushEffect,
+    RequestFullCopy,
     SendCopy,
+    ServerEffect,
+    ServerEvent,
     ServeStaged,
     StageCopy,
-    Tell,
     WriteFork,
 )
-from trainer_sdk.pserver.core.messages import BackupSaid, CopyHead, PassOn, Push, PushAnswer
-from trainer_sdk.pserver.core.pushes import PushStep
+from trainer_sdk.pserver.core.messages import BackupAnswer, BackupPush, CopyHead, Push, PushAnswer
+from trainer_sdk.pserver.core.pushes import PushOutcome
 from trainer_sdk.pserver.core.server_state import ServerState
 
 NOW_S = 0.0
@@ -95,7 +95,7 @@ class ServerStep:
     violation: str | None = None
     shipped: tuple[Shipment, ...] = ()
     asked_full: CopyHead | None = None
-    passes: tuple[PassOn, ...] = ()
+    passes: tuple[BackupPush, ...] = ()
 
 
 def started(incarnation: Incarnation) -> ServerProcess:
@@ -103,18 +103,18 @@ def started(incarnation: Incarnation) -> ServerProcess:
 
 
 def pushed(
-    process: ServerProcess, push: Push, computed_on: Origins, said: tuple[BackupSaid, ...] | None = None
+    process: ServerProcess, push: Push, computed_on: Origins, said: tuple[BackupAnswer, ...] | None = None
 ) -> ServerStep:
     """A push arrives.  `computed_on`: the parameters of its buckets that the gradient was really computed on (I3)."""
-    return _applied(process, pushes.push(process.state, push, said), push, computed_on)
+    return _applied(process, pushes.handle_push(process.state, push, said), push, computed_on)
 
 
 def passed(process: ServerProcess, push: Push, computed_on: Origins) -> ServerStep:
     """A push that the owner passes on arrives at the backup."""
-    return _applied(process, pushes.push_as_backup(process.state, push), push, computed_on)
+    return _applied(process, pushes.handle_backup_push(process.state, push), push, computed_on)
 
 
-def _applied(process: ServerProcess, step: PushStep, push: Push, computed_on: Origins) -> ServerStep:
+def _applied(process: ServerProcess, step: PushOutcome, push: Push, computed_on: Origins) -> ServerStep:
     after = replace(process, state=step.state)
     violation = None
     for effect in step.effects:
@@ -123,16 +123,16 @@ def _applied(process: ServerProcess, step: PushStep, push: Push, computed_on: Or
             if mine != its:
                 violation = f"I3: parameters of {mine} take a gradient computed on those of {its}"
         after = _carried_out(after, effect, push.positions)
-    return ServerStep(process=after, answer=step.answer, violation=violation, passes=step.passes)
+    return ServerStep(process=after, answer=step.answer, violation=violation, passes=step.backup_pushes)
 
 
-def handled(process: ServerProcess, event: Event, positions: int, *, loads_late: bool = False) -> ServerStep:
+def handled(process: ServerProcess, event: ServerEvent, positions: int, *, loads_late: bool = False) -> ServerStep:
     """A control message or an event of the shell.  `positions`: how many the data set has."""
     step = control.handle(process.state, event, NOW_S)
     after, told, shipped = replace(process, state=step.state), [], []
     for effect in step.effects:
         match effect:
-            case Tell(message=message):
+            case NotifyMaster(message=message):
                 told.append(message)
             case SendCopy():
                 after, shipment = _shipped(after, effect)
@@ -157,18 +157,18 @@ def arrived(process: ServerProcess, shipment: Shipment, positions: int) -> Serve
                 others = tuple(one for one in after.staged if one[0] != b)
                 content = (b, _content(process, shipment, positions), shipment.origin)
                 after = replace(after, staged=tuple(sorted((*others, content))))
-            case AskFull(head=head):
+            case RequestFullCopy(head=head):
                 asked_full = head
-            case Tell():
+            case NotifyMaster():
                 pass
             case _:
                 after = _carried_out(after, effect, EMPTY)
-    told = tuple(effect.message for effect in step.effects if isinstance(effect, Tell))
+    told = tuple(effect.message for effect in step.effects if isinstance(effect, NotifyMaster))
     return ServerStep(process=after, told=told, asked_full=asked_full)
 
 
-def full_wanted(head: CopyHead, ordinal: int) -> FullWanted:
-    return FullWanted(
+def full_wanted(head: CopyHead, ordinal: int) -> FullCopyRequested:
+    return FullCopyRequested(
         lineage=head.lineage, bucket=head.bucket, version=head.version, target=place(ordinal, head.target)
     )
 
@@ -218,7 +218,7 @@ def file_written(process: ServerProcess, positions: int) -> ServerStep:
     return handled(replace(process, file_to_write=None), FileWritten(cut=order.cut, file=file), positions)
 
 
-def _carried_out(process: ServerProcess, effect: Effect | PushEffect, positions: PositionSet) -> ServerProcess:
+def _carried_out(process: ServerProcess, effect: ServerEffect | PushEffect, positions: PositionSet) -> ServerProcess:
     match effect:
         case ApplyLive(buckets=buckets):
             return replace(process, live=ledger.added(process.live, buckets, positions))

@@ -16,9 +16,9 @@ from tests.protocol.interning import hashed_once
 from tests.protocol.ledger import Ledgers
 from tests.protocol.servers import Pulled
 from trainer_sdk.protocol import trainer_events, trainer_state, transitions
-from trainer_sdk.protocol.trainer_events import Ending
-from trainer_sdk.protocol.trainer_state import Phase, TrainerState
-from trainer_sdk.pserver.core.messages import PushAnswer, Target
+from trainer_sdk.protocol.trainer_events import FinishReason
+from trainer_sdk.protocol.trainer_state import TrainerPhase, TrainerState
+from trainer_sdk.pserver.core.messages import PushAnswer, PushTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class TrainerProcess:
     given: tuple[int, ...] = ()
     computed: tuple[Gradient, ...] = ()
     waits_for: int | None = None  # the request that the master has told to wait with
-    ending: Ending | None = None
+    ending: FinishReason | None = None
     model: Ledgers = ()  # of a script that keeps its own
     offers: int = 0  # told apart from the one before, no more
     __hash__ = hashed_once
@@ -52,11 +52,13 @@ class TrainerProcess:
         flight = next((f for f in self.state.flights if f.number == gradient.flight), None)
         return flight.buckets & gradient.buckets if flight else PositionSet()
 
-    def targets(self, server: int, buckets: PositionSet) -> tuple[Target, ...]:
+    def targets(self, server: int, buckets: PositionSet) -> tuple[PushTarget, ...]:
         """Those of these buckets that a server owns by this trainer's route, as its pushes name them."""
         versions = {version for ordinal, version in self.route if ordinal == server}
         found = (
-            Target(buckets=PositionSet.of(*(b for b in buckets if self.route[b] == (server, version))), version=version)
+            PushTarget(
+                buckets=PositionSet.of(*(b for b in buckets if self.route[b] == (server, version))), version=version
+            )
             for version in sorted(versions)
         )
         return tuple(target for target in found if target.buckets)
@@ -71,7 +73,7 @@ class TrainerStep:
 
     @property
     def has_left(self) -> bool:
-        return self.process.state.phase is Phase.LEFT
+        return self.process.state.phase is TrainerPhase.LEFT
 
 
 def started(
@@ -88,14 +90,14 @@ def _blank(declared: Declare) -> Ledgers:
 
 def pulled(process: TrainerProcess, models: tuple[Pulled, ...], pipeline: int) -> TrainerStep:
     """The script has pulled the parameters of all servers; they are of one lineage, or the client pulls again."""
-    step = handled(process, trainer_events.Pulled(lineage=models[0][0]), pipeline)
+    step = handled(process, trainer_events.ParametersPulled(lineage=models[0][0]), pipeline)
     return replace(step, process=replace(step.process, parameters=models))
 
 
 def computed(process: TrainerProcess, pipeline: int) -> TrainerStep:
     """The script has computed its oldest batch on what it pulled, and pushes it."""
     flight, *others = process.given
-    step = handled(replace(process, given=tuple(others)), trainer_events.PushWanted(flight=flight), pipeline)
+    step = handled(replace(process, given=tuple(others)), trainer_events.PushRequested(flight=flight), pipeline)
     return replace(step, process=replace(step.process, parameters=()))
 
 
@@ -131,7 +133,7 @@ def answered(process: TrainerProcess, gradient: Gradient, answer: PushAnswer, pi
     return handled(process, trainer_events.PushAnswered(flight=gradient.flight, rulings=answer.rulings), pipeline)
 
 
-def handled(process: TrainerProcess, event: trainer_events.Event, pipeline: int) -> TrainerStep:
+def handled(process: TrainerProcess, event: trainer_events.TrainerEvent, pipeline: int) -> TrainerStep:
     """The core's answer to an event, with all that the shell and the script do at once upon it.
 
     `pipeline`: how many batches the script has in hand before it waits for answers.
@@ -142,17 +144,17 @@ def handled(process: TrainerProcess, event: trainer_events.Event, pipeline: int)
     return replace(step, process=_renumbered(step.process))
 
 
-def _at_once(process: TrainerProcess, pipeline: int) -> trainer_events.Event | None:
-    if process.state.phase is Phase.LEFT:
+def _at_once(process: TrainerProcess, pipeline: int) -> trainer_events.TrainerEvent | None:
+    if process.state.phase is TrainerPhase.LEFT:
         return None
     if process.ending is not None:
         return trainer_events.LeaveRequested(reason="")
-    if not process.state.is_wanted and len(process.state.flights) < pipeline:
-        return trainer_events.BatchWanted()
+    if not process.state.is_script_waiting and len(process.state.flights) < pipeline:
+        return trainer_events.BatchRequested()
     return None
 
 
-def _once(process: TrainerProcess, event: trainer_events.Event) -> TrainerStep:
+def _once(process: TrainerProcess, event: trainer_events.TrainerEvent) -> TrainerStep:
     said: list[TrainerMessage] = []
     pushed: list[Gradient] = []
     is_told_end = False
@@ -160,13 +162,13 @@ def _once(process: TrainerProcess, event: trainer_events.Event) -> TrainerStep:
     after = replace(process, state=step.state)
     for effect in step.effects:
         match effect:
-            case trainer_events.Send(message=message):
+            case trainer_events.SendToMaster(message=message):
                 said.append(replace(message, reason="") if isinstance(message, Leave) else message)
-            case trainer_events.AskLater(request=request):
+            case trainer_events.AcquireLater(request=request):
                 after = replace(after, waits_for=request)
             case trainer_events.GiveBatch(flight=flight):
                 after = replace(after, given=(*after.given, flight))
-            case trainer_events.Push(flight=flight, positions=positions, buckets=buckets, lineage=lineage):
+            case trainer_events.SendPush(flight=flight, positions=positions, buckets=buckets, lineage=lineage):
                 gradient = Gradient(
                     flight=flight,
                     positions=positions,
@@ -181,9 +183,9 @@ def _once(process: TrainerProcess, event: trainer_events.Event) -> TrainerStep:
             case trainer_events.Restart(file=file) if after.model and after.state.spec:
                 contents = ledger.of_files((file,) if file else ())
                 after = replace(after, model=tuple(contents.items()) or _blank(after.state.spec))
-            case trainer_events.Finish(ending=ending):
+            case trainer_events.Finish(reason=ending):
                 after = replace(after, ending=ending)
-                is_told_end |= ending is Ending.ENDED
+                is_told_end |= ending is FinishReason.ENDED
             case _:
                 pass  # a push that has to come again is still on its way, or the world loses it and sends it again
     return TrainerStep(process=_tidied(after), said=tuple(said), pushed=tuple(pushed), is_told_end=is_told_end)
@@ -211,7 +213,7 @@ def _tidied(process: TrainerProcess) -> TrainerProcess:
         process,
         given=tuple(number for number in process.given if number in flights),
         computed=tuple(g for g in process.computed if g.flight in flights),
-        waits_for=process.waits_for if process.state.is_asking else None,
+        waits_for=process.waits_for if process.state.is_acquiring else None,
     )
 
 

@@ -42,7 +42,7 @@ from tests.protocol.servers import Origins, ServerProcess, Shipment
 from tests.protocol.settings import Setting
 from tests.protocol.trainers import TrainerProcess
 from trainer_sdk.protocol import trainer_state
-from trainer_sdk.pserver.core.messages import BackupSaid, PassOn, Push
+from trainer_sdk.pserver.core.messages import BackupAnswer, BackupPush, Push
 from trainer_sdk.pserver.core.server_state import check_state
 
 NOBODY: Final = Term(0)
@@ -116,11 +116,11 @@ class Relay:
     """A push on its way from an owner to a backup (rule 61); `said`: the answer, on its way back."""
 
     owner: Incarnation
-    one: PassOn
+    one: BackupPush
     lineage: Lineage
     positions: PositionSet
     computed_on: Origins
-    said: tuple[BackupSaid, ...] = ()
+    said: tuple[BackupAnswer, ...] = ()
 
     @property
     def push(self) -> Push:

@@ -23,25 +23,30 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.protocol.trainer_events import (
-    AskLater,
-    CheckpointWanted,
+    AcquireLater,
     Discard,
-    Effect,
-    Ending,
     Finish,
+    FinishReason,
+    RequestCheckpoint,
     Restart,
-    Send,
+    SendToMaster,
+    TrainerEffect,
 )
-from trainer_sdk.protocol.trainer_state import Flight, Holding, Part, Phase, Step, TrainerState
+from trainer_sdk.protocol.trainer_state import (
+    Flight,
+    LeaseProgress,
+    MissingPart,
+    TrainerPhase,
+    TrainerState,
+    TrainerStep,
+)
 
 # ---- registering ----------------------------------------------------------------------------------------------------
 
 
-def register(state: TrainerState) -> Step:
+def register(state: TrainerState) -> TrainerStep:
     """Say who this is and what it holds; nothing but Registered means anything until it is answered."""
-    held = tuple(
-        Lease(token=h.token, positions=h.rest | h.confirmed | _unconfirmed_of(state, h)) for h in state.holdings
-    )
+    held = tuple(Lease(token=h.token, positions=h.rest | h.confirmed | _unconfirmed_of(state, h)) for h in state.leases)
     message = RegisterTrainer(
         name=state.name,
         ordinal=state.ordinal,
@@ -51,24 +56,24 @@ def register(state: TrainerState) -> Step:
         has_final_hook=state.has_final_hook,
         applied=state.applied,
     )
-    return Step(replace(state, phase=Phase.JOINING, is_asking=False), (Send(message=message),))
+    return TrainerStep(replace(state, phase=TrainerPhase.JOINING, is_acquiring=False), (SendToMaster(message=message),))
 
 
-def renounce(state: TrainerState) -> Step:
+def renounce(state: TrainerState) -> TrainerStep:
     """Rule 14: drop leases and gradients, register again, keep the process."""
     bare, discards = _drop_all(state)
-    if state.phase in {Phase.APART, Phase.LEFT}:
-        return Step(bare, discards)
+    if state.phase in {TrainerPhase.DISCONNECTED, TrainerPhase.LEFT}:
+        return TrainerStep(bare, discards)
     step = register(bare)
-    return Step(step.state, discards + step.effects)
+    return TrainerStep(step.state, discards + step.effects)
 
 
-def join(state: TrainerState, message: Registered) -> Step:
+def handle_registered(state: TrainerState, message: Registered) -> TrainerStep:
     """The master knows this trainer: keep what it lets us keep, declare, ask for work."""
-    if state.phase is not Phase.JOINING:
-        return Step(state)
-    effects: tuple[Effect, ...] = ()
-    state = replace(state, phase=Phase.JOINED)
+    if state.phase is not TrainerPhase.JOINING:
+        return TrainerStep(state)
+    effects: tuple[TrainerEffect, ...] = ()
+    state = replace(state, phase=TrainerPhase.JOINED)
     if message.lineage != state.lineage:
         bare, effects = _drop_all(state)
         data = message.restored_data if state.own_model else EMPTY
@@ -77,179 +82,184 @@ def join(state: TrainerState, message: Registered) -> Step:
     state, discards = _keep(state, message.kept)
     effects += discards
     if state.spec and (state.spec.dataset, state.spec.tables) != (message.dataset, message.tables):
-        effects += (Send(message=state.spec),)
+        effects += (SendToMaster(message=state.spec),)
     if state.offer:
-        effects += (Send(message=state.offer),)
-    return _then(settle_drain(state) if state.is_draining else ask_if_low(state), effects)
+        effects += (SendToMaster(message=state.offer),)
+    return _then(flush_drain(state) if state.is_draining else acquire_if_low(state), effects)
 
 
-def _drop_all(state: TrainerState) -> tuple[TrainerState, tuple[Effect, ...]]:
+def _drop_all(state: TrainerState) -> tuple[TrainerState, tuple[TrainerEffect, ...]]:
     discards = tuple(Discard(flight=f.number) for f in state.flights)
-    return replace(state, holdings=(), parts=(), flights=(), pulled=NO_LINEAGE, is_asking=False), discards
+    return replace(state, leases=(), parts=(), flights=(), pulled=NO_LINEAGE, is_acquiring=False), discards
 
 
-def _keep(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerState, tuple[Effect, ...]]:
+def _keep(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerState, tuple[TrainerEffect, ...]]:
     """Stamp the new tokens; what is not kept is dropped, and what was in hand of it is void."""
-    confirmed = union(h.confirmed for h in state.holdings)
-    holdings: list[Holding] = []
+    confirmed = union(h.confirmed for h in state.leases)
+    leases: list[LeaseProgress] = []
     flights: list[Flight] = []
-    parts: list[Part] = []
+    parts: list[MissingPart] = []
     for lease in kept:
         mine = [replace(f, token=lease.token) for f in state.flights if f.positions <= lease.positions]
         mine_parts = [replace(p, token=lease.token) for p in state.parts if p.positions <= lease.positions]
         in_hand = union((*(f.positions for f in mine), *(p.positions for p in mine_parts)))
         done = (lease.positions & confirmed) | (lease.positions & state.applied)
         rest = lease.positions - in_hand - done
-        holdings.append(Holding(token=lease.token, rest=rest, confirmed=done - in_hand))
+        leases.append(LeaseProgress(token=lease.token, rest=rest, confirmed=done - in_hand))
         flights += mine
         parts += mine_parts
     alive = {f.number for f in flights}
     void = tuple(Discard(flight=f.number) for f in state.flights if f.number not in alive)
-    return replace(state, holdings=tuple(holdings), flights=tuple(flights), parts=tuple(parts)), void
+    return replace(state, leases=tuple(leases), flights=tuple(flights), parts=tuple(parts)), void
 
 
 # ---- acquiring ------------------------------------------------------------------------------------------------------
 
 
-def ask_if_low(state: TrainerState) -> Step:
+def acquire_if_low(state: TrainerState) -> TrainerStep:
     """Ask for a lease when what is left to give runs low and no question is open; acks ride along."""
-    if state.is_asking or not _can_ask(state):
-        return Step(state)
+    if state.is_acquiring or not _can_ask(state):
+        return TrainerStep(state)
     assert state.spec is not None
     left, low = 0, max(state.spec.dataset.batch_size, state.granted_count // 2)
-    for holding in state.holdings:
+    for holding in state.leases:
         left += len(holding.rest)
         if left > low:
-            return Step(state)
+            return TrainerStep(state)
     return _ask(replace(state, request=state.request + 1))
 
 
-def ask_again(state: TrainerState, request: int) -> Step:
+def acquire_again(state: TrainerState, request: int) -> TrainerStep:
     """The wait is over, or the answer was lost: the same request again (rule 10)."""
-    if not _can_ask(state) or not state.is_asking or request != state.request:
-        return Step(state)
+    if not _can_ask(state) or not state.is_acquiring or request != state.request:
+        return TrainerStep(state)
     return _ask(state)
 
 
 def _can_ask(state: TrainerState) -> bool:
-    return state.phase is Phase.JOINED and state.spec is not None and not state.is_draining and state.final is None
+    return (
+        state.phase is TrainerPhase.JOINED and state.spec is not None and not state.is_draining and state.final is None
+    )
 
 
-def _ask(state: TrainerState) -> Step:
-    step = flush_acks(replace(state, is_asking=True, is_told_to_wait=False))
-    return _then(Step(step.state), (*step.effects, Send(message=Acquire(request=state.request))))
+def _ask(state: TrainerState) -> TrainerStep:
+    step = flush_acks(replace(state, is_acquiring=True, must_wait=False))
+    return _then(TrainerStep(step.state), (*step.effects, SendToMaster(message=Acquire(request=state.request))))
 
 
-def take(state: TrainerState, message: Granted) -> Step:
+def handle_granted(state: TrainerState, message: Granted) -> TrainerStep:
     """Leases: of a job that keeps its own model, what the model has already is confirmed at once (rule 33)."""
-    if state.phase is not Phase.JOINED or not state.is_asking or message.request != state.request:
-        return Step(state)
-    known = {h.token for h in state.holdings}
+    if state.phase is not TrainerPhase.JOINED or not state.is_acquiring or message.request != state.request:
+        return TrainerStep(state)
+    known = {h.token for h in state.leases}
     fresh = [lease for lease in message.leases if lease.token not in known]
-    holdings = tuple(
-        Holding(token=x.token, rest=x.positions - state.applied, confirmed=x.positions & state.applied) for x in fresh
+    leases = tuple(
+        LeaseProgress(token=x.token, rest=x.positions - state.applied, confirmed=x.positions & state.applied)
+        for x in fresh
     )
     state = replace(
         state,
-        is_asking=False,
+        is_acquiring=False,
         granted_count=sum(len(x.positions) for x in fresh),
-        holdings=state.holdings + holdings,
+        leases=state.leases + leases,
     )
-    return give_back_rest(state) if state.is_draining else ask_if_low(state)
+    return return_rest(state) if state.is_draining else acquire_if_low(state)
 
 
-def wait(state: TrainerState, message: Wait) -> Step:
+def handle_wait(state: TrainerState, message: Wait) -> TrainerStep:
     """Others still hold positions, or a model that only this process has is not committed yet: ask again later."""
-    if state.phase is not Phase.JOINED or message.request != state.request:
-        return Step(state)
-    state = replace(state, is_told_to_wait=True)
-    later = AskLater(request=message.request, after_s=message.retry_after_s)
-    is_idle = not any(h.rest for h in state.holdings) and not state.flights
+    if state.phase is not TrainerPhase.JOINED or message.request != state.request:
+        return TrainerStep(state)
+    state = replace(state, must_wait=True)
+    later = AcquireLater(request=message.request, after_s=message.retry_after_s)
+    is_idle = not any(h.rest for h in state.leases) and not state.flights
     if state.own_model and is_idle and state.applied != state.committed:
-        return Step(state, (CheckpointWanted(), later))
-    return Step(state, (later,))
+        return TrainerStep(state, (RequestCheckpoint(), later))
+    return TrainerStep(state, (later,))
 
 
-def end(state: TrainerState, message: Ended) -> Step:
+def handle_ended(state: TrainerState, message: Ended) -> TrainerStep:
     """All is committed: whatever is still in hand here has been done by somebody (rule 32)."""
-    if state.phase is not Phase.JOINED or message.request != state.request:
-        return Step(state)
+    if state.phase is not TrainerPhase.JOINED or message.request != state.request:
+        return TrainerStep(state)
     bare, discards = _drop_all(state)
-    return Step(replace(bare, final=Finish(ending=Ending.ENDED, final_saver=message.final_saver)), discards)
+    return TrainerStep(
+        replace(bare, final=Finish(reason=FinishReason.ENDED, final_saver=message.final_saver)), discards
+    )
 
 
 # ---- acking and returning -------------------------------------------------------------------------------------------
 
 
-def flush_acks(state: TrainerState) -> Step:
+def flush_acks(state: TrainerState) -> TrainerStep:
     """Ack what every bucket has confirmed; a lease with nothing left in it is forgotten."""
-    if state.phase is not Phase.JOINED:
-        return Step(state)
-    acks = tuple(Send(message=Ack(token=h.token, positions=h.confirmed)) for h in state.holdings if h.confirmed)
+    if state.phase is not TrainerPhase.JOINED:
+        return TrainerStep(state)
+    acks = tuple(SendToMaster(message=Ack(token=h.token, positions=h.confirmed)) for h in state.leases if h.confirmed)
     if not acks:
-        return Step(state)
+        return TrainerStep(state)
     busy = {f.token for f in state.flights} | {p.token for p in state.parts}
-    left = tuple(replace(h, confirmed=EMPTY) if h.confirmed else h for h in state.holdings if h.rest or h.token in busy)
-    return Step(replace(state, holdings=left), acks)
+    left = tuple(replace(h, confirmed=EMPTY) if h.confirmed else h for h in state.leases if h.rest or h.token in busy)
+    return TrainerStep(replace(state, leases=left), acks)
 
 
-def give_back_rest(state: TrainerState) -> Step:
+def return_rest(state: TrainerState) -> TrainerStep:
     """Return what no flight carries: the front of the queue gets it at once (M7).  Parts are for others to compute."""
     in_flight = union(f.positions for f in state.flights)
-    effects: list[Effect] = []
-    holdings = []
-    for h in state.holdings:
+    effects: list[TrainerEffect] = []
+    leases = []
+    for h in state.leases:
         back = (h.rest | union(p.positions for p in state.parts if p.token == h.token)) - in_flight
         if back:
-            effects.append(Send(message=Return(token=h.token, positions=back)))
+            effects.append(SendToMaster(message=Return(token=h.token, positions=back)))
         if h.confirmed or any(f.token == h.token for f in state.flights):
-            holdings.append(replace(h, rest=EMPTY))
-    return Step(replace(state, holdings=tuple(holdings), parts=()), tuple(effects) if _is_heard(state) else ())
+            leases.append(replace(h, rest=EMPTY))
+    return TrainerStep(replace(state, leases=tuple(leases), parts=()), tuple(effects) if _is_heard(state) else ())
 
 
-def drain(state: TrainerState) -> Step:
+def handle_drain(state: TrainerState) -> TrainerStep:
     """Finish what is in flight, give back the rest now."""
-    if state.phase is Phase.LEFT or state.is_draining:
-        return Step(state)
-    step = give_back_rest(replace(state, is_draining=True))
-    final = step.state.final or Finish(ending=Ending.DRAINED)
-    return Step(replace(step.state, final=final), step.effects)
+    if state.phase is TrainerPhase.LEFT or state.is_draining:
+        return TrainerStep(state)
+    step = return_rest(replace(state, is_draining=True))
+    final = step.state.final or Finish(reason=FinishReason.DRAINED)
+    return TrainerStep(replace(step.state, final=final), step.effects)
 
 
-def settle_drain(state: TrainerState) -> Step:
+def flush_drain(state: TrainerState) -> TrainerStep:
     """While draining nothing waits: what is confirmed is acked, what some bucket misses goes back."""
-    returned = give_back_rest(state)
+    returned = return_rest(state)
     acked = flush_acks(returned.state)
-    return _then(Step(acked.state, acked.effects), returned.effects)
+    return _then(TrainerStep(acked.state, acked.effects), returned.effects)
 
 
-def leave(state: TrainerState, reason: str, *, failed: tuple[Effect, ...] = ()) -> Step:
+def leave(state: TrainerState, reason: str, *, failed: tuple[TrainerEffect, ...] = ()) -> TrainerStep:
     """Ack what is confirmed, return all else, say good-bye; what was in hand is void."""
-    if state.phase is Phase.LEFT:
-        return Step(state)
+    if state.phase is TrainerPhase.LEFT:
+        return TrainerStep(state)
     acked = flush_acks(state)
-    returned = give_back_rest(_put_back(acked.state))
+    returned = return_rest(_put_back(acked.state))
     bare, discards = _drop_all(state)
-    gone = replace(bare, phase=Phase.LEFT, final=state.final or Finish(ending=Ending.DRAINED))
+    gone = replace(bare, phase=TrainerPhase.LEFT, final=state.final or Finish(reason=FinishReason.DRAINED))
     if not _is_heard(state):
-        return Step(gone, discards)
-    farewell = Send(message=Leave(reason=reason))
-    return Step(gone, (*acked.effects, *failed, *returned.effects, *discards, farewell))
+        return TrainerStep(gone, discards)
+    farewell = SendToMaster(message=Leave(reason=reason))
+    return TrainerStep(gone, (*acked.effects, *failed, *returned.effects, *discards, farewell))
 
 
 def _put_back(state: TrainerState) -> TrainerState:
-    """The same holdings with what was in flight put back to the rest."""
-    holdings = tuple(replace(h, rest=h.rest | _unconfirmed_of(state, h)) for h in state.holdings)
-    return replace(state, holdings=holdings, flights=(), parts=())
+    """The same leases with what was in flight put back to the rest."""
+    leases = tuple(replace(h, rest=h.rest | _unconfirmed_of(state, h)) for h in state.leases)
+    return replace(state, leases=leases, flights=(), parts=())
 
 
-def _unconfirmed_of(state: TrainerState, holding: Holding) -> PositionSet:
+def _unconfirmed_of(state: TrainerState, holding: LeaseProgress) -> PositionSet:
     return union(p.positions for p in state.pieces if p.token == holding.token)
 
 
 def _is_heard(state: TrainerState) -> bool:
-    return state.phase is Phase.JOINED
+    return state.phase is TrainerPhase.JOINED
 
 
-def _then(step: Step, first: Iterable[Effect]) -> Step:
-    return Step(step.state, (*first, *step.effects))
+def _then(step: TrainerStep, first: Iterable[TrainerEffect]) -> TrainerStep:
+    return TrainerStep(step.state, (*first, *step.effects))

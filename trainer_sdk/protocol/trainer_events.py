@@ -19,18 +19,18 @@ from trainer_sdk.pserver.core.messages import Ruling
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOpened:
+class MasterStreamOpened:
     """A stream to a master stands; nothing has been said on it."""
 
 
 @dataclass(frozen=True, slots=True)
-class StreamBroken:
+class MasterStreamBroken:
     """The stream is gone; leases are kept and trained meanwhile (M5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquireDue:
-    """The time named by `AskLater` has passed, or no answer came to this request: ask (again)."""
+    """The time named by `AcquireLater` has passed, or no answer came to this request: ask (again)."""
 
     request: int
 
@@ -56,19 +56,19 @@ class SpecDeclared:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchWanted:
+class BatchRequested:
     """The script is ready for its next batch.  Answered by GiveBatch or Finish, at once or after a later event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulled:
+class ParametersPulled:
     """The script computes with parameters of this lineage; where they mix two, of the older one (rule 9)."""
 
     lineage: Lineage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushWanted:
+class PushRequested:
     """The script has the gradients of this flight, computed on what was pulled last."""
 
     flight: int
@@ -128,16 +128,16 @@ class LeaveRequested:
     reason: str
 
 
-Event = (
+TrainerEvent = (
     ToTrainer
-    | StreamOpened
-    | StreamBroken
+    | MasterStreamOpened
+    | MasterStreamBroken
     | AcquireDue
     | ReportDue
     | SpecDeclared
-    | BatchWanted
-    | Pulled
-    | PushWanted
+    | BatchRequested
+    | ParametersPulled
+    | PushRequested
     | PushAnswered
     | BatchDone
     | CheckpointWritten
@@ -152,14 +152,14 @@ Event = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class SendToMaster:
     """Say this to the master, in this order.  Lost with the stream; the state knows what to say again."""
 
     message: TrainerMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskLater:
+class AcquireLater:
     """Raise AcquireDue(request) after this time."""
 
     request: int
@@ -175,7 +175,7 @@ class GiveBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
+class SendPush:
     """Push the gradient of these positions to these buckets, under the lineage of its pull (rules 7 and 9)."""
 
     flight: int
@@ -185,7 +185,7 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushAgain:
+class ResendPush:
     """Push the *same* gradient, same lineage, to these buckets; first by a newer route, or after a while (rule 2)."""
 
     flight: int
@@ -208,7 +208,7 @@ class UseRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class AssignRank:
     """Rank and size of the group, as of now."""
 
     rank: int
@@ -224,26 +224,26 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointWanted:
+class RequestCheckpoint:
     """Nothing is left to train and the script's own model is not committed: END waits for its checkpoint (rule 32)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfferSettled:
+class ResolveOffer:
     """The offered checkpoint was committed, or refused with a reason."""
 
     answer: OfferAnswered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Complain:
+class ReportRefusal:
     """The master refuses what the script declared; it will not get better by asking again."""
 
     field: str
     message: str
 
 
-class Ending(StrEnum):
+class FinishReason(StrEnum):
     ENDED = "ended"  # everything is trained and committed
     DRAINED = "drained"  # this trainer has to go; the job goes on
 
@@ -252,22 +252,22 @@ class Ending(StrEnum):
 class Finish:
     """No batch will be given any more.  `final_saver`: this trainer runs the final-save hook."""
 
-    ending: Ending
+    reason: FinishReason
     final_saver: bool = False
 
 
-Effect = (
-    Send
-    | AskLater
+TrainerEffect = (
+    SendToMaster
+    | AcquireLater
     | GiveBatch
-    | Push
-    | PushAgain
+    | SendPush
+    | ResendPush
     | Discard
     | UseRoute
-    | Place
+    | AssignRank
     | Restart
-    | CheckpointWanted
-    | OfferSettled
-    | Complain
+    | RequestCheckpoint
+    | ResolveOffer
+    | ReportRefusal
     | Finish
 )

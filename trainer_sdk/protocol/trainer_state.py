@@ -13,18 +13,18 @@ from enum import StrEnum
 from master.api.identities import NO_LINEAGE, Incarnation, LeaseToken, Lineage, MemberName
 from master.api.messages import Declare, OfferCheckpoint
 from master.api.positions import EMPTY, PositionSet, union
-from trainer_sdk.protocol.trainer_events import Effect, Finish
+from trainer_sdk.protocol.trainer_events import Finish, TrainerEffect
 
 
-class Phase(StrEnum):
-    APART = "apart"  # no stream; what is held is trained meanwhile
+class TrainerPhase(StrEnum):
+    DISCONNECTED = "apart"  # no stream; what is held is trained meanwhile
     JOINING = "joining"  # registered on this stream, not answered yet
     JOINED = "joined"
     LEFT = "left"  # returned everything, said good-bye
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class LeaseProgress:
     """A lease as the trainer sees it."""
 
     token: LeaseToken
@@ -33,7 +33,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class MissingPart:
     """Positions whose gradient some buckets still miss: to be computed anew and pushed to these alone (rule 11)."""
 
     token: LeaseToken
@@ -63,22 +63,22 @@ class TrainerState:
     incarnation: Incarnation
     has_final_hook: bool = False
 
-    phase: Phase = Phase.APART
+    phase: TrainerPhase = TrainerPhase.DISCONNECTED
     lineage: Lineage = NO_LINEAGE
     spec: Declare | None = None
     buckets: PositionSet = EMPTY  # every bucket there is; empty until the route is known
 
-    holdings: tuple[Holding, ...] = ()
-    parts: tuple[Part, ...] = ()
+    leases: tuple[LeaseProgress, ...] = ()
+    parts: tuple[MissingPart, ...] = ()
     flights: tuple[Flight, ...] = ()
     next_flight: int = 0
     pulled: Lineage = NO_LINEAGE  # of the parameters that the script computes with
 
     request: int = 0  # the last one sent; 0: none yet
-    is_asking: bool = False  # no Granted yet for `request`: asked, or told to wait
-    is_told_to_wait: bool = False  # ... the latter
+    is_acquiring: bool = False  # no Granted yet for `request`: asked, or told to wait
+    must_wait: bool = False  # ... the latter
     granted_count: int = 0  # positions of the last grant: says when to ask for more
-    is_wanted: bool = False  # the script waits for a batch
+    is_script_waiting: bool = False  # the script waits for a batch
     is_draining: bool = False
     final: Finish | None = None
 
@@ -86,31 +86,31 @@ class TrainerState:
     committed: PositionSet = EMPTY  # of `applied`, what a committed checkpoint contains
     offer: OfferCheckpoint | None = None
 
-    def with_hand(
+    def with_work(
         self,
         *,
-        holdings: tuple[Holding, ...],
-        parts: tuple[Part, ...],
+        leases: tuple[LeaseProgress, ...],
+        parts: tuple[MissingPart, ...],
         flights: tuple[Flight, ...],
         next_flight: int,
-        is_wanted: bool,
+        is_script_waiting: bool,
     ) -> TrainerState:
         """The same with other work in hand; what `dataclasses.replace` does, in a tenth of its 6 us."""
         hand = {
-            "holdings": holdings,
+            "leases": leases,
             "parts": parts,
             "flights": flights,
             "next_flight": next_flight,
-            "is_wanted": is_wanted,
+            "is_script_waiting": is_script_waiting,
         }
         changed = object.__new__(TrainerState)
         object.__setattr__(changed, "__dict__", self.__dict__ | hand)
         return changed
 
     @property
-    def held(self) -> PositionSet:
+    def held_positions(self) -> PositionSet:
         """Every position that is this trainer's to finish or to give back."""
-        return union((*(h.rest | h.confirmed for h in self.holdings), self.unconfirmed))
+        return union((*(h.rest | h.confirmed for h in self.leases), self.unconfirmed))
 
     @property
     def unconfirmed(self) -> PositionSet:
@@ -118,7 +118,7 @@ class TrainerState:
         return union(p.positions for p in self.pieces)
 
     @property
-    def pieces(self) -> tuple[Part | Flight, ...]:
+    def pieces(self) -> tuple[MissingPart | Flight, ...]:
         """All that some bucket may miss, computed or to be computed."""
         return (*self.parts, *self.flights)
 
@@ -132,11 +132,11 @@ class TrainerState:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrainerStep:
     """The state after an event, and what the shell does next, in this order."""
 
     state: TrainerState
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[TrainerEffect, ...] = ()
 
 
 def start(*, name: MemberName, ordinal: int, incarnation: Incarnation, has_final_hook: bool = False) -> TrainerState:
@@ -148,17 +148,15 @@ def check_invariants(state: TrainerState) -> None:
     """Raises AssertionError when a position stands in two places, or something is owed to nobody."""
     unconfirmed = state.unconfirmed
     seen = EMPTY
-    tokens = {h.token for h in state.holdings}
-    for holding in state.holdings:
+    tokens = {h.token for h in state.leases}
+    for holding in state.leases:
         assert holding.rest.isdisjoint(holding.confirmed), f"given and not given: {holding}"
         mine = holding.rest | holding.confirmed
         assert mine.isdisjoint(unconfirmed), f"confirmed or in hand, and computed: {holding}, {unconfirmed}"
-        assert mine.isdisjoint(seen), f"{mine & seen} in two holdings"
+        assert mine.isdisjoint(seen), f"{mine & seen} in two leases"
         seen |= mine
     for piece in state.pieces:
         assert piece.positions, f"nothing to compute in {piece}"
         assert piece.token in tokens, f"{piece} belongs to no lease that is held"
-    assert not (state.is_draining and any(h.rest for h in state.holdings)), (
-        "a draining trainer keeps what it will not do"
-    )
-    assert not (state.phase is Phase.LEFT and state.holdings), "has left, and holds positions"
+    assert not (state.is_draining and any(h.rest for h in state.leases)), "a draining trainer keeps what it will not do"
+    assert not (state.phase is TrainerPhase.LEFT and state.leases), "has left, and holds positions"

@@ -26,33 +26,33 @@ from master.api.positions import PositionSet, union
 from trainer_sdk.protocol import batches, leasing
 from trainer_sdk.protocol.trainer_events import (
     AcquireDue,
+    AssignRank,
     BatchDone,
-    BatchWanted,
+    BatchRequested,
     CheckpointWritten,
-    Complain,
     DrainDeadlinePassed,
     DrainRequested,
-    Event,
     FinalHookRun,
     LeaveRequested,
-    OfferSettled,
-    Place,
-    Pulled,
+    MasterStreamBroken,
+    MasterStreamOpened,
+    ParametersPulled,
     PushAnswered,
-    PushWanted,
+    PushRequested,
     ReportDue,
+    ReportRefusal,
+    ResolveOffer,
     ScriptFailed,
-    Send,
+    SendToMaster,
     SpecDeclared,
-    StreamBroken,
-    StreamOpened,
+    TrainerEvent,
     UseRoute,
 )
-from trainer_sdk.protocol.trainer_state import Phase, Step, TrainerState
+from trainer_sdk.protocol.trainer_state import TrainerPhase, TrainerState, TrainerStep
 
 _Rare = (
-    StreamOpened
-    | StreamBroken
+    MasterStreamOpened
+    | MasterStreamBroken
     | Registered
     | Declared
     | Drain
@@ -71,61 +71,65 @@ _Rare = (
 )
 
 
-def handle(state: TrainerState, event: Event) -> Step:
+def handle(state: TrainerState, event: TrainerEvent) -> TrainerStep:
     """The next state and what to do.  Raises nothing: an event that comes too late changes nothing."""
     step = _decide(state, event)
-    if step.state.is_wanted and not isinstance(event, BatchWanted):
-        given = batches.want(step.state)
-        return Step(given.state, step.effects + given.effects)
+    if step.state.is_script_waiting and not isinstance(event, BatchRequested):
+        given = batches.handle_batch_requested(step.state)
+        return TrainerStep(given.state, step.effects + given.effects)
     return step
 
 
-def _decide(state: TrainerState, event: Event) -> Step:  # noqa: C901  one case a line: the table of what happens often
+def _decide(state: TrainerState, event: TrainerEvent) -> TrainerStep:  # noqa: C901  one case a line: the table of what happens often
     match event:
-        case BatchWanted():
-            return batches.want(state)
+        case BatchRequested():
+            return batches.handle_batch_requested(state)
         case BatchDone(flight=number):
-            return batches.done(state, number)
+            return batches.handle_batch_done(state, number)
         case PushAnswered(flight=number, rulings=rulings):
-            return batches.answered(state, number, rulings)
-        case PushWanted(flight=number):
-            return batches.push(state, number)
-        case Pulled(lineage=lineage):
-            return batches.pulled(state, lineage)
+            return batches.handle_push_answered(state, number, rulings)
+        case PushRequested(flight=number):
+            return batches.handle_push_requested(state, number)
+        case ParametersPulled(lineage=lineage):
+            return batches.handle_pulled(state, lineage)
         case Granted():
-            return leasing.take(state, event)
+            return leasing.handle_granted(state, event)
         case Wait():
-            return leasing.wait(state, event)
+            return leasing.handle_wait(state, event)
         case Ended():
-            return leasing.end(state, event)
+            return leasing.handle_ended(state, event)
         case AcquireDue(request=request):
-            return leasing.ask_again(state, request)
+            return leasing.acquire_again(state, request)
         case ReportDue():
             return _report(state, event)
         case _:
             return _decide_rare(state, event)
 
 
-def _decide_rare(state: TrainerState, event: _Rare) -> Step:  # noqa: C901, PLR0912  one case a line, as above
+def _decide_rare(state: TrainerState, event: _Rare) -> TrainerStep:  # noqa: C901, PLR0912  one case a line, as above
     match event:
-        case StreamOpened():
-            return Step(state) if state.phase is Phase.LEFT else leasing.register(state)
-        case StreamBroken():
-            return Step(state) if state.phase is Phase.LEFT else Step(replace(state, phase=Phase.APART))
+        case MasterStreamOpened():
+            return TrainerStep(state) if state.phase is TrainerPhase.LEFT else leasing.register(state)
+        case MasterStreamBroken():
+            return (
+                TrainerStep(state)
+                if state.phase is TrainerPhase.LEFT
+                else TrainerStep(replace(state, phase=TrainerPhase.DISCONNECTED))
+            )
         case Registered():
-            return leasing.join(state, event)
+            return leasing.handle_registered(state, event)
         case Fenced():
             return leasing.renounce(state)
         case Declared():
-            return Step(state)
+            return TrainerStep(state)
         case Refused(field=field, message=message):
-            return Step(state, (Complain(field=field, message=message),))
+            return TrainerStep(state, (ReportRefusal(field=field, message=message),))
         case RouteChanged(route=route, bucket_count=count):
             known = replace(state, buckets=PositionSet.span(0, count))
-            asked = leasing.ask_again(known, state.request) if state.is_told_to_wait else Step(known)
-            return Step(asked.state, (UseRoute(route=route, bucket_count=count), *asked.effects))
+            asked = leasing.acquire_again(known, state.request) if state.must_wait else TrainerStep(known)
+            return TrainerStep(asked.state, (UseRoute(route=route, bucket_count=count), *asked.effects))
         case RankChanged(rank=rank, world_size=world_size):
-            return Step(state, (Place(rank=rank, world_size=world_size),))
+            return TrainerStep(state, (AssignRank(rank=rank, world_size=world_size),))
         case SpecDeclared():
             return _declare(state, event)
         case CheckpointWritten():
@@ -133,14 +137,16 @@ def _decide_rare(state: TrainerState, event: _Rare) -> Step:  # noqa: C901, PLR0
         case OfferAnswered():
             return _settle_offer(state, event)
         case Drain() | DrainRequested():
-            return leasing.drain(state)
+            return leasing.handle_drain(state)
         case DrainDeadlinePassed():
             return leasing.leave(state, "the batch in hand was not finished within the grace period")
         case FinalHookRun():
-            return Step(state, (Send(message=FinalSaved()),) if state.phase is Phase.JOINED else ())
+            return TrainerStep(
+                state, (SendToMaster(message=FinalSaved()),) if state.phase is TrainerPhase.JOINED else ()
+            )
         case ScriptFailed(message=message):
             in_hand = union(f.positions for f in state.flights)
-            failed = Send(message=Failed(positions=in_hand, message=message))
+            failed = SendToMaster(message=Failed(positions=in_hand, message=message))
             return leasing.leave(state, "the script raised", failed=(failed,))
         case LeaveRequested(reason=reason):
             return leasing.leave(state, reason)
@@ -148,17 +154,17 @@ def _decide_rare(state: TrainerState, event: _Rare) -> Step:  # noqa: C901, PLR0
             assert_never(event)
 
 
-def _declare(state: TrainerState, event: SpecDeclared) -> Step:
+def _declare(state: TrainerState, event: SpecDeclared) -> TrainerStep:
     state = replace(state, spec=event.spec)
-    if state.phase is not Phase.JOINED:
-        return Step(state)
-    asked = leasing.ask_if_low(state)
-    return Step(asked.state, (Send(message=event.spec), *asked.effects))
+    if state.phase is not TrainerPhase.JOINED:
+        return TrainerStep(state)
+    asked = leasing.acquire_if_low(state)
+    return TrainerStep(asked.state, (SendToMaster(message=event.spec), *asked.effects))
 
 
-def _report(state: TrainerState, event: ReportDue) -> Step:
-    if state.phase is not Phase.JOINED:
-        return Step(state)
+def _report(state: TrainerState, event: ReportDue) -> TrainerStep:
+    if state.phase is not TrainerPhase.JOINED:
+        return TrainerStep(state)
     progress = Progress(
         steps=event.steps,
         samples_per_s=event.samples_per_s,
@@ -166,18 +172,20 @@ def _report(state: TrainerState, event: ReportDue) -> Step:
         waiting_share=event.waiting_share,
     )
     acked = leasing.flush_acks(state)
-    return Step(acked.state, (*acked.effects, Send(message=progress)))
+    return TrainerStep(acked.state, (*acked.effects, SendToMaster(message=progress)))
 
 
-def _offer(state: TrainerState, event: CheckpointWritten) -> Step:
+def _offer(state: TrainerState, event: CheckpointWritten) -> TrainerStep:
     """Offer the file under the world it was trained in; said again on a new stream until it is answered (rule 35)."""
     offer = OfferCheckpoint(offer=event.offer, world=state.lineage, file=event.file)
-    return Step(replace(state, offer=offer), (Send(message=offer),) if state.phase is Phase.JOINED else ())
+    return TrainerStep(
+        replace(state, offer=offer), (SendToMaster(message=offer),) if state.phase is TrainerPhase.JOINED else ()
+    )
 
 
-def _settle_offer(state: TrainerState, answer: OfferAnswered) -> Step:
+def _settle_offer(state: TrainerState, answer: OfferAnswered) -> TrainerStep:
     if state.offer is None or state.offer.offer != answer.offer:
-        return Step(state)
+        return TrainerStep(state)
     marks = union(m.applied for m in state.offer.file.marks)
     committed = marks if answer.manifest else state.committed
-    return Step(replace(state, offer=None, committed=committed), (OfferSettled(answer=answer),))
+    return TrainerStep(replace(state, offer=None, committed=committed), (ResolveOffer(answer=answer),))

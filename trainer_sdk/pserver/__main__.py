@@ -27,13 +27,21 @@ from master.api.identities import Incarnation, MemberName
 from master.api.wire.hello import Hello
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import PermanentError, UsageError
-from trainer_sdk.master_stream import Address
-from trainer_sdk.pserver.core.shutdown import Departure, Fact, Interrupted, Orphaned, Told, after, passed
-from trainer_sdk.pserver.process.control_stream import Member, Self
-from trainer_sdk.pserver.process.data_listener import Listener
+from trainer_sdk.master_stream import MasterAddress
+from trainer_sdk.pserver.core.shutdown import (
+    ParentDied,
+    ShutdownEvent,
+    ShutdownState,
+    SigintReceived,
+    SigtermReceived,
+    after_event,
+    at_time,
+)
+from trainer_sdk.pserver.process.control_stream import ControlStream, ServerIdentity
+from trainer_sdk.pserver.process.data_listener import DataListener
 from trainer_sdk.pserver.process.listen_address import listen
-from trainer_sdk.pserver.process.parameter_server import Service
-from trainer_sdk.pserver.shell import Outside
+from trainer_sdk.pserver.process.parameter_server import ParameterServer
+from trainer_sdk.pserver.shell import ServerContext
 from trainer_sdk.pserver.transport.frames import WireLimits
 from trainer_sdk.pserver.transport.security import Security
 
@@ -74,35 +82,35 @@ def _run(variables: Mapping[str, str]) -> int:
         missing = "EDL_CHECKPOINT_URI" if environment.master else "EDL_MASTER"
         raise UsageError(f"{missing} is not set: a parameter server needs its job's master and checkpoint folder")
     # An Event would not do for signals: its lock may be held by the very wait that the signal interrupts.
-    facts: queue.SimpleQueue[Fact | _Signalled] = queue.SimpleQueue()
+    facts: queue.SimpleQueue[ShutdownEvent | _Signalled] = queue.SimpleQueue()
     signal.signal(signal.SIGTERM, lambda *_: facts.put(_Signalled()))
-    signal.signal(signal.SIGINT, lambda *_: facts.put(Interrupted()))
+    signal.signal(signal.SIGINT, lambda *_: facts.put(SigintReceived()))
     incarnation = Incarnation(uuid.uuid4().hex[:12])
     security = Security.from_environment(variables)
     listening, address = listen(variables, environment.master, incarnation)
-    identity = Self(
+    identity = ServerIdentity(
         name=MemberName(environment.name),
         ordinal=environment.ordinal,
         incarnation=incarnation,
         address=address,
     )
-    member = Member(identity, facts.put)
+    member = ControlStream(identity, facts.put)
     storage = open_storage(environment.checkpoint_uri)
     hold_as_writer(storage)
-    outside = Outside(storage=storage, tell=member.tell, fatal=_die, security=security)
-    service = Service(name=identity.name, incarnation=incarnation, outside=outside)
-    listener = Listener(service, security, listening, WireLimits())
+    context = ServerContext(storage=storage, notify_master=member.send, fatal=_die, security=security)
+    service = ParameterServer(name=identity.name, incarnation=incarnation, context=context)
+    listener = DataListener(service, security, listening, WireLimits())
     member.serve(service, _master(environment))
     log.info("%s, process %s, listens on %s", identity.name, incarnation, identity.address)
-    departure = Departure(grace_s=environment.drain_s)
+    departure = ShutdownState(grace_s=environment.drain_s)
     parent = variables.get("EDL_PARENT_PID")
     while not departure.has_ended:
         fact = _next(facts, departure.due_s, parent)
         was_leaving = departure.is_leaving
         if fact is not None:
-            happened = Told() if isinstance(fact, _Signalled) else fact
-            departure = after(departure, happened, time.monotonic(), would_lose=service.has_copies)
-        departure = passed(departure, time.monotonic())
+            happened = SigtermReceived() if isinstance(fact, _Signalled) else fact
+            departure = after_event(departure, happened, time.monotonic(), would_lose=service.has_copies)
+        departure = at_time(departure, time.monotonic())
         if departure.is_leaving and not was_leaving:
             log.info("told to go: staying up to %.1f s until others have the buckets", environment.drain_s)
             member.leave("SIGTERM")
@@ -117,7 +125,9 @@ def _run(variables: Mapping[str, str]) -> int:
     return EXIT_OWNING if is_owning and not departure.is_released else 0
 
 
-def _next(facts: queue.SimpleQueue[Fact | _Signalled], due_s: float, parent: str | None) -> Fact | _Signalled | None:
+def _next(
+    facts: queue.SimpleQueue[ShutdownEvent | _Signalled], due_s: float, parent: str | None
+) -> ShutdownEvent | _Signalled | None:
     """What has happened; None: nothing until `due_s` (monotonic), or for as long as a look at the parent waits."""
     wait_s = min(due_s - time.monotonic(), _PARENT_CHECK_S if parent else math.inf)
     try:
@@ -125,7 +135,7 @@ def _next(facts: queue.SimpleQueue[Fact | _Signalled], due_s: float, parent: str
     except queue.Empty:
         if parent and parent != str(os.getppid()):
             log.warning("the process that started this one is gone")
-            return Orphaned()
+            return ParentDied()
         return None
 
 
@@ -136,8 +146,8 @@ def _die(error: BaseException) -> None:
     os._exit(EXIT_BROKEN)
 
 
-def _master(environment: Environment) -> Address:
-    return Address(
+def _master(environment: Environment) -> MasterAddress:
+    return MasterAddress(
         target=environment.master,
         hello=Hello(job=environment.job, software="edl parameter server"),
         token=environment.token,

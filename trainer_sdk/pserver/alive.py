@@ -16,7 +16,7 @@ from typing import Final
 
 from master.api.host.unix_sockets import SCHEME, is_socket_address
 from trainer_sdk.errors import EdlError
-from trainer_sdk.pserver.transport.frames import Channel, WireLimits
+from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
 from trainer_sdk.pserver.transport.handshake import PROBE, greet_server
 from trainer_sdk.pserver.transport.security import Security
 
@@ -40,7 +40,7 @@ def _ask(variables: Mapping[str, str]) -> None:
             security = Security.from_environment(variables)
             context = security.client_context()
             sock = raw if context is None else context.wrap_socket(raw)
-            greet_server(Channel(sock, WireLimits(io_s=LIMIT_S, hello_s=LIMIT_S)), security, PROBE)
+            greet_server(FrameChannel(sock, WireLimits(io_s=LIMIT_S, hello_s=LIMIT_S)), security, PROBE)
         except TimeoutError:
             raise
         except (EdlError, OSError) as error:

@@ -25,47 +25,47 @@ from trainer_sdk.pserver.core import control, pushes
 from trainer_sdk.pserver.core.effects import (
     ApplyBoth,
     ApplyLive,
-    AskFull,
     DropFork,
     DropLive,
     DropStaged,
-    Effect,
-    Event,
     LoadModel,
+    NotifyMaster,
     OpenFork,
     PushEffect,
+    RequestFullCopy,
     SendCopy,
+    ServerEffect,
+    ServerEvent,
     ServeStaged,
     StageCopy,
-    Tell,
     WriteFork,
 )
-from trainer_sdk.pserver.core.server_state import Limits, ServerState
-from trainer_sdk.pserver.tables.bucket_load import Tally, Weighing
+from trainer_sdk.pserver.core.server_state import ServerLimits, ServerState
+from trainer_sdk.pserver.tables.bucket_load import BucketLoadMeter, LoadSample
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Gradient, Model
-from trainer_sdk.pserver.tables.staging_area import Staging
+from trainer_sdk.pserver.tables.staging_area import StagingArea
 from trainer_sdk.pserver.transport.security import Security
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class ServerContext:
     """What a server needs of the world.  `tell` and `fatal` may be called under the lock and must not block."""
 
     storage: Storage
-    tell: Callable[[ServerMessage], None]
+    notify_master: Callable[[ServerMessage], None]
     fatal: Callable[[BaseException], None]
     security: Security = field(default_factory=Security)  # towards other servers
 
 
-def _of_nothing() -> Weighing:
+def _of_nothing() -> BucketLoadMeter:
     """Holds no model's memory."""
-    return Weighing(Model(Layout.of((), 1), EMPTY), 0.0)
+    return BucketLoadMeter(Model(Layout.of((), 1), EMPTY), 0.0)
 
 
-Errand = SendCopy | LoadModel | WriteFork
+BackgroundJob = SendCopy | LoadModel | WriteFork
 """What is begun under the lock and goes on without it."""
 
 
@@ -73,17 +73,22 @@ class Shell:
     """What one server has.  Everything here is read, changed and called under `lock`, but for `control` and `close`."""
 
     def __init__(
-        self, *, incarnation: Incarnation, outside: Outside, limits: Limits, begin: Callable[[Errand], None]
+        self,
+        *,
+        incarnation: Incarnation,
+        context: ServerContext,
+        limits: ServerLimits,
+        begin: Callable[[BackgroundJob], None],
     ) -> None:
         """`begin` is called under the lock and must not block."""
-        self.outside = outside
+        self.context = context
         self._begin = begin
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)  # the cut, a lineage that is ready, the end
         self.state = ServerState(incarnation=incarnation, limits=limits)
         self.model: Model | None = None
-        self.weighing = _of_nothing()  # of the model
-        self.staged = Staging()
+        self.load_meter = _of_nothing()  # of the model
+        self.staged = StagingArea()
         self.is_closed = False
 
     def close(self) -> None:
@@ -92,14 +97,14 @@ class Shell:
             self.is_closed = True
             self.changed.notify_all()
 
-    def control(self, event: Event) -> None:
+    def control(self, event: ServerEvent) -> None:
         """Takes a message of the master, or a result of this server's own threads."""
         with self.lock:
             self.handle(event)
 
     # ---- the core's answers, under the lock -------------------------------------------------------------------------
 
-    def handle(self, event: Event) -> tuple[Effect, ...]:
+    def handle(self, event: ServerEvent) -> tuple[ServerEffect, ...]:
         """All effects; those of a copy are for who brought it, the others are carried out."""
         before = self.state.lineage
         step = control.handle(self.state, event, time.monotonic())
@@ -108,11 +113,11 @@ class Shell:
         for effect in step.effects:
             self._carry_out(effect)
         if step.state.is_ready and step.state.lineage != before:
-            self.outside.tell(self.weighing.begin(step.state.lineage, step.state.buckets))
+            self.context.notify_master(self.load_meter.first_report(step.state.lineage, step.state.buckets))
             self.changed.notify_all()
         return step.effects
 
-    def keep(self, step: pushes.PushStep, gradients: list[Gradient], pushed: PositionSet) -> None:
+    def apply_push(self, step: pushes.PushOutcome, gradients: list[Gradient], pushed: PositionSet) -> None:
         """A push's marks and parameters; `gradients` were checked against the model."""
         self._apply(self.loaded(), step.effects, gradients, pushed)
         self._set(step.state)
@@ -124,17 +129,17 @@ class Shell:
             raise InvariantViolationError("the core has buckets, but there are no tables")
         return self.model
 
-    def take_model(self, order: Restore, model: Model) -> bool:
+    def install_model(self, order: Restore, model: Model) -> bool:
         """Whether this model is still wanted; it is the one from now on."""
         if self.state.restoring is not order:
             return False  # a newer order was taken meanwhile
-        self.model, self.weighing = model, Weighing(model, time.monotonic())
+        self.model, self.load_meter = model, BucketLoadMeter(model, time.monotonic())
         return True
 
     def _left(self, buckets: PositionSet) -> Model | None:
         """The model with nothing but these; None: there are none, and this one's memory is free for a new one."""
         if not buckets:
-            self.weighing = _of_nothing()
+            self.load_meter = _of_nothing()
             return None
         model = self.loaded()
         model.remove(model.buckets - buckets)
@@ -152,10 +157,10 @@ class Shell:
             self.changed.notify_all()
         self.state = state
 
-    def _carry_out(self, effect: Effect | PushEffect) -> None:
+    def _carry_out(self, effect: ServerEffect | PushEffect) -> None:
         match effect:
-            case Tell():
-                self.outside.tell(effect.message)
+            case NotifyMaster():
+                self.context.notify_master(effect.message)
             case OpenFork():
                 self.loaded().open_fork(effect.buckets)
             case DropFork():
@@ -169,7 +174,7 @@ class Shell:
                 self._begin(effect)
             case ServeStaged() | DropStaged() | DropLive():
                 self._change_buckets(effect)
-            case ApplyLive() | ApplyBoth() | StageCopy() | AskFull():
+            case ApplyLive() | ApplyBoth() | StageCopy() | RequestFullCopy():
                 pass  # whoever brought the gradient or the copy acts on these
             case _:
                 assert_never(effect)
@@ -190,7 +195,7 @@ class Shell:
                 case _:
                     assert_never(effect)
         except BaseException as error:
-            self.outside.fatal(error)
+            self.context.fatal(error)
             raise
 
     def _apply(
@@ -203,11 +208,11 @@ class Shell:
                 else:
                     self._carry_out(effect)
         except BaseException as error:
-            self.outside.fatal(error)
+            self.context.fatal(error)
             raise
 
 
-class Deadlines:
+class DeadlineThread:
     """Watched until the shell is closed."""
 
     def __init__(self, shell: Shell) -> None:
@@ -225,22 +230,22 @@ class Deadlines:
             while not shell.is_closed:
                 tally = self._wait_for_tally()
                 if tally is not None:
-                    shell.outside.tell(tally.report())
+                    shell.context.notify_master(tally.report())
         except BaseException as error:
-            shell.outside.fatal(error)
+            shell.context.fatal(error)
             raise
 
-    def _wait_for_tally(self) -> Tally | None:
+    def _wait_for_tally(self) -> LoadSample | None:
         """What a report that is due is made of, without the lock; deadlines are kept meanwhile.  None: look again."""
         shell = self._shell
         with shell.lock:
-            report_s = shell.weighing.due_s if shell.state.is_ready else math.inf
-            at_s, event = control.deadline(shell.state) or (math.inf, None)
+            report_s = shell.load_meter.due_s if shell.state.is_ready else math.inf
+            at_s, event = control.next_deadline(shell.state) or (math.inf, None)
             now_s = time.monotonic()
             if event is not None and now_s >= at_s:
                 shell.handle(event)
             elif now_s >= report_s:
-                return shell.weighing.take(shell.state.lineage, shell.state.buckets, now_s)
+                return shell.load_meter.take_sample(shell.state.lineage, shell.state.buckets, now_s)
             elif not shell.is_closed:
                 left_s = min(at_s, report_s) - now_s
                 shell.changed.wait(left_s if left_s < math.inf else None)

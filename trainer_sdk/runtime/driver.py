@@ -16,45 +16,45 @@ from typing import assert_never, cast
 from master.api.identities import Lineage
 from master.api.messages import Drain, MasterMessage, OfferAnswered, Registered, ToTrainer, TrainerMessage
 from trainer_sdk.errors import LeaveNow, MasterUnavailableError, UsageError
-from trainer_sdk.master_stream import Channel
+from trainer_sdk.master_stream import MasterStream
 from trainer_sdk.protocol.trainer_events import (
     AcquireDue,
-    AskLater,
-    BatchWanted,
-    CheckpointWanted,
-    Complain,
+    AcquireLater,
+    AssignRank,
+    BatchRequested,
     Discard,
     DrainDeadlinePassed,
     DrainRequested,
-    Effect,
-    Event,
     Finish,
     GiveBatch,
-    OfferSettled,
-    Place,
-    Push,
-    PushAgain,
+    MasterStreamBroken,
+    MasterStreamOpened,
     ReportDue,
+    ReportRefusal,
+    RequestCheckpoint,
+    ResendPush,
+    ResolveOffer,
     Restart,
-    Send,
-    StreamBroken,
-    StreamOpened,
+    SendPush,
+    SendToMaster,
+    TrainerEffect,
+    TrainerEvent,
     UseRoute,
 )
-from trainer_sdk.protocol.trainer_state import Phase, TrainerState
+from trainer_sdk.protocol.trainer_state import TrainerPhase, TrainerState
 from trainer_sdk.protocol.transitions import handle
 
 FIRST_REPORT_S = 1.0  # until the master has said how often it wants to hear
 
 
-class Driver:
+class TrainerDriver:
     """The state of one trainer and everything that moves it.  Public methods may be called from any thread."""
 
     def __init__(self, state: TrainerState, *, check_alive: Callable[[], None] = lambda: None) -> None:
         """`check_alive` raises when waiting has become pointless: whoever would answer is gone for good."""
         self.state = state
         self._check_alive = check_alive
-        self.place = Place(rank=0, world_size=1)
+        self.place = AssignRank(rank=0, world_size=1)
         self.route: UseRoute | None = None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -72,50 +72,50 @@ class Driver:
         self._report_every_s = FIRST_REPORT_S
         self.waited_s = 0.0  # for parameter servers, since the beginning; grown by the script's thread alone
         self._report: Callable[[], ReportDue] = lambda: ReportDue(steps=0)
-        self.channel = Channel(self)
+        self.stream = MasterStream(self)
 
     # ---- events in, effects out ---------------------------------------------------------------------------------
 
-    def feed(self, event: Event) -> tuple[Effect, ...]:
+    def handle(self, event: TrainerEvent) -> tuple[TrainerEffect, ...]:
         """The effects of this event, the sends among them carried out."""
         with self._lock:
             return self._feed(event)
 
-    def _feed(self, event: Event) -> tuple[Effect, ...]:
+    def _feed(self, event: TrainerEvent) -> tuple[TrainerEffect, ...]:
         step = handle(self.state, event)
         self.state = step.state
         said: list[TrainerMessage] = []
         for effect in step.effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendToMaster):
                 said.append(effect.message)
             else:
                 self._carry_out(effect)
         if said:
-            self.channel.say(tuple(said))
+            self.stream.send(tuple(said))
         return step.effects
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: TrainerEffect) -> None:
         match effect:
             case GiveBatch() | Finish():
                 self._answer = effect
                 self._told_to_wait = False
-            case AskLater(request=request, after_s=after_s):
+            case AcquireLater(request=request, after_s=after_s):
                 self._told_to_wait = True
-                self.channel.after(after_s, lambda: self.feed(AcquireDue(request=request)))
+                self.stream.after(after_s, lambda: self.handle(AcquireDue(request=request)))
             case UseRoute():
                 self.route = effect
-            case Place():
+            case AssignRank():
                 self.place = effect
                 self._is_placed = True
             case Restart():
                 self._restart = effect
-            case CheckpointWanted():
+            case RequestCheckpoint():
                 self._is_checkpoint_wanted = True
-            case OfferSettled(answer=answer):
+            case ResolveOffer(answer=answer):
                 self._settled = answer
-            case Complain(field=field, message=message):
+            case ReportRefusal(field=field, message=message):
                 self._complaint = f"{field}: {message}"
-            case Push() | PushAgain() | Discard() | Send():
+            case SendPush() | ResendPush() | Discard() | SendToMaster():
                 return  # whoever fed the event acts on these
             case _:
                 assert_never(effect)
@@ -123,7 +123,7 @@ class Driver:
 
     # ---- the script's side --------------------------------------------------------------------------------------
 
-    def want_batch(self, *, budget_s: float) -> GiveBatch | Finish | Restart | CheckpointWanted:
+    def next_batch(self, *, budget_s: float) -> GiveBatch | Finish | Restart | RequestCheckpoint:
         """The next batch, the end, or what the script's own model needs first.
 
         Raises MasterUnavailableError when nothing was left to train and no master answered for `budget_s`, UsageError
@@ -132,8 +132,8 @@ class Driver:
         """
         began_s = monotonic()
         with self._lock:
-            if self._answer is None and not self.state.is_wanted:
-                self._feed(BatchWanted())
+            if self._answer is None and not self.state.is_script_waiting:
+                self._feed(BatchRequested())
             while True:
                 self._check_refused()
                 urgent = self._take_urgent()
@@ -150,7 +150,7 @@ class Driver:
                 self._wait(began_s, budget_s)
 
     def wait_for_route(self, *, budget_s: float) -> UseRoute:
-        """The routing table, once the master has sent one.  Raises as `want_batch`."""
+        """The routing table, once the master has sent one.  Raises as `next_batch`."""
         began_s = monotonic()
         with self._lock:
             while self.route is None:
@@ -159,7 +159,7 @@ class Driver:
             return self.route
 
     def wait_until_joined(self, *, budget_s: float) -> None:
-        """Until a master knows this trainer, so that its rank means something.  Raises as `want_batch`."""
+        """Until a master knows this trainer, so that its rank means something.  Raises as `next_batch`."""
         began_s = monotonic()
         with self._lock:
             while not self._is_placed:
@@ -173,8 +173,8 @@ class Driver:
             self._check_time()
             self._changed.wait(timeout_s)
 
-    def settle_offer(self, *, offer: int, budget_s: float) -> OfferAnswered:
-        """The master's word on this checkpoint.  Raises as `want_batch`."""
+    def wait_for_offer(self, *, offer: int, budget_s: float) -> OfferAnswered:
+        """The master's word on this checkpoint.  Raises as `next_batch`."""
         began_s = monotonic()
         with self._lock:
             while self._settled is None or self._settled.offer != offer:
@@ -206,7 +206,7 @@ class Driver:
         if self._complaint:
             raise UsageError(self._complaint)
 
-    def _take_urgent(self) -> Restart | CheckpointWanted | None:
+    def _take_urgent(self) -> Restart | RequestCheckpoint | None:
         if not self.state.own_model:
             return None
         if self._restart is not None:
@@ -214,7 +214,7 @@ class Driver:
             return restart
         if self._is_checkpoint_wanted:
             self._is_checkpoint_wanted = False
-            return CheckpointWanted()
+            return RequestCheckpoint()
         return None
 
     def is_in_hand(self, flight: int) -> bool:
@@ -230,16 +230,16 @@ class Driver:
     def report_with(self, report: Callable[[], ReportDue]) -> None:
         """From now on say this every so often."""
         self._report = report
-        self.channel.after(self._report_every_s, self._report_now)
+        self.stream.after(self._report_every_s, self._report_now)
 
     def _report_now(self) -> None:
-        self.feed(self._report())
-        if self.state.phase is not Phase.LEFT:
-            self.channel.after(self._report_every_s, self._report_now)
+        self.handle(self._report())
+        if self.state.phase is not TrainerPhase.LEFT:
+            self.stream.after(self._report_every_s, self._report_now)
 
     def drain(self, *, deadline_s: float, reason: str) -> None:
         """Finish the batch, return the rest; after the deadline return that too.  Safe in a signal handler."""
-        self.channel.post(lambda: self._drain(deadline_s, reason))
+        self.stream.post(lambda: self._drain(deadline_s, reason))
 
     def when_time_is_up(self, action: Callable[[], None]) -> None:
         """Run it at the drain deadline, or now if that has passed; in whichever thread."""
@@ -250,8 +250,8 @@ class Driver:
             action()
 
     def _drain(self, deadline_s: float, reason: str) -> None:
-        self.feed(DrainRequested(reason=reason))
-        self.channel.after(deadline_s, self._give_up)
+        self.handle(DrainRequested(reason=reason))
+        self.stream.after(deadline_s, self._give_up)
 
     def _give_up(self) -> None:
         """What is unconfirmed goes back, never acked (rule 13), and the script waits for nobody any more."""
@@ -266,13 +266,13 @@ class Driver:
     # ---- the channel's side: Listener ---------------------------------------------------------------------------
 
     def stream_opened(self) -> None:
-        self.feed(StreamOpened())
+        self.handle(MasterStreamOpened())
 
     def stream_broken(self, reason: str) -> None:
         with self._lock:
             self._apart_since_s = self._apart_since_s or monotonic()
             self._apart_reason = reason
-            self._feed(StreamBroken())
+            self._feed(MasterStreamBroken())
 
     def refused(self, reason: str) -> None:
         with self._lock:
@@ -285,8 +285,8 @@ class Driver:
                 self._apart_since_s = None
                 self._report_every_s = max(0.05, message.report_every_s)
             if isinstance(message, Drain):
-                self.channel.after(message.deadline_s, self._give_up)
-            self.feed(cast(ToTrainer, message))
+                self.stream.after(message.deadline_s, self._give_up)
+            self.handle(cast(ToTrainer, message))
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:

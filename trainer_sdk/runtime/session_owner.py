@@ -16,7 +16,7 @@ _open: Final[set[tuple[int, str]]] = set()
 """Sessions that are open, by process (a fork inherits this set, not the sessions) and name of the member."""
 
 
-class Owner:
+class SessionOwner:
     """The process and thread that opened a session under this name.  Raises UsageError when one is open already."""
 
     def __init__(self, name: str) -> None:

@@ -20,7 +20,7 @@ from tests.chaos.moves.fault_matrix import PROVOKES, Deck, Victim
 from tests.chaos.moves.job_kinds import JobKind
 from tests.harness.process_state import state_of
 from trainer_sdk.pserver.core.effects import ApplyLive, CopyArrived, FileWritten, SendCopy
-from trainer_sdk.pserver.core.messages import CopyHead, PassOn, Push
+from trainer_sdk.pserver.core.messages import BackupPush, CopyHead, Push
 
 G, V, CUT = Lineage(1), Version(0), CutId(term=Term(1), lineage=Lineage(1), sequence=1)
 HERE, THERE = (
@@ -79,7 +79,7 @@ VALUES = (
     (Step.HOLD, Hold(cut=CUT)),
     (Step.CUT, Cut(cut=CUT, data=EMPTY)),
     (Step.WRITTEN, FileWritten(cut=CUT, file=FILE)),
-    (Step.PASS, PassOn(to=THERE, targets=())),
+    (Step.PASS, BackupPush(to=THERE, targets=())),
     (Step.PASSED, Push(lineage=G, positions=EMPTY, targets=())),
     (Step.RECRUIT, Persisted(write=ChangeTable(old=ONE_COPY, new=WANTING))),
     (Step.BACKED, Persisted(write=ChangeTable(old=WANTING, new=PAIRED))),

@@ -17,7 +17,7 @@ from master.api.wire.calls import SET_SERVERS, STATUS
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
 from tests.harness.master_process import JOB, MasterProcess, running, until_it_leads
-from trainer_sdk.master_stream import Address, Channel
+from trainer_sdk.master_stream import MasterAddress, MasterStream
 
 TOKEN = "only the job's own processes know this"
 LARGE = bytes(60 * 1024 * 1024)
@@ -61,11 +61,11 @@ class Trainer:
     """Says who it is whenever it believes that a master is there."""
 
     def __init__(self):
-        self.channel = Channel(self)
+        self.channel = MasterStream(self)
         self.broken, self.refusals = threading.Event(), []
 
     def stream_opened(self):
-        self.channel.say((RegisterTrainer(name="digits-trainer-0", ordinal=0, incarnation="i"),))
+        self.channel.send((RegisterTrainer(name="digits-trainer-0", ordinal=0, incarnation="i"),))
 
     def stream_broken(self, reason):
         self.reason = reason
@@ -87,7 +87,7 @@ async def test_who_holds_the_masters_port_learns_nothing_of_a_trainer(answer, mo
     monkeypatch.setattr("trainer_sdk.master_stream._PROOF_S", 1.0)
     async with impostor(answer) as (taking, address):
         trainer = Trainer()
-        trainer.channel.connect(Address(target=address, hello=Hello(job=JOB), token=TOKEN))
+        trainer.channel.connect(MasterAddress(target=address, hello=Hello(job=JOB), token=TOKEN))
         assert await asyncio.to_thread(trainer.broken.wait, 60)
         assert await asyncio.to_thread(taking.called.wait, 60)  # an attempt may be over before it has come there
         await asyncio.to_thread(trainer.channel.close, farewell_s=0.0)

@@ -18,36 +18,36 @@ from tests.protocol.steps.change import Change, Label
 from trainer_sdk.protocol import batches
 from trainer_sdk.pserver.core import bucket_moves, control, pushes
 from trainer_sdk.pserver.core.effects import SendCopy
-from trainer_sdk.pserver.core.messages import Verdict
-from trainer_sdk.pserver.core.server_state import Group, ServerState, Step, merged
-from trainer_sdk.pserver.core.staged import Moving, without_staged
+from trainer_sdk.pserver.core.messages import PushVerdict
+from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep, merge_groups
+from trainer_sdk.pserver.core.staged import MoveState, without_staged
 
 _judge = pushes.judge
 _try_pieces = batches._try_pieces
-_freeze = bucket_moves.freeze
+_freeze = bucket_moves.handle_freeze
 _sent = bucket_moves._sent
-_copy_arrived = bucket_moves.copy_arrived
-_forget = bucket_moves.forget
-_restore = control.restore
+_copy_arrived = bucket_moves.handle_copy_arrived
+_forget = bucket_moves.handle_forget
+_restore = control.handle_restore
 _of_moves = move_steps.of_moves
 _left = shell._left
 _installed = move_lifecycle.handle_installed
 
 
-def frozen_takes_pushes(group: Group, positions: PositionSet, *, is_holding: bool) -> Any:
+def frozen_takes_pushes(group: BucketGroup, positions: PositionSet, *, is_holding: bool) -> Any:
     return _judge(replace(group, is_frozen=False), positions, is_holding=is_holding)
 
 
 def moved_is_done(positions: PositionSet, ruling: Any) -> Any:
-    return () if ruling.verdict is Verdict.MOVED else _try_pieces(positions, ruling)
+    return () if ruling.verdict is PushVerdict.MOVED else _try_pieces(positions, ruling)
 
 
-def handed_over_unfrozen(state: ServerState, event: Any) -> Step:
+def handed_over_unfrozen(state: ServerState, event: Any) -> ServerStep:
     step = _freeze(state, event)
-    return Step(state, tuple(effect for effect in step.effects if isinstance(effect, SendCopy)))
+    return ServerStep(state, tuple(effect for effect in step.effects if isinstance(effect, SendCopy)))
 
 
-def frozen_whatever_version(state: ServerState, event: Any) -> Step:
+def frozen_whatever_version(state: ServerState, event: Any) -> ServerStep:
     group = bucket_moves._try_live(state, event.bucket)
     return _freeze(state, replace(event, version=group.version) if group else event)
 
@@ -57,7 +57,7 @@ def thaws_some_time(cast: Any, world: Any) -> Any:
     for s, number in enumerate(world.servers):
         process = cast.servers[number].process
         if any(group.is_frozen for group in process.state.groups):
-            thawed = merged(replace(group, is_frozen=False) for group in process.state.groups)
+            thawed = merge_groups(replace(group, is_frozen=False) for group in process.state.groups)
             after = replace(process, state=replace(process.state, groups=thawed))
 
             def thaw(draft: Any, s: int = s, after: Any = after) -> None:
@@ -77,7 +77,7 @@ def any_staged_serves(staged: Any, order: Any) -> bool:
     return staged is not None and staged.version == order.version
 
 
-def any_base_will_do(state: ServerState, event: Any) -> Step:
+def any_base_will_do(state: ServerState, event: Any) -> ServerStep:
     return _copy_arrived(state, replace(event, head=replace(event.head, base="")))
 
 
@@ -85,7 +85,7 @@ def sent_without_marks(*args: Any, **parts: Any) -> SendCopy:
     return replace(_sent(*args, **parts), applied=EMPTY)
 
 
-def served_on_arrival(state: ServerState, event: Any) -> Step:
+def served_on_arrival(state: ServerState, event: Any) -> ServerStep:
     step = _copy_arrived(state, event)
     head = event.head
     if not head.is_final or step.state is state:
@@ -93,27 +93,27 @@ def served_on_arrival(state: ServerState, event: Any) -> Step:
     order = Activate(
         lineage=head.lineage, buckets=PositionSet.of(head.bucket), version=head.version, since=head.version
     )
-    served = bucket_moves.activate(step.state, order)
-    return Step(served.state, (*step.effects, *served.effects))
+    served = bucket_moves.handle_activate(step.state, order)
+    return ServerStep(served.state, (*step.effects, *served.effects))
 
 
-def forgets_whatever_version(state: ServerState, event: Any) -> Step:
+def forgets_whatever_version(state: ServerState, event: Any) -> ServerStep:
     live = [group.version for group in state.groups if group.buckets & event.buckets]
     return _forget(state, replace(event, version=max([event.version, *(v + 1 for v in live)])))
 
 
-def forgets_what_is_staged(state: ServerState, event: Any) -> Step:
+def forgets_what_is_staged(state: ServerState, event: Any) -> ServerStep:
     step = _forget(state, event)
-    return Step(replace(step.state, moving=without_staged(step.state.moving, event.buckets)), step.effects)
+    return ServerStep(replace(step.state, moves=without_staged(step.state.moves, event.buckets)), step.effects)
 
 
-def staged_of_any_lineage(state: ServerState, event: Any) -> Step:
+def staged_of_any_lineage(state: ServerState, event: Any) -> ServerStep:
     return _copy_arrived(state, replace(event, head=replace(event.head, lineage=state.lineage)))
 
 
-def restored_with_what_was_staged(state: ServerState, event: Any) -> Step:
+def restored_with_what_was_staged(state: ServerState, event: Any) -> ServerStep:
     step = _restore(state, event)
-    return Step(replace(step.state, moving=state.moving), step.effects)
+    return ServerStep(replace(step.state, moves=state.moves), step.effects)
 
 
 def left_with_what_was_staged(process: Any, order: Any) -> Any:
@@ -142,7 +142,7 @@ BREAKS: Final = (
     Break(
         name="handover-before-freeze",
         rule="43: frozen first, then handed over",
-        patches=((bucket_moves, "freeze", handed_over_unfrozen),),
+        patches=((bucket_moves, "handle_freeze", handed_over_unfrozen),),
         setting=MOVE,
     ),
     Break(
@@ -160,7 +160,7 @@ BREAKS: Final = (
     Break(
         name="delta-any-base",
         rule="42: another base: NEED_FULL",
-        patches=((bucket_moves, "copy_arrived", any_base_will_do),),
+        patches=((bucket_moves, "handle_copy_arrived", any_base_will_do),),
         setting=Setting(trainers=1, positions=2, buckets=1, faults=Faults(move=1, warm=1)),
     ),
     Break(
@@ -172,26 +172,26 @@ BREAKS: Final = (
     Break(
         name="activate-early",
         rule="44: staged, not served",
-        patches=((bucket_moves, "copy_arrived", served_on_arrival),),
+        patches=((bucket_moves, "handle_copy_arrived", served_on_arrival),),
         setting=LATE,
     ),
     Break(
         name="forget-any-version",
         rule="48: live copies below that version only",
-        patches=((bucket_moves, "forget", forgets_whatever_version),),
+        patches=((bucket_moves, "handle_forget", forgets_whatever_version),),
         setting=Setting(**ONE, faults=Faults(move=2, overtake=1)),
     ),
     Break(
         name="no-floor",
         rule="39, 48: floors",
-        patches=((Moving, "floor", lambda bucket_moves, bucket: 0),),
+        patches=((MoveState, "floor", lambda bucket_moves, bucket: 0),),
         setting=Setting(**ONE, faults=Faults(move=2, overtake=2, repeat=1)),
         has_commits=False,
     ),
     Break(
         name="handover-any-lineage",
         rule="44: only of the own lineage",
-        patches=((bucket_moves, "copy_arrived", staged_of_any_lineage),),
+        patches=((bucket_moves, "handle_copy_arrived", staged_of_any_lineage),),
         setting=Setting(**ONE, faults=Faults(move=2, server_crash=1)),
         has_commits=False,
     ),
@@ -199,7 +199,7 @@ BREAKS: Final = (
         name="restore-keeps-staged",
         rule="49: RESTORE drops staged copies and floors",
         patches=(
-            (control, "restore", restored_with_what_was_staged),
+            (control, "handle_restore", restored_with_what_was_staged),
             (shell, "_left", left_with_what_was_staged),
             on_installed(lost_in_the_first_lineage),
         ),
@@ -211,14 +211,14 @@ BREAKS: Final = (
     Break(
         name="freeze-any-version",
         rule="43: only if live at exactly that version",
-        patches=((bucket_moves, "freeze", frozen_whatever_version),),
+        patches=((bucket_moves, "handle_freeze", frozen_whatever_version),),
         setting=Setting(**ONE, faults=Faults(move=1, deadline=1, overtake=1)),
         limits=Limits(states=18_000),
     ),
     Break(
         name="forget-any-staged",
         rule="48: staged copies up to that version only",
-        patches=((bucket_moves, "forget", forgets_what_is_staged),),
+        patches=((bucket_moves, "handle_forget", forgets_what_is_staged),),
         setting=Setting(**ONE, faults=Faults(move=2, deadline=1, overtake=1)),
     ),
 )

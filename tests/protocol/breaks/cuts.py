@@ -19,17 +19,16 @@ from tests.protocol.settings import Faults, Setting
 from trainer_sdk.pserver.core import control, effects, fork, pushes
 from trainer_sdk.pserver.core import messages as server_messages
 from trainer_sdk.pserver.core.effects import DropFork
-from trainer_sdk.pserver.core.server_state import Phase as CutPhase
-from trainer_sdk.pserver.core.server_state import fork_marks
+from trainer_sdk.pserver.core.server_state import CutPhase, fork_marks
 
 _judge = pushes.judge
-_judge_group = pushes._Judged._judge
-_hold = fork.hold
+_judge_group = pushes._PushJudgement._judge
+_hold = fork.handle_hold
 _record = commit_protocol.record_manifest
 _compare = commit_protocol.compare
 _lose_model = rollback.lose_model
 _marks = model_recovery.handle_marks
-_restore = control.restore
+_restore = control.handle_restore
 _loaded = shell._loaded
 
 
@@ -51,8 +50,8 @@ def others_go_to_the_fork_too(judged: Any, group: Any, buckets: PositionSet) -> 
 
 def never_split(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
     verdict, named = _judge(group, positions, is_holding=is_holding)
-    if verdict is server_messages.Verdict.SPLIT:
-        return server_messages.Verdict.APPLIED, EMPTY
+    if verdict is server_messages.PushVerdict.SPLIT:
+        return server_messages.PushVerdict.APPLIED, EMPTY
     return verdict, named
 
 
@@ -114,7 +113,7 @@ def marks_not_asked(turn: Turn, server: Any, said: Any) -> None:
 
 def restored_beside_its_fork(state: Any, event: Any) -> Any:
     step = _restore(state, event)
-    is_taken = step.state.taken != state.taken
+    is_taken = step.state.newest_restore != state.newest_restore
     kept = replace(step.state, cut=state.cut) if is_taken else step.state
     return replace(step, state=kept, effects=tuple(e for e in step.effects if not isinstance(e, DropFork)))
 
@@ -137,7 +136,7 @@ BREAKS: Final = (
     Break(
         name="copy-at-once",
         rule="19, 20: the fork is taken at CUT, when D is known",
-        patches=((fork, "hold", copied_at_hold), (commit_protocol, "compare", compared_as_equal)),
+        patches=((fork, "handle_hold", copied_at_hold), (commit_protocol, "compare", compared_as_equal)),
         setting=SMALL,
     ),
     Break(
@@ -174,19 +173,19 @@ BREAKS: Final = (
     Break(
         name="wanted-live-only",
         rule="21: wanted positions go to the fork too",
-        patches=((pushes._Judged, "_judge", wanted_goes_to_live_alone),),
+        patches=((pushes._PushJudgement, "_judge", wanted_goes_to_live_alone),),
         setting=SMALL,
     ),
     Break(
         name="shared-parameters",
         rule="21: other positions go to the live bucket alone",
-        patches=((pushes._Judged, "_judge", others_go_to_the_fork_too),),
+        patches=((pushes._PushJudgement, "_judge", others_go_to_the_fork_too),),
         setting=SMALL,
     ),
     Break(
         name="straddle-live-only",
         rule="21: SPLIT",
-        patches=((pushes, "judge", never_split), (pushes._Judged, "_judge", straddling_goes_to_live_alone)),
+        patches=((pushes, "judge", never_split), (pushes._PushJudgement, "_judge", straddling_goes_to_live_alone)),
         setting=Setting(positions=3, batches=(1, 2), faults=Faults(trainer_crash=1)),
         limits=Limits(states=200_000, seconds=1800),
         is_long=True,
@@ -202,7 +201,7 @@ BREAKS: Final = (
         name="hold-any-lineage",
         rule="19, 26: HOLD of the current lineage only; a roll-back aborts the commit",
         patches=(
-            (fork, "hold", hold_of_any_lineage),
+            (fork, "handle_hold", hold_of_any_lineage),
             (rollback, "lose_model", commit_goes_on),
             (commit_protocol, "lose_model", commit_goes_on),
         ),
@@ -218,7 +217,7 @@ BREAKS: Final = (
         name="restore-keeps-fork",
         rule="21, 26: RESTORE ends a fork, a roll-back the commit",
         patches=(
-            (control, "restore", restored_beside_its_fork),
+            (control, "handle_restore", restored_beside_its_fork),
             (shell, "_loaded", loaded_beside_its_fork),
             (rollback, "lose_model", commit_goes_on),
             (commit_protocol, "lose_model", commit_goes_on),

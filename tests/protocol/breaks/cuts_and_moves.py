@@ -16,28 +16,27 @@ from tests.protocol.steps import masters as master_steps
 from tests.protocol.steps import servers as server_steps
 from tests.protocol.steps.change import UNNEEDED, Change, Label
 from trainer_sdk.pserver.core import bucket_moves, control, fork, pushes
-from trainer_sdk.pserver.core.effects import SendCopy, Tell
-from trainer_sdk.pserver.core.messages import Verdict
-from trainer_sdk.pserver.core.server_state import Group, ServerState, Step, merged
-from trainer_sdk.pserver.core.server_state import Phase as CutPhase
+from trainer_sdk.pserver.core.effects import NotifyMaster, SendCopy
+from trainer_sdk.pserver.core.messages import PushVerdict
+from trainer_sdk.pserver.core.server_state import BucketGroup, CutPhase, ServerState, ServerStep, merge_groups
 from trainer_sdk.pserver.core.staged import with_staged
 
 _sent = bucket_moves._sent
 _forked = fork._forked
-_skip = control.skip
-_freeze = bucket_moves.freeze
-_hold = fork.hold
-_hold_expired = fork.hold_expired
+_skip = control.handle_skip
+_freeze = bucket_moves.handle_freeze
+_hold = fork.handle_hold
+_hold_expired = fork.handle_hold_timed_out
 _of_servers = server_steps.of_servers
 _take_over = master_steps.take_over
-_judge_group = pushes._Judged._judge
+_judge_group = pushes._PushJudgement._judge
 
 
 def sent_without_skips(*args: Any, **parts: Any) -> SendCopy:
     return replace(_sent(*args, **parts), skipped=EMPTY)
 
 
-def forks_what_is_here(state: ServerState, known: Any, data: PositionSet, now_s: float) -> Step:
+def forks_what_is_here(state: ServerState, known: Any, data: PositionSet, now_s: float) -> ServerStep:
     everything = PositionSet.of(*(b for group in state.groups for b in group.buckets))
     return _forked(state, replace(known, listed=everything), data, now_s)
 
@@ -46,66 +45,66 @@ def forks_what_is_left(state: ServerState, known: Any, data: PositionSet) -> boo
     return True
 
 
-def fork_takes_what_the_frozen_lacks(judged: Any, group: Group, buckets: PositionSet) -> Group:
+def fork_takes_what_the_frozen_lacks(judged: Any, group: BucketGroup, buckets: PositionSet) -> BucketGroup:
     if group.is_frozen and group.fork is not None and judged._positions <= group.fork.wanted:
-        judged._rule(buckets, Verdict.APPLIED)
+        judged._rule(buckets, PushVerdict.APPLIED)
         judged.both = judged.both | buckets
-        marks = fork.marked(group.fork, judged._positions)
+        marks = fork.mark_fork(group.fork, judged._positions)
         return replace(group, buckets=buckets, applied=group.applied | judged._positions, fork=marks)
     return _judge_group(judged, group, buckets)
 
 
-def keeps_the_fork(state: ServerState, group: Group) -> Any:
+def keeps_the_fork(state: ServerState, group: BucketGroup) -> Any:
     return state, ()
 
 
-def frozen_skips_too(state: ServerState, event: Any) -> Step:
+def frozen_skips_too(state: ServerState, event: Any) -> ServerStep:
     """What is frozen takes the SKIP, after it was handed over."""
     frozen = PositionSet.of(*(b for group in state.groups if group.is_frozen for b in group.buckets))
-    thawed = merged(replace(group, is_frozen=False) for group in state.groups)
+    thawed = merge_groups(replace(group, is_frozen=False) for group in state.groups)
     step = _skip(replace(state, groups=thawed), event)
-    groups: list[Group] = []
+    groups: list[BucketGroup] = []
     for group in step.state.groups:
         inside, outside = group.buckets & frozen, group.buckets - frozen
         groups += [
             replace(group, buckets=b, is_frozen=is_frozen) for b, is_frozen in ((inside, True), (outside, False)) if b
         ]
-    return Step(replace(step.state, groups=merged(groups)), step.effects)
+    return ServerStep(replace(step.state, groups=merge_groups(groups)), step.effects)
 
 
-def staged_skips_too(state: ServerState, event: Any) -> Step:
+def staged_skips_too(state: ServerState, event: Any) -> ServerStep:
     step = _skip(state, event)
     after, skipped = step.state, EMPTY
     if state.lineage == event.lineage:
-        for one in state.moving.staged:
+        for one in state.moves.staged:
             if event.positions.isdisjoint(one.applied):
                 skipped |= PositionSet.of(one.bucket)
-                moved = with_staged(after.moving, replace(one, skipped=one.skipped | event.positions))
-                after = replace(after, moving=moved)
+                moved = with_staged(after.moves, replace(one, skipped=one.skipped | event.positions))
+                after = replace(after, moves=moved)
     answer, *others = step.effects
     said = replace(answer, message=replace(answer.message, skipped=answer.message.skipped | skipped))
-    return Step(after, (said, *others))
+    return ServerStep(after, (said, *others))
 
 
-def freeze_refused_while_cut(state: ServerState, event: Any) -> Step:
+def freeze_refused_while_cut(state: ServerState, event: Any) -> ServerStep:
     is_open = state.cut is not None and state.cut.phase in (CutPhase.HELD, CutPhase.OPEN, CutPhase.SEALED)
-    return Step(state) if is_open else _freeze(state, event)
+    return ServerStep(state) if is_open else _freeze(state, event)
 
 
-def hold_refused_while_moving(state: ServerState, event: Any, now_s: float) -> Step:
-    is_busy = bool(state.moving.staged) or state.active != state.buckets
+def hold_refused_while_moving(state: ServerState, event: Any, now_s: float) -> ServerStep:
+    is_busy = bool(state.moves.staged) or state.active != state.buckets
     return fork._refuse(state, event.cut, Refusal.NOT_READY) if is_busy else _hold(state, event, now_s)
 
 
-def held_again(state: ServerState, event: Any, now_s: float) -> Step:
+def held_again(state: ServerState, event: Any, now_s: float) -> ServerStep:
     is_gone = state.cut is not None and state.cut.cut == event.cut and state.cut.phase is CutPhase.GONE
     return _hold(replace(state, cut=None) if is_gone else state, event, now_s)
 
 
-def let_go_untold(state: ServerState, event: Any) -> Step:
+def let_go_untold(state: ServerState, event: Any) -> ServerStep:
     """Not the hole: what a server says when its hold is over is lost."""
     step = _hold_expired(state, event)
-    return Step(step.state, tuple(effect for effect in step.effects if not isinstance(effect, Tell)))
+    return ServerStep(step.state, tuple(effect for effect in step.effects if not isinstance(effect, NotifyMaster)))
 
 
 def hold_is_repeated(cast: Any, world: Any) -> Any:
@@ -129,7 +128,10 @@ def taken_over_in_a_skip(draft: Any) -> None:
     _take_over(draft)
 
 
-BUSY: Final = ((bucket_moves, "freeze", freeze_refused_while_cut), (fork, "hold", hold_refused_while_moving))
+BUSY: Final = (
+    (bucket_moves, "handle_freeze", freeze_refused_while_cut),
+    (fork, "handle_hold", hold_refused_while_moving),
+)
 """Cuts and moves wait for each other (against 59)."""
 
 SOON: Final = ((commit_protocol, "file_problem", lambda *_: ""),)
@@ -165,20 +167,20 @@ BREAKS: Final = (
         rule="59: nor does a fork of a frozen copy take a push",
         patches=(
             (bucket_moves, "_let_go", keeps_the_fork),
-            (pushes._Judged, "_judge", fork_takes_what_the_frozen_lacks),
+            (pushes._PushJudgement, "_judge", fork_takes_what_the_frozen_lacks),
         ),
         setting=replace(HASTY, positions=2, buckets=2, moves_in=Phase.WRITING),
     ),
     Break(
         name="skip-on-frozen",
         rule="60: SKIP is taken by an active copy only",
-        patches=((control, "skip", frozen_skips_too),),
+        patches=((control, "handle_skip", frozen_skips_too),),
         setting=SKIPPING,
     ),
     Break(
         name="skip-on-staged",
         rule="60: SKIP is taken by an active copy only",
-        patches=((control, "skip", staged_skips_too),),
+        patches=((control, "handle_skip", staged_skips_too),),
         setting=replace(SKIPPING, buckets=2, faults=Faults(move=1, raising=1, deadline=1)),
     ),
     Break(
@@ -209,8 +211,8 @@ BREAKS: Final = (
         name="second-hold",
         rule="19: the id of a cut that was given up is never taken again",
         patches=(
-            (fork, "hold", held_again),
-            (fork, "hold_expired", let_go_untold),
+            (fork, "handle_hold", held_again),
+            (fork, "handle_hold_timed_out", let_go_untold),
             (server_steps, "of_servers", hold_is_repeated),
             *SOON,
         ),

@@ -29,34 +29,34 @@ from tests.protocol.settings import Faults, Setting
 from tests.protocol.steps import trainers
 from tests.protocol.steps.change import Change, Label
 from trainer_sdk.pserver.core import control, pushes, restore
-from trainer_sdk.pserver.core.server_state import Group, ServerState, Step
+from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep
 
-_kept, _restore, _model_loaded = restore._kept, control.restore, control.model_loaded
+_kept, _restore, _model_loaded = restore._kept, control.handle_restore, control.handle_model_loaded
 
 
-def kept_without_marks(state: ServerState, order: Restore) -> Iterator[Group]:
+def kept_without_marks(state: ServerState, order: Restore) -> Iterator[BucketGroup]:
     return (replace(group, applied=EMPTY) for group in _kept(state, order))
 
 
-def kept_with_the_marks_of_the_base(state: ServerState, order: Restore) -> Iterator[Group]:
+def kept_with_the_marks_of_the_base(state: ServerState, order: Restore) -> Iterator[BucketGroup]:
     return (replace(group, applied=order.data) for group in _kept(state, order))
 
 
-def kept_at_its_version(state: ServerState, order: Restore) -> Iterator[Group]:
+def kept_at_its_version(state: ServerState, order: Restore) -> Iterator[BucketGroup]:
     versions = {b: group.version for group in state.groups for b in group.buckets}
     return (replace(group, version=versions[min(group.buckets)]) for group in _kept(state, order))
 
 
-def lost_with_the_marks_of_the_kept(state: ServerState, event: Any) -> Step:
+def lost_with_the_marks_of_the_kept(state: ServerState, event: Any) -> ServerStep:
     newest = union(group.applied for group in state.kept)
     return _model_loaded(state, replace(event, marks=tuple(replace(m, applied=newest) for m in event.marks)))
 
 
-def floors_stay(state: ServerState, event: Any) -> Step:
+def floors_stay(state: ServerState, event: Any) -> ServerStep:
     step = _restore(state, event)
     if not step.state.kept or step.state is state:
         return step
-    return Step(replace(step.state, moving=replace(state.moving, staged=())), step.effects)
+    return ServerStep(replace(step.state, moves=replace(state.moves, staged=())), step.effects)
 
 
 def kept_whatever_is_wrong(state: Any) -> Any:
@@ -93,7 +93,7 @@ BREAKS: Final = (
     Break(
         name="keep-no-lineage",
         rule="6, 30: what was kept refuses gradients of the lineage before",
-        patches=((pushes, "push", any_lineage),),
+        patches=((pushes, "handle_push", any_lineage),),
         setting=replace(CRASH, trainers=2),
     ),
     Break(
@@ -117,7 +117,7 @@ BREAKS: Final = (
     Break(
         name="keep-marks-for-lost",
         rule="30: what comes from head has head's marks",
-        patches=((control, "model_loaded", lost_with_the_marks_of_the_kept),),
+        patches=((control, "handle_model_loaded", lost_with_the_marks_of_the_kept),),
         setting=replace(ALONE, faults=Faults(wish=1, server_crash=1)),
     ),
     Break(
@@ -129,7 +129,7 @@ BREAKS: Final = (
     Break(
         name="keep-floors",
         rule="39, 49: floors end with the lineage",
-        patches=((control, "restore", floors_stay), *IDLE),
+        patches=((control, "handle_restore", floors_stay), *IDLE),
         setting=replace(MOVED, faults=Faults(move=2, server_crash=1)),
     ),
     Break(

@@ -19,7 +19,7 @@ from trainer_sdk.protocol import transitions as protocol_core
 
 _offer_problem = model_offers._offer_problem
 _void = dispatch_state.void
-_take = leasing.take
+_take = leasing.handle_granted
 _StartFrom = model_holder.StartFrom
 
 
@@ -88,8 +88,8 @@ BREAKS: Final = (
         name="no-dedupe",
         rule="33: only what the model has not marked is trained",
         patches=(
-            (leasing, "take", done_again),
-            (protocol_core.leasing, "take", done_again),
+            (leasing, "handle_granted", done_again),
+            (protocol_core.leasing, "handle_granted", done_again),
             (model_holder, "gain", lambda books, _: books),
         ),
         setting=replace(ALONE, faults=Faults(take_over=1)),

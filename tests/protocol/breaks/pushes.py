@@ -13,12 +13,12 @@ from trainer_sdk.protocol import trainer_events as said_by_trainers
 from trainer_sdk.pserver.core import fork, pushes, restore
 from trainer_sdk.pserver.core import messages as server_messages
 
-_push = pushes.push
+_push = pushes.handle_push
 _judge = pushes.judge
-_judge_group = pushes._Judged._judge
-_file_written = fork.file_written
+_judge_group = pushes._PushJudgement._judge
+_file_written = fork.handle_file_written
 _group = restore._group
-_trainer_push = batches.push
+_trainer_push = batches.handle_push_requested
 
 
 def any_lineage(state: Any, event: Any, said: Any = None) -> Any:
@@ -27,7 +27,7 @@ def any_lineage(state: Any, event: Any, said: Any = None) -> Any:
 
 def first_position_decides(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
     if positions and positions.first(1) <= group.applied:
-        return server_messages.Verdict.REPEAT, EMPTY
+        return server_messages.PushVerdict.REPEAT, EMPTY
     return _judge(replace(group, applied=EMPTY), positions, is_holding=is_holding)
 
 
@@ -58,7 +58,7 @@ def pushed_under_the_newest_lineage(state: Any, number: int) -> Any:
 
 def nothing_forgotten_but_leases(state: Any) -> Any:
     discards = tuple(said_by_trainers.Discard(flight=f.number) for f in state.flights)
-    return replace(state, holdings=(), parts=(), flights=(), is_asking=False), discards
+    return replace(state, leases=(), parts=(), flights=(), is_acquiring=False), discards
 
 
 def pushed_where_it_touches(state: Any, number: int) -> Any:
@@ -77,14 +77,14 @@ BREAKS: Final = (
     Break(
         name="no-generation",
         rule="6: a push of another lineage is STALE_LINEAGE",
-        patches=((pushes, "push", any_lineage),),
+        patches=((pushes, "handle_push", any_lineage),),
         setting=Setting(faults=CRASH),
     ),
     Break(
         name="retry-across-rollback",
         rule="9: a push carries the lineage of its pull",
         patches=(
-            (batches, "push", pushed_under_the_newest_lineage),
+            (batches, "handle_push_requested", pushed_under_the_newest_lineage),
             (leasing, "_drop_all", nothing_forgotten_but_leases),
         ),
         setting=Setting(is_slow=True, trainers=1, faults=CRASH),
@@ -98,19 +98,19 @@ BREAKS: Final = (
     Break(
         name="high-water",
         rule="8: a set, never one number",
-        patches=((pushes._Judged, "_judge", all_below_is_applied),),
+        patches=((pushes._PushJudgement, "_judge", all_below_is_applied),),
         setting=Setting(trainers=1, pipeline=2),
     ),
     Break(
         name="forget-closed",
         rule="8: marks are kept",
-        patches=((fork, "file_written", marks_dropped_once_written),),
+        patches=((fork, "handle_file_written", marks_dropped_once_written),),
         setting=Setting(),
     ),
     Break(
         name="sparse-silent",
         rule="7: every batch goes to every bucket",
-        patches=((batches, "push", pushed_where_it_touches),),
+        patches=((batches, "handle_push_requested", pushed_where_it_touches),),
         setting=Setting(trainers=1),
     ),
     Break(

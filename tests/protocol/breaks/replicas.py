@@ -18,12 +18,12 @@ from tests.protocol.steps import moves as move_steps
 from tests.protocol.steps import relays
 from tests.protocol.steps.change import Change, Label
 from trainer_sdk.pserver.core import bucket_moves, fork, pushes
-from trainer_sdk.pserver.core.messages import Verdict
-from trainer_sdk.pserver.core.server_state import Group, ServerState, _marks, joined, merged
+from trainer_sdk.pserver.core.messages import PushVerdict
+from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, _marks, joined, merge_groups
 
 _passed_on = relays.passed_on
 _of_moves = move_steps.of_moves
-_push_as_backup = pushes.push_as_backup
+_push_as_backup = pushes.handle_backup_push
 _promoted = bucket_table.promoted
 _ask_again = skip_agreement.ask_again
 
@@ -35,22 +35,22 @@ def applied_as_it_is_passed_on(cast: Any, world: Any, process: Any, parcel: Any,
         def make(draft: Any, change: Any = change) -> None:
             change.make(draft)
             state = draft.server(parcel.server).process.state
-            alone = replace(state, groups=merged(replace(g, backup=None) for g in state.groups))
+            alone = replace(state, groups=merge_groups(replace(g, backup=None) for g in state.groups))
             before = replace(draft.server(parcel.server).process, state=alone)
             step = shell.pushed(before, parcel.push, parcel.computed_on)
             backup = next(g.backup for g in state.groups if g.backup)
-            groups = merged(replace(g, backup=backup) for g in step.process.state.groups)
+            groups = merge_groups(replace(g, backup=backup) for g in step.process.state.groups)
             after = replace(step.process, state=replace(step.process.state, groups=groups))
             draft.put_server(parcel.server, replace(draft.server(parcel.server), process=after))
 
         yield replace(change, make=make)
 
 
-def confirmed_unasked(judged: Any, group: Group, backup: Any, buckets: PositionSet) -> PositionSet:
+def confirmed_unasked(judged: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
     return buckets
 
 
-def confirmed_by_anybody(judged: Any, group: Group, backup: Any, buckets: PositionSet) -> PositionSet:
+def confirmed_by_anybody(judged: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
     known = judged._said
     if known is not None:
         judged._said = tuple(replace(s, backup=backup.incarnation, version=group.version) for s in known)
@@ -60,13 +60,13 @@ def confirmed_by_anybody(judged: Any, group: Group, backup: Any, buckets: Positi
         judged._said = known
 
 
-_confirmed = pushes._Judged._confirmed
+_confirmed = pushes._PushJudgement._confirmed
 
 
-def overlap_is_told(judged: Any, group: Group, backup: Any, buckets: PositionSet) -> PositionSet:
+def overlap_is_told(judged: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
     for said in judged._said or ():
-        if said.backup == backup.incarnation and said.ruling.verdict is Verdict.OVERLAP:
-            judged._rule(buckets, Verdict.OVERLAP, said.ruling.positions)
+        if said.backup == backup.incarnation and said.ruling.verdict is PushVerdict.OVERLAP:
+            judged._rule(buckets, PushVerdict.OVERLAP, said.ruling.positions)
             return EMPTY
     return _confirmed(judged, group, backup, buckets)
 
@@ -82,7 +82,7 @@ def goes_on_alone(cast: Any, world: Any) -> Any:
     for s, number in enumerate(world.servers):
         process = cast.servers[number].process
         if any(group.backup for group in process.state.groups):
-            alone = merged(replace(group, backup=None) for group in process.state.groups)
+            alone = merge_groups(replace(group, backup=None) for group in process.state.groups)
             after = replace(process, state=replace(process.state, groups=alone))
 
             def drop(draft: Any, s: int = s, after: Any = after) -> None:
@@ -99,9 +99,9 @@ def promoted_takes_what_is_passed_on(state: ServerState, event: Any) -> Any:
         return _push_as_backup(state, event)
     rest = [g for g in state.groups if not g.buckets & addressed]
     targets = tuple(replace(target, version=live[0].version) for target in event.targets)
-    step = _push_as_backup(replace(state, groups=merged((*rest, *mine))), replace(event, targets=targets))
+    step = _push_as_backup(replace(state, groups=merge_groups((*rest, *mine))), replace(event, targets=targets))
     back = [replace(g, is_backup=False) if g.buckets & addressed else g for g in step.state.groups]
-    return replace(step, state=replace(step.state, groups=merged(back)))
+    return replace(step, state=replace(step.state, groups=merge_groups(back)))
 
 
 def promoted_at_the_same_version(now: Table, *numbers: int) -> Table:
@@ -117,7 +117,7 @@ def backups_are_pulled(state: ServerState) -> PositionSet:
     return joined(*[group.buckets for group in state.groups])
 
 
-def only_from_the_version_before(live: Group, order: Any) -> bool:
+def only_from_the_version_before(live: BucketGroup, order: Any) -> bool:
     return live.version == order.version - 1
 
 
@@ -146,7 +146,7 @@ BREAKS: Final = (
     Break(
         name="answer-first",
         rule="61: an owner applies and answers what its backup has confirmed",
-        patches=((pushes._Judged, "_confirmed", confirmed_unasked),),
+        patches=((pushes._PushJudgement, "_confirmed", confirmed_unasked),),
         setting=CALM,
     ),
     Break(
@@ -158,7 +158,7 @@ BREAKS: Final = (
     Break(
         name="recruit-unfrozen",
         rule="43, 62: a new backup gets what the owner has frozen",
-        patches=((bucket_moves, "freeze", handed_over_unfrozen),),
+        patches=((bucket_moves, "handle_freeze", handed_over_unfrozen),),
         setting=replace(LOST, servers=3),
     ),
     Break(
@@ -183,7 +183,7 @@ BREAKS: Final = (
     Break(
         name="overlap-is-told",
         rule="11, 61: what only the backup has is not complete",
-        patches=((pushes._Judged, "_confirmed", overlap_is_told),),
+        patches=((pushes._PushJudgement, "_confirmed", overlap_is_told),),
         setting=Setting(buckets=1, copies=2, batches=(1, 2), faults=Faults(trainer_crash=1)),
     ),
     Break(
@@ -204,13 +204,13 @@ LARGER: Final = (
     Break(
         name="promoted-takes-passes",
         rule="62: a promoted backup refuses what is passed on at the version before",
-        patches=((pushes, "push_as_backup", promoted_takes_what_is_passed_on),),
+        patches=((pushes, "handle_backup_push", promoted_takes_what_is_passed_on),),
         setting=Setting(**PAIR, servers=3, faults=Faults(break_=1, pause=1)),
     ),
     Break(
         name="said-by-anybody",
         rule="61: what the backup of this very version has confirmed",
-        patches=((pushes._Judged, "_confirmed", confirmed_by_anybody), (relays, "said", any_said)),
+        patches=((pushes._PushJudgement, "_confirmed", confirmed_by_anybody), (relays, "said", any_said)),
         setting=replace(LOST, servers=3),
     ),
     Break(

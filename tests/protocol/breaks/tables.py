@@ -19,7 +19,7 @@ from tests.protocol.breaks.left_out import LATE, MOVE, ONE, Break, always, on_in
 from tests.protocol.explore import Limits
 from tests.protocol.settings import Faults, Setting
 from trainer_sdk.pserver.core import bucket_moves
-from trainer_sdk.pserver.core.server_state import ServerState, merged
+from trainer_sdk.pserver.core.server_state import ServerState, merge_groups
 
 _activated = bucket_moves._activated
 _undone = bucket_table.undone
@@ -30,7 +30,7 @@ _flipped = bucket_table.flipped
 
 
 def same_version_thaws(state: ServerState, number: Any, order: Any) -> Any:
-    groups = merged(
+    groups = merge_groups(
         replace(group, is_frozen=False) if number in group.buckets and group.version == order.version else group
         for group in state.groups
     )

@@ -35,7 +35,7 @@ from tests.protocol.draft import Draft
 from tests.protocol.masters import MasterProcess
 from tests.protocol.steps.change import UNNEEDED, Change, Label
 from tests.protocol.world import Cast, ServerSlot, World
-from trainer_sdk.pserver.core.server_state import Phase as CutPhase
+from trainer_sdk.pserver.core.server_state import CutPhase
 
 
 def of_leader(cast: Cast, world: World) -> Iterator[Change]:

@@ -17,21 +17,21 @@ from tests.protocol.steps.change import Change, Label
 from tests.protocol.world import Cast, Parcel, Relay, World
 from trainer_sdk.pserver.core import messages, pushes
 
-Said: TypeAlias = tuple[messages.BackupSaid, ...]
+Said: TypeAlias = tuple[messages.BackupAnswer, ...]
 
-WAITING = frozenset({messages.Verdict.HELD, messages.Verdict.NOT_READY})
+WAITING = frozenset({messages.PushVerdict.HELD, messages.PushVerdict.NOT_READY})
 """A push so answered comes again as it is."""
 
-ELSEWHERE = frozenset({messages.Verdict.MOVED, messages.Verdict.FROZEN, messages.Verdict.NOT_YET})
+ELSEWHERE = frozenset({messages.PushVerdict.MOVED, messages.PushVerdict.FROZEN, messages.PushVerdict.NOT_YET})
 """A push so answered comes again by a newer route (rule 50)."""
 
 
 def said(
-    cast: Cast, world: World, process: ServerProcess, parcel: Parcel, passes: tuple[messages.PassOn, ...]
+    cast: Cast, world: World, process: ServerProcess, parcel: Parcel, passes: tuple[messages.BackupPush, ...]
 ) -> Said | None:
     """What the backups have answered to this push; None: one of them has not."""
     relays = list(_of(cast, world, process, parcel))
-    found: list[messages.BackupSaid] = []
+    found: list[messages.BackupAnswer] = []
     for one in passes:
         answers = [relay.said for relay in relays if relay.one == one and relay.said]
         if not answers:
@@ -41,7 +41,7 @@ def said(
 
 
 def passed_on(
-    cast: Cast, world: World, process: ServerProcess, parcel: Parcel, passes: tuple[messages.PassOn, ...]
+    cast: Cast, world: World, process: ServerProcess, parcel: Parcel, passes: tuple[messages.BackupPush, ...]
 ) -> Iterator[Change]:
     """To each backup to which it is not on its way."""
     known = {relay.one for relay in _of(cast, world, process, parcel)}
@@ -91,5 +91,5 @@ def _arrives(draft: Draft, number: int, relay: Relay) -> None:
     assert step.answer is not None
     draft.server_stepped(backup, step)
     draft.relays.discard(number)
-    answer = pushes.said_of(relay.one, step.answer)
+    answer = pushes.parse_backup_answer(relay.one, step.answer)
     draft.relays.add(draft.cast.relays.number(replace(relay, said=answer)))

@@ -78,11 +78,11 @@ def _of_script(cast: Cast, t: int, process: TrainerProcess, models: tuple[Pulled
 def _faults_of_trainer(cast: Cast, t: int, slot: TrainerSlot) -> Iterator[Change]:
     assert slot.process is not None
     state, name = slot.process.state, f"t{t}"
-    if state.held or slot.link != NOBODY:
+    if state.held_positions or slot.link != NOBODY:
         yield Change(Label("{} CRASHES", (name,)), lambda d: d.end_trainer(t), "trainer_crash")
     if slot.link != NOBODY:
         yield Change(Label("the stream of {} BREAKS", (name,)), lambda d: _break_trainer(d, t), "break_")
-    if state.held and not state.is_draining:
+    if state.held_positions and not state.is_draining:
         event = trainer_events.DrainRequested(reason="")
         yield Change(Label("{} is DRAINED", (name,)), lambda d: d.trainer_takes(t, event), "drain")
     if state.is_draining:
@@ -127,7 +127,7 @@ def _break_trainer(draft: Draft, t: int) -> None:
     assert slot.process is not None
     draft.to_master(slot.link, StreamBroken(member=draft.cast.trainer_key(slot.process)))
     draft.put_trainer(t, replace(slot, link=NOBODY, inbox=()))
-    draft.trainer_takes(t, trainer_events.StreamBroken())
+    draft.trainer_takes(t, trainer_events.MasterStreamBroken())
 
 
 def is_whole(models: tuple[Pulled, ...]) -> bool:

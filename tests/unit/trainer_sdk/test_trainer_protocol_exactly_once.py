@@ -25,28 +25,28 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.protocol.trainer_events import (
-    BatchWanted,
+    BatchRequested,
     Discard,
     DrainDeadlinePassed,
     DrainRequested,
     GiveBatch,
-    Pulled,
-    Push,
-    PushAgain,
+    MasterStreamBroken,
+    MasterStreamOpened,
+    ParametersPulled,
     PushAnswered,
-    PushWanted,
+    PushRequested,
     ReportDue,
-    Send,
+    ResendPush,
+    SendPush,
+    SendToMaster,
     SpecDeclared,
-    StreamBroken,
-    StreamOpened,
 )
 from trainer_sdk.protocol.trainer_state import check_invariants, start
 from trainer_sdk.protocol.transitions import handle
-from trainer_sdk.pserver.core.messages import Ruling, Verdict
+from trainer_sdk.pserver.core.messages import PushVerdict, Ruling
 
 SIZE, EPOCHS, BATCH, BUCKETS = 12, 2, 4, 3
-ELSEWHERE = (Verdict.MOVED, Verdict.FROZEN, Verdict.NOT_YET)
+ELSEWHERE = (PushVerdict.MOVED, PushVerdict.FROZEN, PushVerdict.NOT_YET)
 ALL = PositionSet.span(0, SIZE * EPOCHS)
 SPEC = Declare(
     dataset=DatasetSpec(name="d", size=SIZE, epochs=EPOCHS, batch_size=BATCH),
@@ -79,7 +79,7 @@ class OneTrainer(RuleBasedStateMachine):
         self.state = step.state
         for effect in step.effects:
             match effect:
-                case Send(message=message):
+                case SendToMaster(message=message):
                     self.hear(message)
                 case GiveBatch(flight=flight, positions=positions):
                     assert 0 < len(positions) <= BATCH
@@ -88,10 +88,10 @@ class OneTrainer(RuleBasedStateMachine):
                 case Discard(flight=flight):
                     self.given.pop(flight, None)
                     self.pushes.pop(flight, None)
-                case Push(positions=positions, buckets=buckets):
+                case SendPush(positions=positions, buckets=buckets):
                     assert all(positions.isdisjoint(self.told[b]) for b in buckets), "sends what is confirmed"
                     self.pushes[effect.flight] = buckets
-                case PushAgain():
+                case ResendPush():
                     self.pushes[effect.flight] = effect.buckets
         return step
 
@@ -131,14 +131,14 @@ class OneTrainer(RuleBasedStateMachine):
 
     @initialize()
     def joins(self):
-        self.feed(StreamOpened())
+        self.feed(MasterStreamOpened())
         self.master_registers(drop=set())
         self.master_grants(count=10)
 
     @precondition(lambda self: self.state.phase == "apart")
     @rule()
     def stream_opens(self):
-        self.feed(StreamOpened())
+        self.feed(MasterStreamOpened())
 
     @precondition(lambda self: self.state.phase == "joined")
     @rule(odds=st.integers(0, 4))
@@ -147,7 +147,7 @@ class OneTrainer(RuleBasedStateMachine):
             return
         self.registering = None
         self.requests.clear()
-        self.feed(StreamBroken())
+        self.feed(MasterStreamBroken())
 
     @precondition(lambda self: self.registering is not None)
     @rule(drop=st.sets(st.integers(0, 2), max_size=2))
@@ -224,15 +224,15 @@ class OneTrainer(RuleBasedStateMachine):
     @precondition(lambda self: not self.given and not self.state.final)
     @rule()
     def script_asks(self):
-        self.feed(BatchWanted())
+        self.feed(BatchRequested())
 
     @precondition(lambda self: self.given)
     @rule()
     def script_pulls_and_pushes(self):
         flight = min(self.given)
         del self.given[flight]
-        self.feed(Pulled(lineage=self.lineage))
-        self.feed(PushWanted(flight=flight))
+        self.feed(ParametersPulled(lineage=self.lineage))
+        self.feed(PushRequested(flight=flight))
 
     @rule()
     def clock_reports(self):
@@ -245,11 +245,11 @@ class OneTrainer(RuleBasedStateMachine):
         if odds:
             return
         self.feed(DrainRequested(reason="scale-down"))
-        assert not any(h.rest for h in self.state.holdings)
+        assert not any(h.rest for h in self.state.leases)
         if hard:
             self.feed(DrainDeadlinePassed())
             if self.registering is None and self.state.phase == "left":
-                assert not self.state.held
+                assert not self.state.held_positions
 
     # ---- the buckets ------------------------------------------------------------------------------------------------
 
@@ -270,10 +270,10 @@ class OneTrainer(RuleBasedStateMachine):
 
     def listen(self, ruling, positions):
         complete = {
-            Verdict.APPLIED: positions,
-            Verdict.REPEAT: positions,
-            Verdict.OVERLAP: positions - ruling.positions,
-            Verdict.SKIPPED: ruling.positions,
+            PushVerdict.APPLIED: positions,
+            PushVerdict.REPEAT: positions,
+            PushVerdict.OVERLAP: positions - ruling.positions,
+            PushVerdict.SKIPPED: ruling.positions,
         }.get(ruling.verdict, EMPTY)
         for bucket in ruling.buckets:
             self.told[bucket] |= complete
@@ -283,22 +283,22 @@ class OneTrainer(RuleBasedStateMachine):
         me = PositionSet.of(bucket)
         have = self.applied[bucket]
         if token.lineage != self.lineage:
-            return Ruling(buckets=me, verdict=Verdict.STALE_LINEAGE)
-        if elsewhere in (Verdict.MOVED, Verdict.NOT_YET):
+            return Ruling(buckets=me, verdict=PushVerdict.STALE_LINEAGE)
+        if elsewhere in (PushVerdict.MOVED, PushVerdict.NOT_YET):
             return Ruling(buckets=me, verdict=elsewhere)
         if positions & self.skipped:
-            return Ruling(buckets=me, verdict=Verdict.SKIPPED, positions=positions & self.skipped)
+            return Ruling(buckets=me, verdict=PushVerdict.SKIPPED, positions=positions & self.skipped)
         if positions <= have:
-            return Ruling(buckets=me, verdict=Verdict.REPEAT)
+            return Ruling(buckets=me, verdict=PushVerdict.REPEAT)
         if elsewhere:
             return Ruling(buckets=me, verdict=elsewhere)
         if positions & have:
-            return Ruling(buckets=me, verdict=Verdict.OVERLAP, positions=positions - have)
+            return Ruling(buckets=me, verdict=PushVerdict.OVERLAP, positions=positions - have)
         inside = positions & self.cut
         if inside and inside != positions:
-            return Ruling(buckets=me, verdict=Verdict.SPLIT, positions=inside)
+            return Ruling(buckets=me, verdict=PushVerdict.SPLIT, positions=inside)
         self.applied[bucket] |= positions
-        return Ruling(buckets=me, verdict=Verdict.APPLIED)
+        return Ruling(buckets=me, verdict=PushVerdict.APPLIED)
 
     @rule(bucket=st.integers(0, BUCKETS - 1), positions=SUBSETS)
     def another_trainer_was_there(self, bucket, positions):
@@ -325,7 +325,7 @@ class OneTrainer(RuleBasedStateMachine):
         """Whatever the master believes leased is held here: nothing leaks until a lease runs out."""
         if self.state.phase == "joined" and self.state.lineage == self.lineage:
             leased = PositionSet.from_ranges(r for s in self.leased.values() for r in s.ranges())
-            assert self.state.held == leased
+            assert self.state.held_positions == leased
 
 
 OneTrainer.TestCase.settings = settings(stateful_step_count=60)  # cases: the profile of tests/conftest.py
@@ -350,12 +350,12 @@ def test_acks_under_way_at_a_roll_back_were_true_when_said():
 def test_servers_that_become_ready_while_a_question_is_open_are_not_asked_again():
     """One question, one lease: the route that follows Registered repeats no Acquire (rule 10)."""
     run = OneTrainer()
-    run.feed(StreamOpened())
+    run.feed(MasterStreamOpened())
     run.master_registers(drop=set())
     assert run.requests == [1]
 
     step = run.feed(RouteChanged(route=None, bucket_count=BUCKETS))
-    assert not [e for e in step.effects if isinstance(e, Send)]
+    assert not [e for e in step.effects if isinstance(e, SendToMaster)]
 
     run.master_grants(count=10)
     run.master_and_trainer_agree_while_joined()

@@ -27,24 +27,24 @@ from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.protocol.trainer_events import (
     AcquireDue,
     BatchDone,
-    BatchWanted,
-    CheckpointWanted,
+    BatchRequested,
     CheckpointWritten,
     Discard,
     DrainDeadlinePassed,
     DrainRequested,
-    Ending,
     FinalHookRun,
     Finish,
+    FinishReason,
     GiveBatch,
     LeaveRequested,
-    OfferSettled,
+    MasterStreamBroken,
+    MasterStreamOpened,
+    RequestCheckpoint,
+    ResolveOffer,
     Restart,
     ScriptFailed,
-    Send,
+    SendToMaster,
     SpecDeclared,
-    StreamBroken,
-    StreamOpened,
 )
 from trainer_sdk.protocol.trainer_state import check_invariants, start
 from trainer_sdk.protocol.transitions import handle
@@ -77,11 +77,11 @@ class Trainer:
             step = handle(self.state, event)
             self.state = step.state
             check_invariants(self.state)
-            effects += [e.message if isinstance(e, Send) else e for e in step.effects]
+            effects += [e.message if isinstance(e, SendToMaster) else e for e in step.effects]
         return effects
 
     def join(self, **changes):
-        return self.feed(StreamOpened(), registered(**changes))
+        return self.feed(MasterStreamOpened(), registered(**changes))
 
     def grant(self, start, stop, *, number=1):
         lease = Lease(token=token(number), positions=span(start, stop))
@@ -99,10 +99,10 @@ def trainer():
 
 def test_a_batch_boundary_needs_no_call(trainer):
     """Acks are collected and the next lease is asked for while half of this one is still to be given."""
-    assert trainer.feed(BatchWanted()) == [GiveBatch(flight=0, positions=span(0, 4))]
+    assert trainer.feed(BatchRequested()) == [GiveBatch(flight=0, positions=span(0, 4))]
     assert trainer.feed(BatchDone(flight=0)) == []
-    assert trainer.feed(BatchWanted(), BatchDone(flight=1)) == [GiveBatch(flight=1, positions=span(4, 8))]
-    assert trainer.feed(BatchWanted()) == [
+    assert trainer.feed(BatchRequested(), BatchDone(flight=1)) == [GiveBatch(flight=1, positions=span(4, 8))]
+    assert trainer.feed(BatchRequested()) == [
         GiveBatch(flight=2, positions=span(8, 12)),
         Ack(token=token(1), positions=span(0, 8)),
         Acquire(request=2),
@@ -115,7 +115,7 @@ def test_a_batch_ends_where_its_epoch_ends():
     trainer.join()
     trainer.grant(97, 105)
 
-    given = [e.positions for e in trainer.feed(BatchWanted(), BatchWanted()) if isinstance(e, GiveBatch)]
+    given = [e.positions for e in trainer.feed(BatchRequested(), BatchRequested()) if isinstance(e, GiveBatch)]
 
     assert given == [span(97, 100), span(100, 104)]
 
@@ -134,23 +134,23 @@ def test_an_empty_answer_is_not_the_end():
     trainer = Trainer()
     trainer.join()
 
-    assert not [e for e in trainer.feed(BatchWanted(), Wait(request=1, retry_after_s=0.5)) if isinstance(e, Finish)]
-    assert trainer.feed(Ended(request=1, final_saver=True)) == [Finish(ending=Ending.ENDED, final_saver=True)]
+    assert not [e for e in trainer.feed(BatchRequested(), Wait(request=1, retry_after_s=0.5)) if isinstance(e, Finish)]
+    assert trainer.feed(Ended(request=1, final_saver=True)) == [Finish(reason=FinishReason.ENDED, final_saver=True)]
 
 
 def test_drain_returns_what_is_not_begun_and_acks_what_is_finished(trainer):
     """M7: sample granularity; the batch in hand still counts."""
-    trainer.feed(BatchWanted())
+    trainer.feed(BatchRequested())
 
     assert trainer.feed(DrainRequested(reason="SIGTERM")) == [Return(token=token(1), positions=span(4, 20))]
     assert trainer.feed(BatchDone(flight=0)) == [Ack(token=token(1), positions=span(0, 4))]
-    assert trainer.feed(BatchWanted()) == [Finish(ending=Ending.DRAINED)]
+    assert trainer.feed(BatchRequested()) == [Finish(reason=FinishReason.DRAINED)]
     assert trainer.feed(LeaveRequested(reason="drained")) == [Leave(reason="drained")]
 
 
 def test_a_drain_that_runs_out_of_time_returns_the_batch_in_hand(trainer):
     """Rule 13: what is unconfirmed is returned, never acked; a late done() finds nothing."""
-    trainer.feed(BatchWanted(), DrainRequested(reason="SIGTERM"))
+    trainer.feed(BatchRequested(), DrainRequested(reason="SIGTERM"))
 
     effects = trainer.feed(DrainDeadlinePassed())
 
@@ -162,7 +162,7 @@ def test_a_drain_that_runs_out_of_time_returns_the_batch_in_hand(trainer):
 
 def test_fenced_drops_everything_and_registers_again_without_it(trainer):
     """Rule 14: keep the process, not the leases."""
-    trainer.feed(BatchWanted())
+    trainer.feed(BatchRequested())
 
     discard, message = trainer.feed(Fenced(reason="no progress"))
 
@@ -174,8 +174,8 @@ def test_fenced_drops_everything_and_registers_again_without_it(trainer):
 
 def test_a_broken_stream_keeps_the_leases_and_their_new_token(trainer):
     """Rule 18: trained while apart, acked under the token of the new term."""
-    trainer.feed(BatchWanted(), StreamBroken(), BatchDone(flight=0), BatchWanted())
-    (message,) = trainer.feed(StreamOpened())
+    trainer.feed(BatchRequested(), MasterStreamBroken(), BatchDone(flight=0), BatchRequested())
+    (message,) = trainer.feed(MasterStreamOpened())
     assert [lease.positions for lease in message.held] == [span(0, 20)]
 
     trainer.feed(registered(term=Term(2), kept=(Lease(token=token(7, term=2), positions=span(0, 20)),)))
@@ -187,7 +187,7 @@ def test_a_broken_stream_keeps_the_leases_and_their_new_token(trainer):
 
 def test_a_script_that_raises_names_what_was_in_hand_and_returns_all(trainer):
     """M4: the positions in flight are what the failure is counted against."""
-    trainer.feed(BatchWanted())
+    trainer.feed(BatchRequested())
 
     failed, returned, _, farewell = trainer.feed(ScriptFailed(message="ValueError"))
 
@@ -202,7 +202,7 @@ def test_an_own_model_confirms_at_once_what_it_has_already():
     trainer.join(restored_data=span(0, 10))
     trainer.grant(0, 20)
 
-    assert trainer.feed(BatchWanted())[0] == GiveBatch(flight=0, positions=span(10, 14))
+    assert trainer.feed(BatchRequested())[0] == GiveBatch(flight=0, positions=span(10, 14))
 
 
 def test_an_own_model_goes_back_with_its_marks():
@@ -211,7 +211,7 @@ def test_an_own_model_goes_back_with_its_marks():
     file = FileRecord(name="m", size_bytes=1, digest="", lineage=Lineage(1), marks=())
     trainer.join()
     trainer.grant(0, 20)
-    trainer.feed(BatchWanted(), BatchDone(flight=0), Fenced(reason="too late"))
+    trainer.feed(BatchRequested(), BatchDone(flight=0), Fenced(reason="too late"))
 
     effects = trainer.feed(registered(lineage=Lineage(2), restore=file, restored_data=span(0, 2)))
 
@@ -224,9 +224,9 @@ def test_an_own_model_is_asked_for_when_only_its_checkpoint_is_missing():
     trainer = Trainer(own_model=True)
     trainer.join()
     trainer.grant(0, 4)
-    trainer.feed(BatchWanted(), BatchDone(flight=0), BatchWanted())
+    trainer.feed(BatchRequested(), BatchDone(flight=0), BatchRequested())
     wait = Wait(request=trainer.state.request, retry_after_s=0.5)
-    assert CheckpointWanted() in trainer.feed(wait)
+    assert RequestCheckpoint() in trainer.feed(wait)
 
     marks = (BucketMarks(buckets=span(0, 1), applied=trainer.state.applied),)
     file = FileRecord(name="m", size_bytes=1, digest="", lineage=Lineage(1), marks=marks)
@@ -235,13 +235,13 @@ def test_an_own_model_is_asked_for_when_only_its_checkpoint_is_missing():
     ]
     trainer.feed(OfferAnswered(offer=1, manifest=ManifestId("a")))
 
-    assert CheckpointWanted() not in trainer.feed(wait)
-    assert trainer.state.held == EMPTY
+    assert RequestCheckpoint() not in trainer.feed(wait)
+    assert trainer.state.held_positions == EMPTY
 
 
 def test_a_batch_whose_lease_was_not_kept_is_void(trainer):
     """Rule 18: of the same lineage; the leases are another's by now, and so is what was in hand of them."""
-    trainer.feed(BatchWanted(), StreamBroken(), StreamOpened())
+    trainer.feed(BatchRequested(), MasterStreamBroken(), MasterStreamOpened())
 
     effects = trainer.feed(registered())
 
@@ -252,7 +252,7 @@ def test_a_batch_whose_lease_was_not_kept_is_void(trainer):
 def test_the_final_hook_is_told_while_there_is_somebody_to_tell(trainer):
     """The job is complete once it ran (rule 32)."""
     assert trainer.feed(FinalHookRun()) == [FinalSaved()]
-    assert trainer.feed(StreamBroken(), FinalHookRun()) == []
+    assert trainer.feed(MasterStreamBroken(), FinalHookRun()) == []
 
 
 def test_an_answer_to_another_offer_settles_nothing():
@@ -264,7 +264,7 @@ def test_an_answer_to_another_offer_settles_nothing():
 
     assert trainer.feed(OfferAnswered(offer=1, manifest=ManifestId("a"))) == []
     answer = OfferAnswered(offer=2, manifest=ManifestId("b"))
-    assert trainer.feed(answer, answer) == [OfferSettled(answer=answer)]
+    assert trainer.feed(answer, answer) == [ResolveOffer(answer=answer)]
 
 
 def test_a_second_request_to_drain_changes_nothing(trainer):

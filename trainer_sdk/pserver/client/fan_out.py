@@ -17,28 +17,30 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainer_sdk.errors import ServerUnavailableError, WireError
-from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind
-from trainer_sdk.pserver.transport.server_connection import Connection
+from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind
+from trainer_sdk.pserver.transport.server_connection import ServerConnection
 
-_ANSWERS: Final = frozenset({Kind.PUSH_ANSWER, Kind.PULL_ANSWER})
+_ANSWERS: Final = frozenset({FrameKind.PUSH_ANSWER, FrameKind.PULL_ANSWER})
 _MAX_TEXT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ServerRequest:
     """One frame to one server, and where the body of its answer goes."""
 
-    kind: Kind
+    kind: FrameKind
     head: bytes
     body: Sequence[memoryview]
     into: Sequence[memoryview] = ()
 
 
-Requests = tuple[Request, ...]
+ServerRequests = tuple[ServerRequest, ...]
 """To one server, sent back to back; none: nothing of interest lies there."""
 
 
-def exchange(connections: Sequence[Connection], requests: Sequence[Requests], deadline_s: float) -> list[list[Frame]]:
+def exchange(
+    connections: Sequence[ServerConnection], requests: Sequence[ServerRequests], deadline_s: float
+) -> list[list[Frame]]:
     """The answers to each server's requests, in order; `deadline_s` is on the monotonic clock.
 
     An answer without a body is taken where one was expected: no model there, say.  Raises ServerUnavailableError when
@@ -58,12 +60,12 @@ def exchange(connections: Sequence[Connection], requests: Sequence[Requests], de
     return answers
 
 
-def _try_send(connection: Connection, requests: Requests, deadline_s: float) -> bool:
+def _try_send(connection: ServerConnection, requests: ServerRequests, deadline_s: float) -> bool:
     """False: the connection broke.  Raises ServerUnavailableError when none can be made."""
-    if connection.is_owed:
+    if connection.has_unread_answers:
         connection.close()
     channel = connection.channel(deadline_s)
-    connection.is_owed = True
+    connection.has_unread_answers = True
     try:
         for request in requests:
             channel.send(request.kind, request.head, request.body, more=request is not requests[-1])
@@ -73,7 +75,7 @@ def _try_send(connection: Connection, requests: Requests, deadline_s: float) -> 
     return True
 
 
-def _try_receive(connection: Connection, requests: Requests) -> list[Frame] | None:
+def _try_receive(connection: ServerConnection, requests: ServerRequests) -> list[Frame] | None:
     """None: the connection broke.  Raises WireError when the server refuses or answers something else."""
     channel = connection.channel(0.0)
     try:
@@ -84,11 +86,11 @@ def _try_receive(connection: Connection, requests: Requests) -> list[Frame] | No
     except WireError:
         connection.close()
         raise
-    connection.is_owed = False
+    connection.has_unread_answers = False
     return answers
 
 
-def _answer(channel: Channel, request: Request, server: str) -> Frame:
+def _answer(channel: FrameChannel, request: ServerRequest, server: str) -> Frame:
     frame = channel.receive()
     if frame.kind not in _ANSWERS:
         raise WireError(f"{server} refuses: {frame.head[:_MAX_TEXT].decode(errors='replace')}")

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from master.api.identities import Lineage, Route, ServerPlace, TableSpec
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import NotReadyError, UsageError
-from trainer_sdk.pserver.client.fan_out import Request, Requests, exchange
+from trainer_sdk.pserver.client.fan_out import ServerRequest, ServerRequests, exchange
 from trainer_sdk.pserver.client.shares import (
-    Rows,
     Share,
+    SparseRows,
     check_route,
     dense_gradient,
     new_arrays,
@@ -30,19 +30,19 @@ from trainer_sdk.pserver.client.shares import (
     shares,
     sparse_gradient,
 )
-from trainer_sdk.pserver.core.messages import Push, PushAnswer, Ruling, Verdict
+from trainer_sdk.pserver.core.messages import Push, PushAnswer, PushVerdict, Ruling
 from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, row_shape, row_width
-from trainer_sdk.pserver.transport.cancellation import Patience
-from trainer_sdk.pserver.transport.frames import Frame, Kind
+from trainer_sdk.pserver.transport.cancellation import Cancellation
+from trainer_sdk.pserver.transport.frames import Frame, FrameKind
 from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
+from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
 from trainer_sdk.pserver.wire.bodies import padded
 from trainer_sdk.pserver.wire.heads import (
     PullHead,
     PullStatus,
     PushHead,
     Section,
-    Shape,
+    SectionKind,
     decode_pull_answer,
     decode_push_answer,
     encode_pull,
@@ -53,7 +53,7 @@ from trainer_sdk.pserver.wire.heads import (
 _MIXED_PAUSE_S: Final = 0.02
 
 
-class Pulled(NamedTuple):
+class PulledTables(NamedTuple):
     """Dense tables as of one lineage.  The arrays are the client's: the next pull overwrites them."""
 
     lineage: Lineage
@@ -71,7 +71,7 @@ class _Question(NamedTuple):
     """A pull of dense tables: where its answer will stand, and what is sent to each server."""
 
     tables: dict[str, Array]
-    requests: tuple[Requests, ...]
+    requests: tuple[ServerRequests, ...]
 
 
 class PserverClient:
@@ -80,17 +80,17 @@ class PserverClient:
     def __init__(
         self,
         security: Security | None = None,
-        settings: ClientSettings | None = None,
+        settings: ConnectionSettings | None = None,
         *,
         is_outdated: Callable[[], bool] = lambda: False,
     ) -> None:
         """`is_outdated`: a newer route than the one set is known, so a server that is gone is not waited for."""
         self._is_outdated = is_outdated
         self._security = security or Security()
-        self._settings = settings or ClientSettings()
+        self._settings = settings or ConnectionSettings()
         self._context = self._security.client_context()
-        self._patience = Patience()
-        self._connections: tuple[Connection, ...] = ()
+        self._cancellation = Cancellation()
+        self._connections: tuple[ServerConnection, ...] = ()
         self._route: Route | None = None
         self._shares: tuple[Share, ...] = ()
         self._layout = Layout.of((), 1)
@@ -115,26 +115,26 @@ class PserverClient:
         self._all_buckets = PositionSet.span(0, bucket_count)
         self._questions.clear()
 
-    def _connection(self, place: ServerPlace) -> Connection:
-        return Connection(
-            place, self._security, self._settings, self._context, self._patience, is_outdated=self._is_outdated
+    def _connection(self, place: ServerPlace) -> ServerConnection:
+        return ServerConnection(
+            place, self._security, self._settings, self._context, self._cancellation, is_outdated=self._is_outdated
         )
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """The call that waits, if one does, and every later one raise ServerUnavailableError.  From any thread."""
-        self._patience.end()
+        self._cancellation.cancel()
 
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
 
-    def pull(self, names: Iterable[str] | None = None) -> Pulled:
+    def pull(self, names: Iterable[str] | None = None) -> PulledTables:
         """These dense tables, or all, each bucket untorn and all of one lineage (rule 9).
 
         Raises NotReadyError (a server restores, or the route is old) and ServerUnavailableError.
         """
         question = self._question(names)
-        return Pulled(self._pull_at_one_lineage(question.requests), dict(question.tables))
+        return PulledTables(self._pull_at_one_lineage(question.requests), dict(question.tables))
 
     def pull_rows(self, name: str, ids: npt.ArrayLike) -> PulledRows:
         """These rows of a sparse table, in this order, repeats allowed.  Raises as `pull` does, and TableError."""
@@ -159,7 +159,7 @@ class PserverClient:
         self,
         lineage: Lineage,
         positions: PositionSet,
-        gradients: Mapping[str, npt.ArrayLike | Rows],
+        gradients: Mapping[str, npt.ArrayLike | SparseRows],
         *,
         buckets: PositionSet | None = None,
     ) -> PushAnswer:
@@ -176,16 +176,16 @@ class PserverClient:
             requests = [self._push_request(share, lineage, positions, flat) for share in self._shares_of(left)]
             said = _rulings(exchange(self._connections, requests, deadline_s))
             left = _held(said) if time.monotonic() < deadline_s else EMPTY
-            rulings += [ruling for ruling in said if not left or ruling.verdict is not Verdict.HELD]
+            rulings += [ruling for ruling in said if not left or ruling.verdict is not PushVerdict.HELD]
         return PushAnswer(lineage=lineage, rulings=_merged(rulings))
 
     def push_and_pull(
         self,
         lineage: Lineage,
         positions: PositionSet,
-        gradients: Mapping[str, npt.ArrayLike | Rows],
+        gradients: Mapping[str, npt.ArrayLike | SparseRows],
         names: Iterable[str] | None = None,
-    ) -> tuple[PushAnswer, Pulled | None]:
+    ) -> tuple[PushAnswer, PulledTables | None]:
         """`push` to all buckets and `pull` in one round trip: the pull is asked before the push is answered.
 
         None instead of what was pulled: it was not of one lineage, or some server could not serve it; pull again.
@@ -203,7 +203,7 @@ class PserverClient:
         answers = {decode_pull_answer(frame.head) for found in frames for frame in found[1:]}
         pulled = None
         if len(answers) == 1 and (only := answers.pop()).status is PullStatus.OK:
-            pulled = Pulled(only.lineage, dict(question.tables))
+            pulled = PulledTables(only.lineage, dict(question.tables))
         return PushAnswer(lineage=lineage, rulings=said), pulled
 
     # ---- questions --------------------------------------------------------------------------------------------------
@@ -223,22 +223,22 @@ class PserverClient:
         tables = {layout.tables[index].name: self._arrays[layout.tables[index].name] for index in dense}
         return _Question(tables, tuple(self._dense_question(share, dense) for share in self._shares))
 
-    def _dense_question(self, share: Share, tables: Iterable[int]) -> Requests:
+    def _dense_question(self, share: Share, tables: Iterable[int]) -> ServerRequests:
         if not share.buckets:
             return ()
         sections: list[Section] = []
         into: list[memoryview] = []
         for index in tables:
-            if (cut := share.cuts[index]) is not None:
+            if (cut := share.slices[index]) is not None:
                 sections.append(cut.section)
                 into += [*cut.pieces(self._arrays[self._layout.tables[index].name].reshape(-1)), *cut.gap]
         head = PullHead(layout=self._layout.digest, buckets=share.buckets, sections=tuple(sections))
-        return (Request(Kind.PULL, encode_pull(head), (), into),)
+        return (ServerRequest(FrameKind.PULL, encode_pull(head), (), into),)
 
-    def _rows_question(self, share: Share, index: int, ids: Ids, into: Array) -> Requests:
-        section = Section(index, Shape.SPARSE, len(ids))
+    def _rows_question(self, share: Share, index: int, ids: Ids, into: Array) -> ServerRequests:
+        section = Section(index, SectionKind.SPARSE, len(ids))
         head = PullHead(layout=self._layout.digest, buckets=share.buckets, sections=(section,))
-        return (Request(Kind.PULL, encode_pull(head), list(padded([ids])), _with_padding([into])),)
+        return (ServerRequest(FrameKind.PULL, encode_pull(head), list(padded([ids])), _with_padding([into])),)
 
     def _push_request(
         self,
@@ -246,24 +246,24 @@ class PserverClient:
         lineage: Lineage,
         positions: PositionSet,
         gradients: Mapping[int, Array | tuple[Ids, Array]],
-    ) -> Requests:
+    ) -> ServerRequests:
         if not share.targets:
             return ()
         sections: list[Section] = []
         body: list[memoryview] = []
         for index, given in gradients.items():
-            if (cut := share.cuts[index]) is not None and not isinstance(given, tuple):
+            if (cut := share.slices[index]) is not None and not isinstance(given, tuple):
                 sections.append(cut.section)
                 body += cut.pieces(given)
                 body += cut.gap
             elif isinstance(given, tuple):
                 inside = rows_in(self._layout, given[0], share.buckets)
                 ids, rows = (given[0], given[1]) if inside.all() else (given[0][inside], given[1][inside])
-                sections.append(Section(index, Shape.SPARSE, len(ids)))
+                sections.append(Section(index, SectionKind.SPARSE, len(ids)))
                 body += chain(padded([ids]), padded([rows]))
         push = Push(lineage=lineage, positions=positions, targets=share.targets)
         head = PushHead(push, self._layout.digest, tuple(sections))
-        return (Request(Kind.PUSH, encode_push(head), body),)
+        return (ServerRequest(FrameKind.PUSH, encode_push(head), body),)
 
     def _shares_of(self, buckets: PositionSet) -> Sequence[Share]:
         if buckets is self._all_buckets:
@@ -271,7 +271,7 @@ class PserverClient:
         return [share.only(buckets, self._layout) for share in self._shares]
 
     def _checked(
-        self, positions: PositionSet, gradients: Mapping[str, npt.ArrayLike | Rows]
+        self, positions: PositionSet, gradients: Mapping[str, npt.ArrayLike | SparseRows]
     ) -> dict[int, Array | tuple[Ids, Array]]:
         self._current()
         if not positions:
@@ -293,7 +293,7 @@ class PserverClient:
 
     # ---- talking ----------------------------------------------------------------------------------------------------
 
-    def _pull_at_one_lineage(self, requests: Sequence[Requests]) -> Lineage:
+    def _pull_at_one_lineage(self, requests: Sequence[ServerRequests]) -> Lineage:
         """Asks all servers until all answers are of one lineage; a mixture is discarded."""
         self._current()
         deadline_s = time.monotonic() + self._settings.budget_s
@@ -326,7 +326,7 @@ def _with_padding(pieces: Sequence[Array]) -> list[memoryview]:
 def _held(rulings: Iterable[Ruling]) -> PositionSet:
     held = EMPTY
     for ruling in rulings:
-        if ruling.verdict is Verdict.HELD:
+        if ruling.verdict is PushVerdict.HELD:
             held |= ruling.buckets
     return held
 
@@ -334,7 +334,7 @@ def _held(rulings: Iterable[Ruling]) -> PositionSet:
 def _merged(rulings: Sequence[Ruling]) -> tuple[Ruling, ...]:
     if len(rulings) == 1:
         return tuple(rulings)
-    found: dict[tuple[Verdict, PositionSet], PositionSet] = {}
+    found: dict[tuple[PushVerdict, PositionSet], PositionSet] = {}
     for ruling in rulings:
         key = (ruling.verdict, ruling.positions)
         found[key] = found.get(key, EMPTY) | ruling.buckets

@@ -15,16 +15,16 @@ import numpy.typing as npt
 from master.api.identities import Route, TableSpec, Version
 from master.api.positions import PositionSet
 from trainer_sdk.errors import TableError, UsageError
-from trainer_sdk.pserver.core.messages import Target
+from trainer_sdk.pserver.core.messages import PushTarget
 from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, buckets_of_rows, row_shape
 from trainer_sdk.pserver.tables.model import check_ids
-from trainer_sdk.pserver.wire.heads import Section, Shape, padding
+from trainer_sdk.pserver.wire.heads import Section, SectionKind, padding
 
-Rows: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
+SparseRows: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
 """Ids and, one for each, rows of a sparse table."""
 
 
-class Cut(NamedTuple):
+class TableSlice(NamedTuple):
     """One dense table's part in some buckets: how it is announced, and which bytes of the flat table it is."""
 
     section: Section
@@ -42,14 +42,14 @@ class Share:
     """What one server owns: all its buckets, by version for pushes, and its part of each table (None: sparse)."""
 
     buckets: PositionSet
-    targets: tuple[Target, ...]
-    cuts: tuple[Cut | None, ...]
+    targets: tuple[PushTarget, ...]
+    slices: tuple[TableSlice | None, ...]
 
     def only(self, buckets: PositionSet, layout: Layout) -> Share:
         """The part of it that lies in `buckets`."""
-        targets = tuple(Target(buckets=t.buckets & buckets, version=t.version) for t in self.targets)
+        targets = tuple(PushTarget(buckets=t.buckets & buckets, version=t.version) for t in self.targets)
         inside = self.buckets & buckets
-        return Share(buckets=inside, targets=tuple(t for t in targets if t.buckets), cuts=_cuts(layout, inside))
+        return Share(buckets=inside, targets=tuple(t for t in targets if t.buckets), slices=_cuts(layout, inside))
 
 
 def shares(route: Route, layout: Layout) -> tuple[Share, ...]:
@@ -60,30 +60,30 @@ def shares(route: Route, layout: Layout) -> tuple[Share, ...]:
         for bucket, owner in enumerate(route.owner):
             if owner == index:
                 by_version.setdefault(route.version[bucket], []).append(bucket)
-        targets = tuple(Target(buckets=PositionSet.of(*b), version=v) for v, b in sorted(by_version.items()))
+        targets = tuple(PushTarget(buckets=PositionSet.of(*b), version=v) for v, b in sorted(by_version.items()))
         buckets = PositionSet.of(*(b for held in by_version.values() for b in held))
-        out.append(Share(buckets=buckets, targets=targets, cuts=_cuts(layout, buckets)))
+        out.append(Share(buckets=buckets, targets=targets, slices=_cuts(layout, buckets)))
     return tuple(out)
 
 
-def _cuts(layout: Layout, buckets: PositionSet) -> tuple[Cut | None, ...]:
+def _cuts(layout: Layout, buckets: PositionSet) -> tuple[TableSlice | None, ...]:
     return tuple(
         None if dense is None else _cut(index, dense.runs(buckets), dtype.itemsize)
         for index, (dense, dtype) in enumerate(zip(layout.dense, layout.dtypes, strict=True))
     )
 
 
-def _cut(table: int, runs: tuple[tuple[int, int], ...], item_bytes: int) -> Cut:
+def _cut(table: int, runs: tuple[tuple[int, int], ...], item_bytes: int) -> TableSlice:
     count = sum(stop - start for start, stop in runs)
     gap = padding(count * item_bytes)
-    return Cut(
-        section=Section(table, Shape.DENSE, count),
+    return TableSlice(
+        section=Section(table, SectionKind.DENSE, count),
         runs=tuple(slice(start * item_bytes, stop * item_bytes) for start, stop in runs),
         gap=(memoryview(bytearray(gap)),) if gap else (),
     )
 
 
-def dense_gradient(spec: TableSpec, dtype: np.dtype[np.generic], given: npt.ArrayLike | Rows) -> Array:
+def dense_gradient(spec: TableSpec, dtype: np.dtype[np.generic], given: npt.ArrayLike | SparseRows) -> Array:
     """The gradient flat, contiguous and of the table's dtype; the caller's own memory where it is so already.
 
     Raises TableError for another shape or another kind of number.
@@ -98,7 +98,9 @@ def dense_gradient(spec: TableSpec, dtype: np.dtype[np.generic], given: npt.Arra
     return _converted(spec, dtype, array).reshape(-1)
 
 
-def sparse_gradient(spec: TableSpec, dtype: np.dtype[np.generic], given: npt.ArrayLike | Rows) -> tuple[Ids, Array]:
+def sparse_gradient(
+    spec: TableSpec, dtype: np.dtype[np.generic], given: npt.ArrayLike | SparseRows
+) -> tuple[Ids, Array]:
     """Ids and rows, contiguous.  Raises TableError when they do not fit the table or each other."""
     if not isinstance(given, tuple) or len(given) != 2:
         raise TableError(f"push.{spec.name}", "is a sparse table", hint="Push (ids, rows)")

@@ -23,20 +23,27 @@ from master.api.messages import Activate, Activated, BucketMarks, Forget, Freeze
 from master.api.positions import PositionSet, union
 from trainer_sdk.pserver.core import fork
 from trainer_sdk.pserver.core.effects import (
-    AskFull,
     CopyArrived,
     DropLive,
     DropStaged,
-    Effect,
-    FullWanted,
+    FullCopyRequested,
+    NotifyMaster,
+    RequestFullCopy,
     SendCopy,
+    ServerEffect,
     ServeStaged,
     StageCopy,
-    Tell,
 )
 from trainer_sdk.pserver.core.messages import CopyHead
-from trainer_sdk.pserver.core.server_state import CutState, Group, ServerState, Step, apart, merged
-from trainer_sdk.pserver.core.staged import Staged, with_floor, with_staged, without_staged
+from trainer_sdk.pserver.core.server_state import (
+    BucketGroup,
+    CutState,
+    ServerState,
+    ServerStep,
+    merge_groups,
+    split_groups,
+)
+from trainer_sdk.pserver.core.staged import StagedCopy, with_floor, with_staged, without_staged
 
 _MOST_AHEAD: Final = 1 << 20
 """Ends of moves of one bucket, each of which raises its version by one, that a server may have missed: far more than a
@@ -45,38 +52,38 @@ job has.  A copy of a version that cannot be would keep all true ones away for t
 # ---- the source -----------------------------------------------------------------------------------------------------
 
 
-def warm(state: ServerState, event: Warm) -> Step:
+def handle_warm(state: ServerState, event: Warm) -> ServerStep:
     """A copy goes ahead; the bucket goes on as before (rule 42)."""
     group = _try_live(state, event.bucket)
     if event.lineage != state.lineage or group is None or group.version != event.version:
-        return Step(state)
+        return ServerStep(state)
     if group.is_frozen or group.is_backup:
-        return Step(state)
-    return Step(state, (_sent(state, group, event.bucket, event.target, is_final=False, is_full=True),))
+        return ServerStep(state)
+    return ServerStep(state, (_sent(state, group, event.bucket, event.target, is_final=False, is_full=True),))
 
 
-def freeze(state: ServerState, event: Freeze) -> Step:
+def handle_freeze(state: ServerState, event: Freeze) -> ServerStep:
     """Frozen first, then handed over; a repeat hands over the same again (rule 43).
 
     A fork that still wants a position of it would wait for what goes to the new owner: it ends, before that (rule 59).
     """
     group = _try_live(state, event.bucket)
     if event.lineage != state.lineage or group is None or group.version != event.version or group.is_backup:
-        return Step(state)
+        return ServerStep(state)
     state, effects = _let_go(state, group)
-    inside, outside = apart(state.groups, PositionSet.of(event.bucket))
+    inside, outside = split_groups(state.groups, PositionSet.of(event.bucket))
     frozen = replace(inside[0], is_frozen=True)
-    after = replace(state, groups=merged((*outside, frozen)))
-    return Step(after, (*effects, _sent(state, frozen, event.bucket, event.target, is_final=True, is_full=False)))
+    after = replace(state, groups=merge_groups((*outside, frozen)))
+    return ServerStep(after, (*effects, _sent(state, frozen, event.bucket, event.target, is_final=True, is_full=False)))
 
 
-def full_wanted(state: ServerState, event: FullWanted) -> Step:
+def handle_full_copy_requested(state: ServerState, event: FullCopyRequested) -> ServerStep:
     """The whole of what was handed over, once more."""
     group = _try_live(state, event.bucket)
     is_meant = group is not None and group.is_frozen and event.version == group.version + 1
     if group is None or not is_meant or event.lineage != state.lineage:
-        return Step(state)
-    return Step(state, (_sent(state, group, event.bucket, event.target, is_final=True, is_full=True),))
+        return ServerStep(state)
+    return ServerStep(state, (_sent(state, group, event.bucket, event.target, is_final=True, is_full=True),))
 
 
 def try_current(state: ServerState, order: SendCopy) -> SendCopy | None:
@@ -89,7 +96,7 @@ def try_current(state: ServerState, order: SendCopy) -> SendCopy | None:
 
 
 def _sent(
-    state: ServerState, group: Group, bucket: BucketId, target: ServerPlace, *, is_final: bool, is_full: bool
+    state: ServerState, group: BucketGroup, bucket: BucketId, target: ServerPlace, *, is_final: bool, is_full: bool
 ) -> SendCopy:
     return SendCopy(
         lineage=state.lineage,
@@ -106,29 +113,29 @@ def _sent(
 # ---- the target -----------------------------------------------------------------------------------------------------
 
 
-def wants(state: ServerState, head: CopyHead) -> bool:
+def can_stage(state: ServerState, head: CopyHead) -> bool:
     """Whether this copy would be staged: worth to be received."""
-    known = state.moving.try_staged(head.bucket)
+    known = state.moves.try_staged(head.bucket)
     return _is_for_us(state, head) and not _is_known(known, head)
 
 
 def has_base(state: ServerState, head: CopyHead) -> bool:
     """Whether what a difference builds on is staged here; a copy of everything needs nothing (rule 42)."""
-    known = state.moving.try_staged(head.bucket)
+    known = state.moves.try_staged(head.bucket)
     return not head.base or (known is not None and known.digest == head.base)
 
 
-def copy_arrived(state: ServerState, event: CopyArrived) -> Step:
+def handle_copy_arrived(state: ServerState, event: CopyArrived) -> ServerStep:
     """Staged and, if it is final, INSTALLED; said again to a repeat (rule 44).  Anything else is left lying."""
     head = event.head
     if not _is_for_us(state, head):
-        return Step(state)
-    known = state.moving.try_staged(head.bucket)
+        return ServerStep(state)
+    known = state.moves.try_staged(head.bucket)
     if known is not None and _is_known(known, head):
-        return Step(state, _installed(state, known) if known.version == head.version and head.is_final else ())
+        return ServerStep(state, _installed(state, known) if known.version == head.version and head.is_final else ())
     if not has_base(state, head):
-        return Step(state, (AskFull(head=head),))
-    staged = Staged(
+        return ServerStep(state, (RequestFullCopy(head=head),))
+    staged = StagedCopy(
         bucket=head.bucket,
         version=head.version,
         is_final=head.is_final,
@@ -136,11 +143,11 @@ def copy_arrived(state: ServerState, event: CopyArrived) -> Step:
         skipped=head.skipped,
         digest=head.digest,
     )
-    after = replace(state, moving=with_staged(state.moving, staged))
-    return Step(after, (StageCopy(head=head), *_installed(state, staged)))
+    after = replace(state, moves=with_staged(state.moves, staged))
+    return ServerStep(after, (StageCopy(head=head), *_installed(state, staged)))
 
 
-def _is_known(known: Staged | None, head: CopyHead) -> bool:
+def _is_known(known: StagedCopy | None, head: CopyHead) -> bool:
     return known is not None and (known.version > head.version or (known.version == head.version and known.is_final))
 
 
@@ -150,16 +157,16 @@ def _is_for_us(state: ServerState, head: CopyHead) -> bool:
         state.is_ready
         and head.lineage == state.lineage
         and head.target == state.incarnation
-        and 0 <= head.version - state.moving.floor(head.bucket) <= _MOST_AHEAD
+        and 0 <= head.version - state.moves.floor(head.bucket) <= _MOST_AHEAD
         and (group is None or group.version < head.version)
     )
 
 
-def _installed(state: ServerState, staged: Staged) -> tuple[Effect, ...]:
+def _installed(state: ServerState, staged: StagedCopy) -> tuple[ServerEffect, ...]:
     if not staged.is_final:
         return ()
     return (
-        Tell(
+        NotifyMaster(
             message=Installed(lineage=state.lineage, bucket=staged.bucket, version=staged.version, digest=staged.digest)
         ),
     )
@@ -168,132 +175,134 @@ def _installed(state: ServerState, staged: Staged) -> tuple[Effect, ...]:
 # ---- the table has changed ------------------------------------------------------------------------------------------
 
 
-def activate(state: ServerState, event: Activate) -> Step:
+def handle_activate(state: ServerState, event: Activate) -> ServerStep:
     """Serves what is staged for this version or what it holds of one before it; says which it serves (47, 62)."""
     if not state.is_ready or event.lineage != state.lineage:
-        return Step(state)
-    effects: list[Effect] = []
+        return ServerStep(state)
+    effects: list[ServerEffect] = []
     for bucket in event.buckets:
         state, done = _activated(state, BucketId(bucket), event)
         effects += done
-    inside, _ = apart(state.groups, event.buckets)
+    inside, _ = split_groups(state.groups, event.buckets)
     meant = (g for g in inside if g.version == event.version and g.is_backup is event.is_backup)
     if served := union(g.buckets for g in meant if not g.is_frozen):
         effects.append(
-            Tell(
+            NotifyMaster(
                 message=Activated(
                     lineage=state.lineage, buckets=served, version=event.version, is_backup=event.is_backup
                 )
             )
         )
-    return Step(state, tuple(effects))
+    return ServerStep(state, tuple(effects))
 
 
-def _activated(state: ServerState, bucket: BucketId, order: Activate) -> tuple[ServerState, tuple[Effect, ...]]:
-    live, staged = _try_live(state, bucket), state.moving.try_staged(bucket)
-    if order.version < state.moving.floor(bucket) or (live is not None and live.version >= order.version):
+def _activated(state: ServerState, bucket: BucketId, order: Activate) -> tuple[ServerState, tuple[ServerEffect, ...]]:
+    live, staged = _try_live(state, bucket), state.moves.try_staged(bucket)
+    if order.version < state.moves.floor(bucket) or (live is not None and live.version >= order.version):
         return state, ()
     if _may_serve(staged, order):
         assert staged is not None
         return _with_staged_served(state, staged, order)
     if live is None or not _is_own(live, order):
         return state, ()
-    inside, outside = apart(state.groups, PositionSet.of(bucket))
+    inside, outside = split_groups(state.groups, PositionSet.of(bucket))
     served = _as_ordered(inside[0], order)
     cut = _with_left(state, inside) if order.is_backup else state.cut  # it was the owner's, and is listed no more
-    after = _risen(replace(state, groups=merged((*outside, served)), cut=cut), bucket, order.version)
+    after = _risen(replace(state, groups=merge_groups((*outside, served)), cut=cut), bucket, order.version)
     return after, _dropped(state, after)
 
 
-def _may_serve(staged: Staged | None, order: Activate) -> bool:
+def _may_serve(staged: StagedCopy | None, order: Activate) -> bool:
     """Of an earlier version: the table has named this server since, and nothing was applied without it (rule 62)."""
     return staged is not None and staged.is_final and order.since <= staged.version <= order.version
 
 
-def _is_own(live: Group, order: Activate) -> bool:
+def _is_own(live: BucketGroup, order: Activate) -> bool:
     """The table has named this server at that version and ever since."""
     return order.since <= live.version
 
 
-def _as_ordered(group: Group, order: Activate) -> Group:
+def _as_ordered(group: BucketGroup, order: Activate) -> BucketGroup:
     fork = None if order.is_backup else group.fork
     return replace(
         group, version=order.version, is_frozen=False, fork=fork, backup=order.backup, is_backup=order.is_backup
     )
 
 
-def _with_staged_served(state: ServerState, staged: Staged, order: Activate) -> tuple[ServerState, tuple[Effect, ...]]:
+def _with_staged_served(
+    state: ServerState, staged: StagedCopy, order: Activate
+) -> tuple[ServerState, tuple[ServerEffect, ...]]:
     buckets = PositionSet.of(staged.bucket)
     state, effects = _without_live(state, buckets)
-    content = Group(buckets=buckets, version=staged.version, applied=staged.applied, skipped=staged.skipped)
-    groups = merged((*state.groups, _as_ordered(content, order)))
-    after = replace(state, groups=groups, moving=without_staged(state.moving, buckets))
+    content = BucketGroup(buckets=buckets, version=staged.version, applied=staged.applied, skipped=staged.skipped)
+    groups = merge_groups((*state.groups, _as_ordered(content, order)))
+    after = replace(state, groups=groups, moves=without_staged(state.moves, buckets))
     return _risen(after, staged.bucket, order.version), (*effects, ServeStaged(buckets=buckets))
 
 
 def _risen(state: ServerState, bucket: BucketId, version: Version) -> ServerState:
     """Nothing up to this version is taken any more."""
-    moving, staged = state.moving, state.moving.try_staged(bucket)
+    moving, staged = state.moves, state.moves.try_staged(bucket)
     if staged is not None and staged.version <= version:
         moving = without_staged(moving, PositionSet.of(bucket))
-    return replace(state, moving=with_floor(moving, (bucket,), Version(version + 1)))
+    return replace(state, moves=with_floor(moving, (bucket,), Version(version + 1)))
 
 
-def forget(state: ServerState, event: Forget) -> Step:
+def handle_forget(state: ServerState, event: Forget) -> ServerStep:
     """Drops live copies below this version and staged ones up to it (rule 48)."""
     if not state.is_ready or event.lineage != state.lineage:
-        return Step(state)
-    inside, _ = apart(state.groups, event.buckets)
+        return ServerStep(state)
+    inside, _ = split_groups(state.groups, event.buckets)
     older = union(group.buckets for group in inside if group.version < event.version)
     after, effects = _without_live(state, older)
-    staged = (one.bucket for one in state.moving.staged if one.version <= event.version)
-    moving = without_staged(after.moving, PositionSet.of(*staged) & event.buckets)
-    after = replace(after, moving=with_floor(moving, event.buckets, Version(event.version + 1)))
-    return Step(after, (*effects, *_dropped(state, after)))
+    staged = (one.bucket for one in state.moves.staged if one.version <= event.version)
+    moving = without_staged(after.moves, PositionSet.of(*staged) & event.buckets)
+    after = replace(after, moves=with_floor(moving, event.buckets, Version(event.version + 1)))
+    return ServerStep(after, (*effects, *_dropped(state, after)))
 
 
-def _dropped(before: ServerState, after: ServerState) -> tuple[Effect, ...]:
-    gone = before.moving.staged_buckets - after.moving.staged_buckets
+def _dropped(before: ServerState, after: ServerState) -> tuple[ServerEffect, ...]:
+    gone = before.moves.staged_buckets - after.moves.staged_buckets
     return (DropStaged(buckets=gone),) if gone else ()
 
 
 # ---- cuts -----------------------------------------------------------------------------------------------------------
 
 
-def _let_go(state: ServerState, group: Group) -> tuple[ServerState, tuple[Effect, ...]]:
+def _let_go(state: ServerState, group: BucketGroup) -> tuple[ServerState, tuple[ServerEffect, ...]]:
     """No fork wants anything of this bucket any more."""
     if group.fork is None or not group.fork.wanted:
         return state, ()
-    return fork.given_up(state, Refusal.GONE, "a bucket that it still wants something of is being moved")
+    return fork.end_fork(state, Refusal.GONE, "a bucket that it still wants something of is being moved")
 
 
-def _without_live(state: ServerState, buckets: PositionSet) -> tuple[ServerState, tuple[Effect, ...]]:
+def _without_live(state: ServerState, buckets: PositionSet) -> tuple[ServerState, tuple[ServerEffect, ...]]:
     """These are not live here any more; the file of a complete fork of them is written all the same (rule 59)."""
     if not buckets:
         return state, ()
-    effects: tuple[Effect, ...] = ()
-    for group in apart(state.groups, buckets)[0]:
+    effects: tuple[ServerEffect, ...] = ()
+    for group in split_groups(state.groups, buckets)[0]:
         state, ended = _let_go(state, group)
         effects += ended
-    inside, outside = apart(state.groups, buckets)
+    inside, outside = split_groups(state.groups, buckets)
     if not inside:
         return state, effects
     gone = union(group.buckets for group in inside)
     return replace(state, groups=outside, cut=_with_left(state, inside)), (*effects, DropLive(buckets=gone))
 
 
-def _with_left(state: ServerState, groups: Iterable[Group]) -> CutState | None:
+def _with_left(state: ServerState, groups: Iterable[BucketGroup]) -> CutState | None:
     """The cut, of whose fork these are not live any more."""
     left = tuple(
         BucketMarks(buckets=g.buckets, applied=g.fork.applied, skipped=g.fork.skipped) for g in groups if g.fork
     )
-    return replace(state.cut, left=(*state.cut.left, *left)) if state.cut is not None and left else state.cut
+    return replace(state.cut, departed=(*state.cut.departed, *left)) if state.cut is not None and left else state.cut
 
 
-def versions(state: ServerState, buckets: Collection[int]) -> dict[int, Version]:
+def versions_of(state: ServerState, buckets: Collection[int]) -> dict[int, Version]:
     """Of those that are live here."""
     return {bucket: group.version for group in state.groups for bucket in buckets if bucket in group.buckets}
 
 
-def _try_live(state: ServerState, bucket: int) -> Group | None:
+def _try_live(state: ServerState, bucket: int) -> BucketGroup | None:
     return next((group for group in state.groups if bucket in group.buckets), None)

@@ -27,80 +27,80 @@ from master.api.positions import EMPTY
 from trainer_sdk.pserver.core import bucket_moves, fork
 from trainer_sdk.pserver.core.effects import (
     CopyArrived,
-    Event,
     FileFailed,
     FileWritten,
-    ForkExpired,
-    FullWanted,
-    HoldExpired,
+    ForkTimedOut,
+    FullCopyRequested,
+    HoldTimedOut,
     LoadFailed,
     ModelLoaded,
-    Tell,
+    NotifyMaster,
+    ServerEvent,
 )
-from trainer_sdk.pserver.core.restore import load_failed, model_loaded, restore
-from trainer_sdk.pserver.core.server_state import Group, ServerState, Step, live_marks, merged
+from trainer_sdk.pserver.core.restore import handle_load_failed, handle_model_loaded, handle_restore
+from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep, live_marks, merge_groups
 
 
-def handle(state: ServerState, event: Event, now_s: float) -> Step:  # noqa: C901, PLR0912 - one case per event
+def handle(state: ServerState, event: ServerEvent, now_s: float) -> ServerStep:  # noqa: C901, PLR0912 - one case per event
     """Takes everything but pushes.  `now_s` is a monotonic clock, read for nothing but new deadlines."""
     match event:
         case Hold():
-            return fork.hold(state, event, now_s)
+            return fork.handle_hold(state, event, now_s)
         case Cut():
-            return fork.cut(state, event, now_s)
+            return fork.handle_cut(state, event, now_s)
         case Drop():
-            return fork.drop(state, event)
-        case HoldExpired():
-            return fork.hold_expired(state, event)
-        case ForkExpired():
-            return fork.fork_expired(state, event)
+            return fork.handle_drop(state, event)
+        case HoldTimedOut():
+            return fork.handle_hold_timed_out(state, event)
+        case ForkTimedOut():
+            return fork.handle_fork_timed_out(state, event)
         case FileWritten():
-            return fork.file_written(state, event)
+            return fork.handle_file_written(state, event)
         case FileFailed():
-            return fork.file_failed(state, event)
+            return fork.handle_file_failed(state, event)
         case Skip():
-            return skip(state, event)
+            return handle_skip(state, event)
         case Warm():
-            return bucket_moves.warm(state, event)
+            return bucket_moves.handle_warm(state, event)
         case Freeze():
-            return bucket_moves.freeze(state, event)
-        case FullWanted():
-            return bucket_moves.full_wanted(state, event)
+            return bucket_moves.handle_freeze(state, event)
+        case FullCopyRequested():
+            return bucket_moves.handle_full_copy_requested(state, event)
         case CopyArrived():
-            return bucket_moves.copy_arrived(state, event)
+            return bucket_moves.handle_copy_arrived(state, event)
         case Activate():
-            return bucket_moves.activate(state, event)
+            return bucket_moves.handle_activate(state, event)
         case Forget():
-            return bucket_moves.forget(state, event)
+            return bucket_moves.handle_forget(state, event)
         case AskMarks():
             marks = live_marks(state) if state.is_ready and state.lineage == event.lineage else ()
-            return Step(state, (Tell(message=MarksReport(lineage=event.lineage, marks=marks)),))
+            return ServerStep(state, (NotifyMaster(message=MarksReport(lineage=event.lineage, marks=marks)),))
         case Restore():
-            return restore(state, event)
+            return handle_restore(state, event)
         case ModelLoaded():
-            return model_loaded(state, event)
+            return handle_model_loaded(state, event)
         case LoadFailed():
-            return load_failed(state, event)
+            return handle_load_failed(state, event)
         case _:
             assert_never(event)
 
 
-def deadline(state: ServerState) -> tuple[float, HoldExpired | ForkExpired] | None:
+def next_deadline(state: ServerState) -> tuple[float, HoldTimedOut | ForkTimedOut] | None:
     """When the shell is to hand in which event unless the state has changed by then; None: no deadline runs."""
     cut = state.cut
     if cut is None or cut.deadline_s is None:
         return None
-    return cut.deadline_s, HoldExpired(cut=cut.cut) if state.is_holding else ForkExpired(cut=cut.cut)
+    return cut.deadline_s, HoldTimedOut(cut=cut.cut) if state.is_holding else ForkTimedOut(cut=cut.cut)
 
 
-def skip(state: ServerState, event: Skip) -> Step:
+def handle_skip(state: ServerState, event: Skip) -> ServerStep:
     """Marks what is not applied yet as skipped, and answers which buckets skip some of it and which have applied some.
 
     A bucket may be in both.  A repeat gets the same answer.  A server of another lineage names its own and no bucket;
     of a bucket that is frozen or staged nothing is said: its owner is asked again (rule 60).
     """
     skipped = applied = EMPTY
-    groups: list[Group] = []
+    groups: list[BucketGroup] = []
     if state.is_ready and state.lineage == event.lineage:
         for group in state.groups:
             if group.is_frozen or group.is_backup is not event.of_backups:
@@ -112,7 +112,7 @@ def skip(state: ServerState, event: Skip) -> Step:
             if missing != event.positions:
                 applied |= group.buckets
             groups.append(replace(group, skipped=group.skipped | missing))
-    answer = Tell(
+    answer = NotifyMaster(
         message=SkipAnswer(
             lineage=state.lineage,
             positions=event.positions,
@@ -122,7 +122,7 @@ def skip(state: ServerState, event: Skip) -> Step:
         )
     )
     if not skipped:
-        return Step(state, (answer,))
-    after = replace(state, groups=merged(groups))
-    after, effects = fork.given_up_if_hopeless(after)
-    return Step(after, (answer, *effects))
+        return ServerStep(state, (answer,))
+    after = replace(state, groups=merge_groups(groups))
+    after, effects = fork.end_if_hopeless(after)
+    return ServerStep(after, (answer, *effects))

@@ -31,14 +31,14 @@ from trainer_sdk.pserver.core.messages import CopyHead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldExpired:
+class HoldTimedOut:
     """No CUT came within `Limits.hold_s` (rule 19)."""
 
     cut: CutId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForkExpired:
+class ForkTimedOut:
     """The fork was not complete within `Limits.fork_s` (rule 21)."""
 
     cut: CutId
@@ -85,7 +85,7 @@ class CopyArrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FullWanted:
+class FullCopyRequested:
     """The target of a hand-over lacks the base that it was made on (NEED_FULL)."""
 
     lineage: Lineage
@@ -95,8 +95,10 @@ class FullWanted:
 
 
 ControlEvent = Restore | AskMarks | Hold | Cut | Drop | Skip | Warm | Freeze | Activate | Forget
-ShellEvent = HoldExpired | ForkExpired | ModelLoaded | LoadFailed | FileWritten | FileFailed | CopyArrived | FullWanted
-Event = ControlEvent | ShellEvent
+ShellEvent = (
+    HoldTimedOut | ForkTimedOut | ModelLoaded | LoadFailed | FileWritten | FileFailed | CopyArrived | FullCopyRequested
+)
+ServerEvent = ControlEvent | ShellEvent
 
 
 # ---- effects: the core tells the shell, in the order in which they are to happen -------------------------------------
@@ -148,7 +150,7 @@ class LoadModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tell:
+class NotifyMaster:
     """Send this to the master."""
 
     message: ServerMessage
@@ -190,7 +192,7 @@ class StageCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskFull:
+class RequestFullCopy:
     """Answer the copy that has just come with NEED_FULL: the base that it names is not here (rule 42)."""
 
     head: CopyHead
@@ -218,15 +220,15 @@ class DropLive:
 
 
 PushEffect = ApplyLive | ApplyBoth | WriteFork
-Effect = (
+ServerEffect = (
     OpenFork
     | DropFork
     | WriteFork
     | LoadModel
-    | Tell
+    | NotifyMaster
     | SendCopy
     | StageCopy
-    | AskFull
+    | RequestFullCopy
     | ServeStaged
     | DropStaged
     | DropLive

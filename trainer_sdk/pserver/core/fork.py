@@ -19,27 +19,27 @@ from master.api.messages import Cut, CutRefused, CutTaken, Drop, Held, Hold, Ref
 from master.api.positions import PositionSet
 from trainer_sdk.pserver.core.effects import (
     DropFork,
-    Effect,
     FileFailed,
     FileWritten,
-    ForkExpired,
-    HoldExpired,
+    ForkTimedOut,
+    HoldTimedOut,
+    NotifyMaster,
     OpenFork,
-    Tell,
+    ServerEffect,
     WriteFork,
 )
 from trainer_sdk.pserver.core.server_state import (
     FORKED,
+    BucketGroup,
+    CutPhase,
     CutState,
     ForkMarks,
-    Group,
-    Phase,
     ServerState,
-    Step,
-    apart,
+    ServerStep,
     fork_marks,
     live_marks,
-    merged,
+    merge_groups,
+    split_groups,
 )
 
 
@@ -48,7 +48,7 @@ def age(cut: CutId) -> tuple[int, int, int]:
     return cut.lineage, cut.term, cut.sequence
 
 
-def hold(state: ServerState, event: Hold, now_s: float) -> Step:
+def handle_hold(state: ServerState, event: Hold, now_s: float) -> ServerStep:
     """HELD with the marks, or the first answer again, or refused; a newer id ends an older hold or fork (rule 19)."""
     known = state.cut
     if not state.is_ready:
@@ -58,147 +58,151 @@ def hold(state: ServerState, event: Hold, now_s: float) -> Step:
     if known is not None and age(event.cut) < age(known.cut):
         return _refuse(state, event.cut, Refusal.OLD)
     if known is not None and event.cut == known.cut:
-        if known.held is None or known.phase in {Phase.GONE, Phase.WRITTEN}:
+        if known.held_answer is None or known.phase in {CutPhase.GONE, CutPhase.WRITTEN}:
             return _refuse(state, event.cut, Refusal.GONE)
-        return Step(state, (Tell(message=known.held),))
-    after, effects = ended(state)
+        return ServerStep(state, (NotifyMaster(message=known.held_answer),))
+    after, effects = end_cut(state)
     held = Held(cut=event.cut, marks=live_marks(after))
     deadline_s = now_s + state.limits.hold_s
-    holding = CutState(cut=event.cut, phase=Phase.HELD, held=held, deadline_s=deadline_s, listed=after.active)
-    return Step(replace(after, cut=holding), (*effects, Tell(message=held)))
+    holding = CutState(cut=event.cut, phase=CutPhase.HELD, held_answer=held, deadline_s=deadline_s, listed=after.active)
+    return ServerStep(replace(after, cut=holding), (*effects, NotifyMaster(message=held)))
 
 
-def cut(state: ServerState, event: Cut, now_s: float) -> Step:
+def handle_cut(state: ServerState, event: Cut, now_s: float) -> ServerStep:
     """Forks every bucket that was listed and nothing else; the same answer to a repeat; otherwise GONE (20, 58)."""
     known = state.cut
     if known is None or known.cut != event.cut:
         return _refuse(state, event.cut, Refusal.GONE)
     match known.phase:
-        case Phase.OPEN | Phase.SEALED:
-            return Step(state, (Tell(message=CutTaken(cut=event.cut)),))
-        case Phase.WRITTEN if known.file is not None:
-            return Step(state, (Tell(message=Written(cut=event.cut, file=known.file)),))
-        case Phase.HELD if _can_fork_all(state, known, event.data):
+        case CutPhase.OPEN | CutPhase.SEALED:
+            return ServerStep(state, (NotifyMaster(message=CutTaken(cut=event.cut)),))
+        case CutPhase.WRITTEN if known.file is not None:
+            return ServerStep(state, (NotifyMaster(message=Written(cut=event.cut, file=known.file)),))
+        case CutPhase.HELD if _can_fork_all(state, known, event.data):
             return _forked(state, known, event.data, now_s)
-        case Phase.HELD:
-            after, effects = ended(state)
-            return Step(after, (*effects, *_refuse(after, event.cut, Refusal.GONE).effects))
+        case CutPhase.HELD:
+            after, effects = end_cut(state)
+            return ServerStep(after, (*effects, *_refuse(after, event.cut, Refusal.GONE).effects))
         case _:
             return _refuse(state, event.cut, Refusal.GONE)
 
 
-def drop(state: ServerState, event: Drop) -> Step:
+def handle_drop(state: ServerState, event: Drop) -> ServerStep:
     """The cut is over; if it has not been heard of yet, it will not be taken when its HOLD arrives."""
     known = state.cut
     if known is not None and age(event.cut) < age(known.cut):
-        return Step(state)
-    after, effects = ended(state)
+        return ServerStep(state)
+    after, effects = end_cut(state)
     if known is None or known.cut != event.cut:
-        after = replace(after, cut=CutState(cut=event.cut, phase=Phase.GONE))
-    return Step(after, effects)
+        after = replace(after, cut=CutState(cut=event.cut, phase=CutPhase.GONE))
+    return ServerStep(after, effects)
 
 
-def hold_expired(state: ServerState, event: HoldExpired) -> Step:
+def handle_hold_timed_out(state: ServerState, event: HoldTimedOut) -> ServerStep:
     """Goes on without the cut: a server holds pushes for no longer than its own deadline (rule 19)."""
-    return _given_up(state, event.cut, Phase.HELD, Refusal.GONE, "no CUT came in time")
+    return _given_up(state, event.cut, CutPhase.HELD, Refusal.GONE, "no CUT came in time")
 
 
-def fork_expired(state: ServerState, event: ForkExpired) -> Step:
+def handle_fork_timed_out(state: ServerState, event: ForkTimedOut) -> ServerStep:
     """The copies are released: what the cut wanted did not come in time (rule 21)."""
-    return _given_up(state, event.cut, Phase.OPEN, Refusal.GONE, "the positions of the cut did not come in time")
+    return _given_up(state, event.cut, CutPhase.OPEN, Refusal.GONE, "the positions of the cut did not come in time")
 
 
-def file_written(state: ServerState, event: FileWritten) -> Step:
+def handle_file_written(state: ServerState, event: FileWritten) -> ServerStep:
     """WRITTEN, and again if CUT is repeated; the fork is dropped."""
     known = state.cut
-    if known is None or known.cut != event.cut or known.phase is not Phase.SEALED:
-        return Step(state)
-    after, effects = ended(state)
-    written = replace(known, phase=Phase.WRITTEN, file=event.file, deadline_s=None)
-    return Step(replace(after, cut=written), (*effects, Tell(message=Written(cut=event.cut, file=event.file))))
+    if known is None or known.cut != event.cut or known.phase is not CutPhase.SEALED:
+        return ServerStep(state)
+    after, effects = end_cut(state)
+    written = replace(known, phase=CutPhase.WRITTEN, file=event.file, deadline_s=None)
+    return ServerStep(
+        replace(after, cut=written), (*effects, NotifyMaster(message=Written(cut=event.cut, file=event.file)))
+    )
 
 
-def file_failed(state: ServerState, event: FileFailed) -> Step:
+def handle_file_failed(state: ServerState, event: FileFailed) -> ServerStep:
     """The cut is given up, training goes on."""
-    return _given_up(state, event.cut, Phase.SEALED, Refusal.FAILED, event.message)
+    return _given_up(state, event.cut, CutPhase.SEALED, Refusal.FAILED, event.message)
 
 
-def marked(fork: ForkMarks, positions: PositionSet) -> ForkMarks:
+def mark_fork(fork: ForkMarks, positions: PositionSet) -> ForkMarks:
     """The fork after a push that lies inside what it wants."""
     return ForkMarks(applied=fork.applied | positions, skipped=fork.skipped, wanted=fork.wanted - positions)
 
 
-def sealed_if_complete(state: ServerState) -> tuple[ServerState, tuple[WriteFork, ...]]:
+def seal_if_complete(state: ServerState) -> tuple[ServerState, tuple[WriteFork, ...]]:
     """An open fork that wants nothing any more is immutable from here on: its file may be written."""
     known = state.cut
-    if known is None or known.phase is not Phase.OPEN or any(g.fork and g.fork.wanted for g in state.groups):
+    if known is None or known.phase is not CutPhase.OPEN or any(g.fork and g.fork.wanted for g in state.groups):
         return state, ()
-    sealed = replace(state, cut=replace(known, phase=Phase.SEALED, deadline_s=None))
-    return sealed, (WriteFork(cut=known.cut, marks=fork_marks(state.groups, known.left)),)
+    sealed = replace(state, cut=replace(known, phase=CutPhase.SEALED, deadline_s=None))
+    return sealed, (WriteFork(cut=known.cut, marks=fork_marks(state.groups, known.departed)),)
 
 
-def given_up_if_hopeless(state: ServerState) -> tuple[ServerState, tuple[Effect, ...]]:
+def end_if_hopeless(state: ServerState) -> tuple[ServerState, tuple[ServerEffect, ...]]:
     """After a SKIP: a fork that wants what will never be applied would only wait for its time limit."""
     known = state.cut
-    if known is None or known.phase is not Phase.OPEN:
+    if known is None or known.phase is not CutPhase.OPEN:
         return state, ()
     if all(g.fork is None or g.fork.wanted.isdisjoint(g.skipped) for g in state.groups):
         return state, ()
-    return given_up(state, Refusal.GONE, "a position of the cut was quarantined")
+    return end_fork(state, Refusal.GONE, "a position of the cut was quarantined")
 
 
-def ended(state: ServerState) -> tuple[ServerState, tuple[Effect, ...]]:
+def end_cut(state: ServerState) -> tuple[ServerState, tuple[ServerEffect, ...]]:
     """No hold and no fork any more; the id of the newest cut is remembered, so that it is not taken again."""
     known = state.cut
-    if known is None or known.phase in {Phase.GONE, Phase.WRITTEN}:
+    if known is None or known.phase in {CutPhase.GONE, CutPhase.WRITTEN}:
         return state, ()
-    gone = CutState(cut=known.cut, phase=Phase.GONE)
+    gone = CutState(cut=known.cut, phase=CutPhase.GONE)
     if known.phase not in FORKED:
         return replace(state, cut=gone), ()
-    groups = merged(replace(group, fork=None) for group in state.groups)
+    groups = merge_groups(replace(group, fork=None) for group in state.groups)
     return replace(state, cut=gone, groups=groups), (DropFork(cut=known.cut),)
 
 
-def _forked(state: ServerState, known: CutState, data: PositionSet, now_s: float) -> Step:
-    listed, others = apart(state.groups, known.listed)
-    groups = merged((*others, *(_forked_group(group, data) for group in listed)))
-    opened = replace(known, phase=Phase.OPEN, deadline_s=now_s + state.limits.fork_s)
-    after, writes = sealed_if_complete(replace(state, groups=groups, cut=opened))
-    return Step(after, (OpenFork(cut=known.cut, buckets=known.listed), Tell(message=CutTaken(cut=known.cut)), *writes))
+def _forked(state: ServerState, known: CutState, data: PositionSet, now_s: float) -> ServerStep:
+    listed, others = split_groups(state.groups, known.listed)
+    groups = merge_groups((*others, *(_forked_group(group, data) for group in listed)))
+    opened = replace(known, phase=CutPhase.OPEN, deadline_s=now_s + state.limits.fork_s)
+    after, writes = seal_if_complete(replace(state, groups=groups, cut=opened))
+    return ServerStep(
+        after, (OpenFork(cut=known.cut, buckets=known.listed), NotifyMaster(message=CutTaken(cut=known.cut)), *writes)
+    )
 
 
 def _can_fork_all(state: ServerState, known: CutState, data: PositionSet) -> bool:
     """All that was listed is still here, and can be forked."""
-    listed, _ = apart(state.groups, known.listed)
+    listed, _ = split_groups(state.groups, known.listed)
     return state.has(known.listed) and all(_can_fork(group, data) for group in listed)
 
 
-def _can_fork(group: Group, data: PositionSet) -> bool:
+def _can_fork(group: BucketGroup, data: PositionSet) -> bool:
     """Marks inside D; what it lacks of D it may still apply: it is not frozen, and skips nothing of that (rule 58)."""
     missing = data - group.applied
     return group.applied <= data and missing.isdisjoint(group.skipped) and not (missing and group.is_frozen)
 
 
-def _forked_group(group: Group, data: PositionSet) -> Group:
+def _forked_group(group: BucketGroup, data: PositionSet) -> BucketGroup:
     forked = ForkMarks(applied=group.applied, skipped=group.skipped, wanted=data - group.applied)
     return replace(group, fork=forked)
 
 
-def given_up(state: ServerState, reason: Refusal, message: str) -> tuple[ServerState, tuple[Effect, ...]]:
+def end_fork(state: ServerState, reason: Refusal, message: str) -> tuple[ServerState, tuple[ServerEffect, ...]]:
     """Ends the open fork, and tells the master."""
     if state.cut is None:
         return state, ()
-    step = _given_up(state, state.cut.cut, Phase.OPEN, reason, message)
+    step = _given_up(state, state.cut.cut, CutPhase.OPEN, reason, message)
     return step.state, step.effects
 
 
-def _given_up(state: ServerState, cut: CutId, phase: Phase, reason: Refusal, message: str) -> Step:
+def _given_up(state: ServerState, cut: CutId, phase: CutPhase, reason: Refusal, message: str) -> ServerStep:
     """Ends the cut if it is the one meant and in that phase, and tells the master."""
     if state.cut is None or state.cut.cut != cut or state.cut.phase is not phase:
-        return Step(state)
-    after, effects = ended(state)
-    return Step(after, (*effects, Tell(message=CutRefused(cut=cut, reason=reason, message=message))))
+        return ServerStep(state)
+    after, effects = end_cut(state)
+    return ServerStep(after, (*effects, NotifyMaster(message=CutRefused(cut=cut, reason=reason, message=message))))
 
 
-def _refuse(state: ServerState, cut: CutId, reason: Refusal) -> Step:
-    return Step(state, (Tell(message=CutRefused(cut=cut, reason=reason)),))
+def _refuse(state: ServerState, cut: CutId, reason: Refusal) -> ServerStep:
+    return ServerStep(state, (NotifyMaster(message=CutRefused(cut=cut, reason=reason)),))

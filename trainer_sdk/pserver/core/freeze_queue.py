@@ -44,41 +44,41 @@ class _Copy(NamedTuple):
         return cls(order.lineage, order.bucket, order.version, order.target.incarnation, order.is_full)
 
 
-class Freezing:
+class FreezeQueue:
     """Of one server, in one lineage."""
 
     def __init__(self) -> None:
         self._kept: dict[BucketId, _Kept] = {}  # in the order in which they came
         self._under_way: dict[_Copy, int] = {}  # their bytes
 
-    def keeps(self, order: Freeze) -> bool:
+    def has(self, order: Freeze) -> bool:
         """It has come before, and its turn has not."""
         return (kept := self._kept.get(order.bucket)) is not None and kept.order == order
 
-    def keep(self, order: Freeze) -> None:
+    def add(self, order: Freeze) -> None:
         """In place of an earlier one for that bucket; until `ready` it is not due."""
         self._kept.pop(order.bucket, None)
         self._kept[order.bucket] = _Kept(order=order, goes_ahead=True)
 
-    def ready(self, order: Freeze) -> None:
+    def mark_ready(self, order: Freeze) -> None:
         """What goes ahead of it has arrived, or nothing has to.  Nothing, if another one took its place."""
-        if self.keeps(order):
+        if self.has(order):
             self._kept[order.bucket] = replace(self._kept[order.bucket], goes_ahead=False)
 
     def drop(self, order: Freeze) -> None:
         """It cannot go ahead: it is not frozen for a target that cannot be reached.  The master asks again."""
-        if self.keeps(order):
+        if self.has(order):
             del self._kept[order.bucket]
 
-    def sent(self, order: SendCopy, size_bytes: int) -> None:
+    def mark_sent(self, order: SendCopy, size_bytes: int) -> None:
         """Frozen, and on its way."""
         self._under_way[_Copy.of(order)] = size_bytes
 
-    def ended(self, order: SendCopy) -> None:
+    def mark_ended(self, order: SendCopy) -> None:
         """It has arrived, or is not sent any more."""
         self._under_way.pop(_Copy.of(order), None)
 
-    def due(self, weigh: Callable[[BucketId], int]) -> list[Freeze]:
+    def take_due(self, weigh: Callable[[BucketId], int]) -> list[Freeze]:
         """Those whose turn it is; they are kept no longer.  `weigh`: bytes that are still to be sent of a bucket.
 
         Not all of them need get under way: their moves may be over.  So it is to be asked again until there are none.

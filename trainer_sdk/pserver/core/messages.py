@@ -15,7 +15,7 @@ from master.api.positions import EMPTY, PositionSet
 # ---- trainer <-> server ---------------------------------------------------------------------------------------------
 
 
-class Verdict(StrEnum):
+class PushVerdict(StrEnum):
     """What became of a push in one bucket (rules 6 and 50).  The order is part of the wire: new ones go to the end."""
 
     NOT_READY = "not-ready"  # no model here yet: ask again later
@@ -31,11 +31,11 @@ class Verdict(StrEnum):
     NOT_YET = "not-yet"  # it is here and not active yet: likewise
 
 
-CONFIRMED = frozenset({Verdict.APPLIED, Verdict.REPEAT})
+CONFIRMED = frozenset({PushVerdict.APPLIED, PushVerdict.REPEAT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class PushTarget:
     """Buckets that a push addresses, at the version that its sender's route names (rules 37, 50)."""
 
     buckets: PositionSet
@@ -51,7 +51,7 @@ class Push:
 
     lineage: Lineage
     positions: PositionSet
-    targets: tuple[Target, ...]
+    targets: tuple[PushTarget, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Ruling:
     """One verdict and the buckets that it holds for; what `positions` means stands beside each Verdict."""
 
     buckets: PositionSet
-    verdict: Verdict
+    verdict: PushVerdict
     positions: PositionSet = EMPTY
 
 
@@ -78,15 +78,15 @@ class PushAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassOn:
+class BackupPush:
     """These targets of a push go to their backup first, as a Push of its own (rule 61)."""
 
     to: ServerPlace
-    targets: tuple[Target, ...]
+    targets: tuple[PushTarget, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackupSaid:
+class BackupAnswer:
     """What this process answered to a push that was passed on to it at this version.  Of that it stays true."""
 
     backup: Incarnation

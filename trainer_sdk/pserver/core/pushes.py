@@ -18,21 +18,30 @@ from trainer_sdk.pserver.core.effects import (
     ApplyLive,
     PushEffect,
 )
-from trainer_sdk.pserver.core.messages import CONFIRMED, BackupSaid, PassOn, Push, PushAnswer, Ruling, Target, Verdict
-from trainer_sdk.pserver.core.server_state import ForkMarks, Group, ServerState, joined, merged
+from trainer_sdk.pserver.core.messages import (
+    CONFIRMED,
+    BackupAnswer,
+    BackupPush,
+    Push,
+    PushAnswer,
+    PushTarget,
+    PushVerdict,
+    Ruling,
+)
+from trainer_sdk.pserver.core.server_state import BucketGroup, ForkMarks, ServerState, joined, merge_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushStep:
+class PushOutcome:
     """What a push leads to: the answer is sent once the effects are applied and `state` holds."""
 
     state: ServerState
     answer: PushAnswer
     effects: tuple[PushEffect, ...] = ()
-    passes: tuple[PassOn, ...] = ()
+    backup_pushes: tuple[BackupPush, ...] = ()
 
 
-def push(state: ServerState, event: Push, said: tuple[BackupSaid, ...] | None = None) -> PushStep:
+def handle_push(state: ServerState, event: Push, said: tuple[BackupAnswer, ...] | None = None) -> PushOutcome:
     """Judges a push by rule 6 and marks what is to be applied.
 
     HELD in the answer: nothing has changed, the shell asks again when the hold is over, or lets the trainer send it
@@ -42,58 +51,58 @@ def push(state: ServerState, event: Push, said: tuple[BackupSaid, ...] | None = 
     judged again with what they have `said`: an owner applies what its backup has confirmed at this very version, and
     no more (rule 61).  What was not asked of the right one by then is NOT_YET, and comes again.
     """
-    return _judged(state, event, _Judged(state=state, positions=event.positions, said=said))
+    return _judged(state, event, _PushJudgement(state=state, positions=event.positions, said=said))
 
 
-def push_as_backup(state: ServerState, event: Push) -> PushStep:
+def handle_backup_push(state: ServerState, event: Push) -> PushOutcome:
     """Judges what an owner passes on: taken only at the version at which this server is the backup (rules 61, 62)."""
-    return _judged(state, event, _Judged(state=state, positions=event.positions, of_backups=True))
+    return _judged(state, event, _PushJudgement(state=state, positions=event.positions, of_backups=True))
 
 
-def said_of(one: PassOn, answer: PushAnswer) -> tuple[BackupSaid, ...]:
+def parse_backup_answer(one: BackupPush, answer: PushAnswer) -> tuple[BackupAnswer, ...]:
     """What a backup's answer says of the versions at which it was asked."""
     return tuple(
-        BackupSaid(backup=one.to.incarnation, version=target.version, ruling=inside)
+        BackupAnswer(backup=one.to.incarnation, version=target.version, ruling=inside)
         for target in one.targets
         for ruling in answer.rulings
         if (inside := _within(ruling, target.buckets)) is not None
     )
 
 
-def _judged(state: ServerState, event: Push, judged: _Judged) -> PushStep:
+def _judged(state: ServerState, event: Push, judged: _PushJudgement) -> PushOutcome:
     if not state.is_ready:
-        return _refused(state, event, Verdict.NOT_READY)
+        return _refused(state, event, PushVerdict.NOT_READY)
     if event.lineage != state.lineage:
-        return _refused(state, event, Verdict.STALE_LINEAGE)
+        return _refused(state, event, PushVerdict.STALE_LINEAGE)
     groups = state.groups
     for target in event.targets:
         groups = judged.take(target, groups)
     answer = PushAnswer(lineage=state.lineage, rulings=judged.rulings())
     if judged.passes:
-        return PushStep(state=state, answer=answer, passes=judged.passed())
+        return PushOutcome(state=state, answer=answer, backup_pushes=judged.passed())
     if not (judged.live or judged.both):
-        return PushStep(state=state, answer=answer)
+        return PushOutcome(state=state, answer=answer)
     after = ServerState(  # by name, not `replace`: this is the path of every push
         incarnation=state.incarnation,
         limits=state.limits,
         lineage=state.lineage,
-        taken=state.taken,
+        newest_restore=state.newest_restore,
         restoring=state.restoring,
-        groups=groups if len(groups) == 1 else merged(groups),
+        groups=groups if len(groups) == 1 else merge_groups(groups),
         cut=state.cut,
-        moving=state.moving,
+        moves=state.moves,
     )
     effects: list[PushEffect] = []
     if judged.live:
         effects.append(ApplyLive(buckets=judged.live))
     if judged.both:
         effects.append(ApplyBoth(buckets=judged.both))
-        after, writes = fork.sealed_if_complete(after)
+        after, writes = fork.seal_if_complete(after)
         effects += writes
-    return PushStep(state=after, answer=answer, effects=tuple(effects))
+    return PushOutcome(state=after, answer=answer, effects=tuple(effects))
 
 
-class _Judged:
+class _PushJudgement:
     """A push taken apart: verdicts by bucket, and which buckets get the gradient where."""
 
     __slots__ = ("_held", "_moving", "_of_backups", "_positions", "_rulings", "_said", "both", "live", "passes")
@@ -104,10 +113,10 @@ class _Judged:
         state: ServerState,
         positions: PositionSet,
         of_backups: bool = False,
-        said: tuple[BackupSaid, ...] | None = None,
+        said: tuple[BackupAnswer, ...] | None = None,
     ) -> None:
-        self._held = state.held if state.cut is not None else EMPTY
-        self._moving = state.moving
+        self._held = state.held_buckets if state.cut is not None else EMPTY
+        self._moving = state.moves
         self._positions = positions
         self._of_backups = of_backups
         self._said = said
@@ -116,9 +125,9 @@ class _Judged:
         self.both = EMPTY
         self.passes: dict[Incarnation, tuple[ServerPlace, dict[Version, PositionSet]]] = {}
 
-    def take(self, target: Target, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    def take(self, target: PushTarget, groups: tuple[BucketGroup, ...]) -> tuple[BucketGroup, ...]:
         """Judges the target's buckets; returns all groups as they are afterwards, split where they now differ."""
-        after: list[Group] = []
+        after: list[BucketGroup] = []
         missing = target.buckets
         for group in groups:
             is_meant = group.version == target.version and group.is_backup is self._of_backups
@@ -139,25 +148,25 @@ class _Judged:
     def _rule_missing(self, missing: PositionSet) -> None:
         staged = missing & self._moving.staged_buckets
         if staged:
-            self._rule(staged, Verdict.NOT_YET)
+            self._rule(staged, PushVerdict.NOT_YET)
         if rest := missing - staged:
-            self._rule(rest, Verdict.MOVED)
+            self._rule(rest, PushVerdict.MOVED)
 
     def rulings(self) -> tuple[Ruling, ...]:
         return tuple(self._rulings)
 
-    def passed(self) -> tuple[PassOn, ...]:
+    def passed(self) -> tuple[BackupPush, ...]:
         return tuple(
-            PassOn(to=place, targets=tuple([Target(buckets=b, version=v) for v, b in asked.items()]))
+            BackupPush(to=place, targets=tuple([PushTarget(buckets=b, version=v) for v, b in asked.items()]))
             for place, asked in self.passes.values()
         )
 
-    def _judge_backed(self, group: Group, buckets: PositionSet) -> tuple[Group, ...]:
+    def _judge_backed(self, group: BucketGroup, buckets: PositionSet) -> tuple[BucketGroup, ...]:
         """As `_judge`, where what is to be applied is applied as far as the backup has it (rule 61)."""
         if group.backup is None:
             return (self._judge(group, buckets),)
         is_holding = bool(self._held) and not buckets.isdisjoint(self._held)
-        if judge(group, self._positions, is_holding=is_holding)[0] is not Verdict.APPLIED:
+        if judge(group, self._positions, is_holding=is_holding)[0] is not PushVerdict.APPLIED:
             return (self._judge(group, buckets),)
         confirmed = self._confirmed(group, group.backup, buckets)
         if not confirmed:
@@ -165,7 +174,7 @@ class _Judged:
         judged, rest = self._judge(group, confirmed), buckets - confirmed
         return (judged, _part(group, rest)) if rest else (judged,)
 
-    def _confirmed(self, group: Group, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
+    def _confirmed(self, group: BucketGroup, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
         """Those that their backup has; of the others it is said what the trainer is to do, or they are passed on."""
         if self._said is None:
             _, asked = self.passes.setdefault(backup.incarnation, (backup, {}))
@@ -180,26 +189,26 @@ class _Judged:
             if inside and said.ruling.verdict in CONFIRMED:
                 confirmed = confirmed | inside if confirmed else inside
                 rest -= inside
-            elif inside and said.ruling.verdict is Verdict.OVERLAP:
-                self._rule(inside, Verdict.SPLIT, self._positions - said.ruling.positions)  # what it is ahead by
+            elif inside and said.ruling.verdict is PushVerdict.OVERLAP:
+                self._rule(inside, PushVerdict.SPLIT, self._positions - said.ruling.positions)  # what it is ahead by
                 rest -= inside
         if rest:
-            self._rule(rest, Verdict.NOT_YET)
+            self._rule(rest, PushVerdict.NOT_YET)
         return confirmed
 
-    def _judge(self, group: Group, buckets: PositionSet) -> Group:
+    def _judge(self, group: BucketGroup, buckets: PositionSet) -> BucketGroup:
         is_holding = self._held and not buckets.isdisjoint(self._held)
         verdict, named = judge(group, self._positions, is_holding=bool(is_holding))
         self._rule(buckets, verdict, named)
-        if verdict is not Verdict.APPLIED:
+        if verdict is not PushVerdict.APPLIED:
             return _part(group, buckets)
         if group.fork is not None and not self._positions.isdisjoint(group.fork.wanted):
             self.both = joined(self.both, buckets) if self.both else buckets
-            forked: ForkMarks | None = fork.marked(group.fork, self._positions)
+            forked: ForkMarks | None = fork.mark_fork(group.fork, self._positions)
         else:
             self.live = joined(self.live, buckets) if self.live else buckets
             forked = group.fork
-        return Group(
+        return BucketGroup(
             buckets=buckets,
             version=group.version,
             applied=group.applied | self._positions,
@@ -209,7 +218,7 @@ class _Judged:
             is_backup=group.is_backup,
         )
 
-    def _rule(self, buckets: PositionSet, verdict: Verdict, positions: PositionSet = EMPTY) -> None:
+    def _rule(self, buckets: PositionSet, verdict: PushVerdict, positions: PositionSet = EMPTY) -> None:
         for number, said in enumerate(self._rulings):  # few, nearly always none yet
             if said.verdict is verdict and said.positions == positions:
                 self._rulings[number] = replace(said, buckets=joined(said.buckets, buckets))
@@ -217,30 +226,30 @@ class _Judged:
         self._rulings.append(Ruling(buckets=buckets, verdict=verdict, positions=positions))
 
 
-def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Verdict, PositionSet]:
+def judge(group: BucketGroup, positions: PositionSet, *, is_holding: bool) -> tuple[PushVerdict, PositionSet]:
     """Rules 6 and 50 for buckets live at the right lineage and version; a hold stops only what would be applied.
 
     A push of no positions is vacuously a REPEAT: it can mark nothing, so it may apply nothing.
     """
     if group.skipped and (quarantined := group.skipped & positions):
-        return Verdict.SKIPPED, quarantined
+        return PushVerdict.SKIPPED, quarantined
     if not positions:
-        return Verdict.REPEAT, EMPTY
+        return PushVerdict.REPEAT, EMPTY
     before = group.applied & positions
     if before and before == positions:
-        return Verdict.REPEAT, EMPTY
+        return PushVerdict.REPEAT, EMPTY
     if group.is_frozen:
-        return Verdict.FROZEN, EMPTY
+        return PushVerdict.FROZEN, EMPTY
     if before:
-        return Verdict.OVERLAP, positions - before
+        return PushVerdict.OVERLAP, positions - before
     if is_holding:
-        return Verdict.HELD, EMPTY
+        return PushVerdict.HELD, EMPTY
     if group.fork is not None and (inside := group.fork.wanted & positions) and inside != positions:
-        return Verdict.SPLIT, inside
-    return Verdict.APPLIED, EMPTY
+        return PushVerdict.SPLIT, inside
+    return PushVerdict.APPLIED, EMPTY
 
 
-def _part(group: Group, buckets: PositionSet) -> Group:
+def _part(group: BucketGroup, buckets: PositionSet) -> BucketGroup:
     """These buckets of the group, which are nearly always all of it."""
     return group if buckets == group.buckets else replace(group, buckets=buckets)
 
@@ -258,11 +267,11 @@ def _common(held: PositionSet, asked: PositionSet) -> PositionSet:
     return asked if held == asked else held & asked
 
 
-def _refused(state: ServerState, event: Push, verdict: Verdict) -> PushStep:
+def _refused(state: ServerState, event: Push, verdict: PushVerdict) -> PushOutcome:
     buckets = EMPTY
     for target in event.targets:
         buckets |= target.buckets
-    return PushStep(
+    return PushOutcome(
         state=state,
         answer=PushAnswer(lineage=state.lineage, rulings=(Ruling(buckets=buckets, verdict=verdict),)),
     )

@@ -19,42 +19,42 @@ from master.api.identities import NO_LINEAGE
 from master.api.messages import Restore, Restored, RestoreFailed
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.pserver.core import fork
-from trainer_sdk.pserver.core.effects import LoadFailed, LoadModel, ModelLoaded, Tell
-from trainer_sdk.pserver.core.server_state import Group, ServerState, Step, apart, merged
-from trainer_sdk.pserver.core.staged import UNMOVED
+from trainer_sdk.pserver.core.effects import LoadFailed, LoadModel, ModelLoaded, NotifyMaster
+from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep, merge_groups, split_groups
+from trainer_sdk.pserver.core.staged import NO_MOVES
 
 
-def restore(state: ServerState, event: Restore) -> Step:
+def handle_restore(state: ServerState, event: Restore) -> ServerStep:
     """Takes it, says Restored again when it has been carried out, or ignores it."""
     if event.incarnation != state.incarnation:
-        return Step(state)
+        return ServerStep(state)
     if event.lineage == state.lineage:
-        return Step(state, (Tell(message=Restored(lineage=event.lineage)),))
-    is_failed = event.lineage == state.taken and state.restoring is None
-    if event.lineage <= state.taken and not is_failed:
-        return Step(state)
-    ended, effects = fork.ended(state)
-    kept = state.kept if is_failed else merged(_kept(ended, event))
+        return ServerStep(state, (NotifyMaster(message=Restored(lineage=event.lineage)),))
+    is_failed = event.lineage == state.newest_restore and state.restoring is None
+    if event.lineage <= state.newest_restore and not is_failed:
+        return ServerStep(state)
+    ended, effects = fork.end_cut(state)
+    kept = state.kept if is_failed else merge_groups(_kept(ended, event))
     after = replace(
-        ended, lineage=NO_LINEAGE, taken=event.lineage, restoring=event, kept=kept, groups=(), moving=UNMOVED
+        ended, lineage=NO_LINEAGE, newest_restore=event.lineage, restoring=event, kept=kept, groups=(), moves=NO_MOVES
     )
-    return Step(after, (*effects, LoadModel(restore=event, keeps=union(group.buckets for group in kept))))
+    return ServerStep(after, (*effects, LoadModel(restore=event, keeps=union(group.buckets for group in kept))))
 
 
-def _kept(state: ServerState, order: Restore) -> Iterator[Group]:
+def _kept(state: ServerState, order: Restore) -> Iterator[BucketGroup]:
     """What stays, as it will be in the new lineage.  What an unfinished RESTORE kept is of that one's lineage."""
-    lineage, groups = (state.lineage, state.groups) if state.is_ready else (state.taken, state.kept)
+    lineage, groups = (state.lineage, state.groups) if state.is_ready else (state.newest_restore, state.kept)
     for named in order.kept:
-        for group in apart(groups, named.buckets & order.buckets)[0] if named.lineage == lineage else ():
+        for group in split_groups(groups, named.buckets & order.buckets)[0] if named.lineage == lineage else ():
             if group.version == named.version and not (group.is_frozen or group.is_backup):
                 yield _group(order, group.buckets, group.applied, group.skipped)
 
 
-def model_loaded(state: ServerState, event: ModelLoaded) -> Step:
+def handle_model_loaded(state: ServerState, event: ModelLoaded) -> ServerStep:
     """Serves from here on.  Of a bucket that no file names nothing is trained; the quarantine holds for all (27)."""
     order = state.restoring
     if order is None or order.lineage != event.lineage:
-        return Step(state)
+        return ServerStep(state)
     groups = list(state.kept)
     rest = (order.buckets | order.standby) - union(group.buckets for group in groups)
     for marks in event.marks:
@@ -65,28 +65,28 @@ def model_loaded(state: ServerState, event: ModelLoaded) -> Step:
     if rest:
         groups.append(_group(order, rest, EMPTY, EMPTY))
     groups = [*_with_backups(order, groups)]
-    after = replace(state, lineage=order.lineage, restoring=None, kept=(), groups=merged(groups))
-    return Step(after, (Tell(message=Restored(lineage=order.lineage)),))
+    after = replace(state, lineage=order.lineage, restoring=None, kept=(), groups=merge_groups(groups))
+    return ServerStep(after, (NotifyMaster(message=Restored(lineage=order.lineage)),))
 
 
-def _with_backups(order: Restore, groups: Sequence[Group]) -> Iterator[Group]:
+def _with_backups(order: Restore, groups: Sequence[BucketGroup]) -> Iterator[BucketGroup]:
     """Of each bucket whether it is a backup, or where its backup is (rule 61)."""
-    standby, rest = apart(groups, order.standby)
+    standby, rest = split_groups(groups, order.standby)
     yield from (replace(group, is_backup=True) for group in standby)
     for backed in order.backed:
-        inside, rest = apart(rest, backed.buckets)
+        inside, rest = split_groups(rest, backed.buckets)
         yield from (replace(group, backup=backed.backup) for group in inside)
     yield from rest
 
 
-def load_failed(state: ServerState, event: LoadFailed) -> Step:
+def handle_load_failed(state: ServerState, event: LoadFailed) -> ServerStep:
     """Holds no model but what it keeps; the same RESTORE may be tried again, an older one is not taken."""
     if state.restoring is None or state.restoring.lineage != event.lineage:
-        return Step(state)
+        return ServerStep(state)
     after = replace(state, restoring=None)
     told = RestoreFailed(lineage=event.lineage, message=event.message, is_damaged=event.is_damaged)
-    return Step(after, (Tell(message=told),))
+    return ServerStep(after, (NotifyMaster(message=told),))
 
 
-def _group(order: Restore, buckets: PositionSet, applied: PositionSet, skipped: PositionSet) -> Group:
-    return Group(buckets=buckets, version=order.version, applied=applied, skipped=skipped | order.quarantine)
+def _group(order: Restore, buckets: PositionSet, applied: PositionSet, skipped: PositionSet) -> BucketGroup:
+    return BucketGroup(buckets=buckets, version=order.version, applied=applied, skipped=skipped | order.quarantine)

@@ -17,12 +17,12 @@ from master.api.identities import NO_LINEAGE, CutId, Incarnation, Lineage, Serve
 from master.api.messages import BucketMarks, FileRecord, Held, Restore
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.errors import InvariantViolationError
-from trainer_sdk.pserver.core.effects import Effect
-from trainer_sdk.pserver.core.staged import UNMOVED, Moving, check_moving
+from trainer_sdk.pserver.core.effects import ServerEffect
+from trainer_sdk.pserver.core.staged import NO_MOVES, MoveState, check_moves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ServerLimits:
     """How long a server waits for others."""
 
     hold_s: float = 0.25  # from HOLD to CUT: some round trips of the master to all servers (rule 19)
@@ -39,7 +39,7 @@ class ForkMarks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class BucketGroup:
     """Buckets of this server that are equal in everything but their numbers (rule 5)."""
 
     buckets: PositionSet
@@ -52,7 +52,7 @@ class Group:
     is_backup: bool = False  # takes what its owner passes on, and nothing else; never pulled from, cut or frozen
 
 
-class Phase(StrEnum):
+class CutPhase(StrEnum):
     """How far a cut has come on this server."""
 
     HELD = "held"  # pushes wait for CUT
@@ -62,7 +62,7 @@ class Phase(StrEnum):
     GONE = "gone"  # dropped; the id is never taken again
 
 
-FORKED = frozenset({Phase.OPEN, Phase.SEALED})
+FORKED = frozenset({CutPhase.OPEN, CutPhase.SEALED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ class CutState:
     """The newest cut that this server has heard of."""
 
     cut: CutId
-    phase: Phase
-    held: Held | None = None  # the first answer to HOLD, given again to a repeat
+    phase: CutPhase
+    held_answer: Held | None = None  # the first answer to HOLD, given again to a repeat
     file: FileRecord | None = None  # once WRITTEN
-    deadline_s: float | None = None  # HELD: for HoldExpired; OPEN: for ForkExpired
+    deadline_s: float | None = None  # HELD: for HoldTimedOut; OPEN: for ForkTimedOut
     listed: PositionSet = EMPTY  # the buckets that HELD named: held, forked and written, no others (rule 58)
-    left: tuple[BucketMarks, ...] = ()  # complete forks of buckets that are not live here any more (rule 59)
+    departed: tuple[BucketMarks, ...] = ()  # complete forks of buckets that are not live here any more (rule 59)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +87,14 @@ class ServerState:
     """
 
     incarnation: Incarnation
-    limits: Limits = Limits()
+    limits: ServerLimits = ServerLimits()
     lineage: Lineage = NO_LINEAGE
-    taken: Lineage = NO_LINEAGE
+    newest_restore: Lineage = NO_LINEAGE
     restoring: Restore | None = None
-    kept: tuple[Group, ...] = ()
-    groups: tuple[Group, ...] = ()
+    kept: tuple[BucketGroup, ...] = ()
+    groups: tuple[BucketGroup, ...] = ()
     cut: CutState | None = None
-    moving: Moving = UNMOVED
+    moves: MoveState = NO_MOVES
 
     @property
     def is_ready(self) -> bool:
@@ -103,12 +103,12 @@ class ServerState:
     @property
     def is_holding(self) -> bool:
         """Between HOLD and CUT no push is applied to what was listed."""
-        return self.cut is not None and self.cut.phase is Phase.HELD
+        return self.cut is not None and self.cut.phase is CutPhase.HELD
 
     @property
-    def held(self) -> PositionSet:
+    def held_buckets(self) -> PositionSet:
         """The buckets whose pushes wait for CUT."""
-        return self.cut.listed if self.cut is not None and self.cut.phase is Phase.HELD else EMPTY
+        return self.cut.listed if self.cut is not None and self.cut.phase is CutPhase.HELD else EMPTY
 
     @property
     def buckets(self) -> PositionSet:
@@ -127,11 +127,11 @@ class ServerState:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ServerStep:
     """What an event leads to: the state from now on, and what the shell does, in this order."""
 
     state: ServerState
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[ServerEffect, ...] = ()
 
 
 @lru_cache(maxsize=1024)
@@ -140,9 +140,9 @@ def joined(*some: PositionSet) -> PositionSet:
     return some[0] if len(some) == 1 else union(some)
 
 
-def merged(groups: Iterable[Group]) -> tuple[Group, ...]:
+def merge_groups(groups: Iterable[BucketGroup]) -> tuple[BucketGroup, ...]:
     """The same buckets in as few groups as possible."""
-    found: dict[tuple[object, ...], Group] = {}
+    found: dict[tuple[object, ...], BucketGroup] = {}
     for group in groups:
         key = (  # of plain numbers: they are hashed at once, and this is the path of every push
             group.version,
@@ -158,10 +158,12 @@ def merged(groups: Iterable[Group]) -> tuple[Group, ...]:
     return tuple(found.values())
 
 
-def apart(groups: Iterable[Group], buckets: PositionSet) -> tuple[tuple[Group, ...], tuple[Group, ...]]:
+def split_groups(
+    groups: Iterable[BucketGroup], buckets: PositionSet
+) -> tuple[tuple[BucketGroup, ...], tuple[BucketGroup, ...]]:
     """(these buckets, the others), groups cut in two where need be."""
-    inside: list[Group] = []
-    outside: list[Group] = []
+    inside: list[BucketGroup] = []
+    outside: list[BucketGroup] = []
     for group in groups:
         common = group.buckets & buckets
         if common:
@@ -177,7 +179,7 @@ def live_marks(state: ServerState) -> tuple[BucketMarks, ...]:
     return _marks((g.buckets, g.applied, g.skipped) for g in active)
 
 
-def fork_marks(groups: Iterable[Group], left: Iterable[BucketMarks] = ()) -> tuple[BucketMarks, ...]:
+def fork_marks(groups: Iterable[BucketGroup], left: Iterable[BucketMarks] = ()) -> tuple[BucketMarks, ...]:
     """What the file of a complete fork says of itself; groups that differ in their live marks alone become one."""
     forked = [(g.buckets, g.fork.applied, g.fork.skipped) for g in groups if g.fork is not None]
     return _marks((*forked, *((marks.buckets, marks.applied, marks.skipped) for marks in left)))
@@ -204,21 +206,23 @@ def check_state(state: ServerState) -> None:
             _must(not (g.is_frozen and g.fork.wanted), "no fork waits for a bucket that is frozen (rule 59)", g)
         is_plain = g.fork is None and g.backup is None and not g.is_frozen
         _must(not g.is_backup or is_plain, "a backup has no fork and no backup, and is never frozen (rule 61)", g)
-    _must(len(merged(state.groups)) == len(state.groups), "equal buckets share their sets", state)
-    _must(state.is_ready or not (state.groups or state.moving.staged), "a server without a model has no buckets", state)
+    _must(len(merge_groups(state.groups)) == len(state.groups), "equal buckets share their sets", state)
+    _must(state.is_ready or not (state.groups or state.moves.staged), "a server without a model has no buckets", state)
     _must(not (state.is_ready and state.kept), "what is kept is live once RESTORE is done", state)
     _must(not any(g.fork or g.is_frozen for g in state.kept), "no fork and no move outlives its lineage", state)
     if state.cut is not None:
         wanted = any(g.fork and g.fork.wanted for g in state.groups)
-        _must(not forked or wanted == (state.cut.phase is Phase.OPEN), "a fork is sealed when it wants nothing", state)
-        _must(state.cut.phase is not Phase.HELD or state.is_ready, "only a server with a model holds", state)
+        _must(
+            not forked or wanted == (state.cut.phase is CutPhase.OPEN), "a fork is sealed when it wants nothing", state
+        )
+        _must(state.cut.phase is not CutPhase.HELD or state.is_ready, "only a server with a model holds", state)
         if forked:
             live = union(g.buckets for g in state.groups if g.fork is not None)
-            left = union(marks.buckets for marks in state.cut.left)
+            left = union(marks.buckets for marks in state.cut.departed)
             _must(live.isdisjoint(left) and live | left == state.cut.listed, "what was listed is forked once", state)
-    check_moving(state.moving)
-    for one in state.moving.staged:
-        held = apart(state.groups, PositionSet.of(one.bucket))[0]
+    check_moves(state.moves)
+    for one in state.moves.staged:
+        held = split_groups(state.groups, PositionSet.of(one.bucket))[0]
         _must(not held or held[0].version < one.version, "a staged copy is of a later version than the live one", one)
 
 

@@ -13,57 +13,59 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-APART_S: Final = 12.0  # a successor leads within the lease and 2 s (M5: 8 s); then a server's pauses of up to 2 s
+MASTER_WAIT_S: Final = 12.0  # a successor leads within the lease and 2 s (M5: 8 s); then a server's pauses of up to 2 s
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SigtermReceived:
     """SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
+class SigintReceived:
     """SIGINT: somebody at a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Orphaned:
+class ParentDied:
     """The process that started this one is gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class MasterJoined:
     """A master has taken this server in (ServerWelcome): an open stream alone may lead nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class MasterLost:
     """The stream to it is broken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Let:
+class ReleasedByMaster:
     """The master has said Released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turned:
+class RefusedByMaster:
     """The master refuses this server."""
 
     reason: str
 
 
-Fact = Told | Interrupted | Orphaned | Heard | Apart | Let | Turned
+ShutdownEvent = (
+    SigtermReceived | SigintReceived | ParentDied | MasterJoined | MasterLost | ReleasedByMaster | RefusedByMaster
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Departure:
+class ShutdownState:
     """What bears on the end of one process."""
 
     grace_s: float  # from SIGTERM until it has to be gone
-    is_heard: bool = False
+    has_master: bool = False
     leaving_until_s: float = math.inf  # finite: it was told to go
-    alone_until_s: float = math.inf  # finite: leaving, and no master is heard
+    master_awaited_until_s: float = math.inf  # finite: leaving, and no master is heard
     has_ended: bool = False
     is_released: bool = False
     refusal: str = ""
@@ -75,48 +77,48 @@ class Departure:
     @property
     def due_s(self) -> float:
         """When it ends unless something happens before."""
-        return min(self.leaving_until_s, self.alone_until_s)
+        return min(self.leaving_until_s, self.master_awaited_until_s)
 
 
-def after(state: Departure, fact: Fact, now_s: float, *, would_lose: bool) -> Departure:
+def after_event(state: ShutdownState, fact: ShutdownEvent, now_s: float, *, would_lose: bool) -> ShutdownState:
     """The state once this has happened.  `would_lose`: buckets are here, or on their way from a checkpoint."""
     match fact:
-        case Told():
+        case SigtermReceived():
             return _told(state, now_s, would_lose=would_lose)
-        case Let():
+        case ReleasedByMaster():
             return replace(_ended(state), is_released=True)
-        case Interrupted() | Orphaned():
+        case SigintReceived() | ParentDied():
             return _ended(state)
-        case Turned(reason=reason):
+        case RefusedByMaster(reason=reason):
             return replace(_ended(state), refusal=reason)
-        case Heard():
-            return replace(state, is_heard=True, alone_until_s=math.inf)
-        case Apart():
-            return _alone(replace(state, is_heard=False), now_s, would_lose=would_lose)
+        case MasterJoined():
+            return replace(state, has_master=True, master_awaited_until_s=math.inf)
+        case MasterLost():
+            return _alone(replace(state, has_master=False), now_s, would_lose=would_lose)
         case _:
             assert_never(fact)
 
 
-def _told(state: Departure, now_s: float, *, would_lose: bool) -> Departure:
+def _told(state: ShutdownState, now_s: float, *, would_lose: bool) -> ShutdownState:
     """Where a master is heard it is asked even with nothing to lose: copies may be on their way here."""
     if state.grace_s <= 0 or state.is_leaving:
         return _ended(state)
     return _alone(replace(state, leaving_until_s=now_s + state.grace_s), now_s, would_lose=would_lose)
 
 
-def _alone(state: Departure, now_s: float, *, would_lose: bool) -> Departure:
+def _alone(state: ShutdownState, now_s: float, *, would_lose: bool) -> ShutdownState:
     """Without a master nobody moves anything, but another one may come."""
-    if state.is_heard or not state.is_leaving:
+    if state.has_master or not state.is_leaving:
         return state
     if not would_lose:
         return _ended(state)
-    return replace(state, alone_until_s=min(state.alone_until_s, now_s + APART_S))
+    return replace(state, master_awaited_until_s=min(state.master_awaited_until_s, now_s + MASTER_WAIT_S))
 
 
-def passed(state: Departure, now_s: float) -> Departure:
+def at_time(state: ShutdownState, now_s: float) -> ShutdownState:
     """The state at this time."""
     return _ended(state) if now_s >= state.due_s else state
 
 
-def _ended(state: Departure) -> Departure:
+def _ended(state: ShutdownState) -> ShutdownState:
     return replace(state, has_ended=True)

@@ -17,7 +17,7 @@ from trainer_sdk.errors import InvariantViolationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StagedCopy:
     """A bucket that this server may come to own, at the version that it would then have."""
 
     bucket: BucketId
@@ -29,37 +29,37 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moving:
+class MoveState:
     """At most one staged copy a bucket; floors as (version, the buckets whose floor it is), 0 where none is named."""
 
-    staged: tuple[Staged, ...] = ()
+    staged: tuple[StagedCopy, ...] = ()
     floors: tuple[tuple[Version, PositionSet], ...] = ()
 
     @property
     def staged_buckets(self) -> PositionSet:
         return PositionSet.of(*(one.bucket for one in self.staged)) if self.staged else EMPTY
 
-    def try_staged(self, bucket: int) -> Staged | None:
+    def try_staged(self, bucket: int) -> StagedCopy | None:
         return next((one for one in self.staged if one.bucket == bucket), None)
 
     def floor(self, bucket: int) -> Version:
         return next((version for version, buckets in self.floors if bucket in buckets), Version(0))
 
 
-UNMOVED: Final = Moving()
+NO_MOVES: Final = MoveState()
 
 
-def with_staged(moving: Moving, staged: Staged) -> Moving:
+def with_staged(moving: MoveState, staged: StagedCopy) -> MoveState:
     """In place of what was staged of this bucket."""
     others = without_staged(moving, PositionSet.of(staged.bucket)).staged
     return replace(moving, staged=tuple(sorted((*others, staged), key=lambda one: one.bucket)))
 
 
-def without_staged(moving: Moving, buckets: PositionSet) -> Moving:
+def without_staged(moving: MoveState, buckets: PositionSet) -> MoveState:
     return replace(moving, staged=tuple(one for one in moving.staged if one.bucket not in buckets))
 
 
-def with_floor(moving: Moving, buckets: Iterable[int], version: Version) -> Moving:
+def with_floor(moving: MoveState, buckets: Iterable[int], version: Version) -> MoveState:
     """None of these buckets is taken below this version from now on; a floor never sinks."""
     lower = PositionSet.of(*(bucket for bucket in buckets if moving.floor(bucket) < version))
     if not lower:
@@ -69,7 +69,7 @@ def with_floor(moving: Moving, buckets: Iterable[int], version: Version) -> Movi
     return replace(moving, floors=tuple(sorted(floors.items())))
 
 
-def check_moving(moving: Moving) -> None:
+def check_moves(moving: MoveState) -> None:
     """Raises InvariantViolationError where a bucket is staged twice or below its floor, or has two floors."""
     buckets = [one.bucket for one in moving.staged]
     below = [one for one in moving.staged if one.version < moving.floor(one.bucket)]

@@ -31,15 +31,15 @@ from master.api.messages import (
     Skip,
     Warm,
 )
-from trainer_sdk.master_stream import Address, Channel
-from trainer_sdk.pserver.core.shutdown import Apart, Fact, Heard, Let, Turned
-from trainer_sdk.pserver.process.parameter_server import Service
+from trainer_sdk.master_stream import MasterAddress, MasterStream
+from trainer_sdk.pserver.core.shutdown import MasterJoined, MasterLost, RefusedByMaster, ReleasedByMaster, ShutdownEvent
+from trainer_sdk.pserver.process.parameter_server import ParameterServer
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Self:
+class ServerIdentity:
     """How this server introduces itself."""
 
     name: MemberName
@@ -48,29 +48,29 @@ class Self:
     address: str  # host:port of its data path
 
 
-class Member:
+class ControlStream:
     """Registers, takes orders, and says what the service answers; `happened` hears what bears on this process's end."""
 
-    def __init__(self, identity: Self, happened: Callable[[Fact], None]) -> None:
+    def __init__(self, identity: ServerIdentity, happened: Callable[[ShutdownEvent], None]) -> None:
         self._identity = identity
         self._happened = happened
-        self._service: Service | None = None
+        self._service: ParameterServer | None = None
         self._is_leaving = False
-        self._channel = Channel(self)
+        self._channel = MasterStream(self)
 
-    def serve(self, service: Service, address: Address) -> None:
+    def serve(self, service: ParameterServer, address: MasterAddress) -> None:
         """From now on the master is listened to."""
         self._service = service
         self._channel.connect(address)
 
-    def tell(self, message: ServerMessage) -> None:
+    def send(self, message: ServerMessage) -> None:
         """Says it if a stream stands; a master that missed it asks again.  Never blocks."""
-        self._channel.say((message,))
+        self._channel.send((message,))
 
     def leave(self, reason: str) -> None:
         """The master is told that this server has to go, now and on every stream to come."""
         self._is_leaving = True
-        self.tell(ServerLeaving(reason=reason))
+        self.send(ServerLeaving(reason=reason))
 
     def close(self) -> None:
         self._channel.close()
@@ -82,10 +82,10 @@ class Member:
 
     def stream_broken(self, reason: str) -> None:
         log.warning("the master cannot be heard (%s); the model is kept", reason)
-        self._happened(Apart())
+        self._happened(MasterLost())
 
     def refused(self, reason: str) -> None:
-        self._happened(Turned(reason=reason))
+        self._happened(RefusedByMaster(reason=reason))
 
     def received(self, messages: tuple[MasterMessage, ...]) -> None:
         for message in messages:
@@ -99,16 +99,16 @@ class Member:
                     self._service.control(message)
             case ServerWelcome():
                 log.info("registered, term %d, lineage %d", message.term, message.lineage)
-                self._happened(Heard())
+                self._happened(MasterJoined())
             case Fenced():
                 log.warning("fenced: %s; registering again", message.reason)
                 self._register()
             case Released():
                 is_owning = self._service is not None and self._service.has_buckets
                 log.info("released%s", ": nobody is left to take its buckets" if is_owning else ", owning nothing")
-                self._happened(Let())
+                self._happened(ReleasedByMaster())
             case Refused():
-                self._happened(Turned(reason=f"{message.field} {message.message}"))
+                self._happened(RefusedByMaster(reason=f"{message.field} {message.message}"))
             case _:
                 log.error("a message for trainers arrived: %s", type(message).__name__)
 
@@ -116,7 +116,7 @@ class Member:
         if self._service is None:
             return
         me = self._identity
-        self.tell(
+        self.send(
             RegisterServer(
                 name=me.name,
                 ordinal=me.ordinal,

@@ -18,13 +18,13 @@ from typing import Final
 from master.api.host.file_ownership import ForeignUserError
 from master.api.host.unix_sockets import check_peer
 from trainer_sdk.errors import AuthenticationError, TableError, WireError
-from trainer_sdk.pserver.process.parameter_server import Service
-from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind, WireLimits
-from trainer_sdk.pserver.transport.handshake import PROBE, Role, welcome_client
+from trainer_sdk.pserver.process.parameter_server import ParameterServer
+from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind, WireLimits
+from trainer_sdk.pserver.transport.handshake import PROBE, PeerRole, welcome_client
 from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.wire.bodies import Scratch
+from trainer_sdk.pserver.wire.bodies import BufferPool
 from trainer_sdk.pserver.wire.heads import decode_pull, decode_push, encode_pull_answer, encode_push_answer
-from trainer_sdk.pserver.wire.peer_heads import decode_copy, decode_pass, encode_copy_answer
+from trainer_sdk.pserver.wire.peer_heads import decode_backup_push, decode_copy, encode_copy_answer
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +36,12 @@ _BODY_SLOT: Final = -1
 _ACCEPT_PAUSE_S: Final = 0.1
 
 
-class Listener:
+class DataListener:
     """Serves on a listening socket, which is its own from then on, until `close`."""
 
-    def __init__(self, service: Service, security: Security, listening: socket.socket, limits: WireLimits) -> None:
+    def __init__(
+        self, service: ParameterServer, security: Security, listening: socket.socket, limits: WireLimits
+    ) -> None:
         self._service, self._security, self._limits = service, security, limits
         self._context = security.server_context()
         self._socket = listening
@@ -136,7 +138,7 @@ class Listener:
                 sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
                 self._take_over(raw, sock)
                 sock.do_handshake()
-            channel = Channel(sock, self._limits)
+            channel = FrameChannel(sock, self._limits)
             name, role = welcome_client(channel, self._security, self._service.incarnation)
             self._take_as_member(sock)
             log.log(logging.DEBUG if name == PROBE else logging.INFO, "%s connected", name)
@@ -152,40 +154,42 @@ class Listener:
                     self._greeting.pop(one, None)
             sock.close()
 
-    def _converse(self, channel: Channel, role: Role) -> None:
-        scratch = Scratch()
-        while (frame := channel.wait()) is not None:
+    def _converse(self, channel: FrameChannel, role: PeerRole) -> None:
+        pool = BufferPool()
+        while (frame := channel.wait_for_frame()) is not None:
             arriving = _Arriving(channel, frame.body_bytes)
             try:
-                if frame.kind is Kind.COPY:
+                if frame.kind is FrameKind.COPY:
                     self._take_copy(arriving, frame, role)
                 else:
-                    self._answer(arriving, frame, scratch, role)
+                    self._answer(arriving, frame, pool, role)
             except (WireError, TableError) as error:
                 arriving.skip()  # who still sends does not read why
-                channel.send(Kind.REFUSED, str(error).encode())
+                channel.send(FrameKind.REFUSED, str(error).encode())
                 raise WireError(str(error)) from error
 
-    def _answer(self, arriving: _Arriving, frame: Frame, scratch: Scratch, role: Role) -> None:
-        channel, body = arriving.channel, scratch.view(_BODY_SLOT, frame.body_bytes)
+    def _answer(self, arriving: _Arriving, frame: Frame, pool: BufferPool, role: PeerRole) -> None:
+        channel, body = arriving.channel, pool.view(_BODY_SLOT, frame.body_bytes)
         match frame.kind:
-            case Kind.PUSH:
+            case FrameKind.PUSH:
                 answer = self._service.push(decode_push(frame.head), body, arriving.receive)
-                channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer), more=channel.has_input())  # a pull follows
-            case Kind.PULL:
+                channel.send(
+                    FrameKind.PUSH_ANSWER, encode_push_answer(answer), more=channel.has_input()
+                )  # a pull follows
+            case FrameKind.PULL:
                 arriving.receive(body, body.nbytes)
-                pulled, pieces = self._service.pull(decode_pull(frame.head), body, scratch)
-                channel.send(Kind.PULL_ANSWER, encode_pull_answer(pulled), pieces)
-            case Kind.PASS if role is Role.SERVER:
+                pulled, pieces = self._service.pull(decode_pull(frame.head), body, pool)
+                channel.send(FrameKind.PULL_ANSWER, encode_pull_answer(pulled), pieces)
+            case FrameKind.BACKUP_PUSH if role is PeerRole.SERVER:
                 arriving.receive(body, body.nbytes)
-                answer = self._service.push_as_backup(*decode_pass(frame.head), body)
-                channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer))
+                answer = self._service.push_as_backup(*decode_backup_push(frame.head), body)
+                channel.send(FrameKind.PUSH_ANSWER, encode_push_answer(answer))
             case _:
                 raise WireError(f"{frame.kind.name} where a question was due")
 
-    def _take_copy(self, arriving: _Arriving, frame: Frame, role: Role) -> None:
+    def _take_copy(self, arriving: _Arriving, frame: Frame, role: PeerRole) -> None:
         """Nothing is allocated for the body before the head is one of a bucket that may come here now."""
-        if role is not Role.SERVER:
+        if role is not PeerRole.SERVER:
             raise WireError("a bucket, from one who is no parameter server")
         head = decode_copy(frame.head)
         status = self._service.copies.judge(head)
@@ -195,13 +199,13 @@ class Listener:
             status = self._service.copies.take(head, body)
         else:
             arriving.skip()
-        arriving.channel.send(Kind.COPY_ANSWER, encode_copy_answer(status))
+        arriving.channel.send(FrameKind.COPY_ANSWER, encode_copy_answer(status))
 
 
 class _Arriving:
     """A body that is not, or not wholly, received yet."""
 
-    def __init__(self, channel: Channel, size: int) -> None:
+    def __init__(self, channel: FrameChannel, size: int) -> None:
         self.channel = channel
         self._left = size
 
@@ -213,5 +217,5 @@ class _Arriving:
 
     def skip(self) -> None:
         """Takes what is left, which nobody wants."""
-        self.channel.skip(self._left)
+        self.channel.discard(self._left)
         self._left = 0

@@ -17,16 +17,16 @@ from master.api.messages import Activate, Forget, Freeze, Restore
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.core import pushes
-from trainer_sdk.pserver.core.effects import Event, LoadModel, SendCopy, WriteFork
-from trainer_sdk.pserver.core.messages import BackupSaid, PassOn, PushAnswer, Verdict
-from trainer_sdk.pserver.core.server_state import Limits, joined
-from trainer_sdk.pserver.shell import Deadlines, Errand, Outside, Shell
-from trainer_sdk.pserver.tables.dense_store import DensePart
+from trainer_sdk.pserver.core.effects import LoadModel, SendCopy, ServerEvent, WriteFork
+from trainer_sdk.pserver.core.messages import BackupAnswer, BackupPush, PushAnswer, PushVerdict
+from trainer_sdk.pserver.core.server_state import ServerLimits, joined
+from trainer_sdk.pserver.shell import BackgroundJob, DeadlineThread, ServerContext, Shell
+from trainer_sdk.pserver.tables.dense_store import DenseStore
 from trainer_sdk.pserver.tables.model import DenseGradient, Gradient, check_ids
-from trainer_sdk.pserver.transfer.bucket_transfer import Copies
-from trainer_sdk.pserver.transfer.io_jobs import Errands
-from trainer_sdk.pserver.transfer.push_replication import Relays
-from trainer_sdk.pserver.wire.bodies import Scratch, gradients_in, ids_in, padded
+from trainer_sdk.pserver.transfer.bucket_transfer import BucketTransfer
+from trainer_sdk.pserver.transfer.io_jobs import IoJobs
+from trainer_sdk.pserver.transfer.push_replication import PushReplication
+from trainer_sdk.pserver.wire.bodies import BufferPool, gradients_in, ids_in, padded
 from trainer_sdk.pserver.wire.heads import PullAnswer, PullHead, PullStatus, PushHead, Section
 
 log = logging.getLogger(__name__)
@@ -39,34 +39,36 @@ PIECE_BYTES: Final = 128 * 1024
 """At least, of a push that is passed on as it comes: small beside what links hold, large beside what a call costs."""
 
 
-class _ToPass(NamedTuple):
+class _ToReplicate(NamedTuple):
     """What is to go to backups first.
 
     `gradients` were checked against the tables, which are the same as long as the push's lineage is this server's.
     """
 
-    passes: tuple[PassOn, ...]
+    passes: tuple[BackupPush, ...]
     gradients: list[Gradient]
 
 
-class _Passed(NamedTuple):
+class _Replicated(NamedTuple):
     """What backups have `said` of it."""
 
     gradients: list[Gradient]
-    said: tuple[BackupSaid, ...]
+    said: tuple[BackupAnswer, ...]
 
 
-class Service:
+class ParameterServer:
     """One parameter server, thread-safe."""
 
     def __init__(
-        self, *, name: MemberName, incarnation: Incarnation, outside: Outside, limits: Limits | None = None
+        self, *, name: MemberName, incarnation: Incarnation, context: ServerContext, limits: ServerLimits | None = None
     ) -> None:
-        self._shell = Shell(incarnation=incarnation, outside=outside, limits=limits or Limits(), begin=self._begin)
-        self._errands = Errands(name, self._shell)
-        self.copies = Copies(name, self._shell)
-        self._relays = Relays(name, outside.security, outside.tell)
-        self._deadlines = Deadlines(self._shell)
+        self._shell = Shell(
+            incarnation=incarnation, context=context, limits=limits or ServerLimits(), begin=self._begin
+        )
+        self._errands = IoJobs(name, self._shell)
+        self.copies = BucketTransfer(name, self._shell)
+        self._replication = PushReplication(name, context.security, context.notify_master)
+        self._deadlines = DeadlineThread(self._shell)
         self.longest_hold_s = 0.0
 
     @property
@@ -81,7 +83,7 @@ class Service:
     def has_buckets(self) -> bool:
         """Whether anything may be lost with this process; what was handed over may be its own by the table already."""
         state = self._shell.state
-        is_handed_over = any(staged.is_final for staged in state.moving.staged)
+        is_handed_over = any(staged.is_final for staged in state.moves.staged)
         has_only_copies = any(not group.is_backup and group.backup is None for group in state.groups)
         return has_only_copies or bool(state.kept) or is_handed_over or state.restoring is not None
 
@@ -93,11 +95,11 @@ class Service:
     def close(self) -> None:
         """No deadline is watched any more; waiting pushes are answered, copies under way are broken off."""
         self.copies.close()
-        self._relays.close()
+        self._replication.close()
         self._shell.close()
         self._deadlines.join()
 
-    def control(self, event: Event) -> None:
+    def control(self, event: ServerEvent) -> None:
         """Takes a message of the master."""
         if isinstance(event, Freeze):
             self.copies.freeze(event)
@@ -105,9 +107,9 @@ class Service:
             self._shell.control(event)
         if isinstance(event, Activate | Forget | Restore):
             self.copies.end_watches()
-            self._relays.keep({group.backup.incarnation for group in self._shell.state.groups if group.backup})
+            self._replication.keep({group.backup.incarnation for group in self._shell.state.groups if group.backup})
 
-    def _begin(self, effect: Errand) -> None:
+    def _begin(self, effect: BackgroundJob) -> None:
         match effect:
             case SendCopy():
                 self.copies.send(effect)
@@ -130,24 +132,24 @@ class Service:
         taken = self._take(head, body, pushed, self._received(head, body, pushed, receive))
         if isinstance(taken, PushAnswer):
             return taken
-        passage = self._relays.begin(head, taken.passes, pushed, body.nbytes)
-        passage.go_on(body)
-        answer = self._take(head, body, pushed, _Passed(taken.gradients, passage.said()))
+        passage = self._replication.begin(head, taken.passes, pushed, body.nbytes)
+        passage.send_piece(body)
+        answer = self._take(head, body, pushed, _Replicated(taken.gradients, passage.collect_answers()))
         assert isinstance(answer, PushAnswer), "what backups have said, they are not asked again"
         return answer
 
-    def _received(self, head: PushHead, body: memoryview, pushed: PositionSet, receive: Receive) -> _Passed | None:
+    def _received(self, head: PushHead, body: memoryview, pushed: PositionSet, receive: Receive) -> _Replicated | None:
         """The body is here; and if it went on to its backups as it came, what they have said of it."""
         passes = self._passes(head) if body.nbytes > PIECE_BYTES else ()
         if not passes:
             receive(body, body.nbytes)
             return None
-        passage = self._relays.begin(head, passes, pushed, body.nbytes)
+        passage = self._replication.begin(head, passes, pushed, body.nbytes)
         try:
             at = 0
             while at < body.nbytes:
                 stop = at + receive(body[at:], PIECE_BYTES)
-                passage.go_on(body[at:stop])
+                passage.send_piece(body[at:stop])
                 at = stop
             with self._shell.lock:
                 gradients = self._checked(head, body, pushed) if self._is_of_this_model(head) else None
@@ -157,15 +159,15 @@ class Service:
         if gradients is None:  # another lineage came meanwhile: it is judged by its head
             passage.abandon()
             return None
-        return _Passed(gradients, passage.said())
+        return _Replicated(gradients, passage.collect_answers())
 
-    def _passes(self, head: PushHead) -> tuple[PassOn, ...]:
+    def _passes(self, head: PushHead) -> tuple[BackupPush, ...]:
         """To whom this push goes first, as far as its head tells; none also where it is to be refused."""
         shell = self._shell
         with shell.lock:
             has_backups = any(group.backup for group in shell.state.groups)  # else it need not be judged twice
             is_early = has_backups and self._is_of_this_model(head)
-            return pushes.push(shell.state, head.push, None).passes if is_early else ()
+            return pushes.handle_push(shell.state, head.push, None).backup_pushes if is_early else ()
 
     def _is_of_this_model(self, head: PushHead) -> bool:
         model = self._shell.model
@@ -175,28 +177,28 @@ class Service:
         """What an owner passes on: some of the buckets that a trainer has `pushed` (rule 61).  Raises as `push`."""
         shell = self._shell
         with shell.lock:
-            step = pushes.push_as_backup(shell.state, head.push)
+            step = pushes.handle_backup_push(shell.state, head.push)
             if step.effects:
                 self._keep(step, self._checked(head, body, pushed), pushed)
                 log.debug("%s", head.push)
             return step.answer
 
     def _take(
-        self, head: PushHead, body: memoryview, pushed: PositionSet, passed: _Passed | None = None
-    ) -> PushAnswer | _ToPass:
+        self, head: PushHead, body: memoryview, pushed: PositionSet, passed: _Replicated | None = None
+    ) -> PushAnswer | _ToReplicate:
         """The answer, with all that it says carried out; or what is to be passed on first, and nothing has changed."""
         begun = time.monotonic()
         shell = self._shell
         with shell.lock:
             until = begun + 2 * shell.state.limits.hold_s
             while True:
-                step = pushes.push(shell.state, head.push, passed.said if passed else None)
-                if step.passes:
-                    return _ToPass(step.passes, self._checked(head, body, pushed))
+                step = pushes.handle_push(shell.state, head.push, passed.said if passed else None)
+                if step.backup_pushes:
+                    return _ToReplicate(step.backup_pushes, self._checked(head, body, pushed))
                 if step.effects:
                     self._keep(step, passed.gradients if passed else self._checked(head, body, pushed), pushed)
                     return step.answer
-                is_held = any(ruling.verdict is Verdict.HELD for ruling in step.answer.rulings)
+                is_held = any(ruling.verdict is PushVerdict.HELD for ruling in step.answer.rulings)
                 left = until - time.monotonic()
                 if not is_held or left <= 0 or shell.is_closed:
                     return step.answer
@@ -209,11 +211,11 @@ class Service:
         model.check(gradients, pushed)
         return gradients
 
-    def _keep(self, step: pushes.PushStep, gradients: list[Gradient], pushed: PositionSet) -> None:
-        self._shell.keep(step, gradients, pushed)
+    def _keep(self, step: pushes.PushOutcome, gradients: list[Gradient], pushed: PositionSet) -> None:
+        self._shell.apply_push(step, gradients, pushed)
         self._weigh(gradients, pushed)
 
-    def pull(self, head: PullHead, body: memoryview, scratch: Scratch) -> tuple[PullAnswer, list[memoryview]]:
+    def pull(self, head: PullHead, body: memoryview, pool: BufferPool) -> tuple[PullAnswer, list[memoryview]]:
         """The answer and its body, copied out under the lock: of one lineage, and no bucket torn.
 
         Raises WireError or TableError.
@@ -229,31 +231,31 @@ class Service:
             ids = ids_in(body, head.sections, model.layout)
             pieces: list[memoryview] = []
             for number, section in enumerate(head.sections):
-                part = model.parts[section.table]
-                if isinstance(part, DensePart):
-                    pieces += _copied(part, section, head.buckets, scratch, number)
-                    shell.weighing.pass_dense(section.table, head.buckets)
+                part = model.stores[section.table]
+                if isinstance(part, DenseStore):
+                    pieces += _copied(part, section, head.buckets, pool, number)
+                    shell.load_meter.count_dense(section.table, head.buckets)
                 else:
                     check_ids(f"pull.tables.{part.spec.name}", ids[number], part.spec.shape[0])
                     pieces += padded([part.read(ids[number])])
-                    shell.weighing.pass_rows(section.table, ids[number])
+                    shell.load_meter.count_rows(section.table, ids[number])
             return PullAnswer(lineage=state.lineage, status=PullStatus.OK), pieces
 
     def _weigh(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
         for gradient in gradients:
             if isinstance(gradient, DenseGradient):
-                self._shell.weighing.pass_dense(gradient.table, pushed)
+                self._shell.load_meter.count_dense(gradient.table, pushed)
             else:
-                self._shell.weighing.pass_rows(gradient.table, gradient.ids)
+                self._shell.load_meter.count_rows(gradient.table, gradient.ids)
 
 
 def _copied(
-    part: DensePart, section: Section, buckets: PositionSet, scratch: Scratch, slot: int
+    part: DenseStore, section: Section, buckets: PositionSet, pool: BufferPool, slot: int
 ) -> Iterator[memoryview]:
     size = part.layout.count(buckets)
     if section.length != size:
         raise WireError(f"tables.{part.spec.name}: {section.length} elements asked for where the buckets have {size}")
-    out = scratch.array(slot, part.dtype, size)
+    out = pool.array(slot, part.dtype, size)
     at = 0
     for values in part.read(buckets):
         out[at : at + len(values)] = values

@@ -25,11 +25,11 @@ from trainer_sdk.pserver.tables.layout import Array, DenseLayout, Layout, bucket
 from trainer_sdk.pserver.tables.model import check_ids
 from trainer_sdk.pserver.tables.optimisers import RULES
 
-Contents = dict[str, dict[str, Array]]
+BucketContents = dict[str, dict[str, Array]]
 """By table name and array name: what `Model.content` gives and `Model.install` takes."""
 
 
-def check_contents(layout: Layout, bucket: int, contents: Contents, *, has_dense: bool = True) -> None:
+def check_contents(layout: Layout, bucket: int, contents: BucketContents, *, has_dense: bool = True) -> None:
     """Raises TableError unless `Model.install` takes it: all dense tables whole, sparse rows of this bucket alone.
 
     Without dense tables (a copy that goes ahead): rows alone.

@@ -21,7 +21,7 @@ from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.tables.layout import Ids, Layout, buckets_of_rows, row_width
 from trainer_sdk.pserver.tables.model import Model
 from trainer_sdk.pserver.tables.optimisers import RULES
-from trainer_sdk.pserver.tables.sparse_store import SparsePart
+from trainer_sdk.pserver.tables.sparse_store import SparseStore
 
 REPORT_EVERY_S: Final = 10.0
 _LOOK_EVERY: Final = 17
@@ -37,7 +37,7 @@ _ByBucket = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class LoadSample:
     """What was counted in a stretch of time; nothing in it changes any more."""
 
     lineage: Lineage
@@ -66,21 +66,21 @@ class Tally:
         )
 
 
-class Weighing:
+class BucketLoadMeter:
     """Of one model.  Not thread-safe."""
 
     def __init__(self, model: Model, now_s: float) -> None:
         self._model = model
         count = model.layout.bucket_count
-        self._dense_bytes = np.zeros((len(model.parts), count), dtype=np.int64)
+        self._dense_bytes = np.zeros((len(model.stores), count), dtype=np.int64)
         self._dense_sizes = np.zeros(count, dtype=np.int64)  # with what optimisers keep
-        for index, part in enumerate(model.parts):
+        for index, part in enumerate(model.stores):
             self._dense_bytes[index] = _dense_bytes(model.layout, index)
             self._dense_sizes += _copies(part.spec) * self._dense_bytes[index]
         self._messages: dict[PositionSet, list[int]] = {}  # by table, of those that covered just these buckets
         self._row_bytes = np.zeros(count, dtype=np.int64)
-        self._row_messages = [0] * len(model.parts)
-        rows = (_looked_at_bytes(part.spec) for part in model.parts if isinstance(part, SparsePart))
+        self._row_messages = [0] * len(model.stores)
+        rows = (_looked_at_bytes(part.spec) for part in model.stores if isinstance(part, SparseStore))
         self._floor = _FLOOR_ROWS * max(rows, default=0) / REPORT_EVERY_S
         self._since_s = now_s
         self._since = EMPTY  # the buckets that have been here since then
@@ -89,14 +89,14 @@ class Weighing:
     def due_s(self) -> float:
         return self._since_s + REPORT_EVERY_S
 
-    def pass_dense(self, table: int, buckets: PositionSet) -> None:
+    def count_dense(self, table: int, buckets: PositionSet) -> None:
         """A message had this table's elements in these buckets."""
         counts = self._messages.get(buckets)
         if counts is None:
             counts = self._messages[buckets] = [0] * len(self._dense_bytes)
         counts[table] += 1
 
-    def pass_rows(self, table: int, ids: Ids) -> None:
+    def count_rows(self, table: int, ids: Ids) -> None:
         """A message had these rows."""
         self._row_messages[table] += 1
         if self._row_messages[table] % _LOOK_EVERY:
@@ -105,15 +105,15 @@ class Weighing:
         rows = np.bincount(buckets_of_rows(ids, count), minlength=count)
         self._row_bytes += rows * _looked_at_bytes(self._model.layout.tables[table])
 
-    def begin(self, lineage: Lineage, buckets: PositionSet) -> ServerReport:
+    def first_report(self, lineage: Lineage, buckets: PositionSet) -> ServerReport:
         """Sizes of these buckets, which have just come; nobody has asked them anything yet."""
         since_s = self._since_s
         self._since = buckets
-        return self.take(lineage, buckets, since_s).report()
+        return self.take_sample(lineage, buckets, since_s).report()
 
-    def take(self, lineage: Lineage, buckets: PositionSet, now_s: float) -> Tally:
+    def take_sample(self, lineage: Lineage, buckets: PositionSet, now_s: float) -> LoadSample:
         """Of those of these buckets that were here the whole time since the one before; counting begins anew."""
-        tally = Tally(
+        tally = LoadSample(
             lineage=lineage,
             buckets=self._since & buckets,
             stretch_s=now_s - self._since_s,
@@ -129,8 +129,8 @@ class Weighing:
 
     def _sizes(self) -> _ByBucket:
         sizes = self._dense_sizes.copy()
-        for part in self._model.parts:
-            if isinstance(part, SparsePart):
+        for part in self._model.stores:
+            if isinstance(part, SparseStore):
                 sizes += part.row_counts * (_copies(part.spec) * _item_bytes(part.spec) + _ID_BYTES)
         return sizes
 

@@ -18,31 +18,31 @@ from master.api.identities import TableSpec
 from master.api.positions import PositionSet
 from trainer_sdk.pserver.tables.initialisers import initial_elements
 from trainer_sdk.pserver.tables.layout import Array, DenseLayout
-from trainer_sdk.pserver.tables.lazy_array import Room
+from trainer_sdk.pserver.tables.lazy_array import LazyArray
 from trainer_sdk.pserver.tables.optimisers import RULES, update
 
 _MAX_PLANS: Final = 256  # nearly always one is in use: all buckets of this server
 _FILL: Final = 1 << 20  # elements given their first values at a time
 
 
-class Copy:
+class DenseArrays:
     """Values, slots and step counts of a table: the live ones, or those of a fork.  Zeros until written."""
 
     __slots__ = ("_rooms", "arrays", "counts")
 
     def __init__(self, spec: TableSpec, layout: DenseLayout) -> None:
         dtype = np.dtype(spec.dtype)
-        self._rooms = tuple(Room(layout.size, dtype) for _ in range(1 + len(RULES[spec.optimiser.kind].slots)))
+        self._rooms = tuple(LazyArray(layout.size, dtype) for _ in range(1 + len(RULES[spec.optimiser.kind].slots)))
         self.arrays = tuple(room.array for room in self._rooms)  # values, then slots
         self.counts = np.zeros(layout.block_count, dtype=np.int64)  # zero throughout unless the rule is counted
 
     def make_ready(self, start: int, end: int) -> None:
         for room in self._rooms:
-            room.make_ready(start, end)
+            room.populate(start, end)
 
     def give_back(self, start: int, end: int) -> None:
         for room in self._rooms:
-            room.give_back(start, end)
+            room.release(start, end)
 
 
 class _Piece(NamedTuple):
@@ -54,15 +54,15 @@ class _Piece(NamedTuple):
     live: tuple[Array, ...]  # the run's live values and slots
 
 
-class DensePart:
+class DenseStore:
     """The blocks of one dense table that lie in this server's buckets; which those are its callers know."""
 
     def __init__(self, spec: TableSpec, layout: DenseLayout, buckets: PositionSet) -> None:
         self.spec, self.layout = spec, layout
         self.dtype = np.dtype(spec.dtype)
         self._rule = RULES[spec.optimiser.kind]
-        self._live = Copy(spec, layout)
-        self._fork: Copy | None = None
+        self._live = DenseArrays(spec, layout)
+        self._fork: DenseArrays | None = None
         self._saved = np.ones(layout.block_count, dtype=bool)  # by block: the fork does not need the live content
         self._views: dict[PositionSet, tuple[Array, ...]] = {}
         self._plans: dict[tuple[PositionSet, PositionSet], tuple[_Piece, ...]] = {}
@@ -134,7 +134,7 @@ class DensePart:
 
     def open_fork(self, buckets: PositionSet) -> None:
         """The blocks of these buckets, as they are now, can be read by `forked` from now on."""
-        self._fork = Copy(self.spec, self.layout)
+        self._fork = DenseArrays(self.spec, self.layout)
         self._fork.counts[:] = self._live.counts
         self._saved = np.ones(self.layout.block_count, dtype=bool)
         for first, stop in self.layout.blocks(buckets).ranges():
@@ -148,7 +148,7 @@ class DensePart:
         is_here = self._fork is None or not self._saved[block]
         return self._content(self._live if is_here or self._fork is None else self._fork, block)
 
-    def _save(self, first: int, stop: int, fork: Copy) -> None:
+    def _save(self, first: int, stop: int, fork: DenseArrays) -> None:
         """What the fork lacks of these blocks is copied: they are about to change."""
         saved = self._saved[first:stop]
         if saved.all():
@@ -189,7 +189,7 @@ class DensePart:
                 self._save(first, stop, self._fork)
             self._live.give_back(*self.layout.span(first, stop))
 
-    def _content(self, copy: Copy, block: int) -> dict[str, Array]:
+    def _content(self, copy: DenseArrays, block: int) -> dict[str, Array]:
         start, end = self.layout.span(block, block + 1)
         names = ("values", *self._rule.slots)
         out = {name: array[start:end].copy() for name, array in zip(names, copy.arrays, strict=True)}
@@ -197,7 +197,7 @@ class DensePart:
             out["steps"] = copy.counts[block : block + 1].copy()
         return out
 
-    def _between(self, copy: Copy, first: int, stop: int) -> tuple[Array, ...]:
+    def _between(self, copy: DenseArrays, first: int, stop: int) -> tuple[Array, ...]:
         start, end = self.layout.span(first, stop)
         return tuple(array[start:end] for array in copy.arrays)
 

@@ -26,7 +26,7 @@ _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None  # a call 
 _NO_RESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # MAP_NORESERVE, which Python 3.11 does not name
 
 
-class Room:
+class LazyArray:
     """An array of zeros."""
 
     __slots__ = ("_fills_up", "_map", "array")
@@ -45,7 +45,7 @@ class Room:
                 self._advise(_HUGE, 0, size)
             self.array = np.frombuffer(self._map, dtype)
 
-    def make_ready(self, start: int, stop: int) -> None:
+    def populate(self, start: int, stop: int) -> None:
         """Memory for these elements is there as far as the system can tell it; what is in them stays.
 
         A first touch of much memory takes milliseconds: not for whoever holds a lock.  May be called beside writers.
@@ -71,7 +71,7 @@ class Room:
             with suppress(OSError):
                 self._map.madvise(advice, low, high - low)
 
-    def give_back(self, start: int, stop: int) -> None:
+    def release(self, start: int, stop: int) -> None:
         """The elements start, ..., stop - 1 are zeros again, and whole pages of them take no memory."""
         if self._map is None:
             self.array[start:stop] = 0

@@ -16,9 +16,9 @@ import numpy as np
 
 from master.api.positions import PositionSet
 from trainer_sdk.errors import TableError
-from trainer_sdk.pserver.tables.dense_store import DensePart
+from trainer_sdk.pserver.tables.dense_store import DenseStore
 from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, buckets_of_rows
-from trainer_sdk.pserver.tables.sparse_store import SparsePart
+from trainer_sdk.pserver.tables.sparse_store import SparseStore
 
 
 class DenseGradient(NamedTuple):
@@ -52,8 +52,8 @@ class Model:
 
     def __init__(self, layout: Layout, buckets: PositionSet) -> None:
         self.layout, self.buckets = layout, buckets
-        self.parts: tuple[DensePart | SparsePart, ...] = tuple(
-            SparsePart(spec, layout.bucket_count) if dense is None else DensePart(spec, dense, buckets)
+        self.stores: tuple[DenseStore | SparseStore, ...] = tuple(
+            SparseStore(spec, layout.bucket_count) if dense is None else DenseStore(spec, dense, buckets)
             for spec, dense in zip(layout.tables, layout.dense, strict=True)
         )
 
@@ -61,14 +61,14 @@ class Model:
         """Raises TableError when a gradient does not fit; afterwards `apply` cannot fail."""
         seen: set[int] = set()
         for gradient in gradients:
-            if gradient.table in seen or not 0 <= gradient.table < len(self.parts):
+            if gradient.table in seen or not 0 <= gradient.table < len(self.stores):
                 raise TableError(_path(gradient), "named twice or not declared", hint="One gradient for each table")
             seen.add(gradient.table)
-            part = self.parts[gradient.table]
+            part = self.stores[gradient.table]
             match gradient, part:
-                case DenseGradient(), DensePart():
+                case DenseGradient(), DenseStore():
                     _check_dense(gradient, part, pushed)
-                case SparseGradient(), SparsePart():
+                case SparseGradient(), SparseStore():
                     self._check_sparse(gradient, part, pushed)
                 case _:
                     raise TableError(
@@ -83,11 +83,11 @@ class Model:
         Gradients must have passed `check`.
         """
         for gradient in gradients:
-            part = self.parts[gradient.table]
+            part = self.stores[gradient.table]
             match gradient, part:
-                case DenseGradient(), DensePart():
+                case DenseGradient(), DenseStore():
                     part.apply(buckets, gradient.values, pushed, to_fork=to_fork)
-                case SparseGradient(), SparsePart():
+                case SparseGradient(), SparseStore():
                     ids, rows = self._rows_in(gradient, buckets, pushed)
                     if len(ids):
                         part.apply(ids, rows, to_fork=to_fork)
@@ -96,17 +96,17 @@ class Model:
 
     def open_fork(self, buckets: PositionSet) -> None:
         """From now on these buckets as they are can be read by a `ForkedModel`, until `drop_fork`."""
-        for part in self.parts:
+        for part in self.stores:
             part.open_fork(buckets)
 
     def drop_fork(self) -> None:
-        for part in self.parts:
+        for part in self.stores:
             part.drop_fork()
 
     def content(self, bucket: int, portion: Portion = Portion.ALL) -> Iterator[tuple[str, dict[str, Array]]]:
         """One live bucket, as `ForkedModel.read` gives it: copies of values, slots and step counts."""
-        for part, dense in zip(self.parts, self.layout.dense, strict=True):
-            if isinstance(part, SparsePart):
+        for part, dense in zip(self.stores, self.layout.dense, strict=True):
+            if isinstance(part, SparseStore):
                 if arrays := part.written(bucket) if portion is Portion.REST else part.content(bucket):
                     yield part.spec.name, arrays
             elif dense is not None and portion is not Portion.ROWS:
@@ -115,43 +115,43 @@ class Model:
 
     def watch(self, bucket: int) -> None:
         """What is written in its rows from now on is told apart (`Portion.REST`)."""
-        for part in self.parts:
-            if isinstance(part, SparsePart):
+        for part in self.stores:
+            if isinstance(part, SparseStore):
                 part.watch(bucket)
 
     def end_watch(self, bucket: int) -> None:
         """Its rows are not told apart any more."""
-        for part in self.parts:
-            if isinstance(part, SparsePart):
+        for part in self.stores:
+            if isinstance(part, SparseStore):
                 part.end_watch(bucket)
 
     def end_watches(self) -> None:
         """Nothing is told apart any more, and pushes pay nothing for it."""
-        for part in self.parts:
-            if isinstance(part, SparsePart):
+        for part in self.stores:
+            if isinstance(part, SparseStore):
                 part.end_watches()
 
     def row_count(self, bucket: int) -> int:
         """Rows of it that have been trained, of all sparse tables."""
-        return sum(int(part.row_counts[bucket]) for part in self.parts if isinstance(part, SparsePart))
+        return sum(int(part.row_counts[bucket]) for part in self.stores if isinstance(part, SparseStore))
 
     def rest_bytes(self, bucket: int) -> int:
         """At most so much is in its REST, or in ALL of it where it is not watched."""
-        return sum(part.size_bytes(bucket) for part in self.parts)
+        return sum(part.size_bytes(bucket) for part in self.stores)
 
     def remove(self, buckets: PositionSet) -> None:
         """These buckets are not here any more; what an open fork has of them stays, and no other bucket notices."""
-        for part in self.parts:
+        for part in self.stores:
             part.remove(buckets)
         self.buckets -= buckets
 
-    def take_ready(self, bucket: int, row_counts: Mapping[str, int]) -> list[Callable[[], None]]:
+    def populators(self, bucket: int, row_counts: Mapping[str, int]) -> list[Callable[[], None]]:
         """What makes memory ready for this bucket, and so many rows more by table: to be called without the lock."""
         return [
-            part.take_ready(row_counts.get(part.spec.name, 0))
-            if isinstance(part, SparsePart)
+            part.populator(row_counts.get(part.spec.name, 0))
+            if isinstance(part, SparseStore)
             else partial(part.make_ready, bucket)
-            for part in self.parts
+            for part in self.stores
         ]
 
     def install(self, bucket: int, contents: Mapping[str, dict[str, Array]]) -> None:
@@ -160,11 +160,11 @@ class Model:
         Raises ValueError, KeyError or IndexError when the content does not fit (`contents.check_contents` says why).
         """
         self.buckets |= PositionSet.of(bucket)
-        for part, dense in zip(self.parts, self.layout.dense, strict=True):
+        for part, dense in zip(self.stores, self.layout.dense, strict=True):
             arrays = contents.get(part.spec.name)
             if not arrays:
                 continue
-            if isinstance(part, SparsePart):
+            if isinstance(part, SparseStore):
                 part.install(arrays["ids"], {name: array for name, array in arrays.items() if name != "ids"})
             elif dense is not None:
                 for block in dense.blocks(PositionSet.of(bucket)):
@@ -176,7 +176,7 @@ class Model:
         wanted = _lookup(buckets, self.layout.bucket_count)[buckets_of_rows(gradient.ids, self.layout.bucket_count)]
         return gradient.ids[wanted], gradient.rows[wanted]
 
-    def _check_sparse(self, gradient: SparseGradient, part: SparsePart, pushed: PositionSet) -> None:
+    def _check_sparse(self, gradient: SparseGradient, part: SparseStore, pushed: PositionSet) -> None:
         path = _path(gradient)
         check_ids(path, gradient.ids, part.spec.shape[0])
         homes = buckets_of_rows(gradient.ids, self.layout.bucket_count)
@@ -193,7 +193,7 @@ class ForkedModel:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.layout = model.layout
-        self._rows = {i: part.fork_reader() for i, part in enumerate(model.parts) if isinstance(part, SparsePart)}
+        self._rows = {i: part.fork_reader() for i, part in enumerate(model.stores) if isinstance(part, SparseStore)}
 
     def arrange(self) -> None:
         """Finds the rows of each bucket.  Call it once before `read`, without the lock: it sorts all ids."""
@@ -203,8 +203,8 @@ class ForkedModel:
     def read(self, bucket: int) -> Iterator[tuple[str, dict[str, Array]]]:
         """Table name and arrays of each table that has something in this bucket; all of them copies."""
         one = PositionSet.of(bucket)
-        for index, (part, dense) in enumerate(zip(self._model.parts, self._model.layout.dense, strict=True)):
-            if isinstance(part, SparsePart):
+        for index, (part, dense) in enumerate(zip(self._model.stores, self._model.layout.dense, strict=True)):
+            if isinstance(part, SparseStore):
                 arrays = self._rows[index].read(bucket)
                 if arrays:
                     yield part.spec.name, arrays
@@ -220,7 +220,7 @@ def check_ids(path: str, ids: Ids, row_count: int) -> None:
         raise TableError(f"{path}.ids", f"row {wrong} of {row_count:,} rows", hint="Row ids count from 0")
 
 
-def _check_dense(gradient: DenseGradient, part: DensePart, pushed: PositionSet) -> None:
+def _check_dense(gradient: DenseGradient, part: DenseStore, pushed: PositionSet) -> None:
     wanted = part.layout.count(pushed)
     if len(gradient.values) != wanted:
         raise TableError(

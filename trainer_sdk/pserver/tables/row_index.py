@@ -23,68 +23,68 @@ _NONE: Places = np.zeros(0, dtype=np.intp)
 _CHUNK: Final = 1 << 17  # places looked at together: what is made of them stays in the cache
 
 
-class Homes:
+class RowIndex:
     """Of the places 0, 1, ..."""
 
-    __slots__ = ("_free", "_homes", "_left", "_nowhere", "counts")
+    __slots__ = ("_buckets", "_free", "_left", "_nowhere", "counts")
 
     def __init__(self, bucket_count: int) -> None:
         self._nowhere = bucket_count
-        self._homes: Array = np.zeros(0, dtype=np.min_scalar_type(bucket_count))
+        self._buckets: Array = np.zeros(0, dtype=np.min_scalar_type(bucket_count))
         self._free = _NONE
         self._left: list[Places] = []  # rows went from here since `settle`
         self.counts = np.zeros(bucket_count, dtype=np.int64)  # rows by bucket
 
-    def put(self, places: Places | slice, homes: Array, capacity: int) -> None:
-        if capacity > len(self._homes):
-            grown = np.full(capacity, self._nowhere, dtype=self._homes.dtype)
-            grown[: len(self._homes)] = self._homes
-            self._homes = grown
-        self._homes[places] = homes
-        self.counts += np.bincount(homes, minlength=self._nowhere)
+    def put(self, places: Places | slice, buckets: Array, capacity: int) -> None:
+        if capacity > len(self._buckets):
+            grown = np.full(capacity, self._nowhere, dtype=self._buckets.dtype)
+            grown[: len(self._buckets)] = self._buckets
+            self._buckets = grown
+        self._buckets[places] = buckets
+        self.counts += np.bincount(buckets, minlength=self._nowhere)
 
-    def of(self, bucket: int) -> Places:
+    def places_of(self, bucket: int) -> Places:
         """Where its rows stand, in order."""
-        homes = self._homes
-        found = [np.flatnonzero(homes[low : low + _CHUNK] == bucket) + low for low in range(0, len(homes), _CHUNK)]
+        buckets = self._buckets
+        found = [np.flatnonzero(buckets[low : low + _CHUNK] == bucket) + low for low in range(0, len(buckets), _CHUNK)]
         return np.concatenate(found) if found else _NONE
 
     @property
     def capacity(self) -> int:
-        return len(self._homes)
+        return len(self._buckets)
 
     @property
     def free_count(self) -> int:
         return len(self._free)
 
-    def at(self, places: Places) -> Array:
+    def buckets_at(self, places: Places) -> Array:
         """The buckets of the rows at these places."""
-        return self._homes[places]
+        return self._buckets[places]
 
-    def are_of(self, bucket: int, places: Places) -> bool:
+    def is_exactly(self, bucket: int, places: Places) -> bool:
         """Whether these, each named once, are the places of all its rows."""
-        return len(places) == self.counts[bucket] and bool((self._homes[places] == bucket).all())
+        return len(places) == self.counts[bucket] and bool((self._buckets[places] == bucket).all())
 
-    def leave(self, places: Places) -> None:
+    def remove(self, places: Places) -> None:
         """Their rows have gone.  The places are free from the next `settle` on."""
-        self.counts -= np.bincount(self._homes[places], minlength=self._nowhere)
-        self._homes[places] = self._nowhere
+        self.counts -= np.bincount(self._buckets[places], minlength=self._nowhere)
+        self._buckets[places] = self._nowhere
         self._left.append(places)
 
-    def settle(self) -> Places:
+    def reclaim(self) -> Places:
         """No fork needs to know any more what stood where; the places that have become free by that."""
         freed = np.concatenate(self._left) if self._left else _NONE
         self._left.clear()
         self._free = np.concatenate((self._free, freed))
         return freed
 
-    def take(self, count: int) -> Places:
+    def take_free(self, count: int) -> Places:
         """Up to so many free places."""
         taken, self._free = self._free[:count], self._free[count:]
         return taken
 
 
-class Stamps:
+class DirtyRows:
     """Of one table, by place.  All but `written` under the lock that guards the rows."""
 
     __slots__ = ("_counts", "_now", "_since", "_stamps")
@@ -95,10 +95,10 @@ class Stamps:
         self._counts: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # writes by bucket
         self._stamps: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
-    def watch(self, bucket: int, homes: Homes) -> None:
+    def watch(self, bucket: int, index: RowIndex) -> None:
         """From now on; a watch of before is over."""
         if not self._since:
-            self._counts = np.zeros(len(homes.counts), dtype=np.int64)
+            self._counts = np.zeros(len(index.counts), dtype=np.int64)
         self._counts[bucket] = 0
         self._since[bucket] = self._now
 
@@ -112,17 +112,17 @@ class Stamps:
         self._since.clear()
         self._stamps = np.zeros(0, dtype=np.int64)
 
-    def note(self, places: Places, homes: Homes) -> None:
-        """Rows at these places, of which the homes are known, have just been written."""
+    def mark_written(self, places: Places, index: RowIndex) -> None:
+        """Rows at these places, whose buckets `index` knows, have just been written."""
         if not self._since:
             return
-        if len(self._stamps) < homes.capacity:
-            grown = np.zeros(homes.capacity, dtype=np.int64)
+        if len(self._stamps) < index.capacity:
+            grown = np.zeros(index.capacity, dtype=np.int64)
             grown[: len(self._stamps)] = self._stamps
             self._stamps = grown
         self._now += 1
         self._stamps[places] = self._now
-        self._counts += np.bincount(homes.at(places), minlength=len(self._counts))
+        self._counts += np.bincount(index.buckets_at(places), minlength=len(self._counts))
 
     def count(self, bucket: int) -> int:
         """At most so many rows of a watched bucket were written; a row twice counts twice."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from master.api.identities import TableSpec
 from trainer_sdk.pserver.tables.layout import Array, Ids, row_width
-from trainer_sdk.pserver.tables.lazy_array import Room
+from trainer_sdk.pserver.tables.lazy_array import LazyArray
 from trainer_sdk.pserver.tables.optimisers import RULES, update
 from trainer_sdk.pserver.tables.row_index import Places
 
@@ -22,7 +22,7 @@ NO_ROW: Final = -1  # in `ids`, where a row stood
 _NO_PLACES: Final[Places] = np.zeros(0, dtype=np.intp)
 
 
-class Rows:
+class RowStore:
     """Values, slots and step counts of the rows that are here."""
 
     __slots__ = ("_counts", "_index", "_ready", "_rooms", "_rule", "_spec", "_width", "arrays", "count", "ids")
@@ -36,7 +36,7 @@ class Rows:
         self.arrays: list[Array] = [self._empty(0) for _ in range(1 + len(self._rule.slots))]  # values, then slots
         self._counts = np.zeros(0, dtype=np.int32)
         self.count = 0
-        self._rooms: list[Room] = []
+        self._rooms: list[LazyArray] = []
         self._ready = 0  # up to this place there is memory
 
     def places(self, ids: Ids) -> Places:
@@ -75,7 +75,7 @@ class Rows:
             array[places] = arrays.get(name, 0)
         self._counts[places] = arrays.get("steps", 0)
 
-    def take_ready(self, count: int) -> Callable[[], None]:
+    def populator(self, count: int) -> Callable[[], None]:
         """What makes memory ready for so many rows more; it may be called beside whoever writes here."""
         start, stop = max(self._ready, self.count), min(self.count + count, self._spec.shape[0])
         if stop > len(self.ids):
@@ -85,7 +85,7 @@ class Rows:
 
         def make_ready() -> None:
             for room in rooms:
-                room.make_ready(start * width, stop * width)
+                room.populate(start * width, stop * width)
 
         return make_ready
 
@@ -127,7 +127,7 @@ class Rows:
         """For every row of the table, so that none is copied while pushes wait; if there is so much room."""
         count = max(capacity, self._spec.shape[0])
         try:
-            room = Room(count * self._width, np.dtype(self._spec.dtype), fills_up=True)
+            room = LazyArray(count * self._width, np.dtype(self._spec.dtype), fills_up=True)
         except (OSError, OverflowError):  # a system that promises no more than it has
             return self._empty(capacity)
         self._rooms.append(room)

@@ -16,44 +16,44 @@ from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.tables.initialisers import initial_rows
 from trainer_sdk.pserver.tables.layout import Array, Ids, buckets_of_rows, row_width
 from trainer_sdk.pserver.tables.optimisers import RULES
-from trainer_sdk.pserver.tables.row_index import Homes, Places, Stamps
-from trainer_sdk.pserver.tables.row_store import NO_ROW, Rows
+from trainer_sdk.pserver.tables.row_index import DirtyRows, Places, RowIndex
+from trainer_sdk.pserver.tables.row_store import NO_ROW, RowStore
 
 
-class SparsePart:
+class SparseStore:
     """The rows of one sparse table that lie in this server's buckets."""
 
     def __init__(self, spec: TableSpec, bucket_count: int) -> None:
         self.spec = spec
         self._bucket_count = bucket_count
-        self._live = Rows(spec)
-        self._homes = Homes(bucket_count)
+        self._live = RowStore(spec)
+        self._index = RowIndex(bucket_count)
         self._found: dict[int, Places] = {}  # by bucket that was copied
-        self._stamps = Stamps()
-        self._fork: Rows | None = None
+        self._dirty = DirtyRows()
+        self._fork: RowStore | None = None
         self._fork_count = 0  # rows up to this place were there at the cut
         self._forked = EMPTY  # the buckets of the fork
 
     @property
     def row_count(self) -> int:
         """Rows that have been trained."""
-        return int(self._homes.counts.sum())
+        return int(self._index.counts.sum())
 
     @property
     def row_counts(self) -> npt.NDArray[np.int64]:
         """The same by bucket; not to be written to."""
-        return self._homes.counts
+        return self._index.counts
 
     def open_fork(self, buckets: PositionSet) -> None:
         """The rows of these buckets, as they are now, can be read by `fork_reader` from now on."""
-        self._live.wipe(self._homes.settle())
-        self._fork = Rows(self.spec)
+        self._live.wipe(self._index.reclaim())
+        self._fork = RowStore(self.spec)
         self._fork_count = self._live.count
         self._forked = buckets
 
     def drop_fork(self) -> None:
         self._fork = None
-        self._live.wipe(self._homes.settle())
+        self._live.wipe(self._index.reclaim())
 
     def read(self, ids: Ids) -> Array:
         """The live rows of these ids, in this order, as (len(ids), width)."""
@@ -80,7 +80,7 @@ class SparsePart:
             self._add(new, {"values": initial_rows(self.spec, new)})
         places = self._live.places(ids)
         self._live.step(places, gradient)
-        self._stamps.note(places, self._homes)
+        self._dirty.mark_written(places, self._index)
 
     def content(self, bucket: int) -> dict[str, Array]:
         """Copies of one bucket's live rows by id, as `ForkReader.read` gives them; empty when none was trained."""
@@ -88,23 +88,23 @@ class SparsePart:
 
     def watch(self, bucket: int) -> None:
         """From now on `written` tells which of its rows changed."""
-        self._stamps.watch(bucket, self._homes)
+        self._dirty.watch(bucket, self._index)
 
     def end_watch(self, bucket: int) -> None:
-        self._stamps.end(bucket)
+        self._dirty.end(bucket)
 
     def end_watches(self) -> None:
-        self._stamps.end_all()
+        self._dirty.end_all()
 
     def written(self, bucket: int) -> dict[str, Array]:
         """Like `content`, of the rows that were written since `watch`."""
-        return self._content(self._stamps.written(bucket, self._by_id(bucket)))
+        return self._content(self._dirty.written(bucket, self._by_id(bucket)))
 
     def size_bytes(self, bucket: int) -> int:
         """Of `written` at most where the bucket is watched, else of `content`."""
-        count = int(self._homes.counts[bucket])
-        if self._stamps.is_watched(bucket):
-            count = min(count, self._stamps.count(bucket))
+        count = int(self._index.counts[bucket])
+        if self._dirty.is_watched(bucket):
+            count = min(count, self._dirty.count(bucket))
         copies = 1 + len(RULES[self.spec.optimiser.kind].slots)
         return count * copies * row_width(self.spec) * np.dtype(self.spec.dtype).itemsize
 
@@ -114,17 +114,17 @@ class SparsePart:
         Found without the lock, so what is remembered may be of before the same places were taken in another order.
         """
         found = self._found.get(bucket)
-        if found is None or not self._homes.are_of(bucket, found) or not _are_increasing(self._live.ids[found]):
-            places = self._homes.of(bucket)
+        if found is None or not self._index.is_exactly(bucket, found) or not _are_increasing(self._live.ids[found]):
+            places = self._index.places_of(bucket)
             found = self._found[bucket] = places[np.argsort(self._live.ids[places])]
         return found
 
     def _content(self, places: Places) -> dict[str, Array]:
         return {"ids": self._live.ids[places], **self._live.read(places)} if len(places) else {}
 
-    def take_ready(self, count: int) -> Callable[[], None]:
+    def populator(self, count: int) -> Callable[[], None]:
         """What makes memory ready for so many rows more; it may be called without the lock."""
-        return self._live.take_ready(max(0, count - self._homes.free_count))
+        return self._live.populator(max(0, count - self._index.free_count))
 
     def install(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
         """Takes rows of a bucket; those that are here already have this content from now on."""
@@ -143,27 +143,27 @@ class SparsePart:
             if self._fork is not None and bucket in self._forked:
                 self._save(self._live.ids[places], self._fork, with_new=False)
             self._live.remove(places)
-            self._homes.leave(places)
-            self._stamps.end(bucket)
+            self._index.remove(places)
+            self._dirty.end(bucket)
         if self._fork is None:
-            self._live.wipe(self._homes.settle())
+            self._live.wipe(self._index.reclaim())
 
     def _places(self, bucket: int) -> Places:
         """Of its rows: as found when it was copied, if they are the same still."""
         found = self._found.pop(bucket, None)
-        return found if found is not None and self._homes.are_of(bucket, found) else self._homes.of(bucket)
+        return found if found is not None and self._index.is_exactly(bucket, found) else self._index.places_of(bucket)
 
     def _add(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
-        free = self._homes.take(len(ids)) if self._fork is None else self._homes.take(0)
+        free = self._index.take_free(len(ids)) if self._fork is None else self._index.take_free(0)
         places = self._live.add(ids, arrays, free)
-        self._homes.put(places, buckets_of_rows(ids, self._bucket_count), len(self._live.ids))
+        self._index.put(places, buckets_of_rows(ids, self._bucket_count), len(self._live.ids))
 
     def fork_reader(self) -> ForkReader:
         """A reader of the fork as it is; the fork changes no more (rule 21), live rows may."""
         assert self._fork is not None
         return ForkReader(self._live, self._fork, self._fork_count, self._bucket_count)
 
-    def _save(self, ids: Ids, fork: Rows, *, with_new: bool) -> None:
+    def _save(self, ids: Ids, fork: RowStore, *, with_new: bool) -> None:
         """Copies what is about to be written; `with_new` also makes rows that the fork does not have yet."""
         ids = ids[fork.places(ids) < 0]
         places = self._live.places(ids)
@@ -178,7 +178,7 @@ class SparsePart:
 class ForkReader:
     """The rows of a complete fork, bucket by bucket."""
 
-    def __init__(self, live: Rows, fork: Rows, count: int, bucket_count: int) -> None:
+    def __init__(self, live: RowStore, fork: RowStore, count: int, bucket_count: int) -> None:
         self._live, self._fork, self._bucket_count = live, fork, bucket_count
         self._old = live.ids[:count]  # `ids` may be replaced by a longer array later; these stay as they are
         self._own = fork.ids[: fork.count].copy()

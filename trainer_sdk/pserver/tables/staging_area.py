@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from master.api.identities import BucketId
-from trainer_sdk.pserver.tables.bucket_codec import Contents
+from trainer_sdk.pserver.tables.bucket_codec import BucketContents
 from trainer_sdk.pserver.tables.layout import Array
 
 _SMALL_BYTES: Final = 1 << 18  # less is not worth keeping
@@ -21,11 +21,11 @@ _SPARE_BYTES: Final = 32 << 20  # kept for the next ones
 
 
 class _Layer(NamedTuple):
-    contents: Contents  # views of `body`
+    contents: BucketContents  # views of `body`
     body: memoryview
 
 
-class Staging:
+class StagingArea:
     """Of one server."""
 
     def __init__(self) -> None:
@@ -39,14 +39,14 @@ class Staging:
                 return self._spare.pop(number).data[:size_bytes]
         return None
 
-    def put(self, bucket: BucketId, contents: Contents, body: memoryview, *, is_difference: bool) -> None:
+    def put(self, bucket: BucketId, contents: BucketContents, body: memoryview, *, is_difference: bool) -> None:
         """In place of what was staged of this bucket, or over it; `contents` are views of `body`, which is kept."""
         below = self._layers[bucket] if is_difference else ()
         if not is_difference:
             self.drop(bucket)
         self._layers[bucket] = (*below, _Layer(contents, body))
 
-    def take(self, bucket: BucketId) -> Iterator[Contents]:
+    def take(self, bucket: BucketId) -> Iterator[BucketContents]:
         """What is to be laid over each other, from below; worthless when the next one is asked for."""
         for layer in self._layers.pop(bucket):
             yield layer.contents
@@ -64,7 +64,7 @@ class Staging:
         """Table and number of rows, for all that is staged."""
         for layers in self._layers.values():
             for layer in layers:
-                yield from rows_in(layer.contents)
+                yield from row_counts_of(layer.contents)
 
     def _keep(self, body: memoryview) -> None:
         memory, spare_bytes = body.obj, sum(map(len, self._spare))
@@ -72,12 +72,12 @@ class Staging:
             self._spare.append(memory)
 
 
-def fresh(size_bytes: int) -> memoryview:
+def new_buffer(size_bytes: int) -> memoryview:
     """Memory for a copy, uninitialised: its pages come with what is received, not while somebody waits for a lock."""
     slack = size_bytes // 8 if size_bytes > _SMALL_BYTES else 0  # the next one may be a little larger
     return np.empty(size_bytes + slack, dtype=np.uint8).data[:size_bytes]
 
 
-def rows_in(contents: Contents) -> Iterator[tuple[str, int]]:
+def row_counts_of(contents: BucketContents) -> Iterator[tuple[str, int]]:
     """Table and number of rows."""
     return ((name, len(arrays["ids"])) for name, arrays in contents.items() if "ids" in arrays)

@@ -26,13 +26,13 @@ from master.api.identities import Incarnation, MemberName, ServerPlace
 from trainer_sdk.errors import AuthenticationError, CheckpointError, TemporaryError, WireError
 from trainer_sdk.pserver.core.effects import SendCopy
 from trainer_sdk.pserver.core.messages import CopyHead
-from trainer_sdk.pserver.tables.bucket_codec import Contents, check_contents, decode_bucket, encode_bucket
+from trainer_sdk.pserver.tables.bucket_codec import BucketContents, check_contents, decode_bucket, encode_bucket
 from trainer_sdk.pserver.tables.layout import Array, Layout
-from trainer_sdk.pserver.transport.cancellation import Patience
-from trainer_sdk.pserver.transport.frames import Kind, WireLimits
-from trainer_sdk.pserver.transport.handshake import Role
+from trainer_sdk.pserver.transport.cancellation import Cancellation
+from trainer_sdk.pserver.transport.frames import FrameKind, WireLimits
+from trainer_sdk.pserver.transport.handshake import PeerRole
 from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
+from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
 from trainer_sdk.pserver.wire.peer_heads import CopyStatus, copy_digest, decode_copy_answer, encode_copy
 
 log = logging.getLogger(__name__)
@@ -48,31 +48,31 @@ _MAX_TEXT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Post:
+class SenderHooks:
     """What couriers need of the service; called in their threads.
 
     `pack` gives None where the copy is not wanted any more; `full_wanted` hears that a target lacks the base; `ended`
     hears of each order that was taken, once, what the target has now of it: None where that is not known.
     """
 
-    pack: Callable[[SendCopy], Parcel | None]
+    pack: Callable[[SendCopy], PackedBucket | None]
     full_wanted: Callable[[SendCopy], None]
     ended: Callable[[SendCopy, CopyHead | None], None]
 
 
-class Couriers:
+class BucketSender:
     """Of one server.  `send` may be called from any thread and does not block."""
 
-    def __init__(self, name: MemberName, security: Security, post: Post) -> None:
+    def __init__(self, name: MemberName, security: Security, post: SenderHooks) -> None:
         self._security, self._post = security, post
-        self._settings = ClientSettings(
+        self._settings = ConnectionSettings(
             name=name,
-            role=Role.SERVER,
+            role=PeerRole.SERVER,
             limits=WireLimits(io_s=BUDGET_S),
             budget_s=BUDGET_S,
             buffer_bytes=BUFFER_BYTES,
         )
-        self._patience = Patience()
+        self._cancellation = Cancellation()
         self._waiting: dict[Incarnation, deque[SendCopy]] = {}  # by target; of each that has a thread
         self._threads: set[threading.Thread] = set()
         self._changed = threading.Condition()
@@ -84,12 +84,14 @@ class Couriers:
         seconds for a bucket must not carry each twice.
         """
         with self._changed:
-            if self._patience.is_over:
+            if self._cancellation.is_cancelled:
                 return False
             orders = self._waiting.get(order.target.incarnation)
             if orders is None:
                 orders = deque()
-                thread = threading.Thread(target=self._serve, args=(order.target, orders), name="courier", daemon=True)
+                thread = threading.Thread(
+                    target=self._serve, args=(order.target, orders), name="bucket sender", daemon=True
+                )
                 thread.start()  # may raise: what has no thread must not be found here by the next order
                 self._threads = {one for one in self._threads if one.is_alive()} | {thread}
                 self._waiting[order.target.incarnation] = orders
@@ -104,7 +106,7 @@ class Couriers:
 
     def close(self) -> None:
         """Nothing is sent any more; what was on its way is broken off."""
-        self._patience.end()
+        self._cancellation.cancel()
         with self._changed:
             self._changed.notify_all()
             threads = tuple(self._threads)
@@ -115,7 +117,7 @@ class Couriers:
         """One target's thread.  However it ends, the next order for that target starts another."""
         try:
             context = self._security.client_context()
-            connection = Connection(target, self._security, self._settings, context, self._patience)
+            connection = ServerConnection(target, self._security, self._settings, context, self._cancellation)
             with closing(connection):
                 while (order := self._next(target, orders)) is not None:
                     self._end(order, self._try(connection, order, orders))
@@ -127,7 +129,7 @@ class Couriers:
             for order in orders:
                 self._end(order, None)
 
-    def _try(self, connection: Connection, order: SendCopy, orders: deque[SendCopy]) -> CopyHead | None:
+    def _try(self, connection: ServerConnection, order: SendCopy, orders: deque[SendCopy]) -> CopyHead | None:
         """What the target has of it now."""
         try:
             if (head := self._deliver(connection, order)) is not None:
@@ -147,8 +149,8 @@ class Couriers:
     def _next(self, target: ServerPlace, orders: deque[SendCopy]) -> SendCopy | None:
         """None: nothing has come for long, or nothing is sent any more; nobody will look at these orders again."""
         with self._changed:
-            self._changed.wait_for(lambda: orders or self._patience.is_over, _IDLE_S)
-            if orders and not self._patience.is_over:
+            self._changed.wait_for(lambda: orders or self._cancellation.is_cancelled, _IDLE_S)
+            if orders and not self._cancellation.is_cancelled:
                 order = next((order for order in orders if order.is_final), orders[0])
                 orders.remove(order)
                 return order
@@ -164,18 +166,18 @@ class Couriers:
             for other in [other for other in orders if _is_same(order, other)]:
                 orders.remove(other)
 
-    def _deliver(self, connection: Connection, order: SendCopy) -> CopyHead | None:
+    def _deliver(self, connection: ServerConnection, order: SendCopy) -> CopyHead | None:
         """What the target has of it now."""
         deadline_s, pause_s = time.monotonic() + BUDGET_S, _PAUSE_S
-        while (parcel := self._post.pack(order)) is not None:
+        while (packed := self._post.pack(order)) is not None:
             try:
-                return parcel.head if self._arrives(connection, order, parcel, deadline_s) else None
+                return packed.head if self._arrives(connection, order, packed, deadline_s) else None
             except (OSError, TemporaryError) as error:
                 connection.close()
-                if time.monotonic() + pause_s > deadline_s or self._patience.is_over:
+                if time.monotonic() + pause_s > deadline_s or self._cancellation.is_cancelled:
                     log.warning("bucket %d did not reach %s: %s", order.bucket, order.target.name, error)
                     return None
-                self._patience.pause(pause_s)
+                self._cancellation.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             except (WireError, AuthenticationError) as error:
                 connection.close()
@@ -183,22 +185,22 @@ class Couriers:
                 return None
         return None
 
-    def _arrives(self, connection: Connection, order: SendCopy, parcel: Parcel, deadline_s: float) -> bool:
+    def _arrives(self, connection: ServerConnection, order: SendCopy, packed: PackedBucket, deadline_s: float) -> bool:
         """False: the target lacks its base.  Raises what `_sent` raises, at the deadline at the latest."""
-        with connection.open_until(deadline_s):
-            status = _sent(connection, parcel, deadline_s)
+        with connection.wake_at(deadline_s):
+            status = _sent(connection, packed, deadline_s)
         log.debug("%s", order)
         if status is CopyStatus.NEED_FULL:
             self._post.full_wanted(order)
         return status is CopyStatus.ARRIVED
 
 
-def _sent(connection: Connection, parcel: Parcel, deadline_s: float) -> CopyStatus:
+def _sent(connection: ServerConnection, packed: PackedBucket, deadline_s: float) -> CopyStatus:
     """The target's answer.  Raises OSError, ServerUnavailableError, WireError or AuthenticationError."""
     channel = connection.channel(deadline_s)
-    channel.send(Kind.COPY, encode_copy(parcel.head), parcel.body)
+    channel.send(FrameKind.COPY, encode_copy(packed.head), packed.body)
     frame = channel.receive()
-    if frame.kind is not Kind.COPY_ANSWER:
+    if frame.kind is not FrameKind.COPY_ANSWER:
         raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
     return decode_copy_answer(frame.head)
 
@@ -213,22 +215,22 @@ def _is_same(one: SendCopy, other: SendCopy) -> bool:
     )
 
 
-class Parcel(NamedTuple):
+class PackedBucket(NamedTuple):
     """A bucket as it travels."""
 
     head: CopyHead
     body: Sequence[memoryview]
 
 
-def packed(
+def pack_bucket(
     order: SendCopy, contents: Sequence[tuple[str, Mapping[str, Array]]], layout: Layout, base: str = ""
-) -> Parcel:
+) -> PackedBucket:
     """The whole content, or what is to be laid over that with the digest `base`; arrays are not copied."""
     body = encode_bucket(contents, layout.bucket_count)
-    return Parcel(order.head(copy_digest(body, base), base), body)
+    return PackedBucket(order.head(copy_digest(body, base), base), body)
 
 
-def contents_in(head: CopyHead, body: memoryview, layout: Layout) -> Contents:
+def unpack_bucket(head: CopyHead, body: memoryview, layout: Layout) -> BucketContents:
     """The content, as views of `body`.  Raises WireError or TableError unless it is what the head says, and fits."""
     what = f"copy of bucket {head.bucket}"
     if not 0 <= head.bucket < layout.bucket_count:

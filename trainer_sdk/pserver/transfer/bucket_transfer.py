@@ -14,39 +14,52 @@ from itertools import chain
 from master.api.identities import BucketId, MemberName, Version
 from master.api.messages import Freeze, Warm
 from trainer_sdk.pserver.core import bucket_moves
-from trainer_sdk.pserver.core.effects import AskFull, CopyArrived, Effect, FullWanted, SendCopy, StageCopy
-from trainer_sdk.pserver.core.freeze_queue import Freezing
+from trainer_sdk.pserver.core.effects import (
+    CopyArrived,
+    FullCopyRequested,
+    RequestFullCopy,
+    SendCopy,
+    ServerEffect,
+    StageCopy,
+)
+from trainer_sdk.pserver.core.freeze_queue import FreezeQueue
 from trainer_sdk.pserver.core.messages import CopyHead
 from trainer_sdk.pserver.shell import Shell
-from trainer_sdk.pserver.tables.bucket_codec import Contents
+from trainer_sdk.pserver.tables.bucket_codec import BucketContents
 from trainer_sdk.pserver.tables.model import Model, Portion
-from trainer_sdk.pserver.tables.staging_area import fresh, rows_in
-from trainer_sdk.pserver.transfer.bucket_sender import Couriers, Parcel, Post, contents_in, packed
+from trainer_sdk.pserver.tables.staging_area import new_buffer, row_counts_of
+from trainer_sdk.pserver.transfer.bucket_sender import (
+    BucketSender,
+    PackedBucket,
+    SenderHooks,
+    pack_bucket,
+    unpack_bucket,
+)
 from trainer_sdk.pserver.wire.peer_heads import CopyStatus
 
 
-class Copies:
+class BucketTransfer:
     """Of one server, thread-safe."""
 
     def __init__(self, name: MemberName, shell: Shell) -> None:
         self._shell = shell
-        self._freezing = Freezing()
+        self._freezing = FreezeQueue()
         self._watched: dict[BucketId, Freeze] = {}  # the move for which its rows set out last
         self._ahead: dict[BucketId, CopyHead] = {}  # what has gone ahead, and is watched since
-        post = Post(pack=self._pack, full_wanted=self._full_wanted, ended=self._ended)
-        self._couriers = Couriers(name, shell.outside.security, post)
+        post = SenderHooks(pack=self._pack, full_wanted=self._full_wanted, ended=self._ended)
+        self._couriers = BucketSender(name, shell.context.security, post)
 
     def send(self, order: SendCopy) -> None:
         """Does not block; called under the lock."""
         is_taken = self._couriers.send(order)
         if order.is_final and is_taken:
-            self._freezing.sent(order, self._weigh(order.bucket))
+            self._freezing.mark_sent(order, self._weigh(order.bucket))
         elif not is_taken:
             self._freezing.drop(_freeze(order))
 
     def forget_all(self) -> None:
         """Another lineage begins: no order, copy or watch of this one means anything in it.  Under the lock."""
-        self._freezing = Freezing()
+        self._freezing = FreezeQueue()
         self._watched.clear()
         self._ahead.clear()
         if self._shell.model is not None:
@@ -55,7 +68,7 @@ class Copies:
     def end_watches(self) -> None:
         """Of buckets that have another version by now: their rows went ahead for a move that is over."""
         with self._shell.lock:
-            model, versions = self._shell.model, bucket_moves.versions(self._shell.state, self._watched)
+            model, versions = self._shell.model, bucket_moves.versions_of(self._shell.state, self._watched)
             for bucket in [bucket for bucket, order in self._watched.items() if versions.get(bucket) != order.version]:
                 del self._watched[bucket]
                 self._ahead.pop(bucket, None)
@@ -74,10 +87,10 @@ class Copies:
             model = self._shell.model
             if model is None or not 0 <= order.bucket < model.layout.bucket_count:
                 return  # nothing of it is here
-            if not self._freezing.keeps(order):
-                self._freezing.keep(order)
+            if not self._freezing.has(order):
+                self._freezing.add(order)
                 if not self._goes_ahead(order, model):
-                    self._freezing.ready(order)
+                    self._freezing.mark_ready(order)
             self._freeze_due()
 
     def _goes_ahead(self, order: Freeze, model: Model) -> bool:
@@ -89,7 +102,7 @@ class Copies:
 
     def _freeze_due(self) -> None:
         """An order whose move is over freezes nothing, and no courier would say that the next one's turn has come."""
-        while orders := self._freezing.due(self._weigh):
+        while orders := self._freezing.take_due(self._weigh):
             for order in orders:
                 self._shell.handle(order)
 
@@ -100,16 +113,16 @@ class Copies:
         """A courier has done what it can."""
         with self._shell.lock:
             if order.is_final:
-                self._freezing.ended(order)
+                self._freezing.mark_ended(order)
             elif head is None:
                 self._freezing.drop(_freeze(order))
             else:
                 if self._watched.get(order.bucket) == _freeze(order):
                     self._ahead[order.bucket] = head
-                self._freezing.ready(_freeze(order))
+                self._freezing.mark_ready(_freeze(order))
             self._freeze_due()
 
-    def _pack(self, order: SendCopy) -> Parcel | None:
+    def _pack(self, order: SendCopy) -> PackedBucket | None:
         """The bucket as it is now; None: it is not to be sent any more.
 
         Copied without the lock.  What is frozen does not change; what goes ahead may, and is sent again then.  What was
@@ -130,7 +143,7 @@ class Copies:
         with shell.lock:
             if bucket_moves.try_current(shell.state, order) is None or shell.model is not model:
                 return None
-        return packed(current, contents, model.layout, base)
+        return pack_bucket(current, contents, model.layout, base)
 
     def _base(self, order: SendCopy) -> str:
         """Digest of what that target has of that version already; empty: nothing that a difference could build on."""
@@ -141,7 +154,9 @@ class Copies:
         return head.digest if is_same else ""
 
     def _full_wanted(self, order: SendCopy) -> None:
-        wanted = FullWanted(lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target)
+        wanted = FullCopyRequested(
+            lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target
+        )
         self._shell.control(wanted)
 
     # ---- from another server ----------------------------------------------------------------------------------------
@@ -152,7 +167,7 @@ class Copies:
         with shell.lock:
             if shell.model is None or shell.state.lineage != head.lineage:
                 return CopyStatus.ARRIVED  # of another lineage: its sender will hear of it from the master
-            if bucket_moves.wants(shell.state, head) and bucket_moves.has_base(shell.state, head):
+            if bucket_moves.can_stage(shell.state, head) and bucket_moves.has_base(shell.state, head):
                 return None
             return _status(shell.handle(CopyArrived(head=head)))  # of what is here already: INSTALLED, once more
 
@@ -160,7 +175,7 @@ class Copies:
         """Memory into which a copy is to be received, for `take`."""
         with self._shell.lock:
             spare = self._shell.staged.take_spare(size_bytes)
-        return fresh(size_bytes) if spare is None else spare
+        return new_buffer(size_bytes) if spare is None else spare
 
     def take(self, head: CopyHead, body: memoryview) -> CopyStatus:
         """Stages a bucket that another server has sent, if it is meant for this process now; keeps `body`.
@@ -172,7 +187,7 @@ class Copies:
             model = shell.model if shell.state.lineage == head.lineage else None
         if model is None:
             return CopyStatus.ARRIVED  # of another lineage: its sender will hear of it from the master
-        contents = contents_in(head, body, model.layout)
+        contents = unpack_bucket(head, body, model.layout)
         self._make_ready(head.bucket, contents, model)
         with shell.lock:
             effects = shell.handle(CopyArrived(head=head))
@@ -180,13 +195,13 @@ class Copies:
                 shell.staged.put(head.bucket, contents, body, is_difference=bool(head.base))
             return _status(effects)
 
-    def _make_ready(self, bucket: BucketId, contents: Contents, model: Model) -> None:
+    def _make_ready(self, bucket: BucketId, contents: BucketContents, model: Model) -> None:
         """So that it goes in at once when it is served: trainers wait for that."""
         rows: Counter[str] = Counter()
         with self._shell.lock:
-            for table, count in chain(rows_in(contents), self._shell.staged.row_counts()):
+            for table, count in chain(row_counts_of(contents), self._shell.staged.row_counts()):
                 rows[table] += count
-            steps = model.take_ready(bucket, rows)
+            steps = model.populators(bucket, rows)
         for step in steps:
             step()
 
@@ -197,6 +212,6 @@ def _freeze(order: SendCopy) -> Freeze:
     return Freeze(lineage=order.lineage, bucket=order.bucket, version=left, target=order.target)
 
 
-def _status(effects: Iterable[Effect]) -> CopyStatus:
-    is_lacking = any(isinstance(effect, AskFull) for effect in effects)
+def _status(effects: Iterable[ServerEffect]) -> CopyStatus:
+    is_lacking = any(isinstance(effect, RequestFullCopy) for effect in effects)
     return CopyStatus.NEED_FULL if is_lacking else CopyStatus.ARRIVED

@@ -47,7 +47,7 @@ class FileIndex:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Author:
+class CheckpointAuthor:
     """Who writes, and of what."""
 
     server: MemberName
@@ -56,14 +56,14 @@ class Author:
     tables: tuple[TableSpec, ...]
 
 
-def file_name(author: Author, cut: CutId) -> str:
+def file_name(author: CheckpointAuthor, cut: CutId) -> str:
     """Carries cut id and incarnation (rule 58), so no two attempts ever write one name."""
     return f"cut-{cut.lineage}-{cut.term}-{cut.sequence}-{author.server}-{author.incarnation}.edl"
 
 
 def write_checkpoint(
     storage: Storage,
-    author: Author,
+    author: CheckpointAuthor,
     cut: CutId,
     marks: tuple[BucketMarks, ...],
     read_bucket: Callable[[int], list[memoryview]],
@@ -116,7 +116,7 @@ def read_buckets(storage: Storage, record: FileRecord, buckets: PositionSet) -> 
 
 
 def _chunks(
-    author: Author,
+    author: CheckpointAuthor,
     cut: CutId,
     marks: tuple[BucketMarks, ...],
     read_bucket: Callable[[int], list[memoryview]],

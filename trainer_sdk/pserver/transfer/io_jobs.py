@@ -22,25 +22,25 @@ from master.api.messages import BucketMarks, Restore
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import CheckpointError, EdlError, TableError
 from trainer_sdk.pserver.core.effects import (
-    Event,
     FileFailed,
     FileWritten,
     LoadFailed,
     LoadModel,
     ModelLoaded,
+    ServerEvent,
     WriteFork,
 )
-from trainer_sdk.pserver.core.server_state import Phase
+from trainer_sdk.pserver.core.server_state import CutPhase
 from trainer_sdk.pserver.shell import Shell
 from trainer_sdk.pserver.tables.bucket_codec import decode_bucket, encode_bucket
 from trainer_sdk.pserver.tables.layout import Array, Layout
 from trainer_sdk.pserver.tables.model import ForkedModel, Model
-from trainer_sdk.pserver.transfer.checkpoint_file import Author, read_buckets, write_checkpoint
+from trainer_sdk.pserver.transfer.checkpoint_file import CheckpointAuthor, read_buckets, write_checkpoint
 
 log = logging.getLogger(__name__)
 
 
-class Errands:
+class IoJobs:
     """Of one server, begun under its lock.  At most one load and one file are waited for; others end early."""
 
     def __init__(self, name: MemberName, shell: Shell) -> None:
@@ -54,29 +54,29 @@ class Errands:
         """Ends in FileWritten or FileFailed, unless the fork goes before."""
         self._start(self._write, order, ForkedModel(self._shell.loaded()))
 
-    def _start(self, work: Callable[..., Event | None], *args: object) -> None:
+    def _start(self, work: Callable[..., ServerEvent | None], *args: object) -> None:
         def run() -> None:
             try:
                 event = work(*args)
                 if event is not None:
                     self._shell.control(event)
             except BaseException as error:
-                self._shell.outside.fatal(error)
+                self._shell.context.fatal(error)
                 raise
 
         threading.Thread(target=run, name=work.__name__, daemon=True).start()
 
-    def _load(self, effect: LoadModel, kept: Model | None) -> Event | None:
+    def _load(self, effect: LoadModel, kept: Model | None) -> ServerEvent | None:
         order, begun = effect.restore, time.monotonic()
         missing = (order.buckets | order.standby) - effect.keeps
         try:
-            read, marks = load_model(self._shell.outside.storage, replace(order, buckets=missing, standby=EMPTY))
+            read, marks = load_model(self._shell.context.storage, replace(order, buckets=missing, standby=EMPTY))
         except (CheckpointError, TableError) as error:
             return LoadFailed(lineage=order.lineage, message=str(error), is_damaged=_is_damage(error))
         if kept is not None and not self._join(order, kept, read):
             return None
         with self._shell.lock:
-            if not self._shell.take_model(order, kept or read):
+            if not self._shell.install_model(order, kept or read):
                 return None
         told = (order.lineage, time.monotonic() - begun, len(effect.keeps), len(missing))
         log.info("lineage %d: model ready after %.2f s, %d buckets kept, %d read", *told)
@@ -93,8 +93,8 @@ class Errands:
             read.remove(PositionSet.of(number))
         return True
 
-    def _write(self, order: WriteFork, forked: ForkedModel) -> Event | None:
-        author = Author(
+    def _write(self, order: WriteFork, forked: ForkedModel) -> ServerEvent | None:
+        author = CheckpointAuthor(
             server=self._name,
             incarnation=self._shell.state.incarnation,
             bucket_count=forked.layout.bucket_count,
@@ -104,11 +104,11 @@ class Errands:
         def read(forked: ForkedModel, number: int) -> BucketArrays:
             with self._shell.lock:
                 cut = self._shell.state.cut
-                if cut is None or cut.cut != order.cut or cut.phase is not Phase.SEALED:
+                if cut is None or cut.cut != order.cut or cut.phase is not CutPhase.SEALED:
                     raise ForkGoneError
                 return list(forked.read(number))
 
-        return write_fork(self._shell.outside.storage, author, order, forked, read)
+        return write_fork(self._shell.context.storage, author, order, forked, read)
 
 
 def _is_damage(error: EdlError) -> bool:
@@ -126,7 +126,7 @@ class ForkGoneError(Exception):
 
 def write_fork(
     storage: Storage,
-    author: Author,
+    author: CheckpointAuthor,
     order: WriteFork,
     forked: ForkedModel,
     read: Callable[[ForkedModel, int], BucketArrays],

@@ -24,14 +24,14 @@ from master.api.messages import BackupSilent
 from master.api.positions import PositionSet
 from trainer_sdk.errors import AuthenticationError, TemporaryError, WireError
 from trainer_sdk.pserver.core import pushes
-from trainer_sdk.pserver.core.messages import BackupSaid, PassOn, Push, PushAnswer
-from trainer_sdk.pserver.transport.cancellation import Patience
-from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind, WireLimits
-from trainer_sdk.pserver.transport.handshake import Role
+from trainer_sdk.pserver.core.messages import BackupAnswer, BackupPush, Push, PushAnswer
+from trainer_sdk.pserver.transport.cancellation import Cancellation
+from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind, WireLimits
+from trainer_sdk.pserver.transport.handshake import PeerRole
 from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
+from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
 from trainer_sdk.pserver.wire.heads import PushHead, decode_push_answer
-from trainer_sdk.pserver.wire.peer_heads import encode_pass
+from trainer_sdk.pserver.wire.peer_heads import encode_backup_push
 
 log = logging.getLogger(__name__)
 
@@ -48,22 +48,26 @@ _MAX_TEXT: Final = 4096
 _FAILURES: Final = (OSError, TemporaryError, WireError, AuthenticationError)
 
 
-class Relays:
+class PushReplication:
     """Connections of one server to the backups of what it owns.  Thread-safe."""
 
     def __init__(self, name: MemberName, security: Security, tell: Callable[[BackupSilent], None]) -> None:
         self._security = security
         self._tell = tell
         limits = WireLimits(io_s=IO_S)
-        self._settings = ClientSettings(name=name, role=Role.SERVER, limits=limits, budget_s=0.0, connect_s=IO_S)
-        self._patience = Patience()
+        self._settings = ConnectionSettings(
+            name=name, role=PeerRole.SERVER, limits=limits, budget_s=0.0, connect_s=IO_S
+        )
+        self._cancellation = Cancellation()
         self._lock = threading.Lock()
-        self._idle: dict[Incarnation, list[Connection]] = {}
-        self._silent: dict[Incarnation, Silence] = {}
+        self._idle: dict[Incarnation, list[ServerConnection]] = {}
+        self._silent: dict[Incarnation, BackupSilence] = {}
 
-    def begin(self, head: PushHead, passes: Sequence[PassOn], pushed: PositionSet, body_bytes: int) -> Passage:
+    def begin(
+        self, head: PushHead, passes: Sequence[BackupPush], pushed: PositionSet, body_bytes: int
+    ) -> ReplicatedPush:
         """A push whose body is still to come, on its way to its backups."""
-        return Passage(self, head, passes, pushed, body_bytes)
+        return ReplicatedPush(self, head, passes, pushed, body_bytes)
 
     def keep(self, backups: Collection[Incarnation]) -> None:
         """Nothing is passed on to any other: its connections are closed, and its silence is over."""
@@ -76,38 +80,38 @@ class Relays:
 
     def close(self) -> None:
         """Nothing is passed on any more; what was under way is broken off."""
-        self._patience.end()
+        self._cancellation.cancel()
         with self._lock:
             idle = [connection for some in self._idle.values() for connection in some]
             self._idle.clear()
         for connection in idle:
             connection.close()
 
-    def connection(self, one: PassOn) -> Connection:
+    def connection(self, one: BackupPush) -> ServerConnection:
         """One that nobody uses, until it is given back or closed."""
         with self._lock:
             idle = self._idle.get(one.to.incarnation)
             connection = idle.pop() if idle else None
         if connection is None:
             context = self._security.client_context()
-            connection = Connection(
-                one.to, self._security, self._settings, context, self._patience, is_outdated=lambda: True
+            connection = ServerConnection(
+                one.to, self._security, self._settings, context, self._cancellation, is_outdated=lambda: True
             )
         return connection
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: ServerConnection) -> None:
         """Its backup has answered, and owes nothing."""
         backup = connection.place.incarnation
         with self._lock:
             self._silent.pop(backup, None)
             self._idle.setdefault(backup, []).append(connection)
 
-    def tell_silent(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
+    def report_silence(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
         """An attempt that began then has just failed."""
         now_s = time.monotonic()
         with self._lock:
-            silence = failed(self._silent.get(backup), begun_s, now_s)
-            self._silent[backup] = silence.told() if silence.is_due else silence
+            silence = after_failure(self._silent.get(backup), begun_s, now_s)
+            self._silent[backup] = silence.reported() if silence.is_due else silence
         if silence.is_due:
             self._tell(BackupSilent(lineage=lineage, backup=backup, silent_s=now_s - silence.since_s))
 
@@ -119,7 +123,7 @@ class Relays:
             connection.close()
 
 
-class Passage:
+class ReplicatedPush:
     """One push on its way to its backups: `go_on` with each piece of its body, then `said`; or else `abandon`.
 
     Of one thread.  All are sent everything before any answer is read.  The master is told of who takes or says nothing;
@@ -127,12 +131,17 @@ class Passage:
     """
 
     def __init__(
-        self, relays: Relays, head: PushHead, passes: Sequence[PassOn], pushed: PositionSet, body_bytes: int
+        self,
+        replication: PushReplication,
+        head: PushHead,
+        passes: Sequence[BackupPush],
+        pushed: PositionSet,
+        body_bytes: int,
     ) -> None:
-        self._relays = relays
+        self._replication = replication
         self._lineage = head.push.lineage
         self._body_bytes = body_bytes
-        self._sent = list[tuple[PassOn, Connection]]()  # to whom all went that has come so far
+        self._sent = list[tuple[BackupPush, ServerConnection]]()  # to whom all went that has come so far
         try:
             for one in passes:
                 self._begin(one, PushHead(_addressed(head, one), head.layout, head.sections), pushed)
@@ -140,39 +149,41 @@ class Passage:
             self.abandon()
             raise
 
-    def _begin(self, one: PassOn, head: PushHead, pushed: PositionSet) -> None:
+    def _begin(self, one: BackupPush, head: PushHead, pushed: PositionSet) -> None:
         begun_s = time.monotonic()
-        connection = self._relays.connection(one)
+        connection = self._replication.connection(one)
         try:
-            connection.channel(begun_s + IO_S).begin(Kind.PASS, encode_pass(head, pushed), self._body_bytes)
+            connection.channel(begun_s + IO_S).begin_frame(
+                FrameKind.BACKUP_PUSH, encode_backup_push(head, pushed), self._body_bytes
+            )
         except _FAILURES as error:
             self._fail(connection, error, begun_s)
         else:
             self._sent.append((one, connection))
 
-    def go_on(self, piece: memoryview) -> None:
+    def send_piece(self, piece: memoryview) -> None:
         """The next bytes of the body, in order."""
         for one, connection in tuple(self._sent):
             begun_s = time.monotonic()
             try:
-                connection.channel(0.0).go_on(piece)
+                connection.channel(0.0).send_piece(piece)
             except _FAILURES as error:
                 self._sent.remove((one, connection))
                 self._fail(connection, error, begun_s)
 
-    def said(self) -> tuple[BackupSaid, ...]:
+    def collect_answers(self) -> tuple[BackupAnswer, ...]:
         """What the backups have said of all of it; nothing of one that did not take it or did not answer."""
         begun_s = time.monotonic()
         until_s = begun_s + min(MOST_MORE_S, self._body_bytes / SLOWEST_BYTES_PER_S)
-        said = list[BackupSaid]()
+        said = list[BackupAnswer]()
         for one, connection in self._sent:
             log.debug("%s", one)
             try:
-                said += pushes.said_of(one, _answer(connection, until_s))
+                said += pushes.parse_backup_answer(one, _answer(connection, until_s))
             except _FAILURES as error:
                 self._fail(connection, error, begun_s)
             else:
-                self._relays.give_back(connection)
+                self._replication.give_back(connection)
         return tuple(said)
 
     def abandon(self) -> None:
@@ -180,23 +191,23 @@ class Passage:
         for _, connection in self._sent:
             connection.close()
 
-    def _fail(self, connection: Connection, error: Exception, begun_s: float) -> None:
+    def _fail(self, connection: ServerConnection, error: Exception, begun_s: float) -> None:
         """An attempt that began then has failed; its process may be over: its other connections are worth no more."""
         log.info("nothing can be passed on to %s: %s", connection.place.name, error)
         connection.close()
-        self._relays.drop(connection.place.incarnation)
-        self._relays.tell_silent(connection.place.incarnation, self._lineage, begun_s)
+        self._replication.drop(connection.place.incarnation)
+        self._replication.report_silence(connection.place.incarnation, self._lineage, begun_s)
 
 
-def _answer(connection: Connection, until_s: float) -> PushAnswer:
+def _answer(connection: ServerConnection, until_s: float) -> PushAnswer:
     """Raises TimeoutError when it has said nothing for `IO_S`, nor until then."""
     frame = _received(connection.channel(0.0), until_s)
-    if frame.kind is not Kind.PUSH_ANSWER:
+    if frame.kind is not FrameKind.PUSH_ANSWER:
         raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
     return decode_push_answer(frame.head)
 
 
-def _received(channel: Channel, until_s: float) -> Frame:
+def _received(channel: FrameChannel, until_s: float) -> Frame:
     while True:
         try:
             return channel.receive()
@@ -205,37 +216,37 @@ def _received(channel: Channel, until_s: float) -> Frame:
                 raise
 
 
-def _addressed(head: PushHead, one: PassOn) -> Push:
+def _addressed(head: PushHead, one: BackupPush) -> Push:
     return Push(lineage=head.push.lineage, positions=head.push.positions, targets=one.targets)
 
 
-TELL_EVERY_S: Final = 1.0
+REPORT_SILENCE_EVERY_S: Final = 1.0
 """The master is told of a backup's silence at most so often."""
 
 LONGEST_PAUSE_S: Final = 2.0
 """Between the end of a failure and the next attempt: trainers send again at once what is NOT_YET."""
 
 
-class Silence(NamedTuple):
+class BackupSilence(NamedTuple):
     """Of one backup, until something is taken by it; times of the monotonic clock."""
 
     since_s: float
     failed_s: float  # the last time
-    told_s: float = -math.inf
+    reported_s: float = -math.inf
 
     @property
     def is_due(self) -> bool:
         """Whether the master is to be told, now that an attempt has failed."""
-        return self.failed_s - self.told_s >= TELL_EVERY_S
+        return self.failed_s - self.reported_s >= REPORT_SILENCE_EVERY_S
 
-    def told(self) -> Silence:
+    def reported(self) -> BackupSilence:
         """The master has been told of all of it."""
-        return self._replace(told_s=self.failed_s)
+        return self._replace(reported_s=self.failed_s)
 
 
-def failed(before: Silence | None, begun_s: float, now_s: float) -> Silence:
+def after_failure(before: BackupSilence | None, begun_s: float, now_s: float) -> BackupSilence:
     """An attempt that began then has just failed."""
     if before is None:
-        return Silence(begun_s, now_s)
+        return BackupSilence(begun_s, now_s)
     since_s = before.since_s if begun_s <= before.failed_s + LONGEST_PAUSE_S else begun_s
-    return Silence(since_s, max(now_s, before.failed_s), before.told_s)
+    return BackupSilence(since_s, max(now_s, before.failed_s), before.reported_s)

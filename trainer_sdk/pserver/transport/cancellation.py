@@ -24,7 +24,7 @@ from trainer_sdk.errors import ServerUnavailableError
 _IDLE_S: Final = 10.0
 
 
-class Alarm:
+class Watchdog:
     """For one deadline at a time."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -35,7 +35,7 @@ class Alarm:
         self._wakes_s: float | None = None  # when the thread looks again; None: there is none
 
     @contextmanager
-    def at(self, due_s: float) -> Iterator[None]:
+    def guard(self, due_s: float) -> Iterator[None]:
         """Rings once if the block is not left by then (monotonic clock), and not afterwards."""
         with self._changed:
             self._due_s = due_s
@@ -64,7 +64,7 @@ class Alarm:
             self._wakes_s = None
 
 
-class Patience:
+class Cancellation:
     """Of one process with all parameter servers that it talks to.  Its methods may be called from any thread."""
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class Patience:
         self._lock = threading.Lock()  # a socket that is being closed is not shut down: its number may be another's
 
     @property
-    def is_over(self) -> bool:
+    def is_cancelled(self) -> bool:
         return self._over.is_set()
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         """Whoever waits is woken with an OSError, or finds the connection closed; whoever would wait is refused."""
         with self._lock:
             self._over.set()
@@ -89,10 +89,10 @@ class Patience:
             if sock in self._sockets:
                 _shut(sock)
 
-    def open(self, sock: socket.socket) -> None:
+    def add(self, sock: socket.socket) -> None:
         """From now on waiting at this socket has an end.  Raises ServerUnavailableError when that was reached."""
         with self._lock:
-            if self.is_over:
+            if self.is_cancelled:
                 sock.close()
                 raise ServerUnavailableError("this process has to leave and waits no longer")
             self._sockets.add(sock)
@@ -102,7 +102,7 @@ class Patience:
             self._sockets.discard(sock)
             sock.close()
 
-    def pause(self, pause_s: float) -> None:
+    def sleep(self, pause_s: float) -> None:
         """So long, or until the end."""
         self._over.wait(pause_s)
 

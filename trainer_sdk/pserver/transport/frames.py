@@ -29,7 +29,7 @@ _SKIPPED_BYTES: Final = 256 * 1024
 _AHEAD_BYTES: Final = 4096  # a head of an ordinary batch and some more
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     CHALLENGE = 1
     HELLO = 2
     WELCOME = 3
@@ -40,7 +40,7 @@ class Kind(IntEnum):
     PULL_ANSWER = 8
     COPY = 9
     COPY_ANSWER = 10
-    PASS = 11  # answered by PUSH_ANSWER
+    BACKUP_PUSH = 11  # answered by PUSH_ANSWER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +56,12 @@ class WireLimits:
 class Frame(NamedTuple):
     """The start of a frame; `body_bytes` are still to be received."""
 
-    kind: Kind
+    kind: FrameKind
     head: bytes
     body_bytes: int
 
 
-class Channel:
+class FrameChannel:
     """One connected socket.  Not thread-safe.  Every method raises WireError, TimeoutError or another OSError.
 
     A plain socket blocks in the kernel with its deadline there (SO_RCVTIMEO), so that a large body is one call that
@@ -96,7 +96,7 @@ class Channel:
     def close(self) -> None:
         self._sock.close()
 
-    def send(self, kind: Kind, head: bytes, body: Sequence[memoryview] = (), *, more: bool = False) -> None:
+    def send(self, kind: FrameKind, head: bytes, body: Sequence[memoryview] = (), *, more: bool = False) -> None:
         """Has handed the whole frame to the system when it returns.
 
         `more`: it leaves with the next frame, which is sent at once; each departure wakes the peer.
@@ -104,13 +104,13 @@ class Channel:
         size = 0
         for piece in body:
             size += piece.nbytes
-        self.begin(kind, head, size)
+        self.begin_frame(kind, head, size)
         self._leaving += body
         self._leaving_bytes += size
         if not more:
             self._flush()
 
-    def begin(self, kind: Kind, head: bytes, body_bytes: int) -> None:
+    def begin_frame(self, kind: FrameKind, head: bytes, body_bytes: int) -> None:
         """A frame whose body follows by `go_on`, all of it, before anything else is sent."""
         if body_bytes > self._limits.frame_bytes:
             told = f"{kind.name} to be sent"
@@ -118,7 +118,7 @@ class Channel:
         self._leaving.append(_HEADER.pack(MAGIC, kind, len(head), body_bytes) + head)
         self._leaving_bytes += _HEADER.size + len(head)
 
-    def go_on(self, piece: memoryview) -> None:
+    def send_piece(self, piece: memoryview) -> None:
         """Has handed this piece of a body to the system when it returns, and whatever was before it."""
         self._leaving.append(piece)
         self._leaving_bytes += piece.nbytes
@@ -137,7 +137,7 @@ class Channel:
             return False
         return self._stop > 0
 
-    def wait(self) -> Frame | None:
+    def wait_for_frame(self) -> Frame | None:
         """The next frame's start, however long it takes to begin, up to `idle_s`; None: the peer has closed."""
         waited_s = 0.0
         while self._start == self._stop:
@@ -202,7 +202,7 @@ class Channel:
         except BlockingIOError:
             return least
 
-    def skip(self, size: int) -> None:
+    def discard(self, size: int) -> None:
         """Takes a body that nobody wants."""
         piece = memoryview(bytearray(min(size, _SKIPPED_BYTES)))
         while size:
@@ -281,7 +281,7 @@ def _broken_off() -> ConnectionResetError:
     return ConnectionResetError("the peer closed the connection in the middle of a frame")
 
 
-_KINDS: Final = {int(kind): kind for kind in Kind}
+_KINDS: Final = {int(kind): kind for kind in FrameKind}
 
 
 def _records(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from master.api.host.log_lines import at_rest
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
-from trainer_sdk.pserver.transport.frames import Channel, Frame, Kind
+from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind
 from trainer_sdk.pserver.transport.security import Security
 
 DATA_PATH_VERSION: Final = 1
@@ -26,40 +26,40 @@ _NONCE_BYTES: Final = 32
 _MAX_TEXT: Final = 4096
 
 
-class Role(StrEnum):
+class PeerRole(StrEnum):
     """What a client is.  All know one secret: this keeps mistakes out, not members of the job who mean harm."""
 
     TRAINER = "client"  # may push and pull; so does a probe, which asks for nothing
     SERVER = "peer"  # may also bring buckets, and pass on what trainers have pushed
 
 
-def welcome_client(channel: Channel, security: Security, incarnation: str) -> tuple[str, Role]:
+def welcome_client(channel: FrameChannel, security: Security, incarnation: str) -> tuple[str, PeerRole]:
     """The server's side; the client's name and role.  Raises WireError or AuthenticationError, having said so."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     channel.send(
-        Kind.CHALLENGE, _encode({"version": DATA_PATH_VERSION, "incarnation": incarnation, "nonce": nonce.hex()})
+        FrameKind.CHALLENGE, _encode({"version": DATA_PATH_VERSION, "incarnation": incarnation, "nonce": nonce.hex()})
     )
-    hello = _decode(channel.receive_hello(), Kind.HELLO)
+    hello = _decode(channel.receive_hello(), FrameKind.HELLO)
     try:
         _check_version(hello)
-        role = Role.SERVER if hello.get("role") == Role.SERVER else Role.TRAINER
+        role = PeerRole.SERVER if hello.get("role") == PeerRole.SERVER else PeerRole.TRAINER
         _check_proof(security, role, nonce, hello)
     except (WireError, AuthenticationError) as error:
-        channel.send(Kind.REFUSED, str(error).encode())
+        channel.send(FrameKind.REFUSED, str(error).encode())
         raise
-    channel.send(Kind.WELCOME, _encode({"proof": security.proof("server", _nonce(hello))}))
+    channel.send(FrameKind.WELCOME, _encode({"proof": security.proof("server", _nonce(hello))}))
     return at_rest(str(hello.get("name"))[:256]), role
 
 
-def greet_server(channel: Channel, security: Security, name: str, role: Role = Role.TRAINER) -> str:
+def greet_server(channel: FrameChannel, security: Security, name: str, role: PeerRole = PeerRole.TRAINER) -> str:
     """The client's side; returns the server's incarnation.  Raises WireError or AuthenticationError."""
-    challenge = _decode(channel.receive_hello(), Kind.CHALLENGE)
+    challenge = _decode(channel.receive_hello(), FrameKind.CHALLENGE)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     proof = security.proof(role, _nonce(challenge))
     said = {"version": DATA_PATH_VERSION, "role": role, "name": name, "nonce": nonce.hex(), "proof": proof}
-    channel.send(Kind.HELLO, _encode(said))
+    channel.send(FrameKind.HELLO, _encode(said))
     _check_version(challenge)
-    welcome = _decode(channel.receive_hello(), Kind.WELCOME)
+    welcome = _decode(channel.receive_hello(), FrameKind.WELCOME)
     _check_proof(security, "server", nonce, welcome)
     return str(challenge.get("incarnation"))
 
@@ -73,8 +73,8 @@ def _encode(said: dict[str, Any]) -> bytes:
     return json.dumps(said).encode()
 
 
-def _decode(frame: Frame, wanted: Kind) -> dict[str, Any]:
-    if frame.kind is Kind.REFUSED:
+def _decode(frame: Frame, wanted: FrameKind) -> dict[str, Any]:
+    if frame.kind is FrameKind.REFUSED:
         raise AuthenticationError(f"refused by the server: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
     if frame.kind is not wanted:
         raise WireError(f"{frame.kind.name} where {wanted.name} was due")

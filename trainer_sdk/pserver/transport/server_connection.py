@@ -14,9 +14,9 @@ from master.api.host.file_ownership import ForeignUserError
 from master.api.host.unix_sockets import check_peer, is_socket_address, socket_path
 from master.api.identities import ServerPlace
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
-from trainer_sdk.pserver.transport.cancellation import Alarm, Patience
-from trainer_sdk.pserver.transport.frames import Channel, WireLimits
-from trainer_sdk.pserver.transport.handshake import Role, greet_server
+from trainer_sdk.pserver.transport.cancellation import Cancellation, Watchdog
+from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
+from trainer_sdk.pserver.transport.handshake import PeerRole, greet_server
 from trainer_sdk.pserver.transport.security import Security
 
 _FIRST_PAUSE_S = 0.02
@@ -24,27 +24,27 @@ _LONGEST_PAUSE_S = 0.1  # a server that left is known to have left by the next o
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ConnectionSettings:
     """How a trainer, or another server, talks to parameter servers."""
 
     name: str = "trainer"  # for the server's log
-    role: Role = Role.TRAINER
+    role: PeerRole = PeerRole.TRAINER
     limits: WireLimits = field(default_factory=lambda: WireLimits(io_s=10.0))  # of a server that stopped
     budget_s: float = 2.0  # no new attempt after that: the route may have changed meanwhile
     connect_s: float = 2.0  # one attempt
     buffer_bytes: int = 0  # SO_SNDBUF, what may be on its way; 0: as the system likes
 
 
-class Connection:
+class ServerConnection:
     """To one process of one server: another incarnation at the same address is refused, it holds another model."""
 
     def __init__(
         self,
         place: ServerPlace,
         security: Security,
-        settings: ClientSettings,
+        settings: ConnectionSettings,
         context: ssl.SSLContext | None,
-        patience: Patience,
+        cancellation: Cancellation,
         *,
         is_outdated: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -53,14 +53,14 @@ class Connection:
         self._is_outdated = is_outdated
         self._security = security
         self._settings, self._context = settings, context
-        self._patience = patience
-        self._alarm = Alarm(self._break_off)
+        self._cancellation = cancellation
+        self._watchdog = Watchdog(self._break_off)
         self._socket: socket.socket | None = None
-        self._channel: Channel | None = None
-        self.is_owed = False
+        self._channel: FrameChannel | None = None
+        self.has_unread_answers = False
         """A request was begun and its answers are not whole: the next one needs another connection."""
 
-    def channel(self, deadline_s: float) -> Channel:
+    def channel(self, deadline_s: float) -> FrameChannel:
         """An open channel.  Raises ServerUnavailableError when there is none at the deadline (monotonic clock)."""
         pause_s = _FIRST_PAUSE_S
         while self._channel is None:
@@ -69,33 +69,33 @@ class Connection:
             except OSError as error:
                 if time.monotonic() + pause_s > deadline_s or self._is_outdated():
                     raise ServerUnavailableError(f"{self.place.name} at {self.place.address}: {error}") from error
-                self._patience.pause(pause_s)
+                self._cancellation.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return self._channel
 
-    def open_until(self, deadline_s: float) -> AbstractContextManager[None]:
+    def wake_at(self, deadline_s: float) -> AbstractContextManager[None]:
         """Whoever waits inside is woken with an OSError at the deadline (monotonic clock).
 
         The limits of a channel hold for one socket operation each: a peer that takes a little now and then keeps them.
         """
-        return self._alarm.at(deadline_s)
+        return self._watchdog.guard(deadline_s)
 
     def _break_off(self) -> None:
         """In a thread of its own; who connects just now has the same deadline."""
         if (sock := self._socket) is not None:
-            self._patience.shut(sock)
+            self._cancellation.shut(sock)
 
     def close(self) -> None:
         """The next use connects again.  What was under way is lost; the same request may be sent again."""
         self._channel = None
-        self.is_owed = False
+        self.has_unread_answers = False
         if self._socket is not None:
-            self._patience.close(self._socket)
+            self._cancellation.close(self._socket)
             self._socket = None
 
-    def _connect(self, deadline_s: float) -> Channel:
+    def _connect(self, deadline_s: float) -> FrameChannel:
         try:
-            channel = Channel(self._dial(deadline_s), self._settings.limits)
+            channel = FrameChannel(self._dial(deadline_s), self._settings.limits)
             incarnation = greet_server(channel, self._security, self._settings.name, self._settings.role)
         except BaseException:
             self.close()
@@ -108,7 +108,7 @@ class Connection:
         return channel
 
     def _dial(self, deadline_s: float) -> socket.socket:
-        """What `socket.create_connection` does, with each socket known to our patience before it waits."""
+        """What `socket.create_connection` does, with each socket known to `Cancellation` before it waits."""
         if is_socket_address(self.place.address):
             return self._dial_socket(deadline_s)
         host, _, port = self.place.address.rpartition(":")
@@ -151,6 +151,6 @@ class Connection:
         return sock
 
     def _hold(self, sock: socket.socket) -> socket.socket:
-        self._patience.open(sock)
+        self._cancellation.add(sock)
         self._socket = sock
         return sock

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, row_width
 from trainer_sdk.pserver.tables.model import DenseGradient, Gradient, SparseGradient
-from trainer_sdk.pserver.wire.heads import Section, Shape, padding
+from trainer_sdk.pserver.wire.heads import Section, SectionKind, padding
 
 _ZEROS = memoryview(bytes(8))
 _IDS = np.dtype(np.int64)
@@ -27,7 +27,7 @@ def gradients_in(body: memoryview, sections: Sequence[Section], layout: Layout) 
     for section in sections:
         table, shape, length = section
         dtype = dtype_of(section, layout)
-        if shape is Shape.DENSE:
+        if shape is SectionKind.DENSE:
             out.append(DenseGradient(table, cursor.take(dtype, length)))
             continue
         width = row_width(layout.tables[table])
@@ -43,7 +43,7 @@ def ids_in(body: memoryview, sections: Sequence[Section], layout: Layout) -> dic
     out: dict[int, Ids] = {}
     for number, section in enumerate(sections):
         dtype_of(section, layout)
-        if section.shape is Shape.SPARSE:
+        if section.kind is SectionKind.SPARSE:
             out[number] = cursor.take(_IDS, section.length)
     cursor.end()
     return out
@@ -64,7 +64,7 @@ def dtype_of(section: Section, layout: Layout) -> np.dtype[np.generic]:
     """Raises WireError when there is no such table, or it is of the other kind."""
     if section.table >= len(layout.tables):
         raise WireError(f"table {section.table} of {len(layout.tables)}")
-    if (layout.dense[section.table] is None) != (section.shape is Shape.SPARSE):
+    if (layout.dense[section.table] is None) != (section.kind is SectionKind.SPARSE):
         spec = layout.tables[section.table]
         raise WireError(f"tables.{spec.name} is a {spec.kind} table")
     return layout.dtypes[section.table]
@@ -93,7 +93,7 @@ def _none(dtype: np.dtype[np.generic]) -> Array:
     return np.zeros(0, dtype=dtype)
 
 
-class Scratch:
+class BufferPool:
     """Arrays by slot; what a slot held is lost when it is asked for again."""
 
     __slots__ = ("_slots",)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from master.api.identities import Lineage, Version
 from master.api.positions import PositionsError, PositionSet
 from trainer_sdk.errors import WireError
-from trainer_sdk.pserver.core.messages import Push, PushAnswer, Ruling, Target, Verdict
+from trainer_sdk.pserver.core.messages import Push, PushAnswer, PushTarget, PushVerdict, Ruling
 
 _PUSH: Final = struct.Struct("<qI")  # lineage, bytes of positions
 _ADDRESS: Final = struct.Struct("<8sHH")  # layout digest, targets, sections
@@ -27,11 +27,11 @@ _RULING: Final = struct.Struct("<B")
 _PULL: Final = struct.Struct("<8sH")
 _PULLED: Final = struct.Struct("<qB")
 
-_VERDICTS: Final = tuple(Verdict)  # the order is part of the wire; new verdicts go to the end
+_VERDICTS: Final = tuple(PushVerdict)  # the order is part of the wire; new verdicts go to the end
 _NUMBER_OF: Final = {verdict: number for number, verdict in enumerate(_VERDICTS)}
 
 
-class Shape(IntEnum):
+class SectionKind(IntEnum):
     DENSE = 0
     SPARSE = 1
 
@@ -40,7 +40,7 @@ class Section(NamedTuple):
     """One table in a body.  `length`: elements of a dense table, rows of a sparse one."""
 
     table: int
-    shape: Shape
+    kind: SectionKind
     length: int
 
 
@@ -93,7 +93,7 @@ def decode_push(data: bytes) -> PushHead:
 
 
 @lru_cache(maxsize=256)
-def _encoded_address(targets: tuple[Target, ...], layout: bytes, section_count: int) -> bytes:
+def _encoded_address(targets: tuple[PushTarget, ...], layout: bytes, section_count: int) -> bytes:
     out = [_ADDRESS.pack(layout, len(targets), section_count)]
     for target in targets:
         out += [_TARGET.pack(target.version), encoded_buckets(target.buckets)]
@@ -101,12 +101,12 @@ def _encoded_address(targets: tuple[Target, ...], layout: bytes, section_count: 
 
 
 @lru_cache(maxsize=256)
-def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...]]:
+def _address(data: bytes) -> tuple[tuple[PushTarget, ...], bytes, tuple[Section, ...]]:
     """Where a push goes and what its body has: the same in every batch of a trainer, unless rows are sparse."""
-    reader = Reader(data)
+    reader = HeadReader(data)
     layout, target_count, section_count = reader.take(_ADDRESS)
     targets = tuple(
-        Target(version=Version(reader.take(_TARGET)[0]), buckets=buckets_in(reader.sized()))
+        PushTarget(version=Version(reader.take(_TARGET)[0]), buckets=buckets_in(reader.sized()))
         for _ in range(target_count)
     )
     sections = _sections(reader, section_count)
@@ -119,13 +119,13 @@ def encode_push_answer(answer: PushAnswer) -> bytes:
     out = [_ANSWER.pack(answer.lineage, len(answer.rulings))]
     for ruling in answer.rulings:
         out += [_RULING.pack(_NUMBER_OF[ruling.verdict]), encoded_buckets(ruling.buckets)]
-        out.append(sized(ruling.positions.encode()))
+        out.append(length_prefixed(ruling.positions.encode()))
     return b"".join(out)
 
 
 @lru_cache(maxsize=256)
 def decode_push_answer(data: bytes) -> PushAnswer:
-    reader = Reader(data)
+    reader = HeadReader(data)
     lineage, count = reader.take(_ANSWER)
     rulings = []
     for _ in range(count):
@@ -147,7 +147,7 @@ def encode_pull(head: PullHead) -> bytes:
 
 @lru_cache(maxsize=256)
 def decode_pull(data: bytes) -> PullHead:
-    reader = Reader(data)
+    reader = HeadReader(data)
     layout, section_count = reader.take(_PULL)
     buckets = buckets_in(reader.sized())
     head = PullHead(layout=layout, buckets=buckets, sections=_sections(reader, section_count))
@@ -161,7 +161,7 @@ def encode_pull_answer(answer: PullAnswer) -> bytes:
 
 @lru_cache(maxsize=256)
 def decode_pull_answer(data: bytes) -> PullAnswer:
-    reader = Reader(data)
+    reader = HeadReader(data)
     lineage, status = reader.take(_PULLED)
     reader.end()
     return PullAnswer(lineage=Lineage(lineage), status=_named(PullStatus, status))
@@ -172,7 +172,7 @@ def padding(size_bytes: int) -> int:
     return -size_bytes % 8
 
 
-class Reader:
+class HeadReader:
     """Takes a head apart from front to back."""
 
     def __init__(self, data: bytes) -> None:
@@ -202,15 +202,15 @@ class Reader:
             raise WireError(f"a head has {len(self._data) - self._at} bytes too many")
 
 
-def sized(data: bytes) -> bytes:
+def length_prefixed(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def _sections(reader: Reader, count: int) -> tuple[Section, ...]:
+def _sections(reader: HeadReader, count: int) -> tuple[Section, ...]:
     out = []
     for _ in range(count):
         table, shape, rows = reader.take(_SECTION)
-        out.append(Section(table, _named(Shape, shape), rows))
+        out.append(Section(table, _named(SectionKind, shape), rows))
     return tuple(out)
 
 
@@ -239,4 +239,4 @@ def buckets_in(data: bytes) -> PositionSet:
 
 @lru_cache(maxsize=256)
 def encoded_buckets(buckets: PositionSet) -> bytes:
-    return sized(buckets.encode())
+    return length_prefixed(buckets.encode())

@@ -17,14 +17,14 @@ from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.core.messages import CopyHead
 from trainer_sdk.pserver.wire.heads import (
+    HeadReader,
     PushHead,
-    Reader,
     buckets_in,
     decode_push,
     encode_push,
     encoded_buckets,
+    length_prefixed,
     positions_in,
-    sized,
 )
 
 _COPY: Final = struct.Struct("<qqqB")  # lineage, bucket, version, is_final
@@ -39,14 +39,14 @@ class CopyStatus(IntEnum):
 
 
 def encode_copy(head: CopyHead) -> bytes:
-    names = (sized(text.encode()) for text in (head.target, head.digest, head.base))
-    marks = (sized(marks.encode()) for marks in (head.applied, head.skipped))
+    names = (length_prefixed(text.encode()) for text in (head.target, head.digest, head.base))
+    marks = (length_prefixed(marks.encode()) for marks in (head.applied, head.skipped))
     return b"".join((_COPY.pack(head.lineage, head.bucket, head.version, head.is_final), *names, *marks))
 
 
 def decode_copy(data: bytes) -> CopyHead:
     """Raises WireError."""
-    reader = Reader(data)
+    reader = HeadReader(data)
     lineage, bucket, version, is_final = reader.take(_COPY)
     target, digest, base = (reader.sized().decode(errors="replace") for _ in range(3))
     applied, skipped = positions_in(reader.sized()), positions_in(reader.sized())
@@ -64,14 +64,14 @@ def decode_copy(data: bytes) -> CopyHead:
     )
 
 
-def encode_pass(head: PushHead, pushed: PositionSet) -> bytes:
+def encode_backup_push(head: PushHead, pushed: PositionSet) -> bytes:
     """A push that is passed on (rule 61).  Its body is still that of all the buckets that the trainer `pushed`."""
     return encoded_buckets(pushed) + encode_push(head)
 
 
-def decode_pass(data: bytes) -> tuple[PushHead, PositionSet]:
+def decode_backup_push(data: bytes) -> tuple[PushHead, PositionSet]:
     """Raises WireError."""
-    reader = Reader(data)
+    reader = HeadReader(data)
     pushed = buckets_in(reader.sized())
     return decode_push(reader.rest()), pushed
 
@@ -82,7 +82,7 @@ def encode_copy_answer(status: CopyStatus) -> bytes:
 
 def decode_copy_answer(data: bytes) -> CopyStatus:
     """Raises WireError."""
-    reader = Reader(data)
+    reader = HeadReader(data)
     (status,) = reader.take(_STATUS)
     reader.end()
     try:

@@ -30,7 +30,7 @@ TAKEN = {
     "Hold": "HOLD",
     "Cut": "CUT",
     "FileWritten": "WRITTEN",
-    "PassOn": "PASS",
+    "BackupPush": "PASS",
     "Push": "PASSED",
 }
 PIECE_BYTES = int(os.environ.get("CHAOS_PIECE_BYTES", "0"))  # set before the first push: a model is logged earlier

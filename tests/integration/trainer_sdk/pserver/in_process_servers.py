@@ -28,13 +28,13 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.client.pserver_client import PserverClient
-from trainer_sdk.pserver.core.server_state import Limits
-from trainer_sdk.pserver.process.data_listener import Listener
-from trainer_sdk.pserver.process.parameter_server import Service
-from trainer_sdk.pserver.shell import Outside
+from trainer_sdk.pserver.core.server_state import ServerLimits
+from trainer_sdk.pserver.process.data_listener import DataListener
+from trainer_sdk.pserver.process.parameter_server import ParameterServer
+from trainer_sdk.pserver.shell import ServerContext
 from trainer_sdk.pserver.transport.frames import WireLimits
 from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ClientSettings
+from trainer_sdk.pserver.transport.server_connection import ConnectionSettings
 
 BUCKETS = 32
 TABLES = (
@@ -63,18 +63,18 @@ class Server:
         self.said = []
         self.heard = threading.Condition()
         self.broken = []
-        outside = Outside(
-            storage=open_storage(str(folder)), tell=self.tell, fatal=self.broken.append, security=security
+        outside = ServerContext(
+            storage=open_storage(str(folder)), notify_master=self.tell, fatal=self.broken.append, security=security
         )
         self.incarnation = Incarnation(f"process-{index}")
-        self.service = Service(
+        self.service = ParameterServer(
             name=MemberName(f"server-{index}"),
             incarnation=self.incarnation,
-            outside=outside,
-            limits=Limits(hold_s=hold_s),
+            context=outside,
+            limits=ServerLimits(hold_s=hold_s),
         )
         listening = socket.create_server(("127.0.0.1", 0))
-        self.listener = Listener(self.service, security, listening, WireLimits(io_s=PATIENCE_S))
+        self.listener = DataListener(self.service, security, listening, WireLimits(io_s=PATIENCE_S))
 
     @property
     def place(self):
@@ -148,7 +148,7 @@ class Job:
         self.client = self.new_client()
 
     def new_client(self, budget_s=PATIENCE_S):
-        client = PserverClient(self.security, ClientSettings(budget_s=budget_s, limits=WireLimits(io_s=PATIENCE_S)))
+        client = PserverClient(self.security, ConnectionSettings(budget_s=budget_s, limits=WireLimits(io_s=PATIENCE_S)))
         client.set_route(self.route, self.tables, BUCKETS)
         return client
 

@@ -12,17 +12,17 @@ from master.api.positions import PositionSet
 from tests.integration.certificates import Authority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, span, verdicts
 from trainer_sdk.errors import WireError
-from trainer_sdk.pserver.client.fan_out import Request, exchange
-from trainer_sdk.pserver.core.messages import Push, Target
+from trainer_sdk.pserver.client.fan_out import ServerRequest, exchange
+from trainer_sdk.pserver.core.messages import Push, PushTarget
 from trainer_sdk.pserver.process import parameter_server
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.transfer import push_replication
-from trainer_sdk.pserver.transport.cancellation import Patience
-from trainer_sdk.pserver.transport.frames import Kind
+from trainer_sdk.pserver.transport.cancellation import Cancellation
+from trainer_sdk.pserver.transport.frames import FrameKind
 from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
-from trainer_sdk.pserver.wire.heads import PushHead, Section, Shape, decode_push_answer, encode_push
-from trainer_sdk.pserver.wire.peer_heads import encode_pass
+from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
+from trainer_sdk.pserver.wire.heads import PushHead, Section, SectionKind, decode_push_answer, encode_push
+from trainer_sdk.pserver.wire.peer_heads import encode_backup_push
 
 ALL = PositionSet.span(0, BUCKETS)
 
@@ -68,7 +68,7 @@ def contents(server):
 
 def head_of(job, buckets, positions, version=0):
     """Of a push without gradients: marks alone."""
-    targets = (Target(buckets=buckets, version=Version(version)),)
+    targets = (PushTarget(buckets=buckets, version=Version(version)),)
     layout = Layout.of(TABLES, BUCKETS).digest
     return PushHead(Push(lineage=job.lineage, positions=positions, targets=targets), layout, ())
 
@@ -130,7 +130,7 @@ def test_an_owner_that_is_left_alone_keeps_no_connection_to_the_backup_that_it_h
     """A job outlives many backups, and each had one for every trainer."""
     job = paired(new_job(2))
     job.push(0, 4)
-    idle = job.servers[0].service._relays
+    idle = job.servers[0].service._replication
     assert list(idle._idle) == [job.servers[1].incarnation]
     activate(job, 0, job.orders[0].buckets)
     assert not idle._idle
@@ -175,7 +175,7 @@ def test_a_promoted_backup_goes_on_where_its_owner_ended_and_takes_nothing_more_
     job.route = replace(
         job.route, revision=2, servers=(second.place,), owner=(0,) * BUCKETS, version=(Version(1),) * BUCKETS
     )
-    targets = (Target(buckets=lost, version=Version(0)),)
+    targets = (PushTarget(buckets=lost, version=Version(0)),)
     late = PushHead(
         Push(lineage=job.lineage, positions=span(8, 12), targets=targets), Layout.of(TABLES, BUCKETS).digest, ()
     )
@@ -192,9 +192,9 @@ def by_hand(job, *, short_by=0):
     buckets, layout = job.orders[0].buckets, Layout.of(TABLES, BUCKETS)
     at = layout.index_of("c")
     count = layout.dense[at].count(buckets)
-    sections = (Section(at, Shape.DENSE, count - short_by),)
+    sections = (Section(at, SectionKind.DENSE, count - short_by),)
     head = encode_push(head_of(job, buckets, span(0, 24))._replace(sections=sections))
-    connection = Connection(job.servers[0].place, job.security, ClientSettings(), None, Patience())
+    connection = ServerConnection(job.servers[0].place, job.security, ConnectionSettings(), None, Cancellation())
     return connection, head, memoryview(np.ones(count, dtype=np.int64)).cast("B")
 
 
@@ -203,8 +203,8 @@ def half_sent(job):
     connection, head, body = by_hand(job)
     assert body.nbytes > 80
     channel = connection.channel(time.monotonic() + PATIENCE_S)
-    channel.begin(Kind.PUSH, head, body.nbytes)
-    channel.go_on(body[:80])
+    channel.begin_frame(FrameKind.PUSH, head, body.nbytes)
+    channel.send_piece(body[:80])
     return connection, channel, body[80:]
 
 
@@ -233,8 +233,8 @@ def test_a_trainer_that_sends_slowly_is_no_silence_of_a_backup(new_job):
     time.sleep(1.0)
     job.servers[1].close()
     resumed_s = time.monotonic()
-    channel.go_on(rest)
-    assert channel.receive().kind is Kind.PUSH_ANSWER
+    channel.send_piece(rest)
+    assert channel.receive().kind is FrameKind.PUSH_ANSWER
     connection.close()
     assert job.servers[0].wait_for(BackupSilent).silent_s < time.monotonic() - resumed_s
 
@@ -247,7 +247,7 @@ def test_a_push_whose_lineage_ends_while_it_comes_is_judged_by_its_head(new_job)
     owner = job.servers[0].service
     owner._errands.load = lambda _: None  # it takes long
     owner.control(replace(job.orders[0], lineage=Lineage(2)))
-    channel.go_on(rest)
+    channel.send_piece(rest)
     assert verdicts(decode_push_answer(channel.receive().head)) == {("not-ready", str(job.orders[0].buckets))}
     connection.close()
 
@@ -258,19 +258,19 @@ def test_a_push_that_is_refused_leaves_nothing_on_either_server(new_job):
     before = [contents(server) for server in job.servers]
     connection, head, body = by_hand(job, short_by=1)
     with pytest.raises(WireError, match="refuses"):
-        exchange([connection], [(Request(Kind.PUSH, head, (body,)),)], time.monotonic() + PATIENCE_S)
+        exchange([connection], [(ServerRequest(FrameKind.PUSH, head, (body,)),)], time.monotonic() + PATIENCE_S)
     goes_on(job, before)
 
 
 def test_trainers_cannot_pass_anything_on(new_job):
     """A trainer's push is judged by the owner, whatever it calls itself."""
     job = paired(new_job(2))
-    targets = (Target(buckets=job.orders[0].buckets, version=Version(0)),)
+    targets = (PushTarget(buckets=job.orders[0].buckets, version=Version(0)),)
     head = PushHead(
         Push(lineage=job.lineage, positions=span(0, 4), targets=targets), Layout.of(TABLES, BUCKETS).digest, ()
     )
-    connection = Connection(job.servers[1].place, job.security, ClientSettings(), None, Patience())
-    request = Request(Kind.PASS, encode_pass(head, head.push.targets[0].buckets), ())
-    with pytest.raises(WireError, match="PASS"):
+    connection = ServerConnection(job.servers[1].place, job.security, ConnectionSettings(), None, Cancellation())
+    request = ServerRequest(FrameKind.BACKUP_PUSH, encode_backup_push(head, head.push.targets[0].buckets), ())
+    with pytest.raises(WireError, match="BACKUP_PUSH"):
         exchange([connection], [(request,)], time.monotonic() + PATIENCE_S)
     connection.close()

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from trainer_sdk.pserver.transport import frames
-from trainer_sdk.pserver.transport.frames import Channel, Kind, WireLimits
+from trainer_sdk.pserver.transport.frames import FrameChannel, FrameKind, WireLimits
 
 LIMITS = WireLimits(io_s=20.0)
 
@@ -23,11 +23,13 @@ def pair():
 def test_a_body_arrives_whole(pair, sizes):
     """However many pieces it is of, and however many the kernel takes at once."""
     body = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
-    sender, receiver = (Channel(end, LIMITS) for end in pair)
-    sending = threading.Thread(target=sender.send, args=(Kind.PUSH, b"head", [memoryview(piece) for piece in body]))
+    sender, receiver = (FrameChannel(end, LIMITS) for end in pair)
+    sending = threading.Thread(
+        target=sender.send, args=(FrameKind.PUSH, b"head", [memoryview(piece) for piece in body])
+    )
     sending.start()
     frame = receiver.receive()
-    assert (frame.kind, frame.head, frame.body_bytes) == (Kind.PUSH, b"head", sum(sizes))
+    assert (frame.kind, frame.head, frame.body_bytes) == (FrameKind.PUSH, b"head", sum(sizes))
     into = bytearray(frame.body_bytes)
     receiver.receive_into([memoryview(into)[:10], memoryview(into)[10:]])
     sending.join()
@@ -36,7 +38,7 @@ def test_a_body_arrives_whole(pair, sizes):
 
 def test_a_peer_that_says_nothing_is_waited_for_so_long_and_no_longer(pair):
     """In the head as in the body."""
-    channel = Channel(pair[0], WireLimits(io_s=0.05))
+    channel = FrameChannel(pair[0], WireLimits(io_s=0.05))
     with pytest.raises(TimeoutError, match="nothing came"):
         channel.receive()
     with pytest.raises(TimeoutError, match="nothing came"):
@@ -44,16 +46,16 @@ def test_a_peer_that_says_nothing_is_waited_for_so_long_and_no_longer(pair):
 
 
 def test_a_peer_that_takes_nothing_is_waited_for_so_long_and_no_longer(pair):
-    channel = Channel(pair[0], WireLimits(io_s=0.05))
+    channel = FrameChannel(pair[0], WireLimits(io_s=0.05))
     with pytest.raises(TimeoutError, match="the peer took nothing"):
-        channel.send(Kind.PUSH, b"", [memoryview(bytes(64 << 20))])
+        channel.send(FrameKind.PUSH, b"", [memoryview(bytes(64 << 20))])
 
 
 def test_a_frame_that_breaks_off_is_no_frame(pair):
-    channel = Channel(pair[0], LIMITS)
-    sender = Channel(pair[1], LIMITS)
-    sender.begin(Kind.PUSH, b"head", 100)
-    sender.go_on(memoryview(bytes(10)))
+    channel = FrameChannel(pair[0], LIMITS)
+    sender = FrameChannel(pair[1], LIMITS)
+    sender.begin_frame(FrameKind.PUSH, b"head", 100)
+    sender.send_piece(memoryview(bytes(10)))
     pair[1].close()
     assert channel.receive().body_bytes == 100
     with pytest.raises(ConnectionResetError):

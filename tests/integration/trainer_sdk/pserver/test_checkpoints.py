@@ -20,7 +20,7 @@ from master.api.messages import (
 )
 from tests.integration.trainer_sdk.pserver.in_process_servers import FIRST, span, verdicts
 from trainer_sdk.errors import NotReadyError
-from trainer_sdk.pserver.core.messages import Verdict
+from trainer_sdk.pserver.core.messages import PushVerdict
 from trainer_sdk.pserver.transfer.checkpoint_file import read_index
 
 
@@ -40,7 +40,7 @@ def test_checkpoint_is_restored_onto_another_number_of_servers(new_job, tmp_path
     for lineage, count in ((2, 3), (3, 1)):
         restored = new_job(count, first=lineage * 10, lineage=lineage, files=files, data=span(0, 8)).restore()
         assert restored.counts() == [1] * 8 + [0] * 16
-        assert verdicts(restored.push(4, 8)) == {(Verdict.REPEAT, "0-31")}
+        assert verdicts(restored.push(4, 8)) == {(PushVerdict.REPEAT, "0-31")}
         restored.push(8, 24)
         assert restored.counts() == [1] * 24
         after.append(restored.client.pull(["w"]).tables["w"].copy())
@@ -93,7 +93,7 @@ def test_full_disk_costs_the_cut_and_nothing_else(new_job, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert refusal.reason is Refusal.FAILED
     assert list((tmp_path / "checkpoints").iterdir()) == []
-    assert verdicts(job.push(4, 8)) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(job.push(4, 8)) == {(PushVerdict.APPLIED, "0-31")}
     second = CutId(term=Term(1), lineage=Lineage(1), sequence=2)
     job.cut(span(0, 8), second)
     assert job.servers[0].wait_for(Written).cut == second

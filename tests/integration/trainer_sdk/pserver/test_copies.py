@@ -15,11 +15,11 @@ from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PA
 from trainer_sdk.errors import NotReadyError, TableError, WireError
 from trainer_sdk.pserver.core import freeze_queue
 from trainer_sdk.pserver.core.effects import CopyArrived
-from trainer_sdk.pserver.core.messages import CopyHead, Verdict
+from trainer_sdk.pserver.core.messages import CopyHead, PushVerdict
 from trainer_sdk.pserver.tables.bucket_codec import encode_bucket
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model, Portion
-from trainer_sdk.pserver.tables.sparse_store import SparsePart
+from trainer_sdk.pserver.tables.sparse_store import SparseStore
 from trainer_sdk.pserver.transfer import bucket_sender
 from trainer_sdk.pserver.transport.security import Security
 from trainer_sdk.pserver.wire.peer_heads import CopyStatus, copy_digest
@@ -64,13 +64,13 @@ def test_a_bucket_moves_amid_pushes_and_every_number_is_as_if_it_had_not(new_job
 
     freeze(moved)
     assert target.wait_for(Installed).version == 1
-    assert verdicts(moved.push(8, 12)) == {(Verdict.FROZEN, "3"), (Verdict.APPLIED, "0-2,4-31")}
+    assert verdicts(moved.push(8, 12)) == {(PushVerdict.FROZEN, "3"), (PushVerdict.APPLIED, "0-2,4-31")}
     flip(moved)
     assert target.wait_for(Activated).buckets == PositionSet.of(MOVED)
     late = moved.push(8, 12, buckets=PositionSet.of(MOVED))
-    assert verdicts(late) == {(Verdict.MOVED, "3")}, "the client's route is an old one"
+    assert verdicts(late) == {(PushVerdict.MOVED, "3")}, "the client's route is an old one"
     follow(moved)
-    assert verdicts(moved.push(8, 12)) == {(Verdict.APPLIED, "3"), (Verdict.REPEAT, "0-2,4-31")}
+    assert verdicts(moved.push(8, 12)) == {(PushVerdict.APPLIED, "3"), (PushVerdict.REPEAT, "0-2,4-31")}
     moved.push(12, 16)
     stayed.push(8, 12)
     stayed.push(12, 16)
@@ -93,7 +93,7 @@ def test_a_freeze_said_again_hands_over_again_and_a_staged_copy_is_not_served(ne
     owner, version = list(job.route.owner), list(job.route.version)
     owner[MOVED], version[MOVED] = 1, Version(1)
     job.client.set_route(replace(job.route, owner=tuple(owner), version=tuple(version)), TABLES, BUCKETS)
-    assert (Verdict.NOT_YET, "3") in verdicts(job.push(0, 4))
+    assert (PushVerdict.NOT_YET, "3") in verdicts(job.push(0, 4))
 
 
 def test_an_undone_move_goes_on_at_its_source_with_all_it_had(new_job):
@@ -104,7 +104,7 @@ def test_an_undone_move_goes_on_at_its_source_with_all_it_had(new_job):
     job.servers[1].wait_for(Installed)
     flip(job, to=0)
     follow(job)
-    assert verdicts(job.push(4, 8)) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(job.push(4, 8)) == {(PushVerdict.APPLIED, "0-31")}
     assert job.counts() == [1] * 8 + [0] * 16
 
 
@@ -120,12 +120,12 @@ def test_a_client_with_an_ancient_route_applies_nothing_twice_and_nothing_in_the
             flip(job, bucket, to=to)
     follow(job)
     ids = np.arange(4)
-    assert (Verdict.MOVED, "3-4") in verdicts(ancient.push(job.lineage, span(0, 4), batch(ids)))
+    assert (PushVerdict.MOVED, "3-4") in verdicts(ancient.push(job.lineage, span(0, 4), batch(ids)))
     with pytest.raises(NotReadyError, match="old"):
         ancient.pull(["c"])
-    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "3-4"), (Verdict.REPEAT, "0-2,5-31")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.APPLIED, "3-4"), (PushVerdict.REPEAT, "0-2,5-31")}
     ancient.set_route(job.route, TABLES, BUCKETS)
-    assert verdicts(ancient.push(job.lineage, span(0, 4), batch(ids))) == {(Verdict.REPEAT, "0-31")}
+    assert verdicts(ancient.push(job.lineage, span(0, 4), batch(ids))) == {(PushVerdict.REPEAT, "0-31")}
     assert job.counts() == [1] * 4 + [0] * 20
     ancient.close()
 
@@ -136,7 +136,7 @@ def test_a_warm_copy_leaves_the_bucket_in_service(new_job):
     job.push(0, 4)
     source, target = job.servers
     source.service.control(Warm(lineage=job.lineage, bucket=BucketId(MOVED), version=Version(0), target=target.place))
-    assert verdicts(job.push(4, 8)) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(job.push(4, 8)) == {(PushVerdict.APPLIED, "0-31")}
     freeze(job)
     target.wait_for(Installed)
     flip(job)
@@ -238,7 +238,7 @@ def test_a_bucket_is_not_frozen_for_a_target_that_cannot_be_reached(new_job):
         place = replace(job.servers[1].place, address=f"127.0.0.1:{stopped.getsockname()[1]}")
         order = Freeze(lineage=job.lineage, bucket=BucketId(WITH_ROWS), version=Version(0), target=place)
         job.servers[0].service.control(order)
-        assert verdicts(job.push(8, 12)) == {(Verdict.APPLIED, "0-31")}
+        assert verdicts(job.push(8, 12)) == {(PushVerdict.APPLIED, "0-31")}
         job.servers[0].service.close()
 
 
@@ -378,10 +378,10 @@ def test_a_bucket_that_stays_where_it_was_is_watched_no_longer(new_job):
     job = new_job(2).restore()
     job.push(0, 24)
     source = job.servers[0]
-    (rows,) = (part for part in source.service._shell.model.parts if isinstance(part, SparsePart))
+    (rows,) = (part for part in source.service._shell.model.stores if isinstance(part, SparseStore))
     freeze(job, WITH_ROWS)
     job.servers[1].wait_for(Installed)
-    assert rows._stamps.is_watched(WITH_ROWS)
+    assert rows._dirty.is_watched(WITH_ROWS)
     undone = {"lineage": job.lineage, "buckets": PositionSet.of(WITH_ROWS), "version": Version(1)}
     source.service.control(Activate(**undone, since=Version(0)))
-    assert not rows._stamps.is_watched(WITH_ROWS)
+    assert not rows._dirty.is_watched(WITH_ROWS)

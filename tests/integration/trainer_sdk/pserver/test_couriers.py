@@ -17,9 +17,9 @@ from trainer_sdk.pserver.core.effects import SendCopy
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model
 from trainer_sdk.pserver.transfer import bucket_sender
-from trainer_sdk.pserver.transfer.bucket_sender import Couriers, Post, packed
-from trainer_sdk.pserver.transport.frames import Channel, Kind, WireLimits
-from trainer_sdk.pserver.transport.handshake import Role, greet_server, welcome_client
+from trainer_sdk.pserver.transfer.bucket_sender import BucketSender, SenderHooks, pack_bucket
+from trainer_sdk.pserver.transport.frames import FrameChannel, FrameKind, WireLimits
+from trainer_sdk.pserver.transport.handshake import PeerRole, greet_server, welcome_client
 from trainer_sdk.pserver.transport.security import Security
 from trainer_sdk.pserver.wire.peer_heads import CopyStatus, decode_copy_answer, encode_copy
 
@@ -40,7 +40,7 @@ def order_for(server, bucket):
 
 
 def parcel_of(order):
-    return packed(order, list(MODEL.content(order.bucket)), MODEL.layout)
+    return pack_bucket(order, list(MODEL.content(order.bucket)), MODEL.layout)
 
 
 class Sender:
@@ -49,8 +49,8 @@ class Sender:
     def __init__(self, pack=parcel_of, security=None):
         self.packed, self.ends = [], []
         self._pack = pack
-        post = Post(pack=self._count, full_wanted=lambda _: None, ended=self._note)
-        self.couriers = Couriers(MemberName("sender"), security or Security(), post)
+        post = SenderHooks(pack=self._count, full_wanted=lambda _: None, ended=self._note)
+        self.couriers = BucketSender(MemberName("sender"), security or Security(), post)
 
     def _note(self, order, head):
         self.ends.append((order.bucket, order.is_final, head is not None))
@@ -160,7 +160,7 @@ def test_a_target_that_answers_a_byte_now_and_then_has_no_more_time_than_another
         while not was_cut.is_set():
             sock, _ = listening.accept()
             with sock, suppress(OSError, WireError):
-                channel = Channel(sock, WireLimits())
+                channel = FrameChannel(sock, WireLimits())
                 welcome_client(channel, Security(), target.incarnation)  # on a busy machine it is cut here already
                 sock.sendall(b"EDLp\x0a\0\0\0\0\0\x0f\0" + bytes(8))  # an answer with a head of 983,040 bytes
                 try:
@@ -186,18 +186,18 @@ def test_a_target_that_answers_a_byte_now_and_then_has_no_more_time_than_another
 def bring(server, role, *parcels):
     """The frames with which one of this role is answered."""
     with socket.create_connection(("127.0.0.1", server.listener.port), timeout=PATIENCE_S) as sock:
-        channel = Channel(sock, WireLimits())
+        channel = FrameChannel(sock, WireLimits())
         greet_server(channel, Security(), "one", role)
         for parcel in parcels:
-            channel.send(Kind.COPY, encode_copy(parcel.head), parcel.body)
+            channel.send(FrameKind.COPY, encode_copy(parcel.head), parcel.body)
             yield channel.receive()
 
 
 def test_nobody_but_a_server_may_bring_a_bucket(target):
     """A trainer's mistake must not put a bucket in the place of the true one."""
     parcel = parcel_of(order_for(target, 0))
-    (answer,) = bring(target, Role.TRAINER, parcel)
-    assert answer.kind is Kind.REFUSED
+    (answer,) = bring(target, PeerRole.TRAINER, parcel)
+    assert answer.kind is FrameKind.REFUSED
     assert target.all_of(Installed) == []
 
 
@@ -206,6 +206,6 @@ def test_a_copy_is_judged_by_its_head_and_its_body_passed_over_if_nobody_wants_i
     wanted = parcel_of(order_for(target, 0))
     unwanted = replace(wanted.head, target=Incarnation("another"), digest="of something else")
     body = [memoryview(bytes(300_000))] * 2
-    answers = list(bring(target, Role.SERVER, wanted._replace(head=unwanted, body=body), wanted, wanted))
+    answers = list(bring(target, PeerRole.SERVER, wanted._replace(head=unwanted, body=body), wanted, wanted))
     assert {decode_copy_answer(answer.head) for answer in answers} == {CopyStatus.ARRIVED}
     target.wait_for(Installed, count=2)

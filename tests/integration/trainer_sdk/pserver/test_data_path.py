@@ -23,15 +23,15 @@ from master.api.messages import (
 )
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, FIRST, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, ServerUnavailableError, TableError
-from trainer_sdk.pserver.core.messages import Verdict
+from trainer_sdk.pserver.core.messages import PushVerdict
 
 
 def test_pushed_gradients_are_in_the_next_pull_exactly_once(new_job):
     """Two servers, three tables; a repeat changes nothing (M1)."""
     job = new_job(2).restore()
     before = job.client.pull(["w"]).tables["w"].copy()
-    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
-    assert verdicts(job.push(0, 4)) == {(Verdict.REPEAT, "0-31")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.APPLIED, "0-31")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.REPEAT, "0-31")}
     assert job.counts() == [1] * 4 + [0] * 20
     assert job.client.pull(["w"]).tables["w"] == pytest.approx(before - 0.1, abs=1e-5)
 
@@ -40,7 +40,7 @@ def test_push_and_pull_in_one_round_trip_see_the_push(new_job):
     """Frames of one connection are taken in order."""
     job = new_job(2).restore()
     answer, pulled = job.client.push_and_pull(Lineage(1), span(0, 4), batch(np.arange(4)))
-    assert verdicts(answer) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(answer) == {(PushVerdict.APPLIED, "0-31")}
     assert pulled.lineage == 1
     assert pulled.tables["c"].tolist() == [1] * 4 + [0] * 20
 
@@ -48,8 +48,8 @@ def test_push_and_pull_in_one_round_trip_see_the_push(new_job):
 def test_push_to_some_buckets_reaches_those_only(new_job):
     """Rule 11: what an OVERLAP misses goes to the buckets that miss it."""
     job = new_job(2).restore()
-    assert verdicts(job.push(0, 4, buckets=span(5, 20))) == {(Verdict.APPLIED, "5-19")}
-    assert verdicts(job.push(0, 4)) == {(Verdict.REPEAT, "5-19"), (Verdict.APPLIED, "0-4,20-31")}
+    assert verdicts(job.push(0, 4, buckets=span(5, 20))) == {(PushVerdict.APPLIED, "5-19")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.REPEAT, "5-19"), (PushVerdict.APPLIED, "0-4,20-31")}
     assert job.counts() == [1] * 4 + [0] * 20
 
 
@@ -60,7 +60,7 @@ def test_push_during_a_hold_waits_and_is_applied_when_it_ends(new_job):
     for start in range(24):
         server.service.control(Hold(cut=replace(FIRST, sequence=FIRST.sequence + start)))
         server.wait_for(Held, count=start + 1)
-        assert verdicts(job.push(start, start + 1)) == {(Verdict.APPLIED, "0-31")}
+        assert verdicts(job.push(start, start + 1)) == {(PushVerdict.APPLIED, "0-31")}
         assert server.wait_for(CutRefused, count=start + 1).reason is Refusal.GONE
         if server.service.longest_hold_s:  # else the hold was over before the push had come
             break
@@ -79,7 +79,7 @@ def test_pull_that_mixes_two_lineages_is_not_returned(new_job):
     job.servers[0].wait_for(Restored)
     with pytest.raises(NotReadyError):
         client.pull()
-    assert verdicts(job.push(0, 4)) == {(Verdict.STALE_LINEAGE, "0-15"), (Verdict.APPLIED, "16-31")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.STALE_LINEAGE, "0-15"), (PushVerdict.APPLIED, "16-31")}
     client.close()
 
 
@@ -90,8 +90,8 @@ def test_broken_connection_is_made_again_and_the_same_push_sent(new_job):
     for server in job.servers:
         for sock in tuple(server.listener._open):
             sock.shutdown(socket.SHUT_RDWR)
-    assert verdicts(job.push(0, 8, buckets=span(0, 1))) == {(Verdict.OVERLAP, "0")}
-    assert verdicts(job.push(4, 8)) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(job.push(0, 8, buckets=span(0, 1))) == {(PushVerdict.OVERLAP, "0")}
+    assert verdicts(job.push(4, 8)) == {(PushVerdict.APPLIED, "0-31")}
     assert job.counts() == [1] * 8 + [0] * 16
 
 

@@ -17,7 +17,7 @@ from tests.integration.trainer_sdk.pserver.in_process_servers import (
     verdicts,
 )
 from trainer_sdk.errors import NotReadyError
-from trainer_sdk.pserver.core.messages import Verdict
+from trainer_sdk.pserver.core.messages import PushVerdict
 
 ALL = span(0, BUCKETS)
 SECOND = Lineage(2)
@@ -90,7 +90,7 @@ def test_a_survivor_takes_over_what_was_lost_beside_what_it_keeps(new_job, job, 
     assert are_equal(contents(survivor, lost), contents(base.servers[0], lost))
 
     answer = client.push(SECOND, span(4, 8), batch(np.arange(4, 8)))
-    assert verdicts(answer) == {(Verdict.REPEAT, str(mine)), (Verdict.APPLIED, str(lost))}
+    assert verdicts(answer) == {(PushVerdict.REPEAT, str(mine)), (PushVerdict.APPLIED, str(lost))}
     assert client.pull(["c"]).tables["c"].tolist() == [1] * 8 + [0] * 16
     assert (client.pull_rows("e", np.arange(24)).rows[:, 0] == [1] * 8 + [0] * 16).all()
 
@@ -163,4 +163,4 @@ def test_an_order_that_overtakes_an_unfinished_one_keeps_what_that_kept(job, fil
     with survivor.heard:
         assert survivor.heard.wait_for(lambda: Restored(lineage=Lineage(3)) in survivor.said, timeout=PATIENCE_S)
     assert are_equal(contents(survivor, mine), before)
-    assert verdicts(client.push(SECOND, span(4, 8), batch(np.arange(4, 8)))) == {(Verdict.STALE_LINEAGE, "0-31")}
+    assert verdicts(client.push(SECOND, span(4, 8), batch(np.arange(4, 8)))) == {(PushVerdict.STALE_LINEAGE, "0-31")}

@@ -20,7 +20,7 @@ from master.job.placement.owner_placement import Weight, classes
 from tests.harness.job_processes import BUDGET_S, running
 from tests.harness.master_process import JOB, ask_status
 from trainer_sdk.pserver.__main__ import EXIT_OWNING
-from trainer_sdk.pserver.tables.bucket_load import REPORT_EVERY_S, Weighing
+from trainer_sdk.pserver.tables.bucket_load import REPORT_EVERY_S, BucketLoadMeter
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model, SparseGradient
 
@@ -60,7 +60,7 @@ def weights_of(*, is_dense):
     if not is_dense:
         rows = SparseGradient(table=0, ids=np.arange(SIZE), rows=np.ones((SIZE, 1), np.int64))
         model.apply(ALL, [rows], ALL)
-    return [Weight(size_bytes=size) for size in Weighing(model, 0.0).begin(Lineage(1), ALL).sizes_bytes]
+    return [Weight(size_bytes=size) for size in BucketLoadMeter(model, 0.0).first_report(Lineage(1), ALL).sizes_bytes]
 
 
 def wait_until_even(job, ordinals, *, is_dense=True):

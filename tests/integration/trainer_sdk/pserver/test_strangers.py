@@ -21,12 +21,12 @@ from tests.integration.certificates import Authority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
 from trainer_sdk.pserver.client.pserver_client import PserverClient
-from trainer_sdk.pserver.core.messages import Verdict
-from trainer_sdk.pserver.process.data_listener import Listener
-from trainer_sdk.pserver.transport.frames import Channel, Kind, WireLimits
+from trainer_sdk.pserver.core.messages import PushVerdict
+from trainer_sdk.pserver.process.data_listener import DataListener
+from trainer_sdk.pserver.transport.frames import FrameChannel, FrameKind, WireLimits
 from trainer_sdk.pserver.transport.handshake import greet_server
 from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ClientSettings
+from trainer_sdk.pserver.transport.server_connection import ConnectionSettings
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def strict_port(new_job):
     job = new_job(1).restore()
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     limits = WireLimits(io_s=0.5, hello_s=1.0, frame_bytes=1 << 20)
-    listener = Listener(job.servers[0].service, Security(), listening, limits)
+    listener = DataListener(job.servers[0].service, Security(), listening, limits)
     yield job, listener
     listener.close()
 
@@ -65,7 +65,7 @@ def test_stranger_ends_its_own_connection_only(new_job, said):
         with suppress(ConnectionResetError):
             while sock.recv(4096):
                 pass
-    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.APPLIED, "0-31")}
 
 
 def test_stranger_that_says_its_hello_byte_by_byte_is_sent_away(strict_port):
@@ -88,9 +88,11 @@ def test_who_says_nothing_at_all_is_waited_for_no_longer_than_a_hello(new_job, e
     if end == "client":
         near, far = socket.socketpair()
         with near, far, pytest.raises(TimeoutError):
-            greet_server(Channel(near, limits), Security(), "a trainer")
+            greet_server(FrameChannel(near, limits), Security(), "a trainer")
     else:
-        listener = Listener(new_job(1).servers[0].service, Security(), socket.create_server(("127.0.0.1", 0)), limits)
+        listener = DataListener(
+            new_job(1).servers[0].service, Security(), socket.create_server(("127.0.0.1", 0)), limits
+        )
         with socket.create_connection(("127.0.0.1", listener.port), timeout=PATIENCE_S) as silent:
             while silent.recv(4096):
                 pass
@@ -103,7 +105,7 @@ def greeted(listener):
     while True:
         sock = connect(listener)
         try:
-            greet_server(Channel(sock, WireLimits()), Security(), "half")
+            greet_server(FrameChannel(sock, WireLimits()), Security(), "half")
         except OSError:
             sock.close()
             assert time.monotonic() < until_s
@@ -116,7 +118,7 @@ def test_body_that_never_comes_ends_the_connection(strict_port, size):
     """Half a frame, or one larger than the limit: no answer, no change, and the server goes on."""
     job, listener = strict_port
     with greeted(listener) as sock:
-        sock.sendall(struct.pack("<4sB3xIQ", b"EDLp", Kind.PUSH, 0, size) + b"half")
+        sock.sendall(struct.pack("<4sB3xIQ", b"EDLp", FrameKind.PUSH, 0, size) + b"half")
         with suppress(ConnectionResetError):
             assert sock.recv(100) == b""
     assert job.counts() == [0] * 24
@@ -128,11 +130,11 @@ def test_thousand_silent_connections_do_not_stop_training(strict_port):
     job, listener = strict_port
     silent = [connect(listener) for _ in range(1000)]
     try:
-        assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+        assert verdicts(job.push(0, 4)) == {(PushVerdict.APPLIED, "0-31")}
         route = replace(job.route, servers=(replace(job.route.servers[0], address=f"127.0.0.1:{listener.port}"),))
-        client = PserverClient(settings=ClientSettings(budget_s=PATIENCE_S))
+        client = PserverClient(settings=ConnectionSettings(budget_s=PATIENCE_S))
         client.set_route(route, TABLES, BUCKETS)
-        assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(Verdict.REPEAT, "0-31")}
+        assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(PushVerdict.REPEAT, "0-31")}
         client.close()
         wait_until(lambda: not listener._open and not listener._greeting)
     finally:
@@ -145,13 +147,13 @@ def test_strangers_that_say_nothing_keep_no_member_out(new_job):
     """They used to take all 1024 places for the 10 s of their hello; now they push out one another."""
     job = new_job(1).restore()
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
-    listener = Listener(job.servers[0].service, Security(), listening, WireLimits())
+    listener = DataListener(job.servers[0].service, Security(), listening, WireLimits())
     silent = [connect(listener) for _ in range(1100)]
     try:
         route = replace(job.route, servers=(replace(job.route.servers[0], address=f"127.0.0.1:{listener.port}"),))
-        client = PserverClient(settings=ClientSettings(budget_s=PATIENCE_S))
+        client = PserverClient(settings=ConnectionSettings(budget_s=PATIENCE_S))
         client.set_route(route, TABLES, BUCKETS)
-        assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(Verdict.APPLIED, "0-31")}
+        assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(PushVerdict.APPLIED, "0-31")}
         assert len(listener._greeting) <= 256
         client.close()
     finally:
@@ -170,7 +172,7 @@ def test_server_that_gets_no_thread_cuts_who_comes_and_takes_in_the_next(new_job
             assert sock.recv(1) == b""
     finally:
         threading.stack_size(before)
-    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.APPLIED, "0-31")}
 
 
 @pytest.mark.parametrize(
@@ -183,9 +185,9 @@ def test_a_strangers_hello_leaves_one_harmless_line_in_the_log(new_job, caplog, 
     caplog.set_level(logging.INFO)
     job = new_job(1).restore()
     with connect(job.servers[0].listener) as sock:
-        channel = Channel(sock, WireLimits())
+        channel = FrameChannel(sock, WireLimits())
         channel.receive_hello()
-        channel.send(Kind.HELLO, hello)
+        channel.send(FrameKind.HELLO, hello)
         with suppress(OSError):
             while sock.recv(4096):
                 pass
@@ -200,21 +202,21 @@ def test_a_strangers_hello_leaves_one_harmless_line_in_the_log(new_job, caplog, 
 def test_garbage_after_the_hello_is_answered_and_the_connection_closed(new_job):
     """A push whose body is not what its head says changes nothing."""
     job = new_job(1).restore()
-    other = PserverClient(settings=ClientSettings(budget_s=PATIENCE_S))
+    other = PserverClient(settings=ConnectionSettings(budget_s=PATIENCE_S))
     wrong = (TableSpec(name="w", shape=(31, 40)), *TABLES[1:])
     other.set_route(job.route, wrong, BUCKETS)
     with pytest.raises(Exception, match="refuses"):
         other.push(Lineage(1), span(0, 4), {"w": np.zeros((31, 40), dtype=np.float32)})
     other.close()
-    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.APPLIED, "0-31")}
 
 
 def test_secret_is_needed_on_both_sides(new_job):
     """EDL_TOKEN_FILE: a client without it, and one that finds a server without it, are refused."""
     job = new_job(1, security=Security(token=b"secret")).restore()
-    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.APPLIED, "0-31")}
     for wrong in (Security(), Security(token=b"guess")):
-        client = PserverClient(wrong, ClientSettings(budget_s=PATIENCE_S))
+        client = PserverClient(wrong, ConnectionSettings(budget_s=PATIENCE_S))
         client.set_route(job.route, TABLES, BUCKETS)
         with pytest.raises(AuthenticationError):
             client.pull()
@@ -229,11 +231,11 @@ def test_tls_carries_the_data_and_shuts_out_plain_clients(new_job, tmp_path):
     for context in (security.server_context(), security.client_context()):
         assert context.verify_mode is ssl.CERT_REQUIRED
     job = new_job(2, security=security).restore()
-    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+    assert verdicts(job.push(0, 4)) == {(PushVerdict.APPLIED, "0-31")}
     _, pulled = job.client.push_and_pull(Lineage(1), span(4, 8), batch(np.arange(4, 8)))
     assert pulled is not None
     assert job.counts() == [1] * 8 + [0] * 16
-    plain = PserverClient(Security(), ClientSettings(budget_s=0.2, limits=WireLimits(io_s=1.0)))
+    plain = PserverClient(Security(), ConnectionSettings(budget_s=0.2, limits=WireLimits(io_s=1.0)))
     plain.set_route(job.route, TABLES, BUCKETS)
     with pytest.raises(ServerUnavailableError):
         plain.pull()
@@ -241,7 +243,7 @@ def test_tls_carries_the_data_and_shuts_out_plain_clients(new_job, tmp_path):
     Authority("another job").issue(tmp_path / "other")
     other = PserverClient(
         Security(tls_folder=tmp_path / "other"),
-        ClientSettings(budget_s=PATIENCE_S, connect_s=PATIENCE_S),
+        ConnectionSettings(budget_s=PATIENCE_S, connect_s=PATIENCE_S),
         is_outdated=lambda: True,  # so that it is tried once
     )
     other.set_route(job.route, TABLES, BUCKETS)

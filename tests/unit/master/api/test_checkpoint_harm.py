@@ -35,7 +35,7 @@ from trainer_sdk.errors import CheckpointError
 from trainer_sdk.pserver.tables.bucket_codec import encode_bucket
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model
-from trainer_sdk.pserver.transfer.checkpoint_file import Author, write_checkpoint
+from trainer_sdk.pserver.transfer.checkpoint_file import CheckpointAuthor, write_checkpoint
 from trainer_sdk.pserver.transfer.io_jobs import load_model
 
 CASES = 1000
@@ -65,7 +65,7 @@ def committed(storage, sequence, parent):
     data = PositionSet.span(0, 100 * sequence)
     files = []
     for server, buckets in enumerate((PositionSet.span(0, 2), PositionSet.span(2, 4))):
-        author = Author(
+        author = CheckpointAuthor(
             server=MemberName(f"digits-server-{server}"),
             incarnation=Incarnation(f"{server}{sequence}ab"),
             bucket_count=BUCKETS,

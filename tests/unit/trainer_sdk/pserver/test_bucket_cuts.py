@@ -19,22 +19,22 @@ from master.api.messages import (
     Written,
 )
 from master.api.positions import PositionSet
-from trainer_sdk.pserver.core.control import deadline, handle
+from trainer_sdk.pserver.core.control import handle, next_deadline
 from trainer_sdk.pserver.core.effects import (
     ApplyBoth,
     ApplyLive,
     DropFork,
     FileFailed,
     FileWritten,
-    ForkExpired,
-    HoldExpired,
+    ForkTimedOut,
+    HoldTimedOut,
+    NotifyMaster,
     OpenFork,
-    Tell,
     WriteFork,
 )
-from trainer_sdk.pserver.core.messages import Push, Target, Verdict
-from trainer_sdk.pserver.core.pushes import push
-from trainer_sdk.pserver.core.server_state import Group, Phase, ServerState, check_state
+from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict
+from trainer_sdk.pserver.core.pushes import handle_push
+from trainer_sdk.pserver.core.server_state import BucketGroup, CutPhase, ServerState, check_state
 
 ALL = PositionSet.span(0, 8)
 
@@ -51,7 +51,7 @@ FIRST = cut_id(1)
 
 
 def batch(start, stop, buckets=ALL):
-    target = Target(buckets=buckets, version=Version(0))
+    target = PushTarget(buckets=buckets, version=Version(0))
     return Push(lineage=Lineage(1), positions=span(start, stop), targets=(target,))
 
 
@@ -59,14 +59,14 @@ def after(state, *events):
     """The state after these, and the effects of the last one."""
     effects = ()
     for event in events:
-        step = push(state, event) if isinstance(event, Push) else handle(state, event, 10.0)
+        step = handle_push(state, event) if isinstance(event, Push) else handle(state, event, 10.0)
         state, effects = step.state, step.effects
         check_state(state)
     return state, effects
 
 
 def told(effects):
-    return [effect.message for effect in effects if isinstance(effect, Tell)]
+    return [effect.message for effect in effects if isinstance(effect, NotifyMaster)]
 
 
 def refused(cut, reason):
@@ -84,18 +84,18 @@ def record(cut):
 @pytest.fixture
 def state():
     """A server that has applied positions 0 to 3."""
-    group = Group(buckets=ALL, version=Version(0), applied=span(0, 4), skipped=PositionSet())
-    return ServerState(incarnation=Incarnation("i"), lineage=Lineage(1), taken=Lineage(1), groups=(group,))
+    group = BucketGroup(buckets=ALL, version=Version(0), applied=span(0, 4), skipped=PositionSet())
+    return ServerState(incarnation=Incarnation("i"), lineage=Lineage(1), newest_restore=Lineage(1), groups=(group,))
 
 
 def test_hold_answers_marks_and_stops_pushes_but_not_repeats(state):
     """Rule 19: no further push is applied; what needs no applying is answered."""
     held, effects = after(state, Hold(cut=FIRST))
     assert told(effects) == [Held(cut=FIRST, marks=(BucketMarks(buckets=ALL, applied=span(0, 4)),))]
-    waiting = push(held, batch(4, 6))
-    assert [r.verdict for r in waiting.answer.rulings] == [Verdict.HELD]
+    waiting = handle_push(held, batch(4, 6))
+    assert [r.verdict for r in waiting.answer.rulings] == [PushVerdict.HELD]
     assert waiting.state == held
-    assert [r.verdict for r in push(held, batch(0, 2)).answer.rulings] == [Verdict.REPEAT]
+    assert [r.verdict for r in handle_push(held, batch(0, 2)).answer.rulings] == [PushVerdict.REPEAT]
 
 
 @pytest.mark.parametrize("known", [(), (Hold(cut=FIRST),), (Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))])
@@ -111,10 +111,10 @@ def test_a_hold_that_comes_after_its_own_drop_is_not_taken(state, known):
 def test_hold_and_fork_have_deadlines_of_their_own(state):
     """From when they began (rules 19, 21)."""
     held, _ = after(state, Hold(cut=FIRST))
-    assert deadline(held) == (10.0 + state.limits.hold_s, HoldExpired(cut=FIRST))
+    assert next_deadline(held) == (10.0 + state.limits.hold_s, HoldTimedOut(cut=FIRST))
     forked, _ = after(held, Cut(cut=FIRST, data=span(0, 6)))
-    assert deadline(forked) == (10.0 + state.limits.fork_s, ForkExpired(cut=FIRST))
-    assert deadline(after(forked, Drop(cut=FIRST))[0]) is None
+    assert next_deadline(forked) == (10.0 + state.limits.fork_s, ForkTimedOut(cut=FIRST))
+    assert next_deadline(after(forked, Drop(cut=FIRST))[0]) is None
 
 
 def test_hold_that_comes_again_gets_the_first_answer(state):
@@ -159,9 +159,9 @@ def test_newer_hold_drops_an_older_fork(state):
 def test_cut_wants_what_others_have_and_this_server_lacks(state):
     """Rule 20: wanted := D less marks; pushes go on."""
     forked, effects = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))
-    assert effects == (OpenFork(cut=FIRST, buckets=ALL), Tell(message=CutTaken(cut=FIRST)))
+    assert effects == (OpenFork(cut=FIRST, buckets=ALL), NotifyMaster(message=CutTaken(cut=FIRST)))
     assert [g.fork.wanted for g in forked.groups] == [span(4, 6)]
-    assert forked.cut.phase is Phase.OPEN
+    assert forked.cut.phase is CutPhase.OPEN
 
 
 def test_cut_without_its_hold_is_gone(state):
@@ -186,7 +186,7 @@ def test_cut_that_this_server_cannot_complete_is_gone(state):
 def test_push_outside_the_cut_goes_to_the_live_bucket_only(state):
     """Rule 21."""
     forked, _ = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))
-    step = push(forked, batch(6, 8))
+    step = handle_push(forked, batch(6, 8))
     assert step.effects == (ApplyLive(buckets=ALL),)
     assert [g.fork.applied for g in step.state.groups] == [span(0, 4)]
 
@@ -194,18 +194,18 @@ def test_push_outside_the_cut_goes_to_the_live_bucket_only(state):
 def test_push_across_the_edge_of_the_cut_is_split(state):
     """Rule 21: nothing is applied, the part inside is named."""
     forked, _ = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))
-    step = push(forked, batch(5, 8))
-    assert [(r.verdict, r.positions) for r in step.answer.rulings] == [(Verdict.SPLIT, span(5, 6))]
+    step = handle_push(forked, batch(5, 8))
+    assert [(r.verdict, r.positions) for r in step.answer.rulings] == [(PushVerdict.SPLIT, span(5, 6))]
     assert step.state == forked
 
 
 def test_fork_is_written_once_it_has_all_of_the_cut(state):
     """Rule 21: inside goes to both; when nothing is wanted the fork is sealed and says exactly D."""
     forked, _ = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)), batch(8, 9), batch(4, 5))
-    step = push(forked, batch(5, 6))
+    step = handle_push(forked, batch(5, 6))
     marks = (BucketMarks(buckets=ALL, applied=span(0, 6)),)
     assert step.effects == (ApplyBoth(buckets=ALL), WriteFork(cut=FIRST, marks=marks))
-    assert step.state.cut.phase is Phase.SEALED
+    assert step.state.cut.phase is CutPhase.SEALED
     assert [g.applied for g in step.state.groups] == [span(0, 6) | span(8, 9)]
 
 
@@ -224,7 +224,7 @@ def test_written_is_said_and_said_again(state):
     done, effects = after(
         state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 4)), FileWritten(cut=FIRST, file=record(FIRST))
     )
-    assert effects == (DropFork(cut=FIRST), Tell(message=Written(cut=FIRST, file=record(FIRST))))
+    assert effects == (DropFork(cut=FIRST), NotifyMaster(message=Written(cut=FIRST, file=record(FIRST))))
     assert told(after(done, Cut(cut=FIRST, data=span(0, 4)))[1]) == [Written(cut=FIRST, file=record(FIRST))]
     assert refusals(after(done, Hold(cut=FIRST))[1]) == refused(FIRST, Refusal.GONE)
 
@@ -242,9 +242,9 @@ def test_file_that_cannot_be_written_ends_the_cut_with_the_reason(state):
 def test_hold_ends_by_its_own_deadline(state):
     """Rule 19: the server drops the hold and never takes that id again."""
     held, _ = after(state, Hold(cut=FIRST))
-    at_s, event = deadline(held)
+    at_s, event = next_deadline(held)
     assert at_s == pytest.approx(10.0 + held.limits.hold_s)
-    assert event == HoldExpired(cut=FIRST)
+    assert event == HoldTimedOut(cut=FIRST)
     free, effects = after(held, event)
     assert refusals(effects) == refused(FIRST, Refusal.GONE)
     assert not free.is_holding
@@ -254,17 +254,17 @@ def test_hold_ends_by_its_own_deadline(state):
 def test_fork_ends_by_its_own_time_limit_unless_sealed(state):
     """Rule 21; a file that is being written has no deadline."""
     forked, _ = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))
-    assert deadline(forked)[1] == ForkExpired(cut=FIRST)
-    assert after(forked, ForkExpired(cut=FIRST))[1][0] == DropFork(cut=FIRST)
+    assert next_deadline(forked)[1] == ForkTimedOut(cut=FIRST)
+    assert after(forked, ForkTimedOut(cut=FIRST))[1][0] == DropFork(cut=FIRST)
     sealed, _ = after(forked, batch(4, 6))
-    assert deadline(sealed) is None
-    assert after(sealed, ForkExpired(cut=FIRST)) == (sealed, ())
+    assert next_deadline(sealed) is None
+    assert after(sealed, ForkTimedOut(cut=FIRST)) == (sealed, ())
 
 
 def test_late_deadline_of_an_older_cut_changes_nothing(state):
     """Events of the shell name their cut."""
     held, _ = after(state, Hold(cut=FIRST), Hold(cut=cut_id(2)))
-    for late in (HoldExpired(cut=FIRST), ForkExpired(cut=FIRST), FileWritten(cut=FIRST, file=record(FIRST))):
+    for late in (HoldTimedOut(cut=FIRST), ForkTimedOut(cut=FIRST), FileWritten(cut=FIRST, file=record(FIRST))):
         assert after(held, late) == (held, ())
 
 
@@ -273,19 +273,19 @@ def test_quarantine_of_a_wanted_position_ends_the_fork(state):
     forked, _ = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))
     gone, effects = after(forked, Skip(lineage=Lineage(1), positions=span(4, 5)))
     assert refusals(effects) == refused(FIRST, Refusal.GONE)
-    assert gone.cut.phase is Phase.GONE
+    assert gone.cut.phase is CutPhase.GONE
 
 
 def test_quarantine_outside_the_cut_leaves_the_fork_as_it_was(state):
     """The fork's own skipped set is of the moment of the cut."""
     forked, _ = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))
     still, _ = after(forked, Skip(lineage=Lineage(1), positions=span(7, 8)))
-    assert still.cut.phase is Phase.OPEN
+    assert still.cut.phase is CutPhase.OPEN
     assert [(g.skipped, g.fork.skipped) for g in still.groups] == [(span(7, 8), PositionSet())]
 
 
 def test_restart_of_terms_in_a_newer_lineage_does_not_make_cuts_old(state):
     """Rule 29: after a loss of etcd terms start anew; they are compared within one lineage only."""
     old = cut_id(7, term=900)
-    newer = replace(after(state, Hold(cut=old), Drop(cut=old))[0], lineage=Lineage(2), taken=Lineage(2))
+    newer = replace(after(state, Hold(cut=old), Drop(cut=old))[0], lineage=Lineage(2), newest_restore=Lineage(2))
     assert [type(m) for m in told(after(newer, Hold(cut=cut_id(1, lineage=2, term=3)))[1])] == [Held]

@@ -29,26 +29,26 @@ from master.api.messages import (
     Written,
 )
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.core.bucket_moves import try_current, wants
+from trainer_sdk.pserver.core.bucket_moves import can_stage, try_current
 from trainer_sdk.pserver.core.control import handle
 from trainer_sdk.pserver.core.effects import (
     ApplyLive,
-    AskFull,
     CopyArrived,
     DropLive,
     DropStaged,
     FileWritten,
-    FullWanted,
+    FullCopyRequested,
+    NotifyMaster,
     OpenFork,
+    RequestFullCopy,
     SendCopy,
     ServeStaged,
     StageCopy,
-    Tell,
     WriteFork,
 )
-from trainer_sdk.pserver.core.messages import CopyHead, Push, Target, Verdict
-from trainer_sdk.pserver.core.pushes import push
-from trainer_sdk.pserver.core.server_state import Group, Phase, ServerState, check_state
+from trainer_sdk.pserver.core.messages import CopyHead, Push, PushTarget, PushVerdict
+from trainer_sdk.pserver.core.pushes import handle_push
+from trainer_sdk.pserver.core.server_state import BucketGroup, CutPhase, ServerState, check_state
 
 G = Lineage(1)
 HERE, THERE = Incarnation("here"), Incarnation("there")
@@ -92,38 +92,38 @@ def handed(w, **parts):
 
 
 def batch(start, stop, buckets=B, w=0):
-    return Push(lineage=G, positions=span(start, stop), targets=(Target(buckets=buckets, version=version(w)),))
+    return Push(lineage=G, positions=span(start, stop), targets=(PushTarget(buckets=buckets, version=version(w)),))
 
 
 def after(state, *events):
     """The state after these, and the effects of the last one."""
     effects = ()
     for event in events:
-        step = push(state, event) if isinstance(event, Push) else handle(state, event, 10.0)
+        step = handle_push(state, event) if isinstance(event, Push) else handle(state, event, 10.0)
         state, effects = step.state, step.effects
         check_state(state)
     return state, effects
 
 
 def told(effects):
-    return [effect.message for effect in effects if isinstance(effect, Tell)]
+    return [effect.message for effect in effects if isinstance(effect, NotifyMaster)]
 
 
 def verdicts(state, event):
-    return {ruling.verdict: ruling.buckets for ruling in push(state, event).answer.rulings}
+    return {ruling.verdict: ruling.buckets for ruling in handle_push(state, event).answer.rulings}
 
 
 @pytest.fixture
 def source():
     """Owns buckets 0 to 3 at version 0, all with positions 0 to 3."""
-    group = Group(buckets=span(0, 4), version=version(0), applied=span(0, 4), skipped=EMPTY)
-    return ServerState(incarnation=HERE, lineage=G, taken=G, groups=(group,))
+    group = BucketGroup(buckets=span(0, 4), version=version(0), applied=span(0, 4), skipped=EMPTY)
+    return ServerState(incarnation=HERE, lineage=G, newest_restore=G, groups=(group,))
 
 
 @pytest.fixture
 def target():
     """In the lineage with no bucket."""
-    return ServerState(incarnation=HERE, lineage=G, taken=G)
+    return ServerState(incarnation=HERE, lineage=G, newest_restore=G)
 
 
 # ---- the source -----------------------------------------------------------------------------------------------------
@@ -143,10 +143,10 @@ def test_freeze_stops_pushes_of_its_bucket_alone_and_hands_it_over(source):
         applied=span(0, 4),
         skipped=EMPTY,
     )
-    assert verdicts(state, batch(4, 5, span(0, 4))) == {Verdict.FROZEN: B, Verdict.APPLIED: span(0, 4) - B}
+    assert verdicts(state, batch(4, 5, span(0, 4))) == {PushVerdict.FROZEN: B, PushVerdict.APPLIED: span(0, 4) - B}
 
 
-@pytest.mark.parametrize(("pushed", "verdict"), [((0, 2), Verdict.REPEAT), ((2, 6), Verdict.FROZEN)])
+@pytest.mark.parametrize(("pushed", "verdict"), [((0, 2), PushVerdict.REPEAT), ((2, 6), PushVerdict.FROZEN)])
 def test_a_frozen_bucket_confirms_what_it_has_and_nothing_else(source, pushed, verdict):
     """Rule 50: partly applied is for the new owner to judge, whose marks decide."""
     state, _ = after(source, FREEZE)
@@ -156,7 +156,7 @@ def test_a_frozen_bucket_confirms_what_it_has_and_nothing_else(source, pushed, v
 def test_a_frozen_bucket_says_what_it_skips(source):
     """Rule 50."""
     state, _ = after(source, Skip(lineage=G, positions=span(7, 8)), FREEZE)
-    assert verdicts(state, batch(7, 9)) == {Verdict.SKIPPED: B}
+    assert verdicts(state, batch(7, 9)) == {PushVerdict.SKIPPED: B}
 
 
 def test_freeze_again_hands_over_the_same_again(source):
@@ -193,7 +193,7 @@ def test_a_late_freeze_does_not_freeze_the_next_version(source):
     """Rule 38."""
     state, _ = after(source, FREEZE, activate(1))
     assert after(state, FREEZE) == (state, ())
-    assert verdicts(state, batch(4, 5, w=1)) == {Verdict.APPLIED: B}
+    assert verdicts(state, batch(4, 5, w=1)) == {PushVerdict.APPLIED: B}
 
 
 def test_a_frozen_bucket_may_be_pulled(source):
@@ -205,8 +205,8 @@ def test_undone_it_serves_under_the_next_version_only(source):
     """Rules 38, 47: the old version never thaws."""
     state, effects = after(source, FREEZE, activate(1))
     assert told(effects) == [Activated(lineage=G, buckets=B, version=version(1))]
-    assert verdicts(state, batch(4, 5, w=0)) == {Verdict.MOVED: B}
-    assert verdicts(state, batch(4, 5, w=1)) == {Verdict.APPLIED: B}
+    assert verdicts(state, batch(4, 5, w=0)) == {PushVerdict.MOVED: B}
+    assert verdicts(state, batch(4, 5, w=1)) == {PushVerdict.APPLIED: B}
 
 
 def test_undone_before_the_freeze_came_it_serves_likewise(source):
@@ -219,7 +219,7 @@ def test_forget_drops_what_is_older_and_remembers_the_floor(source):
     """Rule 48: a late HANDOVER of the version forgotten is not taken."""
     state, effects = after(source, FREEZE, forget(1))
     assert effects == (DropLive(buckets=B),)
-    assert verdicts(state, batch(4, 5)) == {Verdict.MOVED: B}
+    assert verdicts(state, batch(4, 5)) == {PushVerdict.MOVED: B}
     assert after(state, handed(1)) == (state, ())
     assert after(state, activate(1)) == (state, ())
 
@@ -239,7 +239,7 @@ def test_warm_sends_a_copy_and_goes_on(source):
 
 def test_what_was_handed_over_can_be_had_in_full(source):
     """Rule 42: NEED_FULL; of an active bucket nothing is handed over."""
-    wanted = FullWanted(lineage=G, bucket=2, version=version(1), target=TARGET)
+    wanted = FullCopyRequested(lineage=G, bucket=2, version=version(1), target=TARGET)
     assert after(source, wanted) == (source, ())
     _, (sent,) = after(source, FREEZE, wanted)
     assert (sent.is_final, sent.is_full) == (True, True)
@@ -253,9 +253,9 @@ def test_a_hand_over_is_staged_and_not_served(target):
     state, effects = after(target, handed(1))
     assert effects == (
         StageCopy(head=handed(1).head),
-        Tell(message=Installed(lineage=G, bucket=2, version=version(1), digest="whole")),
+        NotifyMaster(message=Installed(lineage=G, bucket=2, version=version(1), digest="whole")),
     )
-    assert verdicts(state, batch(4, 5, w=1)) == {Verdict.NOT_YET: B}
+    assert verdicts(state, batch(4, 5, w=1)) == {PushVerdict.NOT_YET: B}
     assert not state.has(B)
     assert told(after(state, Hold(cut=CUT))[1]) == [Held(cut=CUT, marks=())]
 
@@ -285,10 +285,10 @@ def test_active_it_serves_with_the_marks_that_came_along(target):
     state, effects = after(target, handed(1), activate(1))
     assert effects == (
         ServeStaged(buckets=B),
-        Tell(message=Activated(lineage=G, buckets=B, version=version(1))),
+        NotifyMaster(message=Activated(lineage=G, buckets=B, version=version(1))),
     )
-    assert verdicts(state, batch(0, 2, w=1)) == {Verdict.REPEAT: B}
-    assert verdicts(state, batch(9, 10, w=1)) == {Verdict.SKIPPED: B}
+    assert verdicts(state, batch(0, 2, w=1)) == {PushVerdict.REPEAT: B}
+    assert verdicts(state, batch(9, 10, w=1)) == {PushVerdict.SKIPPED: B}
     assert after(state, batch(4, 5, w=1))[1] == (ApplyLive(buckets=B),)
     assert told(after(state, activate(1))[1]) == [Activated(lineage=G, buckets=B, version=version(1))]
 
@@ -311,31 +311,31 @@ def test_a_difference_on_another_base_needs_the_whole(target):
     warm = handed(1, is_final=False, digest="early")
     late = handed(1, base="elsewhere")
     state, _ = after(target, warm)
-    assert after(state, late) == (state, (AskFull(head=late.head),))
+    assert after(state, late) == (state, (RequestFullCopy(head=late.head),))
     final, _ = after(state, handed(1, base="early"))
-    assert final.moving.staged[0].is_final
+    assert final.moves.staged[0].is_final
 
 
 def test_a_copy_of_a_version_that_cannot_be_does_not_keep_the_true_one_away(target):
     """Rule 44 leaves copies below a staged one lying, so a false one far above would do so for the whole lineage."""
     state, effects = after(target, handed(1 << 62))
     assert (state, effects) == (target, ())
-    assert not wants(target, handed(1 << 62).head)
-    assert wants(target, handed(1).head)
+    assert not can_stage(target, handed(1 << 62).head)
+    assert can_stage(target, handed(1).head)
     assert told(after(state, handed(1))[1])
 
 
 def test_the_body_of_a_copy_that_is_here_already_is_not_wanted_again(target):
     """It is said that it is here, which needs the head alone (rule 44)."""
     state, _ = after(target, handed(1))
-    assert not wants(state, handed(1).head)
-    assert wants(state, handed(2).head)
+    assert not can_stage(state, handed(1).head)
+    assert can_stage(state, handed(2).head)
 
 
 def test_a_later_hand_over_takes_the_place_of_an_earlier_one(target):
     """Rule 39: one staged copy a bucket."""
     state, _ = after(target, handed(1), handed(3, digest="later"))
-    assert [one.version for one in state.moving.staged] == [3]
+    assert [one.version for one in state.moves.staged] == [3]
     assert after(state, handed(1)) == (state, ())
 
 
@@ -343,7 +343,7 @@ def test_a_bucket_that_comes_back_replaces_the_frozen_copy(source):
     """S to T to S: the version decides, not who held it first."""
     state, effects = after(source, FREEZE, handed(2), activate(2))
     assert effects[:2] == (DropLive(buckets=B), ServeStaged(buckets=B))
-    assert verdicts(state, batch(9, 10, w=2)) == {Verdict.SKIPPED: B}
+    assert verdicts(state, batch(9, 10, w=2)) == {PushVerdict.SKIPPED: B}
 
 
 def test_the_loser_of_an_undone_move_drops_what_was_staged(target):
@@ -369,7 +369,7 @@ def test_restore_drops_staged_copies_and_floors(target):
         version=version(0),
     )
     restored, _ = after(state, order)
-    assert restored.moving == ServerState(incarnation=HERE).moving
+    assert restored.moves == ServerState(incarnation=HERE).moves
 
 
 # ---- cuts and skips -------------------------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ def test_a_frozen_bucket_is_not_listed(source):
 def test_a_bucket_activated_in_a_hold_stays_outside_the_cut(target):
     """Rule 58: its pushes go on, and it is not forked."""
     state, _ = after(target, handed(1), Hold(cut=CUT), activate(1))
-    assert verdicts(state, batch(4, 5, w=1)) == {Verdict.APPLIED: B}
+    assert verdicts(state, batch(4, 5, w=1)) == {PushVerdict.APPLIED: B}
     _, effects = after(state, Cut(cut=CUT, data=span(0, 4)))
     assert OpenFork(cut=CUT, buckets=EMPTY) in effects
     assert WriteFork(cut=CUT, marks=()) in effects
@@ -401,7 +401,7 @@ def test_freeze_ends_a_fork_that_still_wants_something_of_the_bucket(source):
     """Rule 59: GONE before the HANDOVER leaves."""
     state, _ = opened(source, span(0, 6))
     frozen, effects = after(state, FREEZE)
-    assert frozen.cut.phase is Phase.GONE
+    assert frozen.cut.phase is CutPhase.GONE
     (refused,) = told(effects)
     assert (refused.cut, refused.reason) == (CUT, Refusal.GONE)
     assert isinstance(effects[-1], SendCopy)

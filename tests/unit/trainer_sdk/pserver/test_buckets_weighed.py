@@ -6,7 +6,7 @@ import pytest
 from master.api.identities import Lineage, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
 from master.job.moves.rebalancing import HOT
-from trainer_sdk.pserver.tables.bucket_load import Weighing
+from trainer_sdk.pserver.tables.bucket_load import BucketLoadMeter
 from trainer_sdk.pserver.tables.layout import Layout, buckets_of_rows
 from trainer_sdk.pserver.tables.model import Model, SparseGradient
 
@@ -34,46 +34,46 @@ def test_sizes_are_parameters_slots_and_trained_rows_and_follow_a_move(model):
     ids = np.arange(0, 40)
     model.apply(ALL, [SparseGradient(table=1, ids=ids, rows=np.ones((40, 2), np.float32))], ALL)
     rows = np.bincount(buckets_of_rows(ids, BUCKETS), minlength=BUCKETS)
-    report = Weighing(model, 0.0).begin(FIRST, ALL)
+    report = BucketLoadMeter(model, 0.0).first_report(FIRST, ALL)
     assert report.sizes_bytes == tuple(1200 + 16 * rows)
     assert set(report.loads) == {FLOOR}
 
     model.remove(PositionSet.of(2))
-    assert model.parts[1].row_counts.tolist() == [0 if bucket == 2 else rows[bucket] for bucket in range(BUCKETS)]
+    assert model.stores[1].row_counts.tolist() == [0 if bucket == 2 else rows[bucket] for bucket in range(BUCKETS)]
 
 
 def test_loads_are_bytes_a_second_of_each_bucket_since_the_report_before(model):
     """Dense tables by message, rows by a sample; then it begins anew."""
-    weighing = Weighing(model, 10.0)
-    weighing.begin(FIRST, ALL)
+    weighing = BucketLoadMeter(model, 10.0)
+    weighing.first_report(FIRST, ALL)
     for _ in range(6):
-        weighing.pass_dense(0, PositionSet.of(0, 1))
+        weighing.count_dense(0, PositionSet.of(0, 1))
     hot = np.array([id_ for id_ in range(1000) if buckets_of_rows(np.array([id_]), BUCKETS)[0] == 3][:50])
     for _ in range(34):
-        weighing.pass_rows(1, hot)
-    said = weighing.take(FIRST, ALL, 20.0).report()
+        weighing.count_rows(1, hot)
+    said = weighing.take_sample(FIRST, ALL, 20.0).report()
     assert said.loads == (FLOOR + 6 * 400 / 10, FLOOR + 6 * 400 / 10, FLOOR, FLOOR + 34 * 50 * 16 / 10)
-    assert set(weighing.take(FIRST, ALL, 30.0).report().loads) == {FLOOR}
+    assert set(weighing.take_sample(FIRST, ALL, 30.0).report().loads) == {FLOOR}
 
 
 def test_a_bucket_that_came_or_went_meanwhile_is_not_weighed(model):
     """Its load was measured for a part of the time, by somebody else for the rest."""
-    weighing = Weighing(model, 0.0)
-    weighing.begin(FIRST, PositionSet.of(0, 1))
-    assert weighing.take(FIRST, PositionSet.of(1, 2), 10.0).report().buckets == PositionSet.of(1)
-    assert weighing.take(FIRST, PositionSet.of(1, 2), 20.0).report().buckets == PositionSet.of(1, 2)
+    weighing = BucketLoadMeter(model, 0.0)
+    weighing.first_report(FIRST, PositionSet.of(0, 1))
+    assert weighing.take_sample(FIRST, PositionSet.of(1, 2), 10.0).report().buckets == PositionSet.of(1)
+    assert weighing.take_sample(FIRST, PositionSet.of(1, 2), 20.0).report().buckets == PositionSet.of(1, 2)
 
 
 def test_what_was_taken_stays_as_it_was_while_others_push(model):
     """It is summed without the lock that a push needs."""
-    weighing = Weighing(model, 0.0)
-    weighing.begin(FIRST, ALL)
-    weighing.pass_dense(0, ALL)
-    tally = weighing.take(FIRST, ALL, 10.0)
-    weighing.pass_dense(0, ALL)
+    weighing = BucketLoadMeter(model, 0.0)
+    weighing.first_report(FIRST, ALL)
+    weighing.count_dense(0, ALL)
+    tally = weighing.take_sample(FIRST, ALL, 10.0)
+    weighing.count_dense(0, ALL)
     ids = np.arange(0, 40)
     for _ in range(17):
-        weighing.pass_rows(1, ids)
+        weighing.count_rows(1, ids)
     model.apply(ALL, [SparseGradient(table=1, ids=ids, rows=np.ones((40, 2), np.float32))], ALL)
     said = tally.report()
     assert said.loads == (FLOOR + 40.0,) * BUCKETS
@@ -83,12 +83,12 @@ def test_what_was_taken_stays_as_it_was_while_others_push(model):
 def test_messages_of_many_tables_are_kept_by_the_buckets_that_they_cover():
     """A resize leaves dozens of routes behind: what is summed grows with them, not with routes times tables."""
     layout = Layout.of(tuple(TableSpec(name=f"w{number}", shape=(400,)) for number in range(20)), BUCKETS)
-    weighing = Weighing(Model(layout, ALL), 0.0)
-    weighing.begin(FIRST, ALL)
+    weighing = BucketLoadMeter(Model(layout, ALL), 0.0)
+    weighing.first_report(FIRST, ALL)
     for buckets in (ALL, PositionSet.of(0, 2)):
         for table in range(20):
-            weighing.pass_dense(table, buckets)
-    tally = weighing.take(FIRST, ALL, 1.0)
+            weighing.count_dense(table, buckets)
+    tally = weighing.take_sample(FIRST, ALL, 1.0)
     assert len(tally.messages) == 2
     assert tally.report().loads == (16000.0, 8000.0, 16000.0, 8000.0)
 
@@ -110,11 +110,11 @@ WIDE = Layout.of(
 def loads_of(weighing, messages, batch_size, *, hot=()):
     """After ten seconds in which rows of both tables were looked up by chance, and the wide one's `hot` ones always."""
     chance = np.random.default_rng(1)
-    weighing.begin(FIRST, EVERY)
+    weighing.first_report(FIRST, EVERY)
     for _ in range(messages):
-        weighing.pass_rows(0, np.union1d(chance.choice(ROWS, batch_size, replace=False), np.array(hot, np.int64)))
-        weighing.pass_rows(1, chance.choice(ROWS, batch_size, replace=False))
-    return np.array(weighing.take(FIRST, EVERY, 10.0).report().loads)
+        weighing.count_rows(0, np.union1d(chance.choice(ROWS, batch_size, replace=False), np.array(hot, np.int64)))
+        weighing.count_rows(1, chance.choice(ROWS, batch_size, replace=False))
+    return np.array(weighing.take_sample(FIRST, EVERY, 10.0).report().loads)
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def loads_of(weighing, messages, batch_size, *, hot=()):
 )
 def test_chance_makes_no_bucket_hot(messages, batch_size):
     """However few rows were seen, or none: no bucket has a load that the master would heed."""
-    loads = loads_of(Weighing(Model(WIDE, EVERY), 0.0), messages, batch_size)
+    loads = loads_of(BucketLoadMeter(Model(WIDE, EVERY), 0.0), messages, batch_size)
     assert loads.max() <= HOT * loads.mean()
 
 
 def test_a_bucket_of_hot_rows_is_hot_and_no_other():
     hot = np.array([id_ for id_ in range(ROWS) if buckets_of_rows(np.array([id_]), MANY)[0] == 7][:4])
-    loads = loads_of(Weighing(Model(WIDE, EVERY), 0.0), 1000, 20, hot=hot)
+    loads = loads_of(BucketLoadMeter(Model(WIDE, EVERY), 0.0), 1000, 20, hot=hot)
     assert np.flatnonzero(loads > HOT * loads.mean()).tolist() == [7]
 
 
@@ -136,12 +136,12 @@ def test_a_bucket_of_hot_rows_is_hot_and_no_other():
 def test_of_tables_that_take_turns_each_is_looked_at(tables):
     """Each message has rows of all, in their order: what one sees of them must not be always the same ones."""
     layout = Layout.of(tuple(TableSpec(name=f"e{n}", shape=(ROWS,), kind="sparse") for n in range(tables)), MANY)
-    weighing = Weighing(Model(layout, EVERY), 0.0)
-    weighing.begin(FIRST, EVERY)
+    weighing = BucketLoadMeter(Model(layout, EVERY), 0.0)
+    weighing.first_report(FIRST, EVERY)
     rows = [np.array([7]), np.array([8])]
     for _ in range(17):
         for table in range(tables):
-            weighing.pass_rows(table, rows[table % 2])
-    loads = np.array(weighing.take(FIRST, EVERY, 10.0).report().loads)
+            weighing.count_rows(table, rows[table % 2])
+    loads = np.array(weighing.take_sample(FIRST, EVERY, 10.0).report().loads)
     seen = (loads - loads.min())[buckets_of_rows(np.concatenate(rows), MANY)]
     assert seen == pytest.approx([17 * 12 * ((tables + 1) // 2) / 10, 17 * 12 * (tables // 2) / 10])

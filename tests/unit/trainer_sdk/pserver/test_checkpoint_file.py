@@ -8,9 +8,9 @@ from master.api.messages import BucketMarks
 from master.api.positions import PositionSet
 from trainer_sdk.errors import CheckpointError
 from trainer_sdk.pserver.transfer import checkpoint_file
-from trainer_sdk.pserver.transfer.checkpoint_file import Author, read_buckets, read_index, write_checkpoint
+from trainer_sdk.pserver.transfer.checkpoint_file import CheckpointAuthor, read_buckets, read_index, write_checkpoint
 
-AUTHOR = Author(
+AUTHOR = CheckpointAuthor(
     server=MemberName("s0"),
     incarnation=Incarnation("i"),
     bucket_count=8,

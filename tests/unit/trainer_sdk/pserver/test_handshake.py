@@ -5,8 +5,8 @@ import json
 import pytest
 
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
-from trainer_sdk.pserver.transport.frames import Frame, Kind
-from trainer_sdk.pserver.transport.handshake import DATA_PATH_VERSION, Role, greet_server, welcome_client
+from trainer_sdk.pserver.transport.frames import Frame, FrameKind
+from trainer_sdk.pserver.transport.handshake import DATA_PATH_VERSION, PeerRole, greet_server, welcome_client
 from trainer_sdk.pserver.transport.security import Security
 
 MINE, GUESSED = Security(token=b"secret"), Security(token=b"guess")
@@ -36,18 +36,18 @@ def server(security, **changes):
     """What a server with this secret says."""
     challenge = {"version": DATA_PATH_VERSION, "incarnation": "i", "nonce": NONCE} | changes
     return (
-        lambda _: (Kind.CHALLENGE, challenge),
-        lambda hello: (Kind.WELCOME, {"proof": security.proof("server", bytes.fromhex(hello["nonce"]))}),
+        lambda _: (FrameKind.CHALLENGE, challenge),
+        lambda hello: (FrameKind.WELCOME, {"proof": security.proof("server", bytes.fromhex(hello["nonce"]))}),
     )
 
 
-def client(security, proven=Role.TRAINER, **changes):
+def client(security, proven=PeerRole.TRAINER, **changes):
     """What a client with this secret says, and proves, of its role."""
 
     def hello(challenge):
         proof = security.proof(proven, bytes.fromhex(challenge["nonce"]))
         said = {"version": DATA_PATH_VERSION, "role": proven, "name": "t0", "nonce": NONCE, "proof": proof}
-        return Kind.HELLO, said | changes
+        return FrameKind.HELLO, said | changes
 
     return hello
 
@@ -55,7 +55,7 @@ def client(security, proven=Role.TRAINER, **changes):
 def test_those_who_know_the_secret_know_each_other():
     """The server hears name and role, the client which process it is."""
     assert greet_server(Peer(*server(MINE)), MINE, "t0") == "i"
-    for role in Role:
+    for role in PeerRole:
         peer = Peer(client(MINE, role))
         assert welcome_client(peer, MINE, "i") == ("t0", role)
         assert peer.last == {"proof": MINE.proof("server", bytes.fromhex(NONCE))}
@@ -66,17 +66,17 @@ def test_a_server_that_does_not_know_the_secret_is_not_talked_to():
     with pytest.raises(AuthenticationError, match="the server does not know"):
         greet_server(Peer(*server(GUESSED)), MINE, "t0")
     with pytest.raises(AuthenticationError):
-        greet_server(Peer(server(MINE)[0], lambda hello: (Kind.WELCOME, {"proof": hello["proof"]})), MINE, "t0")
+        greet_server(Peer(server(MINE)[0], lambda hello: (FrameKind.WELCOME, {"proof": hello["proof"]})), MINE, "t0")
 
 
 @pytest.mark.parametrize(
     "hello",
     [
         client(GUESSED),
-        client(MINE, Role.TRAINER, role=Role.SERVER),
+        client(MINE, PeerRole.TRAINER, role=PeerRole.SERVER),
         client(MINE, "server"),
         client(MINE, proof=None),
-        client(MINE, proof=MINE.proof(Role.TRAINER, bytes.fromhex(NONCE))),
+        client(MINE, proof=MINE.proof(PeerRole.TRAINER, bytes.fromhex(NONCE))),
     ],
 )
 def test_a_client_that_proves_nothing_is_told_and_refused(hello):
@@ -84,8 +84,8 @@ def test_a_client_that_proves_nothing_is_told_and_refused(hello):
     peer = Peer(hello)
     with pytest.raises(AuthenticationError):
         welcome_client(peer, MINE, "i")
-    assert peer.heard[-1][0] is Kind.REFUSED
-    assert [kind for kind, _ in peer.heard] == [Kind.CHALLENGE, Kind.REFUSED]
+    assert peer.heard[-1][0] is FrameKind.REFUSED
+    assert [kind for kind, _ in peer.heard] == [FrameKind.CHALLENGE, FrameKind.REFUSED]
 
 
 def test_no_two_challenges_are_the_same():
@@ -102,7 +102,7 @@ def test_another_version_is_refused_on_both_sides():
     peer = Peer(client(MINE, version=DATA_PATH_VERSION + 1))
     with pytest.raises(VersionSkewError):
         welcome_client(peer, MINE, "i")
-    assert peer.heard[-1][0] is Kind.REFUSED
+    assert peer.heard[-1][0] is FrameKind.REFUSED
     with pytest.raises(VersionSkewError):
         greet_server(Peer(*server(MINE, version=DATA_PATH_VERSION - 1)), MINE, "t0")
 

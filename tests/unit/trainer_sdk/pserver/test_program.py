@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from trainer_sdk.pserver import __main__ as program
-from trainer_sdk.pserver.core.shutdown import Orphaned
+from trainer_sdk.pserver.core.shutdown import ParentDied
 
 
 class Nothing:
@@ -35,4 +35,4 @@ def test_it_waits_until_something_is_due_and_looks_at_its_parent_now_and_then(mo
 def test_it_ends_with_whoever_started_it(monkeypatch):
     """It would hold a port and memory for nobody."""
     monkeypatch.setattr(os, "getppid", lambda: 1)
-    assert program._next(Nothing(), math.inf, "7") == Orphaned()
+    assert program._next(Nothing(), math.inf, "7") == ParentDied()

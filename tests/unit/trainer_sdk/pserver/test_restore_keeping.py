@@ -19,10 +19,10 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core.control import handle
-from trainer_sdk.pserver.core.effects import CopyArrived, DropFork, LoadFailed, LoadModel, ModelLoaded, Tell
-from trainer_sdk.pserver.core.messages import CopyHead, Push, Target, Verdict
-from trainer_sdk.pserver.core.pushes import push
-from trainer_sdk.pserver.core.server_state import Phase, ServerState, check_state
+from trainer_sdk.pserver.core.effects import CopyArrived, DropFork, LoadFailed, LoadModel, ModelLoaded, NotifyMaster
+from trainer_sdk.pserver.core.messages import CopyHead, Push, PushTarget, PushVerdict
+from trainer_sdk.pserver.core.pushes import handle_push
+from trainer_sdk.pserver.core.server_state import CutPhase, ServerState, check_state
 
 HERE = Incarnation("here")
 MINE, LOST = PositionSet.span(0, 4), PositionSet.span(4, 6)
@@ -69,13 +69,13 @@ def loaded(state, restore, marks=BASE):
     state, effects = after(state, restore)
     (load,) = [effect for effect in effects if isinstance(effect, LoadModel)]
     state, effects = after(state, ModelLoaded(lineage=restore.lineage, marks=marks))
-    assert effects == (Tell(message=Restored(lineage=restore.lineage)),)
+    assert effects == (NotifyMaster(message=Restored(lineage=restore.lineage)),)
     return state, load.keeps
 
 
 def verdicts(state, positions, *, lineage, buckets=ALL):
-    target = Target(buckets=buckets, version=Version(0))
-    step = push(state, Push(lineage=Lineage(lineage), positions=positions, targets=(target,)))
+    target = PushTarget(buckets=buckets, version=Version(0))
+    step = handle_push(state, Push(lineage=Lineage(lineage), positions=positions, targets=(target,)))
     return step.state, {(ruling.verdict, str(ruling.buckets)) for ruling in step.answer.rulings}
 
 
@@ -98,14 +98,14 @@ def test_a_gradient_computed_again_goes_only_to_what_lacks_it(survivor):
     """M1: REPEAT where it was kept, APPLIED where it was lost."""
     state, _ = loaded(survivor, keeping(2))
     state, said = verdicts(state, span(10, 30), lineage=2)
-    assert said == {(Verdict.REPEAT, "0-3"), (Verdict.APPLIED, "4-5")}
+    assert said == {(PushVerdict.REPEAT, "0-3"), (PushVerdict.APPLIED, "4-5")}
     assert [group.applied for group in state.groups] == [NEWER]
 
 
 def test_a_gradient_of_the_lineage_before_is_discarded_by_what_was_kept_too(survivor):
     """Rules 6, 9: parameters beside it are others now."""
     state, _ = loaded(survivor, keeping(2))
-    assert verdicts(state, span(30, 40), lineage=1)[1] == {(Verdict.STALE_LINEAGE, "0-5")}
+    assert verdicts(state, span(30, 40), lineage=1)[1] == {(PushVerdict.STALE_LINEAGE, "0-5")}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_repeat_wipes_nothing_and_an_older_one_is_not_taken(survivor):
     """Rule 27."""
     state, _ = loaded(survivor, keeping(2))
     state, _ = verdicts(state, span(30, 40), lineage=2)
-    assert after(state, keeping(2)) == (state, (Tell(message=Restored(lineage=Lineage(2))),))
+    assert after(state, keeping(2)) == (state, (NotifyMaster(message=Restored(lineage=Lineage(2))),))
     assert after(state, keeping(1, of=0)) == (state, ())
     assert after(state, replace(keeping(3, of=2), incarnation=Incarnation("another"))) == (state, ())
 
@@ -153,7 +153,7 @@ def test_a_hold_and_a_fork_end(survivor):
     forked, _ = after(held, Cut(cut=cut, data=NEWER | span(50, 51)))
     for state in (held, forked):
         ended, effects = after(state, keeping(2))
-        assert ended.cut.phase is Phase.GONE
+        assert ended.cut.phase is CutPhase.GONE
         assert (DropFork(cut=cut) in effects) == (state is forked)
         assert all(group.fork is None for group in ended.kept)
 
@@ -172,7 +172,7 @@ def test_staged_copies_and_floors_end(survivor):
     )
     state, _ = after(survivor, CopyArrived(head=head), Forget(lineage=Lineage(1), buckets=LOST, version=Version(0)))
     state, _ = loaded(state, keeping(2))
-    assert state.moving == ServerState(incarnation=HERE).moving
+    assert state.moves == ServerState(incarnation=HERE).moves
     state, effects = after(state, Activate(lineage=Lineage(2), buckets=ALL, version=Version(1), since=Version(0)))
     assert {g.version for g in state.groups} == {1}, "the table may move them on as ever"
     assert effects
@@ -188,9 +188,9 @@ def test_the_durable_quarantine_holds_for_what_was_kept_too(survivor):
 def test_while_the_rest_is_read_nobody_is_served_and_what_stays_is_not_lost(survivor):
     """A file that cannot be read leaves what was kept as it is; the same RESTORE may be tried again."""
     state, _ = after(survivor, keeping(2))
-    assert verdicts(state, span(30, 40), lineage=2)[1] == {(Verdict.NOT_READY, "0-5")}
+    assert verdicts(state, span(30, 40), lineage=2)[1] == {(PushVerdict.NOT_READY, "0-5")}
     state, effects = after(state, LoadFailed(lineage=Lineage(2), message="cut short"))
-    assert effects == (Tell(message=RestoreFailed(lineage=Lineage(2), message="cut short")),)
+    assert effects == (NotifyMaster(message=RestoreFailed(lineage=Lineage(2), message="cut short")),)
     state, kept = loaded(state, keeping(2))
     assert kept == MINE
     assert {g.applied for g in state.groups} == {NEWER, HEAD}

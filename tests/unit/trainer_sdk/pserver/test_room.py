@@ -5,7 +5,7 @@ import resource
 import numpy as np
 import pytest
 
-from trainer_sdk.pserver.tables.lazy_array import Room
+from trainer_sdk.pserver.tables.lazy_array import LazyArray
 
 FLOAT = np.dtype(np.float32)
 
@@ -14,11 +14,11 @@ FLOAT = np.dtype(np.float32)
 @pytest.mark.parametrize("part", [(0.0, 1.0), (0.3, 0.31), (0.2, 0.9), (0.5, 0.5)])
 def test_what_is_given_back_is_zeros_and_what_is_beside_it_stays(count, part):
     """Whole pages go to the system, the ends of the range are written over."""
-    room = Room(count, FLOAT)
+    room = LazyArray(count, FLOAT)
     assert not room.array.any()
     room.array[:] = 1
     start, stop = (int(count * edge) for edge in part)
-    room.give_back(start, stop)
+    room.release(start, stop)
     assert not room.array[start:stop].any()
     assert (room.array[:start] == 1).all()
     assert (room.array[stop:] == 1).all()
@@ -29,7 +29,7 @@ def test_what_is_given_back_is_zeros_and_what_is_beside_it_stays(count, part):
 def test_room_for_more_than_the_machine_has_takes_no_memory_until_written():
     """A table of a terabyte on sixty servers: each has address space for it and memory for its own blocks."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    room = Room(1 << 38, FLOAT)
+    room = LazyArray(1 << 38, FLOAT)
     room.array[1 << 37 : (1 << 37) + 1000] = 1
     assert room.array[1 << 37] == 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
@@ -37,9 +37,9 @@ def test_room_for_more_than_the_machine_has_takes_no_memory_until_written():
 
 @pytest.mark.parametrize("fills_up", [False, True])
 def test_making_memory_ready_changes_nothing_that_is_in_it(fills_up):
-    room = Room(3 << 20, np.dtype(np.float32), fills_up=fills_up)
+    room = LazyArray(3 << 20, np.dtype(np.float32), fills_up=fills_up)
     room.array[:1000] = 1
-    room.make_ready(500, 3 << 20)
-    room.make_ready(0, 0)
+    room.populate(500, 3 << 20)
+    room.populate(0, 0)
     assert (room.array[:1000] == 1).all()
     assert not room.array[1000:].any()

@@ -6,8 +6,8 @@ import pytest
 from master.api.identities import Initialiser, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
 from trainer_sdk.pserver.tables.layout import buckets_of_rows
-from trainer_sdk.pserver.tables.row_store import Rows
-from trainer_sdk.pserver.tables.sparse_store import SparsePart
+from trainer_sdk.pserver.tables.row_store import RowStore
+from trainer_sdk.pserver.tables.sparse_store import SparseStore
 
 COUNT = 4000
 BUCKETS = 4
@@ -31,7 +31,7 @@ def add(rows, start, stop):
 
 @pytest.fixture
 def rows():
-    rows = Rows(SPEC)
+    rows = RowStore(SPEC)
     add(rows, 0, 1)
     return rows
 
@@ -49,7 +49,7 @@ def test_a_table_grows_to_its_last_row_where_it_stands(rows):
 def test_memory_is_made_ready_for_no_more_rows_than_the_table_has(rows):
     """What is staged may be counted twice: once more, say, with what it takes the place of."""
     room = rows.arrays[0]
-    rows.take_ready(3 * COUNT)()
+    rows.populator(3 * COUNT)()
     assert rows.arrays[0] is room
 
 
@@ -69,7 +69,7 @@ def test_places_beyond_the_table_come_half_as_many_again(rows):
 
 def test_a_bucket_is_read_by_ids_though_its_places_were_taken_in_another_order():
     """A copy that was under way wrote down where the rows stood before they went and came back."""
-    part = SparsePart(SPEC, BUCKETS)
+    part = SparseStore(SPEC, BUCKETS)
     ids = np.arange(COUNT)
     mine = ids[buckets_of_rows(ids, BUCKETS) == 1]
     part.install(mine, values(mine))
@@ -85,7 +85,7 @@ def test_a_bucket_is_read_by_ids_though_its_places_were_taken_in_another_order()
 
 def test_places_are_used_again_once_a_fork_is_dropped():
     """What comes and goes costs no more memory than what is here; while a fork is open it has to."""
-    part = SparsePart(SPEC, BUCKETS)
+    part = SparseStore(SPEC, BUCKETS)
     ids = np.arange(COUNT)
     mine = ids[buckets_of_rows(ids, BUCKETS) == 1]
     part.install(mine, values(mine))
@@ -99,7 +99,7 @@ def test_places_are_used_again_once_a_fork_is_dropped():
 
 def test_a_bucket_is_watched_while_others_are_not_any_more():
     """What was written since is known until its own watch ends."""
-    part = SparsePart(SPEC, BUCKETS)
+    part = SparseStore(SPEC, BUCKETS)
     ids = np.arange(COUNT)
     homes = buckets_of_rows(ids, BUCKETS)
     part.install(ids, values(ids))
@@ -119,7 +119,7 @@ def test_a_bucket_is_watched_while_others_are_not_any_more():
 
 
 def test_a_bucket_that_is_watched_no_more_is_weighed_and_told_in_whole():
-    part = SparsePart(SPEC, BUCKETS)
+    part = SparseStore(SPEC, BUCKETS)
     ids = np.arange(COUNT)
     mine = ids[buckets_of_rows(ids, BUCKETS) == 1]
     part.install(mine, values(mine))

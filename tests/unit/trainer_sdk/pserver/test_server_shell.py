@@ -16,13 +16,13 @@ from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import TableError
 from trainer_sdk.pserver.core.effects import CopyArrived, ModelLoaded
 from trainer_sdk.pserver.core.messages import CopyHead
-from trainer_sdk.pserver.core.server_state import Limits
-from trainer_sdk.pserver.process.parameter_server import Service
-from trainer_sdk.pserver.shell import Outside, Shell
+from trainer_sdk.pserver.core.server_state import ServerLimits
+from trainer_sdk.pserver.process.parameter_server import ParameterServer
+from trainer_sdk.pserver.shell import ServerContext, Shell
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model
-from trainer_sdk.pserver.wire.bodies import Scratch
-from trainer_sdk.pserver.wire.heads import PullHead, Section, Shape
+from trainer_sdk.pserver.wire.bodies import BufferPool
+from trainer_sdk.pserver.wire.heads import PullHead, Section, SectionKind
 from trainer_sdk.pserver.wire.peer_heads import CopyStatus
 
 HERE = Incarnation("here")
@@ -70,16 +70,16 @@ def said():
 
 @pytest.fixture
 def outside(tmp_path, said):
-    return Outside(storage=open_storage(tmp_path.as_uri()), tell=said.put, fatal=lambda error: None)
+    return ServerContext(storage=open_storage(tmp_path.as_uri()), notify_master=said.put, fatal=lambda error: None)
 
 
 @pytest.fixture
 def shell(outside):
     """With a model of the first lineage; loads that are begun after it are not done."""
-    shell = Shell(incarnation=HERE, outside=outside, limits=Limits(), begin=lambda errand: None)
+    shell = Shell(incarnation=HERE, context=outside, limits=ServerLimits(), begin=lambda errand: None)
     first = order(FIRST)
     shell.control(first)
-    assert shell.take_model(first, Model(Layout.of(TABLES, 4), MINE))
+    assert shell.install_model(first, Model(Layout.of(TABLES, 4), MINE))
     shell.control(ModelLoaded(lineage=FIRST, marks=()))
     return shell
 
@@ -102,7 +102,7 @@ def test_a_model_of_which_something_is_kept_stays(shell):
 @pytest.mark.parametrize("head_of", [FIRST, SECOND])
 def test_a_copy_for_a_model_that_is_not_here_is_not_received(outside, head_of):
     """Its body would be for nothing: the order is said again once the model is (rule 43)."""
-    service = Service(name=MemberName("s0"), incarnation=HERE, outside=outside)
+    service = ParameterServer(name=MemberName("s0"), incarnation=HERE, context=outside)
     try:
         assert service.copies.judge(replace(copy(is_final=True).head, lineage=head_of)) is CopyStatus.ARRIVED
     finally:
@@ -111,16 +111,16 @@ def test_a_copy_for_a_model_that_is_not_here_is_not_received(outside, head_of):
 
 def test_rows_that_a_table_does_not_have_are_refused_by_its_name(outside, said):
     """Before anything is read: NumPy would take some of them from the end."""
-    service = Service(name=MemberName("s0"), incarnation=HERE, outside=outside)
+    service = ParameterServer(name=MemberName("s0"), incarnation=HERE, context=outside)
     try:
         service.control(order(FIRST))
         assert said.get(timeout=A_MINUTE_S) == Restored(lineage=FIRST)
         layout = Layout.of(TABLES, 4)
         for wrong in (-1, 64):
             ids = np.array([0, wrong])
-            head = PullHead(layout=layout.digest, buckets=MINE, sections=(Section(1, Shape.SPARSE, 2),))
+            head = PullHead(layout=layout.digest, buckets=MINE, sections=(Section(1, SectionKind.SPARSE, 2),))
             with pytest.raises(TableError, match=r"pull\.tables\.e"):
-                service.pull(head, ids.data.cast("B"), Scratch())
+                service.pull(head, ids.data.cast("B"), BufferPool())
         assert service.lineage == FIRST
     finally:
         service.close()
@@ -129,7 +129,7 @@ def test_rows_that_a_table_does_not_have_are_refused_by_its_name(outside, said):
 @pytest.mark.parametrize("is_final", [False, True])
 def test_what_was_sent_ahead_is_nothing_that_could_be_lost(outside, said, is_final):
     """It can never be served; a hand-over can, and the table may name this server by now."""
-    service = Service(name=MemberName("s0"), incarnation=HERE, outside=outside)
+    service = ParameterServer(name=MemberName("s0"), incarnation=HERE, context=outside)
     try:
         service.control(order(FIRST, buckets=EMPTY))
         assert said.get(timeout=A_MINUTE_S) == Restored(lineage=FIRST)
@@ -145,6 +145,6 @@ def test_a_cut_that_is_given_up_leaves_no_fork_behind(shell):
     cut = CutId(term=Term(1), lineage=FIRST, sequence=1)
     shell.control(Hold(cut=cut))
     shell.control(Cut(cut=cut, data=PositionSet.span(0, 4)))
-    assert [part._fork is None for part in shell.model.parts] == [False, False]
+    assert [part._fork is None for part in shell.model.stores] == [False, False]
     shell.control(Drop(cut=cut))
-    assert [part._fork is None for part in shell.model.parts] == [True, True]
+    assert [part._fork is None for part in shell.model.stores] == [True, True]

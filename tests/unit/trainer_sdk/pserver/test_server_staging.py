@@ -5,14 +5,14 @@ import resource
 import numpy as np
 
 from master.api.identities import BucketId
-from trainer_sdk.pserver.tables.staging_area import Staging, fresh
+from trainer_sdk.pserver.tables.staging_area import StagingArea, new_buffer
 
 SIZE = 1 << 20
 ONE, TWO = BucketId(1), BucketId(2)
 
 
 def put(staging, bucket, value, *, is_difference=False):
-    body = staging.take_spare(SIZE) or fresh(SIZE)
+    body = staging.take_spare(SIZE) or new_buffer(SIZE)
     body[:] = bytes([value]) * SIZE
     rows = np.frombuffer(body, dtype=np.uint8)
     staging.put(bucket, {"e": {"ids": rows}}, body, is_difference=is_difference)
@@ -24,7 +24,7 @@ def seen(contents):
 
 
 def test_layers_come_from_below_and_their_memory_is_used_again():
-    staging = Staging()
+    staging = StagingArea()
     memory = {id(put(staging, ONE, 1)), id(put(staging, ONE, 2, is_difference=True))}
     assert list(staging.row_counts()) == [("e", SIZE)] * 2
     assert [seen(contents) for contents in staging.take(ONE)] == [1, 2]
@@ -34,16 +34,16 @@ def test_layers_come_from_below_and_their_memory_is_used_again():
 
 def test_memory_of_a_copy_does_for_a_slightly_larger_one_and_small_ones_have_no_slack():
     """Buckets of a model differ by a few rows; small memory is had for nothing."""
-    staging = Staging()
+    staging = StagingArea()
     memory = put(staging, ONE, 1)
     staging.drop(ONE)
     larger = staging.take_spare(SIZE + SIZE // 16)
     assert larger.obj is memory
-    assert len(fresh(100).obj) == len(fresh(100)) == 100
+    assert len(new_buffer(100).obj) == len(new_buffer(100)) == 100
 
 
 def test_what_is_staged_anew_takes_the_place_of_what_was():
-    staging = Staging()
+    staging = StagingArea()
     put(staging, ONE, 1)
     put(staging, ONE, 2)
     put(staging, TWO, 3)
@@ -55,7 +55,7 @@ def test_what_is_staged_anew_takes_the_place_of_what_was():
 
 def test_fresh_memory_is_not_touched_before_something_is_received_into_it():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    body = fresh(1 << 30)
+    body = new_buffer(1 << 30)
     body[:4096] = bytes(4096)
     assert len(body) == 1 << 30
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024

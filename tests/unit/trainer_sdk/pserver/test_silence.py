@@ -1,13 +1,13 @@
 """How long a backup has been silent (`push_replication`): what nobody tried, nobody failed in."""
 
-from trainer_sdk.pserver.transfer.push_replication import failed
+from trainer_sdk.pserver.transfer.push_replication import after_failure
 
 
 def after(*attempts):
     """What stands after attempts that each failed; (begun, over) of each."""
     silence = None
     for begun_s, over_s in attempts:
-        silence = failed(silence, begun_s, over_s)
+        silence = after_failure(silence, begun_s, over_s)
     return silence
 
 
@@ -32,7 +32,7 @@ def test_the_master_is_told_once_a_second_whatever_fails_meanwhile():
     """Failures come by the thousand where a connection is refused."""
     first = after((0.0, 0.1))
     assert first.is_due
-    told = first.told()
-    assert not failed(told, 0.2, 0.3).is_due
-    assert failed(told, 0.2, 1.1).is_due
-    assert failed(told, 0.2, 1.1).since_s == 0.0
+    told = first.reported()
+    assert not after_failure(told, 0.2, 0.3).is_due
+    assert after_failure(told, 0.2, 1.1).is_due
+    assert after_failure(told, 0.2, 1.1).since_s == 0.0

@@ -16,7 +16,7 @@ from trainer_sdk.pserver.client.shares import (
     shares,
     sparse_gradient,
 )
-from trainer_sdk.pserver.core.messages import Target
+from trainer_sdk.pserver.core.messages import PushTarget
 from trainer_sdk.pserver.tables.layout import Layout, buckets_of_rows
 
 BUCKETS = 6
@@ -44,7 +44,7 @@ def test_shares_are_the_whole_table_once(owner):
     taken = []
     for server, share in enumerate(shares(route(*owner), LAYOUT)):
         assert list(share.buckets) == [bucket for bucket in range(BUCKETS) if owner[bucket] == server]
-        dense, sparse = share.cuts
+        dense, sparse = share.slices
         assert sparse is None, "its rows go by their ids"
         pieces = [np.frombuffer(piece, np.float32) for piece in dense.pieces(flat)]
         assert dense.section.length == sum(map(len, pieces))
@@ -57,18 +57,18 @@ def test_a_share_names_its_buckets_by_version():
     """A push says for each bucket which version of it is meant (rule 45)."""
     first, second = shares(ROUTE, LAYOUT)
     assert first.targets == (
-        Target(buckets=PositionSet.of(0, 2), version=Version(0)),
-        Target(buckets=PositionSet.of(4), version=Version(1)),
+        PushTarget(buckets=PositionSet.of(0, 2), version=Version(0)),
+        PushTarget(buckets=PositionSet.of(4), version=Version(1)),
     )
     part = second.only(PositionSet.of(0, 1, 5), LAYOUT)
     assert part.buckets == PositionSet.of(1, 5)
     assert part.targets == (
-        Target(buckets=PositionSet.of(1), version=Version(0)),
-        Target(buckets=PositionSet.of(5), version=Version(2)),
+        PushTarget(buckets=PositionSet.of(1), version=Version(0)),
+        PushTarget(buckets=PositionSet.of(5), version=Version(2)),
     )
     assert second.only(PositionSet.of(1), LAYOUT).targets == part.targets[:1]
     flat = np.arange(35, dtype=np.float32)
-    inside = [piece.tobytes() for piece in part.cuts[0].pieces(flat)]
+    inside = [piece.tobytes() for piece in part.slices[0].pieces(flat)]
     runs = LAYOUT.dense[0].runs(PositionSet.of(1, 5))
     assert inside == [flat[start:stop].tobytes() for start, stop in runs]
 

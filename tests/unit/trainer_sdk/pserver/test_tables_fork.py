@@ -173,7 +173,7 @@ def test_installed_buckets_make_the_same_model():
     for half in halves:
         mine = ids[[home in half.buckets for home in homes]]
         some = ids[homes == homes[mine[0]]]
-        assert half.parts[1].read(some).shape == (len(some), 2)
+        assert half.stores[1].read(some).shape == (len(some), 2)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_dense_table_follows_the_formula(kind, size):
     gradients = np.random.default_rng(3).normal(size=(4, size))
     for gradient in gradients:
         model.apply(ALL, [DenseGradient(table=0, values=gradient.copy())], ALL)
-    (values,) = model.parts[0].read(ALL)
+    (values,) = model.stores[0].read(ALL)
     for at in (0, 1, size // 2, size - 1):
         assert values[at] == pytest.approx(reference(kind, start[at], gradients[:, at]), rel=1e-10)
 
@@ -74,7 +74,7 @@ def test_buckets_stepped_unequally_often_are_corrected_each_by_its_own_count(kin
     gradient = np.linspace(-1, 1, 1600)
     model.apply(few, [DenseGradient(table=0, values=gradient[inside].copy())], few)
     model.apply(ALL, [DenseGradient(table=0, values=gradient.copy())], ALL)
-    (values,) = model.parts[0].read(ALL)
+    (values,) = model.stores[0].read(ALL)
     for at in (np.flatnonzero(inside)[0], np.flatnonzero(inside)[-1], np.flatnonzero(~inside)[5]):
         times = 2 if inside[at] else 1
         assert values[at] == pytest.approx(reference(kind, 0.0, [gradient[at]] * times), rel=1e-9)
@@ -97,11 +97,11 @@ def test_sparse_rows_follow_the_formula_each_with_its_own_steps(kind):
     model.apply(ALL, [SparseGradient(table=0, ids=ids, rows=rows.copy())], ALL)
     model.apply(ALL, [SparseGradient(table=0, ids=ids[:1], rows=rows[:1].copy())], ALL)
     start = initial_rows(spec, np.array([7, 500, 8]))
-    found = model.parts[0].read(np.array([7, 500, 8]))
+    found = model.stores[0].read(np.array([7, 500, 8]))
     assert found[0, 1] == pytest.approx(reference(kind, start[0, 1], [22.0, 2.0]), rel=1e-10)
     assert found[1, 2] == pytest.approx(reference(kind, start[1, 2], [6.0]), rel=1e-10)
     assert found[2].tolist() == start[2].tolist()
-    assert model.parts[0].row_count == 2
+    assert model.stores[0].row_count == 2
 
 
 def test_float32_adam_stays_close_to_the_formula():
@@ -110,7 +110,7 @@ def test_float32_adam_stays_close_to_the_formula():
     model = Model(Layout.of((spec,), BUCKETS), ALL)
     gradient = np.full(64, 0.3, dtype=np.float32)
     model.apply(ALL, [DenseGradient(table=0, values=gradient)], ALL)
-    (values,) = model.parts[0].read(ALL)
+    (values,) = model.stores[0].read(ALL)
     assert values == pytest.approx(-0.001, rel=1e-5)
 
 
@@ -126,7 +126,7 @@ def test_counter_table_counts_exactly():
     model = Model(Layout.of((spec,), BUCKETS), ALL)
     for _ in range(3):
         model.apply(ALL, [DenseGradient(table=0, values=np.ones(100, dtype=np.int64))], ALL)
-    (values,) = model.parts[0].read(ALL)
+    (values,) = model.stores[0].read(ALL)
     assert (values == 2**60 + 3).all()
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from master.api.identities import BucketId, Incarnation, Lineage, TableSpec, Version
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
-from trainer_sdk.pserver.core.messages import CopyHead, Push, PushAnswer, Ruling, Target, Verdict
+from trainer_sdk.pserver.core.messages import CopyHead, Push, PushAnswer, PushTarget, PushVerdict, Ruling
 from trainer_sdk.pserver.tables.layout import Layout
-from trainer_sdk.pserver.transport.frames import Kind
+from trainer_sdk.pserver.transport.frames import FrameKind
 from trainer_sdk.pserver.wire.bodies import gradients_in, ids_in, padded
 from trainer_sdk.pserver.wire.heads import (
     PullAnswer,
@@ -20,7 +20,7 @@ from trainer_sdk.pserver.wire.heads import (
     PullStatus,
     PushHead,
     Section,
-    Shape,
+    SectionKind,
     decode_pull,
     decode_pull_answer,
     decode_push,
@@ -40,14 +40,14 @@ from trainer_sdk.pserver.wire.peer_heads import (
 
 LAYOUT = Layout.of((TableSpec(name="w", shape=(3,)), TableSpec(name="e", shape=(9, 3), kind="sparse")), 4)
 ALL = PositionSet.span(0, 4)
-SECTIONS = (Section(0, Shape.DENSE, 3), Section(1, Shape.SPARSE, 2))
+SECTIONS = (Section(0, SectionKind.DENSE, 3), Section(1, SectionKind.SPARSE, 2))
 PUSH = PushHead(
     push=Push(
         lineage=Lineage(7),
         positions=PositionSet.of(1, 2, 9),
         targets=(
-            Target(buckets=PositionSet.of(0, 1), version=Version(0)),
-            Target(buckets=PositionSet.of(3), version=Version(5)),
+            PushTarget(buckets=PositionSet.of(0, 1), version=Version(0)),
+            PushTarget(buckets=PositionSet.of(3), version=Version(5)),
         ),
     ),
     layout=LAYOUT.digest,
@@ -58,7 +58,7 @@ ANSWER = PushAnswer(
     lineage=Lineage(7),
     rulings=tuple(
         Ruling(buckets=PositionSet.of(n), verdict=verdict, positions=PositionSet.of(n))
-        for n, verdict in enumerate(Verdict)
+        for n, verdict in enumerate(PushVerdict)
     ),
 )
 COPY = CopyHead(
@@ -118,9 +118,9 @@ def test_altered_head_is_refused_or_means_something(case, draw):
 
 def test_kinds_of_frames_keep_their_numbers():
     """Processes of two versions of EDL talk while a job is upgraded: a number is never another kind."""
-    assert {kind.name: int(kind) for kind in Kind} == {
+    assert {kind.name: int(kind) for kind in FrameKind} == {
         "CHALLENGE": 1, "HELLO": 2, "WELCOME": 3, "REFUSED": 4, "PUSH": 5, "PUSH_ANSWER": 6, "PULL": 7,
-        "PULL_ANSWER": 8, "COPY": 9, "COPY_ANSWER": 10, "PASS": 11,
+        "PULL_ANSWER": 8, "COPY": 9, "COPY_ANSWER": 10, "BACKUP_PUSH": 11,
     }  # fmt: skip
 
 
@@ -132,7 +132,9 @@ def test_gradients_are_views_of_the_body_they_came_in():
     dense, sparse = gradients_in(body, SECTIONS, LAYOUT)
     assert dense.values.tolist() == [1, 2, 3]
     assert (sparse.ids.tolist(), sparse.rows.tolist()) == ([4, 8], rows.tolist())
-    none = gradients_in(memoryview(bytearray(16)), (Section(0, Shape.DENSE, 3), Section(1, Shape.SPARSE, 0)), LAYOUT)
+    none = gradients_in(
+        memoryview(bytearray(16)), (Section(0, SectionKind.DENSE, 3), Section(1, SectionKind.SPARSE, 0)), LAYOUT
+    )
     assert (none[1].ids.tolist(), none[1].rows.tolist()) == ([], [])
     dense.values[0] = 9
     assert np.frombuffer(body, np.float32, 1)[0] == 9
@@ -144,10 +146,10 @@ def test_gradients_are_views_of_the_body_they_came_in():
         (SECTIONS, 0),
         (SECTIONS, 16),
         (SECTIONS, 64),
-        ((Section(0, Shape.SPARSE, 1),), 16),
-        ((Section(1, Shape.DENSE, 1),), 8),
-        ((Section(2, Shape.DENSE, 1),), 8),
-        ((Section(0, Shape.DENSE, 2**62),), 16),
+        ((Section(0, SectionKind.SPARSE, 1),), 16),
+        ((Section(1, SectionKind.DENSE, 1),), 8),
+        ((Section(2, SectionKind.DENSE, 1),), 8),
+        ((Section(0, SectionKind.DENSE, 2**62),), 16),
     ],
 )
 def test_body_that_is_not_what_its_head_announces_is_refused(sections, size):

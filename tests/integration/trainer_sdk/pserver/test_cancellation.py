@@ -10,14 +10,14 @@ import pytest
 from master.api.identities import Incarnation, MemberName, ServerPlace
 from tests.integration.certificates import Authority
 from trainer_sdk.errors import ServerUnavailableError
-from trainer_sdk.pserver.transport.cancellation import Patience
-from trainer_sdk.pserver.transport.frames import Channel, WireLimits
+from trainer_sdk.pserver.transport.cancellation import Cancellation
+from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
 from trainer_sdk.pserver.transport.handshake import welcome_client
 from trainer_sdk.pserver.transport.security import Security
-from trainer_sdk.pserver.transport.server_connection import ClientSettings, Connection
+from trainer_sdk.pserver.transport.server_connection import ConnectionSettings, ServerConnection
 
 LONG_S = 60.0
-SETTINGS = ClientSettings(limits=WireLimits(io_s=LONG_S, hello_s=LONG_S), connect_s=LONG_S)
+SETTINGS = ConnectionSettings(limits=WireLimits(io_s=LONG_S, hello_s=LONG_S), connect_s=LONG_S)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def connect(listener, patience, security=None):
         incarnation=Incarnation("i"),
         ordinal=0,
     )
-    return Connection(place, security, SETTINGS, security.client_context(), patience)
+    return ServerConnection(place, security, SETTINGS, security.client_context(), patience)
 
 
 def check_ends(patience, call):
@@ -44,26 +44,26 @@ def check_ends(patience, call):
         waiting = other.submit(call)
         time.sleep(0.3)
         assert not waiting.done()
-        patience.end()
+        patience.cancel()
         with pytest.raises(ServerUnavailableError):
             waiting.result(LONG_S / 2)
 
 
 def test_a_greeting_ends(silent):
-    patience = Patience()
+    patience = Cancellation()
     check_ends(patience, lambda: connect(silent, patience).channel(time.monotonic() + LONG_S))
 
 
 def test_a_tls_handshake_ends(silent, tmp_path):
     Authority("job").issue(tmp_path / "tls")
-    patience = Patience()
+    patience = Cancellation()
     security = Security(tls_folder=tmp_path / "tls")
     check_ends(patience, lambda: connect(silent, patience, security).channel(time.monotonic() + LONG_S))
 
 
 def test_a_connection_in_the_making_ends(silent):
     """The queue of the port is full: the network takes the first packet and answers nothing."""
-    patience = Patience()
+    patience = Cancellation()
     others = [socket.socket() for _ in range(4)]
     for other in others:
         other.setblocking(False)
@@ -75,21 +75,21 @@ def test_a_connection_in_the_making_ends(silent):
 
 def test_pauses_between_attempts_end(silent):
     """Nobody listens any more: it is tried again until the deadline, or the end."""
-    patience = Patience()
+    patience = Cancellation()
     connection = connect(silent, patience)
     silent.close()
     check_ends(patience, lambda: connection.channel(time.monotonic() + LONG_S))
 
 
 def test_an_answer_that_never_comes_ends(silent):
-    patience = Patience()
+    patience = Cancellation()
     connection = connect(silent, patience)
 
     def welcome():
         sock, _ = silent.accept()
-        channel = Channel(sock, WireLimits())
+        channel = FrameChannel(sock, WireLimits())
         welcome_client(channel, Security(), "i")
-        channel.wait()  # until the trainer goes
+        channel.wait_for_frame()  # until the trainer goes
         sock.close()
 
     server = threading.Thread(target=welcome)
