@@ -1,8 +1,7 @@
 """What a job's master says of itself: read by the command line, the autoscaler and the metrics.
 
 Counts are positions (a record in an epoch); times are ages in seconds at the moment of the answer.  The six places of
-the positions add up to `total` (M4).  Skew rule: a reader takes its own version, and an older one that lacks only what
-has an honest answer for a master that does not know of it (`decode_status`); it refuses a newer one.
+the positions add up to `total` (M4).  Skew rule: a reader takes a status with the fields that it knows and no others.
 
 A job's master may be any program of its owner (`spec.master.template`), so every number has a range here and every text
 but `problem` and a failure's message, which readers cut, a length (A11).
@@ -123,21 +122,17 @@ _SMALL: Final = frozenset(
     {"ordinal", "buckets", "servers", "servers_wanted", "servers_max", "moving", "waiting_to_move", "copies", "alone"}
 )
 _MOST: Final = {"waiting_share": 1.0, "head_age_s": LONGEST_AGE_S, "age_s": LONGEST_AGE_S}
-_PROBLEMS: Final = ("checkpoint_problem", "store_problem", "moves_problem")
-_ANY_LENGTH: Final = frozenset({"problem", "message", "fell_back", *_PROBLEMS})
+_ANY_LENGTH: Final = frozenset(
+    {"problem", "message", "fell_back", "checkpoint_problem", "store_problem", "moves_problem"}
+)
 
 
 def decode_status(data: bytes) -> JobStatus:
-    """What a master says of itself, one of an older version too; every number is in its range.
-
-    Jobs go on under the master that they began with while the operator is upgraded.  Raises DocumentError, naming the
-    field.
-    """
-    plain = _filled(_told_apart(parse_json(data)), _OF_OLD_MASTERS)
-    if isinstance(plain, dict) and isinstance(plain.get("members"), list):
-        if len(plain["members"]) > MOST_MEMBERS:
-            raise DocumentError("members", f"has {len(plain['members']):,} of them, and {MOST_MEMBERS:,} is the most")
-        plain["members"] = [_filled(member, _OF_OLD_MEMBERS) for member in plain["members"]]
+    """The status that a master sent, with every number in its range.  Raises DocumentError, naming the field."""
+    plain = parse_json(data)
+    members = plain.get("members") if isinstance(plain, dict) else None
+    if isinstance(members, list) and len(members) > MOST_MEMBERS:
+        raise DocumentError("members", f"has {len(members):,} of them, and {MOST_MEMBERS:,} is the most")
     status = from_plain(JobStatus, plain)
     _check_ranges(status)
     places = [getattr(status.positions, one.name) for one in fields(PositionCounts) if one.name != "total"]
@@ -172,19 +167,3 @@ def _check_range(name: str, number: float) -> None:
     most = LARGEST_SMALL if name in _SMALL else most
     if not 0 <= number <= most:
         raise DocumentError(name, f"is out of range: 0 to {most}")
-
-
-_OF_OLD_MASTERS: Final[dict[str, Any]] = {"copies": 1, "alone": 0, "fell_back": "", **dict.fromkeys(_PROBLEMS, "")}
-_OF_OLD_MEMBERS: Final[dict[str, Any]] = {"took_over": 0, "waiting_share": 0.0}
-
-
-def _told_apart(plain: Any) -> Any:
-    """Older masters have one `problem` for all; while they train it can only be one that checkpoints wait for."""
-    is_old = isinstance(plain, dict) and "phase" in plain and not plain.keys() & set(_PROBLEMS)
-    if not is_old or not isinstance(plain["phase"], str) or plain["phase"] not in TRAINING_PHASES:
-        return plain
-    return plain | {"problem": "", "checkpoint_problem": plain.get("problem")}
-
-
-def _filled(plain: Any, absent: dict[str, Any]) -> Any:
-    return absent | plain if isinstance(plain, dict) else plain

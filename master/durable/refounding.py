@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from master.api.checkpoints.manifest import Manifest
+from master.api.document import encode_document
 from master.api.identities import Lineage, Term
-from master.durable.record_codec import encode_record, try_record
-from master.durable.transactions import durable_keys, head_id
+from master.durable.transactions import durable_keys, head_id, read_record
 from master.job.domain import DatasetRecord, LineageRecord, RefoundingRecord
 from master.store.job_keys import JobKeys, Key
 from master.store.store_port import Absent, Comparison, Delete, Put, Revision, Snapshot, Transaction, ValueIs
@@ -37,7 +37,7 @@ def refounding(
     The new lineage is above all that stands in folder and store, so nothing older is mistaken for it.  `record`: what
     is to be done in the folder for it, by this term or by a later one.
     """
-    known = try_record(LineageRecord, before, keys.lineage)
+    known = read_record(LineageRecord, before, keys.lineage)
     number = 1 + max(head.lineage, above, known.number if known else 0)
     lineage = LineageRecord(number=Lineage(number), base=head.id, quarantine=head.quarantine)
     own_model = bool(head.files) and not head.tables  # a job with servers has tables, plain sharding has no files
@@ -46,10 +46,10 @@ def refounding(
         term=term,
         writes=(
             Put(keys.head, head.id.encode()),
-            Put(keys.lineage, encode_record(lineage)),
-            Put(keys.dataset, encode_record(dataset)),
+            Put(keys.lineage, encode_document(lineage)),
+            Put(keys.dataset, encode_document(dataset)),
             *(Delete(key) for key in _known(keys, before) if key not in (keys.head, keys.lineage, keys.dataset)),
-            *((Put(keys.refounding, encode_record(record)),) if record else ()),
+            *((Put(keys.refounding, encode_document(record)),) if record else ()),
         ),
         require=_as_read((*durable_keys(keys), keys.refounding), before),
     )
@@ -59,28 +59,28 @@ def emptying(record: RefoundingRecord, keys: JobKeys, before: Snapshot, term: Te
     """The job begins anew: nothing is durable but the number of servers, and which lineages were used before."""
     return Transaction(
         term=term,
-        writes=(Put(keys.refounding, encode_record(record)), *map(Delete, _known(keys, before))),
+        writes=(Put(keys.refounding, encode_document(record)), *map(Delete, _known(keys, before))),
         require=_as_read((*durable_keys(keys), keys.refounding), before),
     )
 
 
 def open_refounding(snapshot: Snapshot, keys: JobKeys) -> RefoundingRecord | None:
     """What the checkpoint folder may not have followed yet; None: it has.  Raises PermanentError."""
-    record = try_record(RefoundingRecord, snapshot, keys.refounding)
+    record = read_record(RefoundingRecord, snapshot, keys.refounding)
     is_open = record is not None and not record.is_set_aside and record.base == head_id(snapshot, keys)
     return record if is_open else None
 
 
 def noting_aside(record: RefoundingRecord, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
     """The folder has followed."""
-    done = Put(keys.refounding, encode_record(replace(record, is_set_aside=True)))
+    done = Put(keys.refounding, encode_document(replace(record, is_set_aside=True)))
     return Transaction(term=term, writes=(done,), require=_as_read((keys.refounding,), before))
 
 
 def told_fallback(snapshot: Snapshot, keys: JobKeys) -> str:
     """What is told of a fallback while the lineage goes on from the checkpoint that it led to; empty: nothing."""
-    record = try_record(RefoundingRecord, snapshot, keys.refounding)
-    lineage = try_record(LineageRecord, snapshot, keys.lineage)
+    record = read_record(RefoundingRecord, snapshot, keys.refounding)
+    lineage = read_record(LineageRecord, snapshot, keys.lineage)
     return record.told if record and lineage and lineage.base == record.base else ""
 
 

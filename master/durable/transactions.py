@@ -10,11 +10,13 @@ Pure.  Their bytes and versions: `record_forms`.  Keys carry the version of what
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from master.api.checkpoints.manifest import Manifest
+from master.api.document import decode_document, encode_document
+from master.api.errors import DocumentError
 from master.api.identities import ManifestId, Route, Term
-from master.durable.record_codec import encode_record, try_record
+from master.errors import PermanentError
 from master.job.domain import (
     Backups,
     ChangeTable,
@@ -48,6 +50,17 @@ from master.store.store_port import (
     ValueIs,
 )
 
+_T = TypeVar("_T")
+
+
+def read_record(cls: type[_T], snapshot: Snapshot, key: Key) -> _T | None:
+    """The record under the key; None: there is none.  Raises PermanentError for bytes that this EDL does not read."""
+    value = snapshot.try_value(key)
+    try:
+        return decode_document(cls, value) if value is not None else None
+    except DocumentError as error:
+        raise PermanentError(f"{key}: {error}. Was it written by another version of EDL?") from error
+
 
 def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
     """What a new master reads, all at one revision."""
@@ -64,16 +77,16 @@ def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
 def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None, origin: Origin) -> Durable:
     """What the store says, with the manifest that `head_id` names.  Raises PermanentError for values of another EDL."""
     high_water, servers = snapshot.try_value(keys.high_water), snapshot.try_value(keys.servers)
-    trainers = try_record(TrainersRecord, snapshot, keys.trainers)
+    trainers = read_record(TrainersRecord, snapshot, keys.trainers)
     return Durable(
-        lineage=try_record(LineageRecord, snapshot, keys.lineage),
-        dataset=try_record(DatasetRecord, snapshot, keys.dataset),
+        lineage=read_record(LineageRecord, snapshot, keys.lineage),
+        dataset=read_record(DatasetRecord, snapshot, keys.dataset),
         high_water=int(high_water) if high_water else 0,
         trainers=trainers.trainers if trainers else None,
         head=head,
-        route=try_record(Route, snapshot, keys.route),
+        route=read_record(Route, snapshot, keys.route),
         intents=_parse_intents(snapshot, keys),
-        backups=try_record(Backups, snapshot, keys.backups),
+        backups=read_record(Backups, snapshot, keys.backups),
         servers=int(servers) if servers else None,
         origin=origin,
     )
@@ -104,11 +117,11 @@ def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | N
                 require=(_is_id(keys.head, write.parent), _is_record(keys.lineage, write.lineage)),
             )
         case RaiseLineage():
-            route = (Put(keys.route, encode_record(write.route)),) if write.route else ()
+            route = (Put(keys.route, encode_document(write.route)),) if write.route else ()
             table = (*route, Delete(keys.intents), _backups(write.backups, keys))
             return Transaction(
                 term=term,
-                writes=(Put(keys.lineage, encode_record(write.new)), *table),
+                writes=(Put(keys.lineage, encode_document(write.new)), *table),
                 require=(_is_record(keys.lineage, write.old), _is_id(keys.head, write.new.base)),
             )
         case ChangeTable():
@@ -116,24 +129,24 @@ def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | N
             return Transaction(
                 term=term,
                 writes=(
-                    Put(keys.route, encode_record(write.new.route)),
-                    Put(keys.intents, encode_record(IntentsRecord(intents=intents)))
+                    Put(keys.route, encode_document(write.new.route)),
+                    Put(keys.intents, encode_document(IntentsRecord(intents=intents)))
                     if intents
                     else Delete(keys.intents),
                     *((_backups(write.new.backups, keys),) if write.old.backups else ()),
                 ),
-                require=(ValueIs(keys.route, encode_record(write.old.route)),),
+                require=(ValueIs(keys.route, encode_document(write.old.route)),),
             )
         case RecordQuarantine():
             return Transaction(
                 term=term,
-                writes=(Put(keys.lineage, encode_record(write.new)),),
+                writes=(Put(keys.lineage, encode_document(write.new)),),
                 require=(_is_record(keys.lineage, write.old),),
             )
         case RecordDataset():
             return Transaction(
                 term=term,
-                writes=(Put(keys.dataset, encode_record(write.record)),),
+                writes=(Put(keys.dataset, encode_document(write.record)),),
                 require=(Absent(keys.dataset),),
             )
         case ReserveHighWater():
@@ -151,12 +164,12 @@ def _with_number(count: int, key: Key, term: Term, before: Entry | None, *others
 
 def _trainers(trainers: tuple[MemberKey, ...] | None, keys: JobKeys) -> Put | Delete:
     """Absent where a next master is to take them for unknown, and where their names are more than a value may have."""
-    value = None if trainers is None else encode_record(TrainersRecord(trainers=trainers))
+    value = None if trainers is None else encode_document(TrainersRecord(trainers=trainers))
     return Delete(keys.trainers) if value is None or len(value) > MAX_VALUE_BYTES else Put(keys.trainers, value)
 
 
 def _backups(backups: Backups | None, keys: JobKeys) -> Put | Delete:
-    return Put(keys.backups, encode_record(backups)) if backups else Delete(keys.backups)
+    return Put(keys.backups, encode_document(backups)) if backups else Delete(keys.backups)
 
 
 def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:
@@ -164,9 +177,9 @@ def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:
 
 
 def _is_record(key: Key, record: LineageRecord | None) -> Comparison:
-    return Absent(key) if record is None else ValueIs(key, encode_record(record))
+    return Absent(key) if record is None else ValueIs(key, encode_document(record))
 
 
 def _parse_intents(snapshot: Snapshot, keys: JobKeys) -> tuple[Intent, ...]:
-    record = try_record(IntentsRecord, snapshot, keys.intents)
+    record = read_record(IntentsRecord, snapshot, keys.intents)
     return record.intents if record else ()

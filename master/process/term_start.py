@@ -29,7 +29,6 @@ from master.api.errors import (
 from master.api.identities import Lineage, ManifestId, Term
 from master.api.master_status import JobPhase, JobStatus
 from master.durable.checkpoint_folder import CheckpointFolder, Start, in_time
-from master.durable.record_codec import restating, try_record
 from master.durable.refounding import (
     emptying,
     is_empty,
@@ -40,7 +39,7 @@ from master.durable.refounding import (
     refounding,
     told_fallback,
 )
-from master.durable.transactions import durable_keys, head_id, parse_durable
+from master.durable.transactions import durable_keys, head_id, parse_durable, read_record
 from master.errors import FencedError, HeadDamagedError, PermanentError, StoreUnavailableError
 from master.job.domain import SECOND, Durable, Instant, LineageRecord, Origin, RefoundingRecord
 from master.leadership.election import Reign
@@ -150,19 +149,17 @@ class TermStart:
         """Raises StoreUnavailableError, UnreadableCheckpointError, StorageError, PermanentError."""
         keys = self._store.keys
         snapshot = await self._read_store()
-        if (restated := restating(snapshot, keys, reign.leadership.term)) is not None:
-            snapshot = await self._write(restated)
         snapshot = await self._set_aside(reign, snapshot)  # what a term before this one left undone
         start, snapshot = await self._start(reign, snapshot)
         snapshot = await self._set_aside(reign, snapshot)
         if (head := head_id(snapshot, keys)) is None:
             if not is_empty(snapshot, keys):  # else the folder has told already
                 await in_time(self._folder.check_nothing_committed, self._settings.history)
-            founded = try_record(RefoundingRecord, snapshot, keys.refounding)
+            founded = read_record(RefoundingRecord, snapshot, keys.refounding)
             above = max(start.above, founded.above if founded else 0, await in_time(self._folder.highest_lineage))
             start = replace(start, above=Lineage(above))
         manifest = await self._read_head(head) if head else None
-        lineage = try_record(LineageRecord, snapshot, keys.lineage)
+        lineage = read_record(LineageRecord, snapshot, keys.lineage)
         durable = parse_durable(snapshot, keys, manifest, self._origin(manifest, start, lineage))
         return durable, told_fallback(snapshot, keys)
 
@@ -266,8 +263,8 @@ class TermStart:
         """What is to be set aside, all of it below the lineage that comes next; None: nothing."""
         if start.answer is None:
             return None
-        lineage = try_record(LineageRecord, before, self._store.keys.lineage)
-        founded = try_record(RefoundingRecord, before, self._store.keys.refounding)
+        lineage = read_record(LineageRecord, before, self._store.keys.lineage)
+        founded = read_record(RefoundingRecord, before, self._store.keys.refounding)
         above = max(start.above, lineage.number if lineage else 0, founded.above if founded else 0)
         base, history = start.head.id if start.head else None, start.answer.history
         return RefoundingRecord(base=base, history=history, above=Lineage(above), told=start.told[:MOST_TOLD])

@@ -14,8 +14,8 @@ from typing import assert_never
 
 from master import job
 from master.api.checkpoints.manifest import Manifest
+from master.api.document import encode_document
 from master.api.identities import Term
-from master.durable.record_codec import encode_record
 from master.durable.transactions import number_key, parse_durable, transaction_of
 from master.job.domain import (
     AnswerServers,
@@ -139,21 +139,21 @@ def _try_commit(durable: Durable, write: Write, head: Manifest | None) -> Durabl
 def _entries(durable: Durable) -> dict[Key, Entry]:
     """What `parse_durable` reads as these values."""
     values = {
-        KEYS.lineage: encode_record(durable.lineage) if durable.lineage else None,
-        KEYS.dataset: encode_record(durable.dataset) if durable.dataset else None,
+        KEYS.lineage: encode_document(durable.lineage) if durable.lineage else None,
+        KEYS.dataset: encode_document(durable.dataset) if durable.dataset else None,
         KEYS.high_water: str(durable.high_water).encode() if durable.high_water else None,
         KEYS.trainers: _encode_trainers(durable.trainers),
         KEYS.head: durable.head.id.encode() if durable.head else None,
-        KEYS.route: encode_record(durable.route) if durable.route else None,
-        KEYS.intents: encode_record(IntentsRecord(intents=durable.intents)) if durable.intents else None,
-        KEYS.backups: encode_record(durable.backups) if durable.backups else None,
+        KEYS.route: encode_document(durable.route) if durable.route else None,
+        KEYS.intents: encode_document(IntentsRecord(intents=durable.intents)) if durable.intents else None,
+        KEYS.backups: encode_document(durable.backups) if durable.backups else None,
         KEYS.servers: str(durable.servers).encode() if durable.servers is not None else None,
     }
     return {key: Entry(value=value, mod_revision=Revision(1)) for key, value in values.items() if value is not None}
 
 
 def _encode_trainers(trainers: tuple[MemberKey, ...] | None) -> bytes | None:
-    return None if trainers is None else encode_record(TrainersRecord(trainers=trainers))
+    return None if trainers is None else encode_document(TrainersRecord(trainers=trainers))
 
 
 def adoptable(storage: tuple[Manifest, ...], search: FindAdoptable) -> tuple[Manifest, ...]:

@@ -3,8 +3,8 @@
 The manifest is written last, under its own id, by atomic rename; it is committed once the store's `head` names it.  It
 carries a digest of itself and its version, so a torn or altered one is found before anything is loaded from it.
 
-Skew rule: a manifest has one version number.  A reader takes its own version and every older one, step by step
-(`versions`), and refuses a newer one with the advice to upgrade.  Any change of a field is a new version.
+Skew rule: a manifest has one version number, 1 so far.  A reader takes the version that it writes and refuses a newer
+one with the advice to upgrade.  Any change of a field is a new version (`format_version`).
 
 Pure.  Reading and writing the folder: `storage`.  Reading a whole checkpoint without a job: `audit`.
 """
@@ -20,22 +20,13 @@ from typing import Any, Final
 
 from master.api.document import from_plain, parse_json, to_plain
 from master.api.errors import DocumentError, ManifestError
-from master.api.format_version import Form
+from master.api.format_version import check_version
 from master.api.identities import DatasetSpec, HistoryId, Lineage, ManifestId, TableSpec, Term
 from master.api.messages import FileRecord
 from master.api.positions import PositionSet
 
 _FORMAT: Final = "edl-manifest"
-_FIRST: Final = Lineage(1)
-OLDEST_HISTORY: Final = HistoryId("of-version-1")
-
-
-def _name_history(plain: dict[str, Any]) -> dict[str, Any]:
-    """Version 2 says which history a manifest belongs to.  All that version 1 wrote in one folder counts as one."""
-    return plain | {"history": OLDEST_HISTORY, "founded": plain["lineage"]}
-
-
-FORM: Final = Form(name="manifest", steps=(_name_history,))
+MANIFEST_VERSION: Final = 1
 _NAME: Final = re.compile(r"manifest-(?P<id>[A-Za-z0-9][A-Za-z0-9._-]*)\.json")
 
 
@@ -59,8 +50,8 @@ class Manifest:
     bucket_count: int
     step: int
     created_at_s: float  # Unix time, for people; only chains that are broken off are compared by it
-    history: HistoryId = OLDEST_HISTORY
-    founded: Lineage = _FIRST
+    history: HistoryId
+    founded: Lineage
 
     @property
     def is_complete(self) -> bool:
@@ -95,7 +86,7 @@ def try_retired_id(name: str) -> ManifestId | None:
 def encode_manifest(manifest: Manifest) -> bytes:
     """The file's content."""
     body = to_plain(manifest)
-    document = {"format": _FORMAT, "version": FORM.version, "digest": _digest(body, FORM.version), "manifest": body}
+    document = {"format": _FORMAT, "version": MANIFEST_VERSION, "digest": _digest(body), "manifest": body}
     return _written(document)
 
 
@@ -105,11 +96,11 @@ def _written(document: Mapping[str, Any]) -> bytes:
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """The inverse of `encode_manifest`, of older versions too.  Raises ManifestError, naming the field."""
+    """The inverse of `encode_manifest`.  Raises ManifestError, naming the field."""
     try:
         document = parse_json(data)
         _check_envelope(document)
-        manifest = from_plain(Manifest, FORM.upgraded(document["manifest"], document["version"]))
+        manifest = from_plain(Manifest, document["manifest"])
         if _written(document) != data:
             raise ManifestError("", "is not written as EDL writes it: the manifest was altered")  # noqa: TRY301
         return manifest  # noqa: TRY300  one way out for all that is refused
@@ -122,14 +113,14 @@ def decode_manifest(data: bytes) -> Manifest:
 def _check_envelope(document: Any) -> None:
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ManifestError("format", f"is not {_FORMAT!r}: this file is no manifest")
-    version = FORM.checked(document.get("version"))
+    check_version("manifest", document.get("version"), known=MANIFEST_VERSION)
     for field in {"format", "version", "digest", "manifest"}.symmetric_difference(document):
         raise ManifestError(field, "is missing" if field not in document else "is unknown")
-    if document["digest"] != _digest(document["manifest"], version):
+    if document["digest"] != _digest(document["manifest"]):
         raise ManifestError("digest", "is not that of the content: the manifest was cut short or altered")
 
 
-def _digest(body: Any, version: int) -> str:
-    """Of the content, whatever its white space; from version 2 on of the version too."""
-    signed = body if version == 1 else {"version": version, "manifest": body}
+def _digest(body: Any) -> str:
+    """Of the version and the content, whatever its white space."""
+    signed = {"version": MANIFEST_VERSION, "manifest": body}
     return hashlib.sha256(json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,7 +1,8 @@
 """The first thing each side of a stream says: which versions of the wire it speaks, and for which job.
 
-Skew rule: the two talk when their ranges of versions overlap, in the highest version that both know.  A master speaks
-its own version and the one before, so an upgrade goes master first, then members.
+Skew rule: the two talk when their ranges of versions overlap, in the highest version that both know.  EDL 0.1.0 speaks
+version 1 alone.  A later master that still understands members of version 1 leaves WIRE_OLDEST at 1; then an upgrade
+goes master first, members after it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Final
 
 from master.api.errors import WireError
 
-WIRE_NEWEST: Final = 2
-WIRE_OLDEST: Final = 2
+WIRE_NEWEST: Final = 1
+WIRE_OLDEST: Final = 1
 ANSWERED_METADATA_KEY: Final = "edl-answered"
 """In the trailing metadata of what a master refuses: gRPC says UNAVAILABLE of one that does not lead and of silence."""
 

@@ -7,7 +7,7 @@ import pytest
 
 import trainer_sdk as edl
 from master.api.checkpoints.manifest import Manifest
-from master.api.identities import DatasetSpec, Lineage, ManifestId, Term
+from master.api.identities import DatasetSpec, HistoryId, Lineage, ManifestId, Term
 from master.api.positions import EMPTY, PositionSet
 from tests.chaos.ledger import Head, Saw, buckets_of_stamps, check_gradients, check_head, program, verdict
 from tests.chaos.rows import check_looks, check_rows
@@ -50,6 +50,8 @@ def head_of(count, *, nonces=NONCES, seen_at_s=0.0):
         bucket_count=BUCKETS,
         step=count,
         created_at_s=0.0,
+        history=HistoryId("h1"),
+        founded=Lineage(1),
     )
     return Head(manifest=manifest, tables=tables, seen_at_s=seen_at_s)
 

@@ -10,12 +10,12 @@ import pytest
 from master.api.checkpoints.audit import write_head_hint
 from master.api.checkpoints.checkpoint_files import write_manifest
 from master.api.checkpoints.local_storage import LocalStorage
+from master.api.document import encode_document
 from master.api.identities import HistoryId, Lineage, ManifestId
 from master.api.master_status import JobPhase
 from master.api.positions import EMPTY
 from master.api.wire.hello import Hello
 from master.durable.checkpoint_folder import CheckpointFolder
-from master.durable.record_codec import encode_record
 from master.errors import PermanentError, StoreUnavailableError
 from master.job.domain import DatasetRecord, LineageRecord
 from master.process import term_start as lives
@@ -233,7 +233,7 @@ async def test_a_new_master_adopts_what_its_own_job_wrote_alone(job, history):
     leadership = await job.store.try_lead(holder="me", ttl_s=60)
     lineage = LineageRecord(number=Lineage(1), base=None, quarantine=EMPTY)
     keys = job.store.keys
-    writes = (Put(keys.dataset, encode_record(record)), Put(keys.lineage, encode_record(lineage)))
+    writes = (Put(keys.dataset, encode_document(record)), Put(keys.lineage, encode_document(lineage)))
     await job.store.commit(Transaction(term=leadership.term, writes=writes, require=()))
     await job.store.resign(leadership)
     manifest = replace(written(job.storage, 1), history=HistoryId(history))

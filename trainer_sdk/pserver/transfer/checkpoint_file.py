@@ -16,7 +16,7 @@ from typing import Final
 
 from master.api.checkpoints.storage import Storage
 from master.api.document import encode_document, from_plain, parse_json
-from master.api.format_version import Form
+from master.api.format_version import check_version
 from master.api.identities import BucketId, CutId, Incarnation, MemberName, TableSpec
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import PositionSet
@@ -27,7 +27,7 @@ MAGIC: Final = b"EDLCKPT1"
 _TRAILER: Final = struct.Struct("<QQ64s8s")
 _READ_BYTES: Final = 16 * 1024 * 1024  # neighbouring extents are read together up to this
 
-INDEX_FORM: Final = Form(name="index of a checkpoint file")
+INDEX_VERSION: Final = 1
 
 Extent = tuple[BucketId, int, int, str]
 
@@ -83,7 +83,7 @@ def write_checkpoint(
 
 
 def read_index(storage: Storage, name: str, size_bytes: int) -> FileIndex:
-    """What the file says of itself, as of older versions too.
+    """What the file says of itself.
 
     Raises StorageError, CheckpointError when it is no such file or was altered, DocumentError for a newer version.
     """
@@ -98,7 +98,8 @@ def read_index(storage: Storage, name: str, size_bytes: int) -> FileIndex:
         raise CheckpointError(name, "its index does not have the digest that it should have: it was altered")
     plain = parse_json(text)
     version = plain.get("version") if isinstance(plain, dict) else None
-    return from_plain(FileIndex, INDEX_FORM.upgraded(plain, version) | {"version": INDEX_FORM.version})
+    check_version("index of a checkpoint file", version, known=INDEX_VERSION)
+    return from_plain(FileIndex, plain)
 
 
 def read_buckets(storage: Storage, record: FileRecord, buckets: PositionSet) -> Iterator[tuple[int, memoryview]]:
@@ -134,7 +135,7 @@ def _chunks(
             yield from pieces
     index = encode_document(
         FileIndex(
-            version=INDEX_FORM.version,
+            version=INDEX_VERSION,
             cut=cut,
             server=author.server,
             incarnation=author.incarnation,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from master.api.checkpoints.manifest import (
-    FORM,
+    MANIFEST_VERSION,
     Manifest,
     decode_manifest,
     encode_manifest,
@@ -15,7 +15,7 @@ from master.api.checkpoints.manifest import (
     try_manifest_id,
 )
 from master.api.errors import ManifestError
-from master.api.identities import BucketId, DatasetSpec, Lineage, ManifestId, TableSpec, Term
+from master.api.identities import BucketId, DatasetSpec, HistoryId, Lineage, ManifestId, TableSpec, Term
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import EMPTY, PositionSet
 
@@ -41,6 +41,8 @@ MANIFEST = Manifest(
     bucket_count=4,
     step=31,
     created_at_s=1_700_000_000.5,
+    history=HistoryId("h1"),
+    founded=Lineage(1),
 )
 
 
@@ -87,7 +89,7 @@ def test_an_altered_manifest_is_refused():
     [
         (lambda d: d.update(format="tar"), "format"),
         (lambda d: d.update(version="1"), "version"),
-        (lambda d: d.update(version=FORM.version + 1), "version"),
+        (lambda d: d.update(version=MANIFEST_VERSION + 1), "version"),
         (lambda d: d.pop("digest"), "digest"),
         (lambda d: d.update(colour="red"), "colour"),
     ],

@@ -17,7 +17,7 @@ from master.api.errors import ContractError
 from master.api.master_status import MOST_MEMBERS, decode_status
 from master.api.messages import Refused
 from master.api.servers_answer import ServersAnswer, decode_answer
-from tests.unit.master.api.test_status_of_old_masters import TOLD
+from tests.unit.master.api.test_master_status import TOLD
 from tests.unit.operator.bench import JOB
 from tests.unit.operator.term import Term
 
