@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
-from autoscaler.domain.eligibility import NODE_NAME, Labels, Taint, Term, Toleration
+from autoscaler.domain.eligibility import NODE_NAME, Labels, NodeSelectorTerm, Taint, Toleration
 from autoscaler.domain.resources import Resources
 
 NodeName = NewType("NodeName", str)
@@ -60,7 +60,9 @@ class Shape:
 
     requests: Resources
     node_selector: Labels = frozenset()  # the node carries all of these
-    node_terms: tuple[Term, ...] = ()  # required node affinity: one of these holds; none: every node will do
+    node_terms: tuple[
+        NodeSelectorTerm, ...
+    ] = ()  # required node affinity: one of these holds; none: every node will do
     tolerations: frozenset[Toleration] = frozenset()
 
 

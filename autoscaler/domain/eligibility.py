@@ -16,7 +16,7 @@ NODE_NAME: Final = "metadata.name"
 """The key of a requirement on the node itself (`matchFields`)."""
 
 
-class Operator(StrEnum):
+class LabelOperator(StrEnum):
     """How a requirement compares a label with its values."""
 
     IN = "In"
@@ -32,23 +32,23 @@ class Requirement:
     """One line of `matchExpressions`, or of `matchFields` with `NODE_NAME` as its key."""
 
     key: str
-    operator: Operator
+    operator: LabelOperator
     values: tuple[str, ...] = ()
 
     def holds(self, labels: dict[str, str]) -> bool:
         """Whether a node with these labels fulfils it."""
         found = labels.get(self.key)
         match self.operator:
-            case Operator.IN:
+            case LabelOperator.IN:
                 return found is not None and found in self.values
-            case Operator.NOT_IN:
+            case LabelOperator.NOT_IN:
                 return found is None or found not in self.values
-            case Operator.EXISTS:
+            case LabelOperator.EXISTS:
                 return found is not None
-            case Operator.DOES_NOT_EXIST:
+            case LabelOperator.DOES_NOT_EXIST:
                 return found is None
-            case Operator.GT | Operator.LT:
-                return is_beyond(found, self.values, above=self.operator is Operator.GT)
+            case LabelOperator.GT | LabelOperator.LT:
+                return is_beyond(found, self.values, above=self.operator is LabelOperator.GT)
             case _:
                 assert_never(self.operator)
 
@@ -64,11 +64,11 @@ def is_beyond(found: str | None, values: tuple[str, ...], *, above: bool) -> boo
     return number > bound if above else number < bound
 
 
-Term = tuple[Requirement, ...]
+NodeSelectorTerm = tuple[Requirement, ...]
 """All of these hold."""
 
 
-class Effect(StrEnum):
+class TaintEffect(StrEnum):
     """What a taint does to pods that do not tolerate it.  Both keep new pods away."""
 
     NO_SCHEDULE = "NoSchedule"
@@ -81,7 +81,7 @@ class Taint:
 
     key: str
     value: str = ""
-    effect: Effect = Effect.NO_SCHEDULE
+    effect: TaintEffect = TaintEffect.NO_SCHEDULE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Toleration:
 
     key: str = ""
     value: str | None = None  # None: operator Exists
-    effect: Effect | None = None
+    effect: TaintEffect | None = None
 
     def tolerates(self, taint: Taint) -> bool:
         """Whether this toleration matches the taint."""

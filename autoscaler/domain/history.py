@@ -12,7 +12,7 @@ from autoscaler.domain.cluster import JobName, NodeName, PodName, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resize:
+class ResizeTimes:
     """When a job was last grown and last shrunk by EDL; None: not since `History.since_s`."""
 
     job: JobName
@@ -21,7 +21,7 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preempted:
+class PreemptedJob:
     """The scheduler was last seen to preempt a trainer of this job at this instant."""
 
     job: JobName
@@ -29,7 +29,7 @@ class Preempted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class VoluntaryResize:
     """A voluntary change of a job's size, within the last minute."""
 
     job: JobName
@@ -37,7 +37,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomMade:
+class VacatedRoom:
     """A shrink on `node` for `pod`.  At most one per pair (`beside-the-scheduler.md` 15)."""
 
     pod: PodName
@@ -45,7 +45,7 @@ class RoomMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomSeen:
+class UnusedRoom:
     """The pod is judged unschedulable although a node has had room for it since this instant."""
 
     pod: PodName
@@ -53,7 +53,7 @@ class RoomSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RoomRefusal:
     """The pod did not take the room that it had: EDL does nothing for it until then."""
 
     pod: PodName
@@ -109,16 +109,16 @@ class History:
     """All of the planner's memory.  Entries of pods and jobs that are gone are dropped by the next plan."""
 
     since_s: float = 0.0
-    resizes: tuple[Resize, ...] = ()
-    rooms_made: tuple[RoomMade, ...] = ()
-    rooms_seen: tuple[RoomSeen, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    resizes: tuple[ResizeTimes, ...] = ()
+    rooms_made: tuple[VacatedRoom, ...] = ()
+    rooms_seen: tuple[UnusedRoom, ...] = ()
+    refusals: tuple[RoomRefusal, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     bars: tuple[Bar, ...] = ()
     shortfalls: tuple[Shortfall, ...] = ()
     transfers_at_s: tuple[float, ...] = ()  # instants of the last minute
-    changes: tuple[Change, ...] = ()  # likewise
-    preempted: tuple[Preempted, ...] = ()
+    changes: tuple[VoluntaryResize, ...] = ()  # likewise
+    preempted: tuple[PreemptedJob, ...] = ()
     server_moves: tuple[ServerMove, ...] = ()  # under way
     moves_given_up: tuple[ServerMove, ...] = ()  # those servers stay where they are for a while
     server_moves_at_s: tuple[float, ...] = ()  # when those of the last minute began

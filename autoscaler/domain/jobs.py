@@ -116,7 +116,7 @@ class ServerSpec:
     trainers_per_server: int = 4
     pinned_replicas: int = 0
     grace_s: float = 30.0  # in which one that leaves hands its part of the model to the others
-    prefers_apart: bool = False  # two copies of the model: rather on different nodes
+    prefers_anti_affinity: bool = False  # two copies of the model: rather on different nodes
     traits: frozenset[Trait] = frozenset()
 
     def __post_init__(self) -> None:

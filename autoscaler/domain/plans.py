@@ -136,7 +136,7 @@ Action = CreatePod | DeletePod | AdmitGang
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class DeferredChange:
     """Stage 2: what this plan would do later.  Never executed: the next plan derives it again."""
 
     job: JobName
@@ -215,7 +215,7 @@ class Plan:
     planned_at_s: float
     decisions: tuple[Decision, ...] = ()
     actions: tuple[Action, ...] = ()
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[DeferredChange, ...] = ()
     demands: tuple[Demand, ...] = ()
     history: History = field(default_factory=History)  # before the actions: `planner.memory.record_applied` adds them
     excluded: tuple[ExcludedJob, ...] = ()  # the plan was made without them

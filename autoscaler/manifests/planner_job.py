@@ -80,7 +80,7 @@ def build_planner_job(
             trainers_per_server=server.trainers_per_server,
             pinned_replicas=server.replicas.pinned,
             grace_s=server_grace_s,
-            prefers_apart=server.copies > 1,
+            prefers_anti_affinity=server.copies > 1,
             traits=traits[Role.SERVER],
         ),
         priority=priority,

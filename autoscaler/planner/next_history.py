@@ -15,19 +15,19 @@ from autoscaler.domain import (
     Action,
     AdmitGang,
     Cause,
-    Change,
     CreatePod,
     DeletePod,
     DemandState,
     History,
     JobName,
-    Preempted,
-    Refusal,
-    Resize,
+    PreemptedJob,
+    ResizeTimes,
     Role,
-    RoomMade,
-    RoomSeen,
+    RoomRefusal,
     Shortfall,
+    UnusedRoom,
+    VacatedRoom,
+    VoluntaryResize,
 )
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -57,7 +57,7 @@ def next_history(copy: WorkingCopy) -> History:
         transfers_at_s=tuple(at_s for at_s in old.transfers_at_s if at_s > copy.now_s - 60.0),
         changes=tuple(change for change in old.changes if change.at_s > copy.now_s - 60.0),
         preempted=tuple(
-            Preempted(job=job, at_s=at_s) for job, at_s in sorted(copy.carried.preempted_at_s.items()) if job in jobs
+            PreemptedJob(job=job, at_s=at_s) for job, at_s in sorted(copy.carried.preempted_at_s.items()) if job in jobs
         ),
         server_moves=tuple(copy.carried.server_moves),
         moves_given_up=tuple(copy.carried.moves_given_up),
@@ -68,7 +68,7 @@ def next_history(copy: WorkingCopy) -> History:
     )
 
 
-def rooms_made(copy: WorkingCopy) -> tuple[RoomMade, ...]:
+def rooms_made(copy: WorkingCopy) -> tuple[VacatedRoom, ...]:
     """Return the rooms that pods were given and still have, or have refused, and those that this plan makes."""
     states = {demand.pod: demand.state for demand in copy.external.demands}
     refused = {refusal.pod for refusal in copy.view.history.refusals}
@@ -78,29 +78,29 @@ def rooms_made(copy: WorkingCopy) -> tuple[RoomMade, ...]:
         if made.pod in states and (made.pod in refused or states[made.pod] in HOLDS_ROOM)
     }
     new = {
-        RoomMade(pod=demand.pod, node=demand.node)
+        VacatedRoom(pod=demand.pod, node=demand.node)
         for demand in copy.external.demands
         if demand.state is DemandState.SHRUNK_FOR and demand.node is not None
     }
     return tuple(sorted(kept | new, key=lambda made: (made.pod, made.node)))
 
 
-def rooms_seen(copy: WorkingCopy) -> list[RoomSeen]:
+def rooms_seen(copy: WorkingCopy) -> list[UnusedRoom]:
     """Return the pods that are judged unschedulable and have room all the same, and since when."""
     since_s = {entry.pod: entry.since_s for entry in copy.view.history.rooms_seen}
     return [
-        RoomSeen(pod=demand.pod, since_s=since_s.get(demand.pod, copy.now_s))
+        UnusedRoom(pod=demand.pod, since_s=since_s.get(demand.pod, copy.now_s))
         for demand in copy.external.demands
         if demand.pod in copy.external.unused_room
     ]
 
 
-def is_over(copy: WorkingCopy, seen: RoomSeen) -> bool:
+def is_over(copy: WorkingCopy, seen: UnusedRoom) -> bool:
     """Whether the pod has had room for so long that it cannot use it."""
     return copy.now_s >= seen.since_s + copy.policy.refused_after_s
 
 
-def refusals(copy: WorkingCopy) -> tuple[Refusal, ...]:
+def refusals(copy: WorkingCopy) -> tuple[RoomRefusal, ...]:
     """Return the refusals of pods that still wait, and the new ones; each pause is twice the one before."""
     waiting = {demand.pod for demand in copy.external.demands}
     known = {refusal.pod: refusal for refusal in copy.view.history.refusals if refusal.pod in waiting}
@@ -108,7 +108,7 @@ def refusals(copy: WorkingCopy) -> tuple[Refusal, ...]:
         if is_over(copy, seen):
             count = known[seen.pod].count + 1 if seen.pod in known else 1
             pause_s = min(copy.policy.refusal_backoff_s * 2.0 ** (count - 1), copy.policy.refusal_backoff_limit_s)
-            known[seen.pod] = Refusal(pod=seen.pod, count=count, until_s=copy.now_s + pause_s)
+            known[seen.pod] = RoomRefusal(pod=seen.pod, count=count, until_s=copy.now_s + pause_s)
     return tuple(known[pod] for pod in sorted(known))
 
 
@@ -135,15 +135,15 @@ def with_change(history: History, job: JobName, now_s: float) -> History:
     last_s = max((change.at_s for change in history.changes if change.job == job), default=-inf)
     if now_s < last_s + ONE_CHANGE_S:
         return history
-    return replace(history, changes=(*history.changes, Change(job=job, at_s=now_s)))
+    return replace(history, changes=(*history.changes, VoluntaryResize(job=job, at_s=now_s)))
 
 
 def with_resize(
     history: History, job: JobName, *, grown_at_s: float | None = None, shrunk_at_s: float | None = None
 ) -> History:
     """Return the memory with the job's last growth or shrink moved to an instant."""
-    old = next((entry for entry in history.resizes if entry.job == job), Resize(job=job))
-    new = Resize(
+    old = next((entry for entry in history.resizes if entry.job == job), ResizeTimes(job=job))
+    new = ResizeTimes(
         job=job,
         grown_at_s=old.grown_at_s if grown_at_s is None else grown_at_s,
         shrunk_at_s=old.shrunk_at_s if shrunk_at_s is None else shrunk_at_s,

@@ -38,7 +38,7 @@ FOR_WANTS = frozenset({Cause.POD, Cause.ANNOUNCED_GROWTH, Cause.HEADROOM})
 FOR_JOBS = frozenset({Cause.GANG, Cause.PREEMPTION, Cause.TRANSFER})
 VOLUNTARY = frozenset({Cause.FREE_ROOM, Cause.TRANSFER})  # creations that come after everything else
 
-Group = tuple[Cause, str]
+DeletionGroup = tuple[Cause, str]
 """Deletions with one cause and one beneficiary."""
 
 
@@ -67,9 +67,9 @@ def needed_deletions(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod])
     return frozenset(action.pod for action in needed)
 
 
-def groups_of(plan: Plan) -> dict[Group, list[DeletePod]]:
+def groups_of(plan: Plan) -> dict[DeletionGroup, list[DeletePod]]:
     """Return the deletions by whom they are for; what a gang takes is one group, its own trainers' swap included."""
-    groups: dict[Group, list[DeletePod]] = {}
+    groups: dict[DeletionGroup, list[DeletePod]] = {}
     deletions = [action for action in plan.actions if isinstance(action, DeletePod)]
     for action in filter(is_for_others, deletions):
         cause = Cause.GANG if action.cause is Cause.PREEMPTION else action.cause
@@ -81,14 +81,14 @@ def groups_of(plan: Plan) -> dict[Group, list[DeletePod]]:
 
 
 def needed_by_wants(
-    copy: WorkingCopy, groups: Mapping[Group, Sequence[DeletePod]], pods: Mapping[PodName, Pod]
+    copy: WorkingCopy, groups: Mapping[DeletionGroup, Sequence[DeletePod]], pods: Mapping[PodName, Pod]
 ) -> list[DeletePod]:
     """Settle the unserved wants with the plan's victims; return those who are needed.
 
     Pods of one workload are alike: what leaves for one that was announced leaves for the pod that stands by now.
     """
     needed: list[DeletePod] = []
-    alike: dict[str, list[Group]] = {}
+    alike: dict[str, list[DeletionGroup]] = {}
     for cause, name in groups:
         if cause in FOR_WANTS:
             alike.setdefault(kind_of(cause, name, pods), []).append((cause, name))

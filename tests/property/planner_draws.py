@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 from autoscaler.domain import (
     Admission,
     Capabilities,
-    Effect,
     Fairness,
     Headroom,
     Job,
+    LabelOperator,
     MasterSpec,
     Node,
-    Operator,
     Policy,
     Reclaim,
     Requirement,
@@ -22,6 +21,7 @@ from autoscaler.domain import (
     ServerSpec,
     Shape,
     Taint,
+    TaintEffect,
     Toleration,
     TrainerSpec,
     Workload,
@@ -32,7 +32,7 @@ from tests.unit.clusters.memory_cluster import MemoryCluster
 SPOT = Taint(key="spot")
 FAST = ("disk", "fast")
 DEVICES = ("vendor.example/large", "vendor.example/small")  # two kinds of GPUs, as extended resources
-DEVICE = Taint(key="vendor.example/gpu", value="present", effect=Effect.NO_EXECUTE)
+DEVICE = Taint(key="vendor.example/gpu", value="present", effect=TaintEffect.NO_EXECUTE)
 NAMESPACES = ("blue", "red")
 numbers = st.integers(0, 30)
 
@@ -60,7 +60,7 @@ def bound_to(shape, binding):
         case "selects":
             return replace(shape, node_selector=frozenset({FAST}))
         case "wants" | "shuns":
-            operator = Operator.IN if binding == "wants" else Operator.NOT_IN
+            operator = LabelOperator.IN if binding == "wants" else LabelOperator.NOT_IN
             return replace(shape, node_terms=((Requirement(key=FAST[0], operator=operator, values=(FAST[1],)),),))
         case "":
             return shape
@@ -130,7 +130,7 @@ def servers(draw):
         max_replicas=most,
         trainers_per_server=draw(st.integers(1, 4)),
         pinned_replicas=draw(often(0, low, most)),
-        prefers_apart=draw(often(False, True)),
+        prefers_anti_affinity=draw(often(False, True)),
     )
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from autoscaler.domain import Bottleneck, JobState, PodPhase, Policy, Role, Tier
 from autoscaler.planner import plan
-from autoscaler.planner.counterfactual import Kind, Moment, explain, size_after, without_windows
+from autoscaler.planner.counterfactual import ChangeKind, PlanInputs, explain, size_after, without_windows
 from autoscaler.planner.counterfactual.increments import unit_for
 from autoscaler.planner.counterfactual.priority_changes import weight_unit
 from autoscaler.planner.counterfactual.search import missing_of
@@ -21,22 +21,22 @@ DEPTH = settings.default.max_examples // 100  # 10 in the deep profile
 def smaller(change, moment, missing):
     """All smaller changes of the kind, in its unit; nothing at all is the smallest."""
     match change.kind:
-        case Kind.MAX:
+        case ChangeKind.MAX:
             return [replace(change, to=to) for to in range(change.before, change.to)]
-        case Kind.WEIGHT:
+        case ChangeKind.WEIGHT:
             return [replace(change, to=to) for to in range(change.before, change.to, weight_unit(change.before))]
-        case Kind.PRIORITY:
+        case ChangeKind.PRIORITY:
             return [replace(change, to=to) for to in range(change.before, change.to)]
-        case Kind.STEP | Kind.MIN | Kind.HEADROOM:
+        case ChangeKind.STEP | ChangeKind.MIN | ChangeKind.HEADROOM:
             return [replace(change, to=to) for to in range(change.before, change.to, -1)]
-        case Kind.RESOURCE | Kind.QUOTA:
+        case ChangeKind.RESOURCE | ChangeKind.QUOTA:
             unit = unit_for(change.resource, missing.amount(change.resource))
             return [replace(change, added=added) for added in range(0, change.added, unit)]
-        case Kind.NODES:
+        case ChangeKind.NODES:
             return [replace(change, count=count) for count in range(change.count)]
-        case Kind.OPEN:
+        case ChangeKind.OPEN:
             return [replace(change, nodes=change.nodes[:count]) for count in range(len(change.nodes))]
-        case Kind.TIME | Kind.PIN | Kind.RESUME | Kind.VIEW:
+        case ChangeKind.TIME | ChangeKind.PIN | ChangeKind.RESUME | ChangeKind.VIEW:
             return []
 
 
@@ -45,7 +45,7 @@ def check_answer(moment, explanation, answer):
     name, before = explanation.decision.job, explanation.settled.target
     missing = missing_of(moment.job(name), explanation.settled)
     assert size_after(moment, name, *answer.changes) == answer.size
-    if answer.changes[0].kind is Kind.TIME:
+    if answer.changes[0].kind is ChangeKind.TIME:
         check_time(moment, explanation, answer)
         return
     assert answer.size > before
@@ -71,7 +71,7 @@ def lived(cluster, story, policy):
     """The moment after a story, at rest."""
     driver = Driver(cluster, policy)
     driver.live(story)
-    return Moment(view=cluster.view(history=driver.history), policy=policy, now_s=cluster.now())
+    return PlanInputs(view=cluster.view(history=driver.history), policy=policy, now_s=cluster.now())
 
 
 @settings(max_examples=40 * DEPTH)

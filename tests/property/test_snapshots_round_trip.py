@@ -17,14 +17,14 @@ from autoscaler.domain import (
     Node,
     Plan,
     Policy,
-    Refusal,
     Reservation,
-    Resize,
+    ResizeTimes,
     Resources,
-    RoomMade,
-    RoomSeen,
+    RoomRefusal,
     Shape,
     Shortfall,
+    UnusedRoom,
+    VacatedRoom,
     Workload,
 )
 from autoscaler.errors import InvalidSpecError
@@ -55,10 +55,10 @@ workloads = st.builds(Workload, name=NAMES, shape=shapes, priority=st.integers(-
 histories = st.builds(
     History,
     since_s=SCALARS[float],
-    resizes=st.lists(st.builds(Resize), max_size=2).map(tuple),
-    rooms_made=st.lists(st.builds(RoomMade), max_size=2).map(tuple),
-    rooms_seen=st.lists(st.builds(RoomSeen, since_s=SCALARS[float]), max_size=2).map(tuple),
-    refusals=st.lists(st.builds(Refusal, count=SCALARS[int], until_s=SCALARS[float]), max_size=2).map(tuple),
+    resizes=st.lists(st.builds(ResizeTimes), max_size=2).map(tuple),
+    rooms_made=st.lists(st.builds(VacatedRoom), max_size=2).map(tuple),
+    rooms_seen=st.lists(st.builds(UnusedRoom, since_s=SCALARS[float]), max_size=2).map(tuple),
+    refusals=st.lists(st.builds(RoomRefusal, count=SCALARS[int], until_s=SCALARS[float]), max_size=2).map(tuple),
     reservations=st.lists(
         st.builds(Reservation, placements=st.lists(st.builds(CorePlacement), max_size=2).map(tuple))
     ).map(tuple),

@@ -23,7 +23,7 @@ from master.api.host.log_lines import at_rest
 
 if TYPE_CHECKING:  # planner and manifests are not for --help
     from autoscaler.domain import Resources, WorkloadName
-    from autoscaler.planner.counterfactual import Moment
+    from autoscaler.planner.counterfactual import PlanInputs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -156,7 +156,7 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
         print(at_rest(format_content(what_if_report.comparison_content(found), output)))
 
 
-def _apply_changes(moment: Moment, changes: dict[str, Any], source: SnapshotSource) -> tuple[Moment, list[str]]:
+def _apply_changes(moment: PlanInputs, changes: dict[str, Any], source: SnapshotSource) -> tuple[PlanInputs, list[str]]:
     """The moment with the changes of the command line, and these in words."""
     from autoscaler.domain import NodeName  # noqa: PLC0415 - not for --help
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
@@ -179,7 +179,7 @@ def _apply_changes(moment: Moment, changes: dict[str, Any], source: SnapshotSour
     return moment, words
 
 
-def _with_submission(moment: Moment, file: Path, source: SnapshotSource) -> tuple[Moment, list[str]]:
+def _with_submission(moment: PlanInputs, file: Path, source: SnapshotSource) -> tuple[PlanInputs, list[str]]:
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - not for --help
 
     found = source.read_submission(file, moment.now_s)
@@ -193,11 +193,11 @@ def _with_submission(moment: Moment, file: Path, source: SnapshotSource) -> tupl
     return moment, [*(f"deployment/{w.name}" for w in found.workloads), *(f"tj/{j.name}" for j in found.jobs)]
 
 
-def _moment(source: SnapshotSource) -> Moment:
-    from autoscaler.planner.counterfactual import Moment  # noqa: PLC0415 - not for --help
+def _moment(source: SnapshotSource) -> PlanInputs:
+    from autoscaler.planner.counterfactual import PlanInputs  # noqa: PLC0415 - not for --help
 
     snapshot = source.snapshot
-    return Moment(view=snapshot.view, policy=snapshot.policy, now_s=snapshot.now_s)
+    return PlanInputs(view=snapshot.view, policy=snapshot.policy, now_s=snapshot.now_s)
 
 
 def _job_name(target: tuple[str, str]) -> str:
@@ -207,7 +207,7 @@ def _job_name(target: tuple[str, str]) -> str:
     return name
 
 
-def _deployment(moment: Moment, name: str, namespace: str) -> WorkloadName:
+def _deployment(moment: PlanInputs, name: str, namespace: str) -> WorkloadName:
     from autoscaler.domain import WorkloadName  # noqa: PLC0415 - not for --help
 
     names = [workload.name for workload in moment.view.workloads]
@@ -237,6 +237,6 @@ def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
 
 
 def _format_shape(shape: Resources) -> str:
-    from autoscaler.planner.counterfactual.increments import tell  # noqa: PLC0415 - not for --help
+    from autoscaler.planner.counterfactual.increments import format_increment  # noqa: PLC0415 - not for --help
 
-    return ", ".join(tell(name, amount) for name, amount in shape.amounts() if name != "pods")
+    return ", ".join(format_increment(name, amount) for name, amount in shape.amounts() if name != "pods")

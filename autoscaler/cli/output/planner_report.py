@@ -21,7 +21,7 @@ from autoscaler.domain import (
     ServerSpec,
 )
 from autoscaler.jobs.bottleneck import find_hint
-from autoscaler.planner.counterfactual import Answer, Explanation
+from autoscaler.planner.counterfactual import Counterfactual, Explanation
 from autoscaler.snapshots.codec import encode, encode_fields
 
 # ---- why ------------------------------------------------------------------------------------------------------------
@@ -87,7 +87,9 @@ def why_content(explanation: Explanation, job: Job) -> dict[str, Any]:
         "answers": [
             {
                 "size": answer.size,
-                "changes": [{**encode_fields(c, ""), "amount": c.amount, "words": c.tell()} for c in answer.changes],
+                "changes": [
+                    {**encode_fields(c, ""), "amount": c.amount, "words": c.describe()} for c in answer.changes
+                ],
             }
             for answer in explanation.answers
         ],
@@ -96,13 +98,13 @@ def why_content(explanation: Explanation, job: Job) -> dict[str, Any]:
     }
 
 
-def _gain(answer: Answer, explanation: Explanation) -> str:
+def _gain(answer: Counterfactual, explanation: Explanation) -> str:
     gain = answer.size - explanation.decision.now
     return f"{gain} more: {answer.size}" if gain > 0 else f"stays {answer.size}" if gain == 0 else str(answer.size)
 
 
-def _words(answer: Answer) -> str:
-    return " and ".join(change.tell() for change in answer.changes)
+def _words(answer: Counterfactual) -> str:
+    return " and ".join(change.describe() for change in answer.changes)
 
 
 # ---- plan -----------------------------------------------------------------------------------------------------------

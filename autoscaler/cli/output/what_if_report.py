@@ -11,7 +11,7 @@ from typing import Any
 from autoscaler.cli.output.formats import section
 from autoscaler.cli.output.object_tables import align_columns
 from autoscaler.domain import Decision, PodPhase, Role, WorkloadName
-from autoscaler.planner.counterfactual import Converged, Moment
+from autoscaler.planner.counterfactual import Converged, PlanInputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class WhatIfComparison:
     """Where a cluster converges as it is, and where with the changes that were asked about."""
 
     changes: tuple[str, ...]
-    moment: Moment  # now
+    moment: PlanInputs  # now
     before: Converged
     after: Converged
 
@@ -75,10 +75,10 @@ def web_rows(found: WhatIfComparison) -> list[list[str]]:
     """A deployment a row: pods with a node, and wanted pods."""
     known = {workload.name for workload in found.moment.view.workloads}
     rows = []
-    for workload in found.after.moment.view.workloads:
+    for workload in found.after.inputs.view.workloads:
         name = workload.name
-        old = [_running(found.moment, name), _running(found.before.moment, name)] if name in known else ["-", "-"]
-        rows.append([f"deployment/{name}", *old, _running(found.after.moment, name), ""])
+        old = [_running(found.moment, name), _running(found.before.inputs, name)] if name in known else ["-", "-"]
+        rows.append([f"deployment/{name}", *old, _running(found.after.inputs, name), ""])
     return rows
 
 
@@ -87,7 +87,7 @@ def waiting_rows(rest: Converged) -> list[list[str]]:
     lacking = [d for d in rest.plan.decisions if d.target == 0 or d.is_degraded]
     rows = [[f"tj/{d.job}", "Degraded" if d.is_degraded else str(d.bottleneck), d.message] for d in lacking]
     states: dict[tuple[str, str], int] = {}
-    owners = {pod.name: str(pod.workload or pod.name) for pod in rest.moment.view.pods}
+    owners = {pod.name: str(pod.workload or pod.name) for pod in rest.inputs.view.pods}
     for demand in rest.plan.demands:
         owner = owners.get(demand.pod, demand.pod.rpartition("+")[0] or demand.pod)
         states[owner, demand.state] = states.get((owner, demand.state), 0) + 1
@@ -95,12 +95,12 @@ def waiting_rows(rest: Converged) -> list[list[str]]:
     return rows
 
 
-def _now(moment: Moment, decision: Decision, role: Role) -> int:
+def _now(moment: PlanInputs, decision: Decision, role: Role) -> int:
     standing = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)
     return sum(p.job == decision.job and p.role is role and p.phase in standing for p in moment.view.pods)
 
 
-def _running(moment: Moment, name: WorkloadName) -> str:
+def _running(moment: PlanInputs, name: WorkloadName) -> str:
     pods = [p for p in moment.view.pods if p.workload == name and p.phase is not PodPhase.TERMINATING]
     wanted = next((w.desired_replicas for w in moment.view.workloads if w.name == name), 0)
     return f"{sum(pod.node is not None for pod in pods)}/{max(wanted, len(pods))}"

@@ -7,17 +7,24 @@ nothing of how that decides, so no answer can differ from what the planner would
 What if?  `edits` changes a moment as a user words it, `rest` says where it ends.
 """
 
-from autoscaler.planner.counterfactual.change import Answer, Change, Explanation, Kind, Moment, without_windows
+from autoscaler.planner.counterfactual.change import (
+    ChangeKind,
+    Counterfactual,
+    Explanation,
+    HypotheticalChange,
+    PlanInputs,
+    without_windows,
+)
 from autoscaler.planner.counterfactual.convergence import Converged, converge
 from autoscaler.planner.counterfactual.search import explain, size_after
 
 __all__ = [
-    "Answer",
-    "Change",
+    "ChangeKind",
     "Converged",
+    "Counterfactual",
     "Explanation",
-    "Kind",
-    "Moment",
+    "HypotheticalChange",
+    "PlanInputs",
     "converge",
     "explain",
     "size_after",

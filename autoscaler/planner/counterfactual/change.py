@@ -16,7 +16,7 @@ from autoscaler.domain import ClusterView, Decision, Job, JobName, Policy
 NO_CAP: Final = 1_000_000  # transfers a minute, where none are too many
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """Kinds of change, in the order in which an owner would rather have them."""
 
     TIME = "Time"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class PlanInputs:
     """All that a plan depends on."""
 
     view: ClusterView
@@ -50,37 +50,37 @@ class Moment:
                 return job
         raise KeyError(name)
 
-    def with_job(self, job: Job) -> Moment:
+    def with_job(self, job: Job) -> PlanInputs:
         """Return the moment with the job in place of the one of its name."""
         return replace(self, view=self.view.evolve(jobs=(job,)))
 
 
-class Change(Protocol):
+class HypotheticalChange(Protocol):
     """One thing that could be otherwise.  `amount` counts in the kind's own unit; more of it is a larger change."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ChangeKind:
         """What is changed."""
 
     @property
     def amount(self) -> float:
         """By how much, in the kind's unit."""
 
-    def apply(self, moment: Moment) -> Moment:
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
         """Return the moment as it would be."""
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         """Return the change in words that fit behind `with`."""
 
 
-Ladder = Sequence[Change]
+Ladder = Sequence[HypotheticalChange]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Counterfactual:
     """With these changes, one or a pair, planning anew gives `size`.  Source: A8."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[HypotheticalChange, ...]
     size: int
 
 
@@ -94,7 +94,7 @@ class Explanation:
 
     decision: Decision
     settled: Decision
-    answers: tuple[Answer, ...]
+    answers: tuple[Counterfactual, ...]
     plans: int
     is_cut: bool
 

@@ -15,17 +15,17 @@ from autoscaler.domain import (
     NOTHING,
     Job,
     JobState,
+    LabelOperator,
     Labels,
     Node,
     NodeName,
-    Operator,
     PodPhase,
     Quota,
     Resources,
     Shape,
 )
-from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
-from autoscaler.planner.counterfactual.increments import RUNGS, only, tell, unit_for
+from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, PlanInputs
+from autoscaler.planner.counterfactual.increments import RUNGS, format_increment, only, unit_for
 from autoscaler.planner.placement.gpu_reserve import needs_per_device, would_spoil
 
 NODES_TRIED: Final = 3
@@ -42,20 +42,20 @@ class MoreOnNode:
     resource: str
     added: int
     selector: str = ""
-    kind: Kind = Kind.RESOURCE
+    kind: ChangeKind = ChangeKind.RESOURCE
 
     @property
     def amount(self) -> float:
         return self.added
 
-    def apply(self, moment: Moment) -> Moment:
-        node = next(node for node in moment.view.nodes if node.name == self.node)
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        node = next(node for node in inputs.view.nodes if node.name == self.node)
         larger = replace(node, allocatable=node.allocatable + only(self.resource, self.added))
-        return replace(moment, view=moment.view.evolve(nodes=(larger,)))
+        return replace(inputs, view=inputs.view.evolve(nodes=(larger,)))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         among = f", one of the nodes matching {self.selector}" if self.selector else ""
-        return f"{tell(self.resource, self.added)} more on {self.node}{among}"
+        return f"{format_increment(self.resource, self.added)} more on {self.node}{among}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,20 +65,22 @@ class MoreNodes:
     like: Node
     count: int
     model: str
-    kind: Kind = Kind.NODES
+    kind: ChangeKind = ChangeKind.NODES
 
     @property
     def amount(self) -> float:
         return self.count
 
-    def apply(self, moment: Moment) -> Moment:
-        return replace(moment, view=moment.view.evolve(nodes=new_nodes(moment.view.nodes, self.like, self.count)))
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        return replace(inputs, view=inputs.view.evolve(nodes=new_nodes(inputs.view.nodes, self.like, self.count)))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         nodes = "another node" if self.count == 1 else f"{self.count} more nodes"
         if self.model:
             return f"{nodes} like {self.model}"
-        amounts = ", ".join(tell(name, amount) for name, amount in self.like.allocatable.amounts() if name != "pods")
+        amounts = ", ".join(
+            format_increment(name, amount) for name, amount in self.like.allocatable.amounts() if name != "pods"
+        )
         return f"{nodes} with {amounts}" + (f" and labels {labels_of(self.like.labels)}" if self.like.labels else "")
 
 
@@ -87,21 +89,21 @@ class OpenNodes:
     """Closed nodes open again: ready, neither cordoned nor drained."""
 
     nodes: tuple[NodeName, ...]
-    kind: Kind = Kind.OPEN
+    kind: ChangeKind = ChangeKind.OPEN
 
     @property
     def amount(self) -> float:
         return len(self.nodes)
 
-    def apply(self, moment: Moment) -> Moment:
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
         opened = [
             replace(node, is_ready=True, is_cordoned=False, is_draining=False)
-            for node in moment.view.nodes
+            for node in inputs.view.nodes
             if node.name in self.nodes
         ]
-        return replace(moment, view=moment.view.evolve(nodes=opened))
+        return replace(inputs, view=inputs.view.evolve(nodes=opened))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"{', '.join(self.nodes)} open again"
 
 
@@ -112,31 +114,31 @@ class RaiseQuota:
     quota: Quota
     resource: str
     added: int
-    kind: Kind = Kind.QUOTA
+    kind: ChangeKind = ChangeKind.QUOTA
 
     @property
     def amount(self) -> float:
         return self.added
 
-    def apply(self, moment: Moment) -> Moment:
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
         limits = tuple(
             replace(limit, hard=limit.hard + self.added) if limit.resource == self.resource else limit
             for limit in self.quota.limits
         )
-        others = [quota for quota in moment.view.quotas if quota != self.quota]
-        return replace(moment, view=moment.view.evolve(quotas=[*others, replace(self.quota, limits=limits)]))
+        others = [quota for quota in inputs.view.quotas if quota != self.quota]
+        return replace(inputs, view=inputs.view.evolve(quotas=[*others, replace(self.quota, limits=limits)]))
 
-    def tell(self) -> str:
-        return f"{tell(self.resource, self.added)} more in quota {self.quota.namespace}/{self.quota.name}"
+    def describe(self) -> str:
+        return f"{format_increment(self.resource, self.added)} more in quota {self.quota.namespace}/{self.quota.name}"
 
 
-def resource_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
+def resource_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[Ladder]:
     """Yield, resource by resource, a ladder for each of the nodes that lack least of it.
 
     `missing`: what the job asks for in all; the ladders go on to twice as much.
     """
     shape = job.trainer.shape
-    free = free_rooms(moment, shape)
+    free = free_rooms(inputs, shape)
     selector = labels_of(shape.node_selector)
     for resource, need in missing.amounts():
         unit = unit_for(resource, need)
@@ -145,29 +147,29 @@ def resource_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[L
             yield [MoreOnNode(node=node, resource=resource, added=added, selector=selector) for added in amounts]
 
 
-def node_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
+def node_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[Ladder]:
     """Yield more nodes of the commonest kinds that hold what one node gets; where there is none, of one that holds all.
 
     What one node gets is a trainer, or as many as `perNode` says.  Where GPUs keep that room it is for core pods alone.
     """
     shape = job.trainer.shape
     unit = NOTHING.plus(shape.requests, times=job.trainer.per_node)
-    fitting = [n for n in moment.view.nodes if n.accepts(shape) and unit.fits_into(n.allocatable)]
+    fitting = [n for n in inputs.view.nodes if n.accepts(shape) and unit.fits_into(n.allocatable)]
     kinds = Counter((node.allocatable, node.labels, node.taints) for node in fitting)
     for kind, _ in kinds.most_common(NODES_TRIED):
         model = next(n for n in fitting if (n.allocatable, n.labels, n.taints) == kind)
         like = replace(model, is_ready=True, is_cordoned=False, is_draining=False)
         yield [MoreNodes(like=like, count=count, model=model.name) for count in range(1, MOST_NODES + 1)]
     made = Node(name=NodeName("new"), allocatable=missing, labels=labels_for(shape))
-    if not any(holds_surplus(moment, node, unit) for node in fitting) and made.accepts(shape):
+    if not any(holds_surplus(inputs, node, unit) for node in fitting) and made.accepts(shape):
         yield [MoreNodes(like=made, count=count, model="") for count in range(1, MOST_NODES + 1)]
 
 
-def holds_surplus(moment: Moment, node: Node, unit: Resources) -> bool:
+def holds_surplus(inputs: PlanInputs, node: Node, unit: Resources) -> bool:
     """Return whether surplus may take this much of such a node: not what its free GPUs will need."""
-    if not moment.policy.gpus_keep_room:
+    if not inputs.policy.gpus_keep_room:
         return True
-    active = (job.trainer.shape.requests for job in moment.view.jobs if job.state is JobState.ACTIVE)
+    active = (job.trainer.shape.requests for job in inputs.view.jobs if job.state is JobState.ACTIVE)
     return not would_spoil(unit, node.allocatable, needs_per_device(active))
 
 
@@ -177,7 +179,7 @@ def labels_for(shape: Shape) -> Labels:
         asked = {
             requirement.key: requirement.values[0] if requirement.values else "true"
             for requirement in term
-            if requirement.operator in {Operator.IN, Operator.EXISTS}
+            if requirement.operator in {LabelOperator.IN, LabelOperator.EXISTS}
         }
         labels = shape.node_selector | frozenset(asked.items())
         if Node(name=NodeName("new"), allocatable=NOTHING, labels=labels).accepts(shape):
@@ -185,18 +187,18 @@ def labels_for(shape: Shape) -> Labels:
     return shape.node_selector
 
 
-def open_ladders(moment: Moment, job: Job) -> Iterator[Ladder]:
+def open_ladders(inputs: PlanInputs, job: Job) -> Iterator[Ladder]:
     """Yield the closed nodes that accept the job's trainers, opened one after another."""
     shape = job.trainer.shape
-    closed = [node.name for node in moment.view.nodes if not node.is_open() and node.accepts(shape)]
+    closed = [node.name for node in inputs.view.nodes if not node.is_open() and node.accepts(shape)]
     for first in range(min(len(closed), NODES_TRIED)):
         order = [*closed[first:], *closed[:first]][:MOST_NODES]
         yield [OpenNodes(nodes=tuple(order[:count])) for count in range(1, len(order) + 1)]
 
 
-def quota_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
+def quota_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[Ladder]:
     """Yield more of each limit of the job's namespace that its trainers count against."""
-    for quota in moment.view.quotas:
+    for quota in inputs.view.quotas:
         for limit in quota.limits:
             need = missing.amount(limit.resource)
             if quota.namespace == job.namespace and need:
@@ -205,10 +207,10 @@ def quota_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladd
                 yield [RaiseQuota(quota=quota, resource=limit.resource, added=added) for added in amounts]
 
 
-def free_rooms(moment: Moment, shape: Shape) -> dict[NodeName, Resources]:
+def free_rooms(inputs: PlanInputs, shape: Shape) -> dict[NodeName, Resources]:
     """Return what is free on each open node that accepts the shape; below zero where too much stands there."""
-    free = {n.name: n.allocatable for n in moment.view.nodes if n.is_open() and n.accepts(shape)}
-    for pod in moment.view.pods:
+    free = {n.name: n.allocatable for n in inputs.view.nodes if n.is_open() and n.accepts(shape)}
+    for pod in inputs.view.pods:
         if pod.place in free and pod.phase is not PodPhase.GATED:
             free[pod.place] -= pod.requests
     return free

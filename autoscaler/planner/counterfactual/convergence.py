@@ -31,7 +31,7 @@ from autoscaler.domain import (
     Tier,
 )
 from autoscaler.planner import Memo, plan, record_applied
-from autoscaler.planner.counterfactual.change import Moment, without_run_times, without_windows
+from autoscaler.planner.counterfactual.change import PlanInputs, without_run_times, without_windows
 from autoscaler.planner.working_copy.grades import grade_of_pod
 
 ROUNDS: Final = 200  # gangs start one a plan; each round ends at least one job's or pod's waiting
@@ -41,48 +41,48 @@ ROUNDS: Final = 200  # gangs start one a plan; each round ends at least one job'
 class Converged:
     """The moment at rest and the last plan there.  `is_reached`: that plan asks for nothing."""
 
-    moment: Moment
+    inputs: PlanInputs
     plan: Plan
     is_reached: bool
 
 
-def converge(moment: Moment, rounds: int = ROUNDS) -> Converged:
+def converge(inputs: PlanInputs, rounds: int = ROUNDS) -> Converged:
     """Return where the cluster ends if nothing else happens; a stale view is taken as it is, for one of now."""
-    memo, policy = Memo(), without_windows(moment.policy)
-    leaving = leaving_of(moment.view)
-    view = without_run_times(moment.view).evolve(
-        observed_at_s=moment.now_s,
+    memo, policy = Memo(), without_windows(inputs.policy)
+    leaving = leaving_of(inputs.view)
+    view = without_run_times(inputs.view).evolve(
+        observed_at_s=inputs.now_s,
         is_synced=True,
         gone_pods=[pod.name for pod in leaving],
-        quotas=recounted(moment.view, came=(), left=leaving),
+        quotas=recounted(inputs.view, came=(), left=leaving),
     )
-    moment = replace(moment, view=view)
+    inputs = replace(inputs, view=view)
     # Fairness last, as it is in life: each transfer tries the whole filling again, and early ones are moved twice.
     without_transfers = replace(policy, transfers_per_minute=0, transfers_percent_per_minute=0)
     for _ in range(rounds):
-        view = carried_out(moment, plan(moment.view, without_transfers, moment.now_s, memo=memo))
-        if view is moment.view:
-            decided = plan(moment.view, policy, moment.now_s, memo=memo)
-            view = carried_out(moment, decided)
-            if view is moment.view:
-                return Converged(moment=moment, plan=decided, is_reached=True)
-        moment = replace(moment, view=view)
-    return Converged(moment=moment, plan=plan(moment.view, policy, moment.now_s, memo=memo), is_reached=False)
+        view = carried_out(inputs, plan(inputs.view, without_transfers, inputs.now_s, memo=memo))
+        if view is inputs.view:
+            decided = plan(inputs.view, policy, inputs.now_s, memo=memo)
+            view = carried_out(inputs, decided)
+            if view is inputs.view:
+                return Converged(inputs=inputs, plan=decided, is_reached=True)
+        inputs = replace(inputs, view=view)
+    return Converged(inputs=inputs, plan=plan(inputs.view, policy, inputs.now_s, memo=memo), is_reached=False)
 
 
-def carried_out(moment: Moment, decided: Plan) -> ClusterView:
+def carried_out(inputs: PlanInputs, decided: Plan) -> ClusterView:
     """Return the view after all of a plan has come true; the same one if it asks for nothing."""
-    view = moment.view
+    view = inputs.view
     gone = {action.pod for action in decided.actions if isinstance(action, DeletePod)}
     jobs = {job.name: job for job in view.jobs}
-    is_graded = moment.policy.reclaim is Reclaim.SCHEDULER
-    created = [made(jobs[pod.job], pod, moment.now_s, is_graded=is_graded) for pod in creations(decided.actions)]
+    is_graded = inputs.policy.reclaim is Reclaim.SCHEDULER
+    created = [made(jobs[pod.job], pod, inputs.now_s, is_graded=is_graded) for pod in creations(decided.actions)]
     bound = list(bound_others(view, decided))
     if not (gone or created or bound):
         return view
     history = decided.history
     for action in decided.actions:
-        history = record_applied(history, action, moment.now_s)
+        history = record_applied(history, action, inputs.now_s)
     return view.evolve(
         pods=[*created, *bound],
         gone_pods=gone,

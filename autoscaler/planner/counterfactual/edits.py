@@ -23,59 +23,61 @@ from autoscaler.domain import (
     Workload,
     WorkloadName,
 )
-from autoscaler.planner.counterfactual.change import Moment
+from autoscaler.planner.counterfactual.change import PlanInputs
 from autoscaler.planner.counterfactual.cluster_changes import new_nodes
 
 LEAVE_FIRST: Final = (PodPhase.GATED, PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY, PodPhase.TERMINATING)
 """As the ReplicaSet controller: what serves nobody yet goes first."""
 
 
-def with_nodes(moment: Moment, capacity: Resources, count: int, labels: Iterable[tuple[str, str]] = ()) -> Moment:
+def with_nodes(
+    inputs: PlanInputs, capacity: Resources, count: int, labels: Iterable[tuple[str, str]] = ()
+) -> PlanInputs:
     """Return the moment with so many new, empty nodes."""
     like = Node(name=NodeName("new"), allocatable=capacity, labels=frozenset(labels))
-    return replace(moment, view=moment.view.evolve(nodes=new_nodes(moment.view.nodes, like, count)))
+    return replace(inputs, view=inputs.view.evolve(nodes=new_nodes(inputs.view.nodes, like, count)))
 
 
-def without_node(moment: Moment, name: NodeName) -> Moment:
+def without_node(inputs: PlanInputs, name: NodeName) -> PlanInputs:
     """Return the moment without this node.  Raises KeyError."""
-    if name not in {node.name for node in moment.view.nodes}:
+    if name not in {node.name for node in inputs.view.nodes}:
         raise KeyError(name)
-    here = [pod for pod in moment.view.pods if pod.place == name]
+    here = [pod for pod in inputs.view.pods if pod.place == name]
     replaced = [pod for pod in here if pod.workload is not None and pod.phase is not PodPhase.TERMINATING]
-    back = [waiting(pod, moment.now_s) for pod in replaced]
+    back = [waiting(pod, inputs.now_s) for pod in replaced]
     gone = {pod.name for pod in here} - {pod.name for pod in replaced}
-    return replace(moment, view=moment.view.evolve(gone_nodes=[name], gone_pods=gone, pods=back))
+    return replace(inputs, view=inputs.view.evolve(gone_nodes=[name], gone_pods=gone, pods=back))
 
 
-def with_replicas(moment: Moment, name: WorkloadName, count: int) -> Moment:
+def with_replicas(inputs: PlanInputs, name: WorkloadName, count: int) -> PlanInputs:
     """Return the moment with so many replicas of somebody's workload wanted.  Raises KeyError."""
-    found = next((workload for workload in moment.view.workloads if workload.name == name), None)
+    found = next((workload for workload in inputs.view.workloads if workload.name == name), None)
     if found is None:
         raise KeyError(name)
-    standing = [pod for pod in moment.view.pods if pod.workload == name and pod.phase is not PodPhase.TERMINATING]
+    standing = [pod for pod in inputs.view.pods if pod.workload == name and pod.phase is not PodPhase.TERMINATING]
     standing.sort(key=lambda pod: (LEAVE_FIRST.index(pod.phase), -pod.created_at_s, pod.name))
     gone = [pod.name for pod in standing[: max(0, len(standing) - count)]]
-    taken = {pod.name for pod in moment.view.pods}
+    taken = {pod.name for pod in inputs.view.pods}
     numbers = (number for number in range(count + len(taken)) if f"{name}-{number}" not in taken)
     missing = range(max(0, count - len(standing)))
-    come = [replica(found, number, moment.now_s) for number, _ in zip(numbers, missing, strict=False)]
+    come = [replica(found, number, inputs.now_s) for number, _ in zip(numbers, missing, strict=False)]
     workload = replace(found, desired_replicas=count)
-    return replace(moment, view=moment.view.evolve(workloads=[workload], pods=come, gone_pods=gone))
+    return replace(inputs, view=inputs.view.evolve(workloads=[workload], pods=come, gone_pods=gone))
 
 
-def with_workload(moment: Moment, workload: Workload) -> Moment:
+def with_workload(inputs: PlanInputs, workload: Workload) -> PlanInputs:
     """Return the moment with somebody's new workload, its replicas waiting.  Raises ValueError if the name is taken."""
-    if workload.name in {known.name for known in moment.view.workloads}:
+    if workload.name in {known.name for known in inputs.view.workloads}:
         raise ValueError(f"there is a deployment {workload.name} already")
-    known = replace(moment, view=moment.view.evolve(workloads=[workload]))
+    known = replace(inputs, view=inputs.view.evolve(workloads=[workload]))
     return with_replicas(known, workload.name, workload.desired_replicas)
 
 
-def with_submission(moment: Moment, job: Job) -> Moment:
+def with_submission(inputs: PlanInputs, job: Job) -> PlanInputs:
     """Return the moment with one more job.  Raises ValueError if its name is taken."""
-    if job.name in {known.name for known in moment.view.jobs}:
+    if job.name in {known.name for known in inputs.view.jobs}:
         raise ValueError(f"there is a job {job.name} already")
-    return moment.with_job(replace(job, submitted_at_s=moment.now_s))
+    return inputs.with_job(replace(job, submitted_at_s=inputs.now_s))
 
 
 def replica(workload: Workload, number: int, now_s: float) -> Pod:

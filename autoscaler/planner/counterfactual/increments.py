@@ -38,7 +38,7 @@ def only(resource: str, amount: int) -> Resources:
             return Resources(extended=((resource, amount),))
 
 
-def tell(resource: str, amount: int) -> str:
+def format_increment(resource: str, amount: int) -> str:
     """Return such as `16 cpu`, `64Gi memory`, `1 gpu`."""
     match resource:
         case "cpu":

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from autoscaler.domain import Job, JobName, JobState, TrainerSpec
 from autoscaler.errors import InvalidSpecError
-from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
+from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, PlanInputs
 
 SIZES_TRIED: Final = 8
 """Sizes beyond maxReplicas; a maximum that is raised past the next size helps only by accident."""
@@ -21,16 +21,16 @@ class RaiseMax:
     job: JobName
     before: int
     to: int
-    kind: Kind = Kind.MAX
+    kind: ChangeKind = ChangeKind.MAX
 
     @property
     def amount(self) -> float:
         return self.to - self.before
 
-    def apply(self, moment: Moment) -> Moment:
-        return moment.with_job(edited(moment.job(self.job), max_replicas=self.to))
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        return inputs.with_job(edited(inputs.job(self.job), max_replicas=self.to))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"maxReplicas {self.to} in place of {self.before}"
 
 
@@ -41,12 +41,12 @@ class RemovePin:
     job: JobName
     before: int
     amount: float = 1
-    kind: Kind = Kind.PIN
+    kind: ChangeKind = ChangeKind.PIN
 
-    def apply(self, moment: Moment) -> Moment:
-        return moment.with_job(edited(moment.job(self.job), pinned_replicas=0))
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        return inputs.with_job(edited(inputs.job(self.job), pinned_replicas=0))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"trainer.replicas 0 in place of {self.before}, so that EDL decides"
 
 
@@ -57,16 +57,16 @@ class LowerMin:
     job: JobName
     before: int
     to: int
-    kind: Kind = Kind.MIN
+    kind: ChangeKind = ChangeKind.MIN
 
     @property
     def amount(self) -> float:
         return self.before - self.to
 
-    def apply(self, moment: Moment) -> Moment:
-        return moment.with_job(edited(moment.job(self.job), min_replicas=self.to))
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        return inputs.with_job(edited(inputs.job(self.job), min_replicas=self.to))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"minReplicas {self.to} in place of {self.before}"
 
 
@@ -77,16 +77,16 @@ class ShortenStep:
     job: JobName
     before: int
     to: int
-    kind: Kind = Kind.STEP
+    kind: ChangeKind = ChangeKind.STEP
 
     @property
     def amount(self) -> float:
         return self.before - self.to
 
-    def apply(self, moment: Moment) -> Moment:
-        return moment.with_job(edited(moment.job(self.job), step=self.to))
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        return inputs.with_job(edited(inputs.job(self.job), step=self.to))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"step {self.to} in place of {self.before}"
 
 
@@ -96,12 +96,12 @@ class Resume:
 
     job: JobName
     amount: float = 1
-    kind: Kind = Kind.RESUME
+    kind: ChangeKind = ChangeKind.RESUME
 
-    def apply(self, moment: Moment) -> Moment:
-        return moment.with_job(replace(moment.job(self.job), state=JobState.ACTIVE))
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        return inputs.with_job(replace(inputs.job(self.job), state=JobState.ACTIVE))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"edl resume tj/{self.job}"
 
 

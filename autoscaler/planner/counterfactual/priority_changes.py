@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from autoscaler.domain import Headroom, Job, JobName
-from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
+from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, PlanInputs
 
 WEIGHTS_TRIED: Final = 32
 PRIORITIES_TRIED: Final = 16
@@ -25,16 +25,16 @@ class RaiseWeight:
     job: JobName
     before: int
     to: int
-    kind: Kind = Kind.WEIGHT
+    kind: ChangeKind = ChangeKind.WEIGHT
 
     @property
     def amount(self) -> float:
         return self.to - self.before
 
-    def apply(self, moment: Moment) -> Moment:
-        return moment.with_job(replace(moment.job(self.job), weight=self.to))
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        return inputs.with_job(replace(inputs.job(self.job), weight=self.to))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"weight {self.to} in place of {self.before}"
 
 
@@ -45,16 +45,16 @@ class RaisePriority:
     job: JobName
     before: int
     to: int
-    kind: Kind = Kind.PRIORITY
+    kind: ChangeKind = ChangeKind.PRIORITY
 
     @property
     def amount(self) -> float:
         return self.to - self.before
 
-    def apply(self, moment: Moment) -> Moment:
-        return moment.with_job(replace(moment.job(self.job), priority=self.to))
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        return inputs.with_job(replace(inputs.job(self.job), priority=self.to))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"a priority class of value {self.to} in place of {self.before}"
 
 
@@ -64,26 +64,26 @@ class LessHeadroom:
 
     before: int
     to: int
-    kind: Kind = Kind.HEADROOM
+    kind: ChangeKind = ChangeKind.HEADROOM
 
     @property
     def amount(self) -> float:
         return self.before - self.to
 
-    def apply(self, moment: Moment) -> Moment:
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
         left, kept = self.to, list[Headroom]()
-        for headroom in moment.policy.headroom:
+        for headroom in inputs.policy.headroom:
             kept.append(replace(headroom, count=min(headroom.count, left)))
             left -= kept[-1].count
-        return replace(moment, policy=replace(moment.policy, headroom=tuple(kept)))
+        return replace(inputs, policy=replace(inputs.policy, headroom=tuple(kept)))
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"headroom for {self.to} pods in place of {self.before}"
 
 
-def weight_ladders(moment: Moment, job: Job) -> Iterator[Ladder]:
+def weight_ladders(inputs: PlanInputs, job: Job) -> Iterator[Ladder]:
     """Yield larger weights, where there is somebody to weigh more than."""
-    if not any(other.priority == job.priority for other in moment.view.jobs if other.name != job.name):
+    if not any(other.priority == job.priority for other in inputs.view.jobs if other.name != job.name):
         return
     unit = weight_unit(job.weight)
     steps = range(1, WEIGHTS_TRIED + 1)
@@ -95,15 +95,15 @@ def weight_unit(weight: int) -> int:
     return max(1, -(-weight // 10))
 
 
-def priority_ladders(moment: Moment, job: Job) -> Iterator[Ladder]:
+def priority_ladders(inputs: PlanInputs, job: Job) -> Iterator[Ladder]:
     """Yield the priorities at which the order of anything changes, lowest first."""
-    view = moment.view
+    view = inputs.view
     known = {PRIORITY_OF_CORE, *(thing.priority for kind in (view.jobs, view.pods, view.workloads) for thing in kind)}
     rungs = sorted({rung for value in known for rung in (value, value + 1) if rung > job.priority})
     yield [RaisePriority(job=job.name, before=job.priority, to=to) for to in rungs[:PRIORITIES_TRIED]]
 
 
-def headroom_ladders(moment: Moment) -> Iterator[Ladder]:
+def headroom_ladders(inputs: PlanInputs) -> Iterator[Ladder]:
     """Yield less and less headroom."""
-    count = sum(headroom.count for headroom in moment.policy.headroom)
+    count = sum(headroom.count for headroom in inputs.policy.headroom)
     yield [LessHeadroom(before=count, to=to) for to in range(count - 1, -1, -1)]

@@ -17,40 +17,50 @@ from autoscaler.domain import Bottleneck, Decision, Job, JobName, Plan, Resource
 from autoscaler.planner import Memo, plan
 from autoscaler.planner.counterfactual import cluster_changes, job_changes, priority_changes, time_changes
 from autoscaler.planner.counterfactual.change import (
-    Answer,
-    Change,
+    ChangeKind,
+    Counterfactual,
     Explanation,
-    Kind,
+    HypotheticalChange,
     Ladder,
-    Moment,
+    PlanInputs,
     without_run_times,
     without_windows,
 )
 
 PLANS_ALLOWED: Final = 2_000  # seconds on a large cluster, a moment on a small one
 
-ROOM: Final = (Kind.OPEN, Kind.HEADROOM, Kind.QUOTA, Kind.STEP, Kind.MIN, Kind.RESOURCE, Kind.NODES)
-CLAIMS: Final = (Kind.WEIGHT, Kind.PRIORITY)
+ROOM: Final = (
+    ChangeKind.OPEN,
+    ChangeKind.HEADROOM,
+    ChangeKind.QUOTA,
+    ChangeKind.STEP,
+    ChangeKind.MIN,
+    ChangeKind.RESOURCE,
+    ChangeKind.NODES,
+)
+CLAIMS: Final = (ChangeKind.WEIGHT, ChangeKind.PRIORITY)
 
-SUITED: Final[Mapping[Bottleneck, tuple[Kind, ...]]] = {
-    Bottleneck.MAX: (Kind.MAX,),
-    Bottleneck.PINNED: (Kind.PIN,),
-    Bottleneck.NOT_ACTIVE: (Kind.RESUME,),
-    Bottleneck.STALE_VIEW: (Kind.VIEW,),
-    Bottleneck.QUOTA: (Kind.QUOTA,),
-    Bottleneck.NEVER_FITS: (Kind.STEP, Kind.MIN, Kind.RESOURCE, Kind.NODES),
+SUITED: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
+    Bottleneck.MAX: (ChangeKind.MAX,),
+    Bottleneck.PINNED: (ChangeKind.PIN,),
+    Bottleneck.NOT_ACTIVE: (ChangeKind.RESUME,),
+    Bottleneck.STALE_VIEW: (ChangeKind.VIEW,),
+    Bottleneck.QUOTA: (ChangeKind.QUOTA,),
+    Bottleneck.NEVER_FITS: (ChangeKind.STEP, ChangeKind.MIN, ChangeKind.RESOURCE, ChangeKind.NODES),
 }
 """Kinds that can lift a bottleneck; of those that are not named, room and claims."""
 
 PAIRS: Final = (
-    (Kind.PIN, Kind.MAX),
-    *((gate, other) for gate in (Kind.RESUME, Kind.PIN) for other in (*CLAIMS, *ROOM)),
-    *((Kind.MAX, other) for other in (*CLAIMS, *ROOM) if other not in {Kind.STEP, Kind.MIN}),  # they change its sizes
-    (Kind.MIN, Kind.RESOURCE),
-    (Kind.PRIORITY, Kind.RESOURCE),
-    (Kind.QUOTA, Kind.NODES),
-    (Kind.PRIORITY, Kind.NODES),
-    (Kind.MIN, Kind.NODES),
+    (ChangeKind.PIN, ChangeKind.MAX),
+    *((gate, other) for gate in (ChangeKind.RESUME, ChangeKind.PIN) for other in (*CLAIMS, *ROOM)),
+    *(
+        (ChangeKind.MAX, other) for other in (*CLAIMS, *ROOM) if other not in {ChangeKind.STEP, ChangeKind.MIN}
+    ),  # they change its sizes
+    (ChangeKind.MIN, ChangeKind.RESOURCE),
+    (ChangeKind.PRIORITY, ChangeKind.RESOURCE),
+    (ChangeKind.QUOTA, ChangeKind.NODES),
+    (ChangeKind.PRIORITY, ChangeKind.NODES),
+    (ChangeKind.MIN, ChangeKind.NODES),
 )
 
 
@@ -62,22 +72,22 @@ class _SearchIsLongError(Exception):
 class AnswerSearch:
     """Plans that were made for one question, and what they found."""
 
-    moment: Moment
+    inputs: PlanInputs
     job: Job
     more_than: int  # the size to exceed
     plans: int = 0
     most: int = PLANS_ALLOWED
     memo: Memo
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[Counterfactual] = field(default_factory=list)
 
-    def size_with(self, *changes: Change) -> int:
+    def size_with(self, *changes: HypotheticalChange) -> int:
         """Return the job's target with these changes and without windows."""
         if self.plans >= self.most:
             raise _SearchIsLongError
         self.plans += 1
-        return size_after(self.moment, self.job.name, *changes, memo=self.memo)
+        return size_after(self.inputs, self.job.name, *changes, memo=self.memo)
 
-    def climb(self, ladder: Ladder, below: Change | None = None) -> Answer | None:
+    def climb(self, ladder: Ladder, below: HypotheticalChange | None = None) -> Counterfactual | None:
         """Return the first rung that lifts the job; with `below` only of those smaller than it.
 
         After the first rung the last is tried: where even that gives nothing, those between are left alone.
@@ -88,12 +98,12 @@ class AnswerSearch:
                 return None
             size = self.size_with(change)
             if size > self.more_than:
-                return Answer(changes=(change,), size=size)
+                return Counterfactual(changes=(change,), size=size)
         return None
 
     def climb_all(self, ladders: Iterable[Ladder]) -> None:
         """Add the smallest change of all these ladders; resources apart, since a GiB is not less than a GPU."""
-        best: dict[str, Answer] = {}
+        best: dict[str, Counterfactual] = {}
         for ladder in ladders:
             if ladder:
                 of = str(getattr(ladder[0], "resource", ""))
@@ -102,7 +112,7 @@ class AnswerSearch:
                 best |= {} if found is None else {of: found}
         self.answers += best.values()
 
-    def climb_pair(self, first: Ladder, second: Ladder) -> Answer | None:
+    def climb_pair(self, first: Ladder, second: Ladder) -> Counterfactual | None:
         """Return a pair of rungs of which neither can be smaller beside the other."""
         if not first or not second or self.size_with(*in_order(first[-1], second[-1])) <= self.more_than:
             return None
@@ -111,35 +121,35 @@ class AnswerSearch:
             lower = self.lowest(first, right)
             other = self.lowest(second, lower)
             if (lower, other) == (left, right):
-                return Answer(changes=(left, right), size=self.size_with(*in_order(left, right)))
+                return Counterfactual(changes=(left, right), size=self.size_with(*in_order(left, right)))
             left, right = lower, other
 
-    def lowest(self, ladder: Ladder, beside: Change) -> Change:
+    def lowest(self, ladder: Ladder, beside: HypotheticalChange) -> HypotheticalChange:
         """Return the first rung that lifts the job beside the other change; one of the ladder's does."""
         return next(rung for rung in ladder if self.size_with(*in_order(rung, beside)) > self.more_than)
 
 
-def in_order(*changes: Change) -> list[Change]:
+def in_order(*changes: HypotheticalChange) -> list[HypotheticalChange]:
     """Return changes in the order of their kinds: one order for a pair, whichever part is searched."""
-    return sorted(changes, key=lambda change: list(Kind).index(change.kind))
+    return sorted(changes, key=lambda change: list(ChangeKind).index(change.kind))
 
 
-def explain(moment: Moment, name: JobName, *, more_than: int = 0, most: int = PLANS_ALLOWED) -> Explanation:
+def explain(inputs: PlanInputs, name: JobName, *, more_than: int = 0, most: int = PLANS_ALLOWED) -> Explanation:
     """Return why the job has its size, and the smallest changes of each kind that give it more (A8).
 
     `more_than`: the size that is to be exceeded, at least the one that the job has once all windows are over.
     Planning anew with an answer's changes, windows off, gives exactly its size.  Raises KeyError for no such job.
     """
-    job = moment.job(name)
+    job = inputs.job(name)
     memo = Memo()
-    actual = plan(moment.view, moment.policy, moment.now_s, memo=memo)
-    settled = plan(without_run_times(moment.view), without_windows(moment.policy), moment.now_s, memo=memo)
+    actual = plan(inputs.view, inputs.policy, inputs.now_s, memo=memo)
+    settled = plan(without_run_times(inputs.view), without_windows(inputs.policy), inputs.now_s, memo=memo)
     decision, calm = decision_of(actual, name), decision_of(settled, name)
     to_exceed = max(calm.target, more_than)
-    search = AnswerSearch(moment=moment, job=job, more_than=to_exceed, most=most, memo=memo)
+    search = AnswerSearch(inputs=inputs, job=job, more_than=to_exceed, most=most, memo=memo)
     is_cut = False
     try:
-        search.answers += by_time(moment, actual, decision, search.memo)
+        search.answers += by_time(inputs, actual, decision, search.memo)
         look(search, calm)
     except _SearchIsLongError:
         is_cut = True
@@ -150,65 +160,65 @@ def explain(moment: Moment, name: JobName, *, more_than: int = 0, most: int = PL
 
 def look(search: AnswerSearch, calm: Decision) -> None:
     """Try what suits the bottleneck, then everything else, then pairs; end with what first helps."""
-    moment, job = search.moment, search.job
+    inputs, job = search.inputs, search.job
     suited = SUITED.get(calm.bottleneck, (*CLAIMS, *ROOM))
     missing = missing_of(job, calm)
-    for kinds in (suited, tuple(kind for kind in Kind if kind not in suited)):
+    for kinds in (suited, tuple(kind for kind in ChangeKind if kind not in suited)):
         for kind in kinds:
-            search.climb_all(ladders(kind, moment, job, missing))
+            search.climb_all(ladders(kind, inputs, job, missing))
         if search.answers:
             return
     for left, right in PAIRS:
-        for first in ladders(left, moment, job, missing):
-            for second in ladders(right, moment, job, missing):
+        for first in ladders(left, inputs, job, missing):
+            for second in ladders(right, inputs, job, missing):
                 found = search.climb_pair(first, second)
                 if found is not None:
                     search.answers.append(found)
                     return
 
 
-def ladders(kind: Kind, moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
+def ladders(kind: ChangeKind, inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[Ladder]:
     """Return what can be tried of a kind."""
-    is_waiting = not any(pod.job == job.name for pod in moment.view.pods)
-    found: Mapping[Kind, Callable[[], Iterator[Ladder]]] = {
-        Kind.VIEW: lambda: time_changes.view_ladders(moment),
-        Kind.RESUME: lambda: job_changes.resume_ladders(job),
-        Kind.PIN: lambda: job_changes.pin_ladders(job),
-        Kind.MAX: lambda: job_changes.max_ladders(job),
-        Kind.STEP: lambda: job_changes.step_ladders(job),
-        Kind.MIN: lambda: job_changes.min_ladders(job) if is_waiting else iter(()),
-        Kind.WEIGHT: lambda: priority_changes.weight_ladders(moment, job),
-        Kind.PRIORITY: lambda: priority_changes.priority_ladders(moment, job),
-        Kind.HEADROOM: lambda: priority_changes.headroom_ladders(moment),
-        Kind.OPEN: lambda: cluster_changes.open_ladders(moment, job),
-        Kind.QUOTA: lambda: cluster_changes.quota_ladders(moment, job, missing),
-        Kind.RESOURCE: lambda: cluster_changes.resource_ladders(moment, job, missing),
-        Kind.NODES: lambda: cluster_changes.node_ladders(moment, job, missing),
-        Kind.TIME: lambda: iter(()),  # `by_time`
+    is_waiting = not any(pod.job == job.name for pod in inputs.view.pods)
+    found: Mapping[ChangeKind, Callable[[], Iterator[Ladder]]] = {
+        ChangeKind.VIEW: lambda: time_changes.view_ladders(inputs),
+        ChangeKind.RESUME: lambda: job_changes.resume_ladders(job),
+        ChangeKind.PIN: lambda: job_changes.pin_ladders(job),
+        ChangeKind.MAX: lambda: job_changes.max_ladders(job),
+        ChangeKind.STEP: lambda: job_changes.step_ladders(job),
+        ChangeKind.MIN: lambda: job_changes.min_ladders(job) if is_waiting else iter(()),
+        ChangeKind.WEIGHT: lambda: priority_changes.weight_ladders(inputs, job),
+        ChangeKind.PRIORITY: lambda: priority_changes.priority_ladders(inputs, job),
+        ChangeKind.HEADROOM: lambda: priority_changes.headroom_ladders(inputs),
+        ChangeKind.OPEN: lambda: cluster_changes.open_ladders(inputs, job),
+        ChangeKind.QUOTA: lambda: cluster_changes.quota_ladders(inputs, job, missing),
+        ChangeKind.RESOURCE: lambda: cluster_changes.resource_ladders(inputs, job, missing),
+        ChangeKind.NODES: lambda: cluster_changes.node_ladders(inputs, job, missing),
+        ChangeKind.TIME: lambda: iter(()),  # `by_time`
     }
     return found[kind]()
 
 
-def by_time(moment: Moment, actual: Plan, decision: Decision, memo: Memo) -> list[Answer]:
+def by_time(inputs: PlanInputs, actual: Plan, decision: Decision, memo: Memo) -> list[Counterfactual]:
     """Return the first instant at which the job is larger, or does what it now only promises; else nothing."""
     if time_changes.is_stale(decision):
         return []
-    for wait, then in time_changes.instants(moment, actual, memo):
+    for wait, then in time_changes.instants(inputs, actual, memo):
         later = decision_of(then, decision.job)
         is_kept = decision.bottleneck in time_changes.TIMED and later.bottleneck not in time_changes.TIMED
         if later.target > decision.target or (is_kept and later.target == decision.target > decision.now):
-            return [Answer(changes=(wait,), size=later.target)]
+            return [Counterfactual(changes=(wait,), size=later.target)]
     return []
 
 
-def size_after(moment: Moment, name: JobName, *changes: Change, memo: Memo | None = None) -> int:
+def size_after(inputs: PlanInputs, name: JobName, *changes: HypotheticalChange, memo: Memo | None = None) -> int:
     """Return the job's target when everything is as it is but for these changes; without windows, time apart."""
-    is_timed = any(change.kind is Kind.TIME for change in changes)
+    is_timed = any(change.kind is ChangeKind.TIME for change in changes)
     if not is_timed:
-        moment = replace(moment, view=without_run_times(moment.view), policy=without_windows(moment.policy))
+        inputs = replace(inputs, view=without_run_times(inputs.view), policy=without_windows(inputs.policy))
     for change in changes:
-        moment = change.apply(moment)
-    return decision_of(plan(moment.view, moment.policy, moment.now_s, memo=memo), name).target
+        inputs = change.apply(inputs)
+    return decision_of(plan(inputs.view, inputs.policy, inputs.now_s, memo=memo), name).target
 
 
 def decision_of(found: Plan, name: JobName) -> Decision:

@@ -13,29 +13,29 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck, Decision, Plan
 from autoscaler.planner import Memo, plan
-from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
+from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, PlanInputs
 
 INSTANTS_TRIED: Final = 16
 TIMED: Final = frozenset({Bottleneck.COOLDOWN, Bottleneck.BUDGET})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class WaitUntil:
     """Nothing but time: until this instant of the cluster's clock."""
 
     from_s: float
     until_s: float
-    kind: Kind = Kind.TIME
+    kind: ChangeKind = ChangeKind.TIME
 
     @property
     def amount(self) -> float:
         return self.until_s - self.from_s
 
-    def apply(self, moment: Moment) -> Moment:
-        view = moment.view.evolve(observed_at_s=moment.view.observed_at_s + self.amount)
-        return replace(moment, view=view, now_s=self.until_s)
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        view = inputs.view.evolve(observed_at_s=inputs.view.observed_at_s + self.amount)
+        return replace(inputs, view=view, now_s=self.until_s)
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return f"time: in {self.amount:.1f} s" if self.amount < 10 else f"time: in {self.amount:.0f} s"
 
 
@@ -44,18 +44,18 @@ class FreshView:
     """The cluster observed again, and so many nodes that are not ready come back."""
 
     nodes: tuple[str, ...] = ()
-    kind: Kind = Kind.VIEW
+    kind: ChangeKind = ChangeKind.VIEW
 
     @property
     def amount(self) -> float:
         return len(self.nodes)
 
-    def apply(self, moment: Moment) -> Moment:
-        back = [replace(node, is_ready=True) for node in moment.view.nodes if node.name in self.nodes]
-        view = moment.view.evolve(nodes=back, observed_at_s=moment.now_s, is_synced=True)
-        return replace(moment, view=view)
+    def apply(self, inputs: PlanInputs) -> PlanInputs:
+        back = [replace(node, is_ready=True) for node in inputs.view.nodes if node.name in self.nodes]
+        view = inputs.view.evolve(nodes=back, observed_at_s=inputs.now_s, is_synced=True)
+        return replace(inputs, view=view)
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return "a view of now" + (f", with {', '.join(self.nodes)} ready again" if self.nodes else "")
 
 
@@ -64,20 +64,20 @@ def is_stale(decision: Decision) -> bool:
     return decision.bottleneck is Bottleneck.STALE_VIEW
 
 
-def view_ladders(moment: Moment) -> Iterator[Ladder]:
+def view_ladders(inputs: PlanInputs) -> Iterator[Ladder]:
     """Yield a fresh view, then one with more and more nodes ready."""
-    lost = [node.name for node in moment.view.nodes if not node.is_ready]
+    lost = [node.name for node in inputs.view.nodes if not node.is_ready]
     yield [FreshView(nodes=tuple(lost[:count])) for count in range(len(lost) + 1)]
 
 
-def instants(moment: Moment, first: Plan, memo: Memo) -> Iterator[tuple[Wait, Plan]]:
+def instants(inputs: PlanInputs, first: Plan, memo: Memo) -> Iterator[tuple[WaitUntil, Plan]]:
     """Yield each instant at which time alone changes the plan, with the plan of then; a bounded number of them."""
     due_s = first.replan_at_s
     for _ in range(INSTANTS_TRIED):
         if due_s is None:
             return
-        wait = Wait(from_s=moment.now_s, until_s=due_s)
-        then = wait.apply(moment)
+        wait = WaitUntil(from_s=inputs.now_s, until_s=due_s)
+        then = wait.apply(inputs)
         found = plan(then.view, then.policy, then.now_s, memo=memo)
         yield wait, found
         due_s = found.replan_at_s

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from autoscaler.domain import Bottleneck, Cause, Decision, JobState, Reason, Role, Tier
 from autoscaler.planner.explain.shortages import name_shortages
-from autoscaler.planner.explain.summary import tell
+from autoscaler.planner.explain.summary import summarize
 from autoscaler.planner.sharing.elastic_servers import servers_wanted
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -46,7 +46,7 @@ def fresh_decision(copy: WorkingCopy, job: PlannedJob) -> Decision:
         reason=reason,
         cause=cause,
         bottleneck=bottleneck,
-        message=tell(job),
+        message=summarize(job),
         share=job.share() * spec.weight / copy.share_unit,
         is_degraded=job.is_degraded,
         notice=notice_of(copy, job),

@@ -28,7 +28,7 @@ LEFT: Final[Mapping[Cause, str]] = {
 }
 
 
-def tell(job: PlannedJob) -> str:
+def summarize(job: PlannedJob) -> str:
     """Return what happens to the job, else what keeps it from its next size."""
     told = describe_leaving(job) or describe_coming(job) or describe_moving(job) or job.message or "stays as it is"
     return told if len(told) <= LINE_LIMIT else told[: LINE_LIMIT - 3] + "..."

@@ -17,12 +17,12 @@ from autoscaler.domain import (
     Bottleneck,
     Cause,
     CreatePod,
+    DeferredChange,
     DeletePod,
     JobSetting,
     JobState,
     Role,
     Tier,
-    Wait,
 )
 from autoscaler.planner.formatting import counted
 from autoscaler.planner.sharing.change_limits import (
@@ -39,7 +39,7 @@ from autoscaler.planner.working_copy.ranks import removal_order
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def plan_actions(copy: WorkingCopy) -> tuple[tuple[Action, ...], tuple[Wait, ...]]:
+def plan_actions(copy: WorkingCopy) -> tuple[tuple[Action, ...], tuple[DeferredChange, ...]]:
     """Return what is done now, safe at every prefix (A2), and what waits for a later plan."""
     jobs = copy.dirty_jobs()
     left = changes_left(copy) - sum(any(gone.cause.counts_as_resize for gone in job.leaving) for job in jobs)
@@ -137,32 +137,34 @@ def delete(copy: WorkingCopy, job: PlannedJob, leaving: Leaving) -> DeletePod:
     )
 
 
-def waits_of(job: PlannedJob) -> Iterator[Wait]:
+def waits_of(job: PlannedJob) -> Iterator[DeferredChange]:
     """Yield what the plan would do for the job later."""
     name = job.spec.name
     if job.held and job.bottleneck is not None:
-        yield Wait(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
+        yield DeferredChange(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
     if job.is_starting:
         following = [pod.role for pod in job.created if pod.cause is not Cause.START]
         if following:
-            yield Wait(job=name, bottleneck=Bottleneck.GANG, message=f"{counted(following)} more once it runs")
+            yield DeferredChange(
+                job=name, bottleneck=Bottleneck.GANG, message=f"{counted(following)} more once it runs"
+            )
     for move in job.moving:
         message = f"{move.pod} leaves once server {move.ordinal} is ready on {move.node}"
-        yield Wait(job=name, bottleneck=Bottleneck.ROOM_LEAVING, message=message)
+        yield DeferredChange(job=name, bottleneck=Bottleneck.ROOM_LEAVING, message=message)
     if job.reserved:
         text = ", ".join(f"{role} on {node}" for role, node in sorted((pod.role, pod.node) for pod in job.reserved))
         reason = job.bottleneck if job.bottleneck is Bottleneck.GANG else Bottleneck.ROOM_LEAVING
-        yield Wait(job=name, bottleneck=reason, message=f"room is held for {text}")
+        yield DeferredChange(job=name, bottleneck=reason, message=f"room is held for {text}")
     elif job.until_s is not None and not job.held and job.bottleneck is not None:
-        yield Wait(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
+        yield DeferredChange(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
 
 
-def waits_for_starts(job: PlannedJob, starting: list[PlannedJob]) -> Iterator[Wait]:
+def waits_for_starts(job: PlannedJob, starting: list[PlannedJob]) -> Iterator[DeferredChange]:
     """Yield that a job without room may get some: the surplus of a starting one is seated anew once that one runs."""
     if job.is_running and job.bottleneck in STARVED:
         for other in starting:
             message = f"room is shared out anew once {other.spec.name} runs"
-            yield Wait(job=job.spec.name, bottleneck=Bottleneck.GANG, message=message)
+            yield DeferredChange(job=job.spec.name, bottleneck=Bottleneck.GANG, message=message)
 
 
 def next_instant(copy: WorkingCopy) -> float | None:

@@ -104,7 +104,7 @@ def closed_to(copy: WorkingCopy, job: PlannedJob, at: int) -> Collection[int]:
 
 def prefers_apart(job: PlannedJob) -> bool:
     """Whether the job's servers rather stand on different nodes."""
-    return job.spec.servers is not None and job.spec.servers.prefers_apart
+    return job.spec.servers is not None and job.spec.servers.prefers_anti_affinity
 
 
 def servers_on(copy: WorkingCopy, job: PlannedJob) -> Counter[int]:

@@ -17,10 +17,7 @@ from math import comb, gcd, lcm
 from typing import Final
 
 from autoscaler.domain import Resources, Shape
-from autoscaler.planner.working_copy.shapes import sort_key
-
-Amounts = tuple[int, ...]
-"""Amounts of each resource, in one order for all."""
+from autoscaler.planner.working_copy.shapes import ColumnAmounts, sort_key
 
 MOST_FILLINGS: Final = 2_000
 """Fillings that are looked at for one room.  A room for more than that is far from full: nothing is lost there yet."""
@@ -30,7 +27,7 @@ MOST_KEPT: Final = 100_000
 
 
 @lru_cache(maxsize=64)
-def patterns_of(pods: tuple[tuple[Amounts, int], ...]) -> Patterns:
+def patterns_of(pods: tuple[tuple[ColumnAmounts, int], ...]) -> Patterns:
     """Return the patterns of these pods, with what earlier plans have worked out of them."""
     return Patterns(pods)
 
@@ -38,17 +35,17 @@ def patterns_of(pods: tuple[tuple[Amounts, int], ...]) -> Patterns:
 class Patterns:
     """The pods that jobs want, and the worth of each.  Keeps what it has worked out: rooms repeat."""
 
-    def __init__(self, pods: Sequence[tuple[Amounts, int]]) -> None:
+    def __init__(self, pods: Sequence[tuple[ColumnAmounts, int]]) -> None:
         """`pods`: (requests, worth); the worth of a filling is the sum.  Pods that ask for nothing are left out."""
         kinds = sorted({(requests, worth) for requests, worth in pods if any(requests)}, reverse=True)
         columns = list(zip(*(requests for requests, _ in kinds), strict=True))
         self._units = tuple((at, gcd(*amounts)) for at, amounts in enumerate(columns) if any(amounts))
         self._kinds = tuple((self._in_units(requests), worth) for requests, worth in kinds)
-        self._fills: dict[Amounts, int] = {}
-        self._growths: dict[tuple[Amounts, Amounts, int], int] = {}
-        self._worths: dict[Amounts, int | None] = {}
+        self._fills: dict[ColumnAmounts, int] = {}
+        self._growths: dict[tuple[ColumnAmounts, ColumnAmounts, int], int] = {}
+        self._worths: dict[ColumnAmounts, int | None] = {}
 
-    def fill(self, free: Amounts) -> int:
+    def fill(self, free: ColumnAmounts) -> int:
         """The worth of the best filling; 0 where nothing fits."""
         room = self._usable(self._in_units(free))
         known = self._fills.get(room)
@@ -56,7 +53,7 @@ class Patterns:
             known = self._fills[room] = self._best(room, 0)
         return known
 
-    def worth(self, free: Amounts) -> int | None:
+    def worth(self, free: ColumnAmounts) -> int | None:
         """As `fill`; None for a room far from full, of which that is not worked out."""
         if free not in self._worths:
             if len(self._worths) >= MOST_KEPT:
@@ -65,7 +62,7 @@ class Patterns:
             self._worths[free] = None if self.is_wide(free) else self.fill(free)
         return self._worths[free]
 
-    def growth(self, free: Amounts, requests: Amounts, worth: int) -> int:
+    def growth(self, free: ColumnAmounts, requests: ColumnAmounts, worth: int) -> int:
         """By how much the room's waste grows when the pod comes: from -worth up; 0 in a room far from full."""
         question = (free, requests, worth)
         known = self._growths.get(question)
@@ -76,24 +73,24 @@ class Patterns:
             self._growths[question] = known
         return known
 
-    def least_growth(self, requests: Amounts, worth: int) -> int:
+    def least_growth(self, requests: ColumnAmounts, worth: int) -> int:
         """No room has less: a pattern's pod never makes the best filling worth more than it was."""
         return 0 if (self._in_units(requests), worth) in self._kinds else -worth
 
-    def _in_units(self, amounts: Amounts) -> Amounts:
+    def _in_units(self, amounts: ColumnAmounts) -> ColumnAmounts:
         """Amounts of the resources that the pods ask for, in the largest units in which all requests are whole."""
         return tuple(amounts[at] // unit for at, unit in self._units)
 
-    def _usable(self, room: Amounts) -> Amounts:
+    def _usable(self, room: ColumnAmounts) -> ColumnAmounts:
         """Cut off what no filling can use, so that rooms which are alike for the pods are one room."""
         counts = [copies(requests, room) for requests, _ in self._kinds]
         most = [sum(n * amount for n, amount in zip(counts, column, strict=True)) for column in self._columns()]
         return tuple(max(0, min(amount, limit)) for amount, limit in zip(room, most, strict=True))
 
-    def _columns(self) -> Iterator[Amounts]:
+    def _columns(self) -> Iterator[ColumnAmounts]:
         return zip(*(requests for requests, _ in self._kinds), strict=True)
 
-    def _best(self, room: Amounts, first: int) -> int:
+    def _best(self, room: ColumnAmounts, first: int) -> int:
         """The worth of the best filling by the kinds from `first` on."""
         if first == len(self._kinds):
             return 0
@@ -105,19 +102,19 @@ class Patterns:
             count * worth + self._best(minus(room, requests, times=count), first + 1) for count in range(most + 1)
         )
 
-    def is_wide(self, free: Amounts) -> bool:
+    def is_wide(self, free: ColumnAmounts) -> bool:
         """Whether there are more fillings than are looked at: multisets of so many pods of so many kinds."""
         room = self._in_units(free)
         most = max((copies(requests, room) for requests, _ in self._kinds), default=0)
         return comb(most + len(self._kinds), most) > MOST_FILLINGS
 
 
-def minus(free: Amounts, requests: Amounts, *, times: int = 1) -> Amounts:
+def minus(free: ColumnAmounts, requests: ColumnAmounts, *, times: int = 1) -> ColumnAmounts:
     """The room that is left."""
     return tuple(room - times * amount for room, amount in zip(free, requests, strict=True))
 
 
-def copies(requests: Amounts, free: Amounts) -> int:
+def copies(requests: ColumnAmounts, free: ColumnAmounts) -> int:
     """How many such pods the room holds; a request for nothing of a resource always fits."""
     return min((max(0, room) // amount for amount, room in zip(requests, free, strict=True) if amount), default=0)
 

@@ -21,10 +21,11 @@ import numpy as np
 from autoscaler.domain import JobName, Pod
 from autoscaler.planner.placement.colocation import closed_to
 from autoscaler.planner.placement.gpu_reserve import spoiled_rooms
-from autoscaler.planner.placement.packing_patterns import Amounts, minus
+from autoscaler.planner.placement.packing_patterns import minus
 from autoscaler.planner.placement.waste import waste_of
 from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.shapes import ColumnAmounts
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 MOST_TOGETHER: Final = 3
@@ -60,7 +61,7 @@ class RelocationSearch:
     def __init__(self, copy: WorkingCopy) -> None:
         self._copy = copy
         self._waste = waste_of(copy)
-        self._freed: dict[int, Amounts] = {}
+        self._freed: dict[int, ColumnAmounts] = {}
 
     def count_as_free(self, pod: Pod) -> None:
         """Count the room of a server that stands as free: the plan knows that it will leave."""
@@ -133,11 +134,11 @@ class RelocationSearch:
         before = self._waste.trainers_worth(at, room)
         return 0 if after is None or before is None else after - before
 
-    def _room(self, at: int) -> Amounts:
+    def _room(self, at: int) -> ColumnAmounts:
         room, freed = self._waste.room_without_surplus(at), self._freed.get(at)
         return room if freed is None else tuple(map(add, room, freed))
 
-    def _amounts(self, shape: int) -> Amounts:
+    def _amounts(self, shape: int) -> ColumnAmounts:
         return self._copy.capacity.asked_amounts(shape)
 
 

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain import JobState, PodPhase, Resources, Role, Shape
-from autoscaler.planner.placement.packing_patterns import Amounts, Patterns, copies, most_wanted, patterns_of, worths_of
+from autoscaler.planner.placement.packing_patterns import Patterns, copies, most_wanted, patterns_of, worths_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
+from autoscaler.planner.working_copy.shapes import ColumnAmounts
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 WEIGHED_NODES: Final = 1_000
@@ -109,7 +110,7 @@ class Waste:
     def _ahead(self) -> AfterWebDrains:
         return AfterWebDrains(self._copy)
 
-    def trainers_worth(self, at: int, room: Amounts) -> int | None:
+    def trainers_worth(self, at: int, room: ColumnAmounts) -> int | None:
         """What the node is worth with so much room for trainers; None for a room far from full: nothing is lost there.
 
         In the unit of `worth_of`.
@@ -124,11 +125,11 @@ class Waste:
         """What one such pod is worth."""
         return self._worth(shape)
 
-    def room_without_surplus(self, at: int) -> Amounts:
+    def room_without_surplus(self, at: int) -> ColumnAmounts:
         """What can be free on the node once all surplus there has made way."""
         return self._room(at, stays=True)
 
-    def _room(self, at: int, *, stays: bool) -> Amounts:
+    def _room(self, at: int, *, stays: bool) -> ColumnAmounts:
         """What pods may fill: for one that stays all that can be free once surplus has made way."""
         capacity = self._copy.capacity
         room = capacity.later[:, at] + capacity.surplus[:, at] if stays else capacity.later[:, at]
@@ -149,14 +150,14 @@ class Waste:
             patterns = self._lasting[side] = Patterns(self._trainers_there(side))
         return patterns
 
-    def _trainers_there(self, side: tuple[bool, ...]) -> list[tuple[Amounts, int]]:
+    def _trainers_there(self, side: tuple[bool, ...]) -> list[tuple[ColumnAmounts, int]]:
         return [
             (self._asked(number), worth)
             for (number, worth), is_accepted in zip(self._kinds, side, strict=True)
             if is_accepted and number in self._copy.by_trainer
         ]
 
-    def _asked(self, shape: int) -> Amounts:
+    def _asked(self, shape: int) -> ColumnAmounts:
         return self._copy.capacity.asked_amounts(shape)
 
     def _worth(self, shape: int) -> int:
@@ -212,7 +213,7 @@ class AfterWebDrains:
 
     def __init__(self, copy: WorkingCopy) -> None:
         capacity, shapes = copy.capacity, copy.shapes
-        self._web: dict[int, list[Amounts]] = {}
+        self._web: dict[int, list[ColumnAmounts]] = {}
         for pod in copy.view.pods:
             if pod.workload is not None and pod.phase is not PodPhase.TERMINATING:
                 at = capacity.index.get(pod.node) if pod.node is not None else None
@@ -220,7 +221,7 @@ class AfterWebDrains:
                     self._web.setdefault(at, []).append(capacity.asked_amounts(shapes.number(pod.shape)))
         self._most = min(PODS_LOOKED_AT, max(map(len, self._web.values()), default=0))
 
-    def possible_rooms(self, at: int, free: Amounts) -> Sequence[tuple[int, Amounts]]:
+    def possible_rooms(self, at: int, free: ColumnAmounts) -> Sequence[tuple[int, ColumnAmounts]]:
         """Return what may be free on the node where `free` is free now, each with its weight; the largest leave first.
 
         Weights are whole; they compare within one node.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, isnan
 
-from autoscaler.domain import Job, Pod, Policy, Resize, Role
+from autoscaler.domain import Job, Pod, Policy, ResizeTimes, Role
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
@@ -69,9 +69,9 @@ def next_change_at(copy: WorkingCopy) -> float:
     return max(copy.now_s + 1.0, min((change.at_s for change in copy.history.changes), default=copy.now_s) + 60.0)
 
 
-def resize_of(copy: WorkingCopy, job: Job) -> Resize:
+def resize_of(copy: WorkingCopy, job: Job) -> ResizeTimes:
     """Return what is remembered of the job's resizes."""
-    return copy.carried.resizes.get(job.name) or Resize(job=job.name)
+    return copy.carried.resizes.get(job.name) or ResizeTimes(job=job.name)
 
 
 def started_after(copy: WorkingCopy, job: Job, last_s: float | None) -> float:

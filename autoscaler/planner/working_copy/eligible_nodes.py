@@ -16,7 +16,7 @@ from typing import Final, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from autoscaler.domain import Node, Operator, Requirement, Shape, Taint
+from autoscaler.domain import LabelOperator, Node, Requirement, Shape, Taint
 from autoscaler.domain.eligibility import NODE_NAME
 from autoscaler.planner.working_copy.node_arrays import Mask, NodeArrays, Numbers
 from autoscaler.planner.working_copy.shapes import Claim, Shapes, claim_of, holds_amounts
@@ -127,19 +127,19 @@ class EligibleNodes:
         is_name = requirement.key == NODE_NAME
         found = self._names if is_name else self._labels.get(requirement.key, self._nowhere)
         match requirement.operator:
-            case Operator.IN:
+            case LabelOperator.IN:
                 return found.having(requirement.values)
-            case Operator.NOT_IN:
+            case LabelOperator.NOT_IN:
                 return ~found.having(requirement.values)
-            case Operator.EXISTS:
+            case LabelOperator.EXISTS:
                 return found.present
-            case Operator.DOES_NOT_EXIST:
+            case LabelOperator.DOES_NOT_EXIST:
                 return ~found.present
-            case Operator.GT | Operator.LT:
+            case LabelOperator.GT | LabelOperator.LT:
                 bound = _number(requirement.values[0]) if len(requirement.values) == 1 else None
                 if bound is None:
                     return np.zeros(self._count, dtype=np.bool_)
-                return found.beyond(bound, above=requirement.operator is Operator.GT)
+                return found.beyond(bound, above=requirement.operator is LabelOperator.GT)
             case _:
                 assert_never(requirement.operator)
 

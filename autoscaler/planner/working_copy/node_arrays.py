@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain import Node, NodeName, Pod, Resources
-from autoscaler.planner.working_copy.shapes import BUILT_IN, Amounts, PlainNode, Shapes, amounts_of
+from autoscaler.planner.working_copy.shapes import BUILT_IN, ColumnAmounts, PlainNode, Shapes, amounts_of
 
 Numbers = npt.NDArray[Any]  # int64, or object for amounts beyond it
 Mask = npt.NDArray[np.bool_]
@@ -58,7 +58,7 @@ class NodeArrays:
         self.divisor: Numbers = np.where(self.whole == 0, 1, self.whole)
         self._plain: dict[int, PlainNode] = {}  # until they are touched
         self._asked: list[Numbers] = []  # by shape
-        self._padded: list[Amounts] = []  # likewise
+        self._padded: list[ColumnAmounts] = []  # likewise
         self._by_shape: Numbers = np.zeros((len(self.columns), 0), dtype=self.kind)
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class NodeArrays:
             self._learn_shapes()
         return self._asked[shape]
 
-    def asked_amounts(self, shape: int) -> Amounts:
+    def asked_amounts(self, shape: int) -> ColumnAmounts:
         """The same in plain numbers."""
         if shape >= len(self._padded):
             self._learn_shapes()

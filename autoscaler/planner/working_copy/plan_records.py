@@ -22,7 +22,7 @@ from autoscaler.domain import (
     Pod,
     PodName,
     Reservation,
-    Resize,
+    ResizeTimes,
     Role,
     ServerMove,
     Shape,
@@ -85,7 +85,7 @@ class CarriedOver:
     shortfalls: set[JobName] = field(default_factory=set)  # running jobs whose core could not be refilled
     server_moves: list[ServerMove] = field(default_factory=list)  # under way, and those that this plan begins
     moves_given_up: list[ServerMove] = field(default_factory=list)  # within the longest pause after refusals
-    resizes: Mapping[JobName, Resize] = field(default_factory=dict)
+    resizes: Mapping[JobName, ResizeTimes] = field(default_factory=dict)
     preempted_at_s: Mapping[JobName, float] = field(default_factory=dict)  # when the scheduler last took a trainer
 
     def remember_placements(self, job: JobName, placements: Sequence[tuple[Role, NodeName]]) -> None:

@@ -32,7 +32,7 @@ from autoscaler.domain import (
     Shape,
     Tier,
 )
-from autoscaler.planner.working_copy.shapes import Amounts
+from autoscaler.planner.working_copy.shapes import ColumnAmounts
 
 Price = tuple[int, int, float]  # how dear a job's trainers are: priority, share, age of the checkpoint
 GrowthKey = tuple[int, int, int, str]  # who takes the next step: priority, share, share after the step, name
@@ -90,8 +90,8 @@ class PlannedJob:
 
     spec: Job
     shapes: dict[Role, int] = field(default_factory=dict)  # numbers of what new pods ask for
-    trainer_amounts: Amounts = ()  # of a new trainer, by column
-    rates: Amounts = ()  # what one unit of each resource adds to the weighted share (`Draft.share`)
+    trainer_amounts: ColumnAmounts = ()  # of a new trainer, by column
+    rates: ColumnAmounts = ()  # what one unit of each resource adds to the weighted share (`Draft.share`)
     server_limit: int = 0  # servers that the job may have at most
     ceiling: int = 0  # the size that the job would have on an endless cluster
     now: int = 0  # trainers that count as size in the view

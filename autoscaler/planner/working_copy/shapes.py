@@ -20,7 +20,7 @@ from autoscaler.domain import NOTHING, Node, Pod, Resources, Shape, TrainerSpec
 BUILT_IN: Final = ("cpu", "memory", "gpu")
 UNOFFERED: Final = "what no node offers"
 KNOWN_LIMIT: Final = 50_000  # objects remembered by identity; an adapter that makes shapes anew each time ends here
-Amounts = tuple[int, ...]
+ColumnAmounts = tuple[int, ...]
 PlainNode = list[tuple[int, int, int]]  # by column: what will be free, what is free, and what the node has in all
 Claim = tuple[object, ...]  # selector, terms and tolerations: what decides which nodes accept a shape
 
@@ -33,7 +33,7 @@ class Shapes:
         self.offered = offered
         self.columns: list[str] = list(BUILT_IN)
         self.shapes: list[Shape] = []
-        self.amounts: list[Amounts] = []  # by number; shorter where later shapes brought new columns
+        self.amounts: list[ColumnAmounts] = []  # by number; shorter where later shapes brought new columns
         self.largest = 0
         self._numbers: dict[Shape, int] = {}
         self.known: dict[int, int] = {}  # numbers by identity: hashing a shape costs more than all the rest
@@ -84,7 +84,7 @@ def offered_by(nodes: Iterable[Node]) -> frozenset[str]:
     return frozenset(name for node in nodes for name, _ in node.allocatable.extended)
 
 
-def amounts_of(resources: Resources, columns: list[str]) -> Amounts:
+def amounts_of(resources: Resources, columns: list[str]) -> ColumnAmounts:
     """Return the amounts by column.  What no shape asks for has no column and decides nothing."""
     built_in = (resources.cpu_milli, resources.memory_bytes, resources.gpu_count)
     if len(columns) == len(BUILT_IN):

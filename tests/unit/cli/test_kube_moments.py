@@ -13,7 +13,7 @@ from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, Refusal
 from autoscaler.domain import JobState, PodPhase, Reclaim, Role
 from autoscaler.planner import plan
-from autoscaler.planner.counterfactual import Moment, explain
+from autoscaler.planner.counterfactual import PlanInputs, explain
 from autoscaler.snapshots import format_document, parse_document, to_document
 from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 
@@ -202,7 +202,7 @@ def test_why_tells_that_servers_are_the_bottleneck():
         made.make_pods(raw, Role.SERVER, 2)
         found = place.snapshot()
     (job,) = found.view.jobs
-    explanation = explain(Moment(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
+    explanation = explain(PlanInputs(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
     hint = "trainers wait for servers 50% of their time; 4 in place of 2: at most +33% (maxReplicas is 2)"
     assert f"Servers: {hint}" in why_lines(explanation, 2, job)
     assert why_content(explanation, job)["servers_hint"] == hint
@@ -220,7 +220,7 @@ def test_why_tells_that_the_ratio_is_measured():
         made.make_pods(raw, Role.SERVER, 1)
         found, aside = place.snapshot(), place.job_facts("digits")
     (job,) = found.view.jobs
-    explanation = explain(Moment(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
+    explanation = explain(PlanInputs(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
     trainers, told, *_ = why_lines(explanation, 2, job, is_ratio_measured=aside.is_ratio_measured)
     assert trainers.startswith(f"tj/{job.name} has 1 trainer")
     assert "1 trainers" not in trainers

@@ -2,7 +2,17 @@
 
 import pytest
 
-from autoscaler.domain import Effect, Node, NodeName, Operator, Requirement, Resources, Shape, Taint, Toleration
+from autoscaler.domain import (
+    LabelOperator,
+    Node,
+    NodeName,
+    Requirement,
+    Resources,
+    Shape,
+    Taint,
+    TaintEffect,
+    Toleration,
+)
 
 CPU = Resources(cpu_milli=1)
 GPU_TAINT = Taint(key="gpu", value="a100")
@@ -19,23 +29,23 @@ def needs(key, operator, *values):
 @pytest.mark.parametrize(
     ("requirement", "matches"),
     [
-        (needs("zone", Operator.IN, "a", "b"), True),
-        (needs("zone", Operator.IN, "c"), False),
-        (needs("rack", Operator.IN, "a"), False),
-        (needs("zone", Operator.NOT_IN, "a"), False),
-        (needs("rack", Operator.NOT_IN, "a"), True),
-        (needs("zone", Operator.EXISTS), True),
-        (needs("rack", Operator.EXISTS), False),
-        (needs("rack", Operator.DOES_NOT_EXIST), True),
-        (needs("zone", Operator.DOES_NOT_EXIST), False),
-        (needs("cores", Operator.GT, "15"), True),
-        (needs("cores", Operator.GT, "16"), False),
-        (needs("cores", Operator.LT, "17"), True),
-        (needs("zone", Operator.LT, "17"), False),
-        (needs("cores", Operator.GT), False),
-        (needs("cores", Operator.GT, "many"), False),
-        (needs("metadata.name", Operator.IN, "n1"), True),
-        (needs("metadata.name", Operator.NOT_IN, "n1"), False),
+        (needs("zone", LabelOperator.IN, "a", "b"), True),
+        (needs("zone", LabelOperator.IN, "c"), False),
+        (needs("rack", LabelOperator.IN, "a"), False),
+        (needs("zone", LabelOperator.NOT_IN, "a"), False),
+        (needs("rack", LabelOperator.NOT_IN, "a"), True),
+        (needs("zone", LabelOperator.EXISTS), True),
+        (needs("rack", LabelOperator.EXISTS), False),
+        (needs("rack", LabelOperator.DOES_NOT_EXIST), True),
+        (needs("zone", LabelOperator.DOES_NOT_EXIST), False),
+        (needs("cores", LabelOperator.GT, "15"), True),
+        (needs("cores", LabelOperator.GT, "16"), False),
+        (needs("cores", LabelOperator.LT, "17"), True),
+        (needs("zone", LabelOperator.LT, "17"), False),
+        (needs("cores", LabelOperator.GT), False),
+        (needs("cores", LabelOperator.GT, "many"), False),
+        (needs("metadata.name", LabelOperator.IN, "n1"), True),
+        (needs("metadata.name", LabelOperator.NOT_IN, "n1"), False),
     ],
 )
 def test_a_requirement_holds_as_in_kubernetes(requirement, matches):
@@ -45,7 +55,7 @@ def test_a_requirement_holds_as_in_kubernetes(requirement, matches):
 
 def test_one_term_is_enough_and_all_of_its_requirements_are_needed():
     """An empty term matches nothing."""
-    here, there = needs("zone", Operator.IN, "a"), needs("zone", Operator.IN, "b")
+    here, there = needs("zone", LabelOperator.IN, "a"), needs("zone", LabelOperator.IN, "b")
     assert node(zone="a").accepts(Shape(requests=CPU, node_terms=((there,), (here,))))
     assert not node(zone="a").accepts(Shape(requests=CPU, node_terms=((there, here),)))
     assert not node(zone="a").accepts(Shape(requests=CPU, node_terms=((),)))
@@ -53,7 +63,7 @@ def test_one_term_is_enough_and_all_of_its_requirements_are_needed():
 
 def test_selector_and_affinity_both_count():
     shape = Shape(
-        requests=CPU, node_selector=frozenset({("pool", "gpu")}), node_terms=((needs("zone", Operator.EXISTS),),)
+        requests=CPU, node_selector=frozenset({("pool", "gpu")}), node_terms=((needs("zone", LabelOperator.EXISTS),),)
     )
     assert node(pool="gpu", zone="a").accepts(shape)
     assert not node(pool="gpu").accepts(shape)
@@ -66,8 +76,8 @@ def test_selector_and_affinity_both_count():
         (Toleration(key="gpu"), True),
         (Toleration(key="gpu", value="a100"), True),
         (Toleration(key="gpu", value="h100"), False),
-        (Toleration(key="gpu", value="a100", effect=Effect.NO_SCHEDULE), True),
-        (Toleration(key="gpu", value="a100", effect=Effect.NO_EXECUTE), False),
+        (Toleration(key="gpu", value="a100", effect=TaintEffect.NO_SCHEDULE), True),
+        (Toleration(key="gpu", value="a100", effect=TaintEffect.NO_EXECUTE), False),
         (Toleration(), True),
         (Toleration(key="spot"), False),
     ],
@@ -77,7 +87,7 @@ def test_a_toleration_matches_as_in_kubernetes(toleration, matches):
 
 
 def test_every_taint_must_be_tolerated():
-    spot = Taint(key="spot", effect=Effect.NO_EXECUTE)
+    spot = Taint(key="spot", effect=TaintEffect.NO_EXECUTE)
     one = Shape(requests=CPU, tolerations=frozenset({Toleration(key="gpu")}))
     both = Shape(requests=CPU, tolerations=frozenset({Toleration(key="gpu"), Toleration(key="spot")}))
     assert not node(GPU_TAINT, spot).accepts(one)

@@ -21,7 +21,7 @@ def with_servers(name="j", count=2, *, is_apart=True, trainer_milli=5_000, serve
         min_replicas=count,
         max_replicas=most or count,
         trainers_per_server=fields.pop("ratio", 100),
-        prefers_apart=is_apart,
+        prefers_anti_affinity=is_apart,
     )
     return replace(job(name, cpu_milli=trainer_milli, **fields), servers=servers)
 

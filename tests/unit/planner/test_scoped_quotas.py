@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain import AdmitGang, Bottleneck, CreatePod, DeletePod, Quota, QuotaLimit, Role, Tier, Trait
-from autoscaler.planner.counterfactual.change import Moment
+from autoscaler.planner.counterfactual.change import PlanInputs
 from autoscaler.planner.counterfactual.convergence import converge
 from autoscaler.planner.working_copy.grades import grade_of_pod
 from tests.property.planner_cases import Driver, happen
@@ -143,10 +143,10 @@ def test_where_a_cluster_comes_to_rest_its_quotas_have_been_counted(scope, rests
     cluster = MemoryCluster([node("a", 1_000)], [job("j", high=8)])
     driver = driven(cluster, quota(3_000, **scope))
     cluster.put(node("b", 16_000))
-    moment = Moment(view=cluster.view(history=driver.history), policy=CALM, now_s=cluster.now())
+    moment = PlanInputs(view=cluster.view(history=driver.history), policy=CALM, now_s=cluster.now())
     rest = converge(moment)
     assert decision(rest.plan, "j").now == rests_at
-    (counted,) = rest.moment.view.quotas
+    (counted,) = rest.inputs.view.quotas
     assert counted.limits[0].used == {3: 3_000, 4: 3_000, 8: 1_000}[rests_at]
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from autoscaler.domain import Bottleneck, Capabilities, Cause, DeletePod, History, PodPhase, Policy, Role, ServerSpec
 from autoscaler.planner import record_applied
-from autoscaler.planner.counterfactual import Moment, size_after
+from autoscaler.planner.counterfactual import PlanInputs, size_after
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, decision, job, node, shape, web
@@ -138,7 +138,7 @@ def test_trainers_run_as_long_as_their_job_wants_before_they_are_moved():
     held = driver.plan()
     assert deletions(held) == []
     assert decision(held, "new").bottleneck is Bottleneck.COOLDOWN
-    calm = Moment(view=driver.cluster.view(), policy=CALM, now_s=driver.cluster.now())
+    calm = PlanInputs(view=driver.cluster.view(), policy=CALM, now_s=driver.cluster.now())
     assert size_after(calm, "new") > decision(held, "new").target
     assert held.replan_at_s in {pod.created_at_s + 600.0 for pod in driver.cluster.view().pods if pod.job == "old"}
     driver.cluster.advance(held.replan_at_s - driver.cluster.now())

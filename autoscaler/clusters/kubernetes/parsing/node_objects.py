@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.objects.fields import Raw, condition_of, key
 from autoscaler.clusters.kubernetes.objects.labels import DRAIN
 from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import READINESS_TAINTS, shape_of_template
-from autoscaler.domain import Effect, Node, NodeName, Resources, Shape, Taint, Toleration
+from autoscaler.domain import Node, NodeName, Resources, Shape, Taint, TaintEffect, Toleration
 
 ARRIVAL_S: Final = 60.0
 """So long a new node's DaemonSets may take until their absence counts (`beside-the-scheduler.md` 12)."""
@@ -37,7 +37,7 @@ LEAVING_TAINTS: Final = frozenset(
 
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 _DAEMON_TOLERATIONS: Final = frozenset(
-    Toleration(key=f"node.kubernetes.io/{pressure}-pressure", effect=Effect.NO_SCHEDULE)
+    Toleration(key=f"node.kubernetes.io/{pressure}-pressure", effect=TaintEffect.NO_SCHEDULE)
     for pressure in ("disk", "memory", "pid")
 )
 """The DaemonSet controller adds them to its pods."""
@@ -103,8 +103,8 @@ def _not_below_zero(amounts: Resources) -> Resources:
 
 def _keeps_away(taint: Raw) -> bool:
     key = text(taint, "key")
-    return taint.get("effect") in {*Effect} and key not in READINESS_TAINTS and key != _UNSCHEDULABLE
+    return taint.get("effect") in {*TaintEffect} and key not in READINESS_TAINTS and key != _UNSCHEDULABLE
 
 
 def _taint(taint: Raw) -> Taint:
-    return Taint(key=text(taint, "key"), value=text(taint, "value"), effect=Effect(text(taint, "effect")))
+    return Taint(key=text(taint, "key"), value=text(taint, "value"), effect=TaintEffect(text(taint, "effect")))

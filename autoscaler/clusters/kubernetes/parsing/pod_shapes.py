@@ -13,7 +13,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import EMPTY, Raw, part, parts, text
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.domain import Effect, NodeName, Operator, Requirement, Shape, Term, Toleration
+from autoscaler.domain import LabelOperator, NodeName, NodeSelectorTerm, Requirement, Shape, TaintEffect, Toleration
 from autoscaler.domain.eligibility import NODE_NAME
 
 TOO_LONG: Final = "edl.dev/too-long"
@@ -21,11 +21,11 @@ TOO_LONG: Final = "edl.dev/too-long"
 
 READINESS_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
-NO_NODE: Final[Term] = (Requirement(key="", operator=Operator.IN),)
+NO_NODE: Final[NodeSelectorTerm] = (Requirement(key="", operator=LabelOperator.IN),)
 """In nothing: no node."""
 
-_EFFECTS: Final = {effect.value: effect for effect in Effect}
-_OPERATORS: Final = {operator.value: operator for operator in Operator}
+_EFFECTS: Final = {effect.value: effect for effect in TaintEffect}
+_OPERATORS: Final = {operator.value: operator for operator in LabelOperator}
 
 
 def shape_of_template(template: Raw) -> Shape:
@@ -59,7 +59,7 @@ def split_pin(shape: Shape) -> tuple[Shape, NodeName | None]:
     if len(last) != 1 or not all(shape.node_terms):
         return shape, None
     pin = last.pop()
-    if pin.key != NODE_NAME or pin.operator is not Operator.IN or len(pin.values) != 1:
+    if pin.key != NODE_NAME or pin.operator is not LabelOperator.IN or len(pin.values) != 1:
         return shape, None
     terms = tuple(term[:-1] for term in shape.node_terms)
     free = Shape(
@@ -84,7 +84,7 @@ def is_understood(spec: Raw) -> bool:
     )
 
 
-def _terms(spec: Raw) -> tuple[Term, ...]:
+def _terms(spec: Raw) -> tuple[NodeSelectorTerm, ...]:
     """The alternatives; an empty one matches no node, so it is left out unless there is no other."""
     found = [_term_of(term) for term in _required_terms(spec)]
     return tuple(term for term in found if term) or tuple(found[:1])
@@ -96,7 +96,7 @@ def _required_terms(spec: Raw) -> Iterator[Raw]:
     )
 
 
-def _term_of(term: Raw) -> Term:
+def _term_of(term: Raw) -> NodeSelectorTerm:
     expressions = [_requirement(text(line, "key"), line) for line in parts(term, "matchExpressions")]
     fields = [
         _requirement(NODE_NAME if line.get("key") == "metadata.name" else "", line)
@@ -110,7 +110,7 @@ def _requirement(key: str, line: Raw) -> Requirement:
     values = tuple(str(value) for value in listed) if isinstance(listed, list) else ()
     operator = _OPERATORS.get(text(line, "operator"))
     if operator is None or not key:
-        return Requirement(key=key, operator=Operator.IN)  # in nothing: no node
+        return Requirement(key=key, operator=LabelOperator.IN)  # in nothing: no node
     return Requirement(key=key, operator=operator, values=values)
 
 

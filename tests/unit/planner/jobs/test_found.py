@@ -7,8 +7,8 @@ from autoscaler.domain import (
     Capabilities,
     DemandState,
     Headroom,
+    LabelOperator,
     Node,
-    Operator,
     PodPhase,
     Requirement,
     Resources,
@@ -16,7 +16,7 @@ from autoscaler.domain import (
     Shape,
     Workload,
 )
-from autoscaler.planner.counterfactual import Kind, Moment, explain
+from autoscaler.planner.counterfactual import ChangeKind, PlanInputs, explain
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, decision, demand, job, node, shape, web
@@ -46,9 +46,9 @@ def test_servers_beyond_the_minimum_follow_a_start_as_it_said():
 def test_node_that_would_help_carries_the_label_that_affinity_asks_for():
     """A8: no node has the label, so the answer is a node with it."""
     spec = job("j")
-    wanted = Requirement(key="disk", operator=Operator.IN, values=("fast",))
+    wanted = Requirement(key="disk", operator=LabelOperator.IN, values=("fast",))
     spec = replace(spec, trainer=replace(spec.trainer, shape=replace(spec.trainer.shape, node_terms=((wanted,),))))
-    moment = Moment(view=MemoryCluster([node("a")], [spec]).view(), policy=CALM, now_s=1_000.0)
+    moment = PlanInputs(view=MemoryCluster([node("a")], [spec]).view(), policy=CALM, now_s=1_000.0)
     answers = explain(moment, "j").answers
     assert [answer.changes[0].like.labels for answer in answers] == [frozenset({("disk", "fast")})]
 
@@ -57,8 +57,8 @@ def test_pin_at_the_largest_size_has_to_go_together_with_the_maximum():
     """A8: without the pin the job stays at its maximum, and a larger maximum leaves it at its pin."""
     driver = Driver(MemoryCluster([node("a", 8_000)], [job("j", high=2, pinned=2)]), CALM)
     driver.settle()
-    (answer,) = explain(Moment(view=driver.cluster.view(), policy=CALM, now_s=driver.cluster.now()), "j").answers
-    assert ([change.kind for change in answer.changes], answer.size) == ([Kind.PIN, Kind.MAX], 3)
+    (answer,) = explain(PlanInputs(view=driver.cluster.view(), policy=CALM, now_s=driver.cluster.now()), "j").answers
+    assert ([change.kind for change in answer.changes], answer.size) == ([ChangeKind.PIN, ChangeKind.MAX], 3)
 
 
 def test_minimum_is_refilled_though_no_growth_would_pay_any_more():

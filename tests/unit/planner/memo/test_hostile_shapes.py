@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain import Bottleneck, Effect, Operator, PodPhase, Requirement, Resources, Shape, Taint, Toleration
+from autoscaler.domain import (
+    Bottleneck,
+    LabelOperator,
+    PodPhase,
+    Requirement,
+    Resources,
+    Shape,
+    Taint,
+    TaintEffect,
+    Toleration,
+)
 from autoscaler.domain.eligibility import NODE_NAME
 from autoscaler.planner import plan
 from autoscaler.planner.working_copy import eligible_nodes
@@ -21,7 +31,7 @@ VALUES = st.sampled_from(["a", "b", "1", "7", "-3", "9" * 30, "9" * 5_000, ""])
 REQUIREMENTS = st.builds(
     Requirement,
     key=st.sampled_from(["zone", "disk", "rank", "", NODE_NAME]),
-    operator=st.sampled_from(Operator),
+    operator=st.sampled_from(LabelOperator),
     values=st.lists(st.one_of(VALUES, st.sampled_from(["n0", "n1"])), max_size=2).map(tuple),
 )
 SHAPES = st.builds(
@@ -34,14 +44,15 @@ SHAPES = st.builds(
             Toleration,
             key=st.sampled_from(["", "gpu"]),
             value=st.sampled_from([None, "", "x"]),
-            effect=st.sampled_from([None, *Effect]),
+            effect=st.sampled_from([None, *TaintEffect]),
         ),
         max_size=2,
     ),
 )
 LABELS = st.dictionaries(KEYS, VALUES, max_size=3).map(lambda found: frozenset(found.items()))
 TAINTS = st.frozensets(
-    st.builds(Taint, key=st.just("gpu"), value=st.sampled_from(["", "x"]), effect=st.sampled_from(Effect)), max_size=2
+    st.builds(Taint, key=st.just("gpu"), value=st.sampled_from(["", "x"]), effect=st.sampled_from(TaintEffect)),
+    max_size=2,
 )
 
 
@@ -57,18 +68,20 @@ HOSTNAME = "kubernetes.io/hostname"
 def three_hundred(operator, key, *values):
     """As many terms, each another one by a second requirement that all nodes fulfil."""
     wanted = Requirement(key=key, operator=operator, values=values)
-    return tuple((wanted, Requirement(key=f"no{number}", operator=Operator.DOES_NOT_EXIST)) for number in range(300))
+    return tuple(
+        (wanted, Requirement(key=f"no{number}", operator=LabelOperator.DOES_NOT_EXIST)) for number in range(300)
+    )
 
 
 @pytest.mark.parametrize(
     "terms",
     [
-        three_hundred(Operator.EXISTS, HOSTNAME),
-        three_hundred(Operator.DOES_NOT_EXIST, HOSTNAME),
-        three_hundred(Operator.IN, "zone", *["a", "b"] * 300),
-        three_hundred(Operator.NOT_IN, "zone", "a", "b"),
-        three_hundred(Operator.GT, "rank", "5000"),
-        ((Requirement(key=HOSTNAME, operator=Operator.EXISTS),) * 300,) * 300,
+        three_hundred(LabelOperator.EXISTS, HOSTNAME),
+        three_hundred(LabelOperator.DOES_NOT_EXIST, HOSTNAME),
+        three_hundred(LabelOperator.IN, "zone", *["a", "b"] * 300),
+        three_hundred(LabelOperator.NOT_IN, "zone", "a", "b"),
+        three_hundred(LabelOperator.GT, "rank", "5000"),
+        ((Requirement(key=HOSTNAME, operator=LabelOperator.EXISTS),) * 300,) * 300,
     ],
     ids=["exists", "does-not-exist", "in", "not-in", "gt", "the-same"],
 )
@@ -96,7 +109,7 @@ def test_three_hundred_terms_look_at_each_node_once(monkeypatch, terms):
 def test_values_that_few_nodes_have_are_found_among_those_that_many_have():
     nodes = [node(f"n{at}", labels=frozenset({("zone", "abc"[at % 3] if at > 3 else str(at))})) for at in range(60)]
     for values in (("a",), ("1",), ("1", "2"), ("a", "2"), ("a", "b", "x"), ()):
-        for operator in (Operator.IN, Operator.NOT_IN):
+        for operator in (LabelOperator.IN, LabelOperator.NOT_IN):
             wanted = Requirement(key="zone", operator=operator, values=values)
             one = Shape(requests=Resources(cpu_milli=1), node_terms=((wanted,),))
             assert EligibleNodes(nodes).accepting(one).tolist() == [place.accepts(one) for place in nodes]

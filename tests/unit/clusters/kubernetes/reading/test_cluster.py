@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.parsing.deployment_objects import (
 from autoscaler.clusters.kubernetes.parsing.node_objects import read_daemonset, read_node, reserve_for_daemons
 from autoscaler.clusters.kubernetes.parsing.object_trimming import slim_workload
 from autoscaler.clusters.kubernetes.parsing.priority_classes import class_problems, read_classes
-from autoscaler.domain import Effect, Reclaim, Resources, Taint
+from autoscaler.domain import Reclaim, Resources, Taint, TaintEffect
 from tests.unit.clusters.kubernetes.objects import UID, condition, template
 
 
@@ -66,7 +66,7 @@ def test_readiness_is_the_condition_and_its_taints_are_left_out():
     ]
     node = read_node(raw_node(ready="Unknown", taints=taints))
     assert not node.is_ready
-    assert node.taints == {Taint(key="gpu", value="yes", effect=Effect.NO_SCHEDULE)}
+    assert node.taints == {Taint(key="gpu", value="yes", effect=TaintEffect.NO_SCHEDULE)}
 
 
 def test_new_node_keeps_room_for_daemons_that_have_not_arrived():

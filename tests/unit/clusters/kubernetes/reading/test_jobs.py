@@ -32,7 +32,7 @@ def test_planner_gets_the_job():
 def test_planner_hears_of_two_copies(copies, is_apart):
     """Then servers rather stand on different nodes (ADR 0318)."""
     raw = raw_job(server={"minReplicas": 2, "maxReplicas": 3, "copies": copies})
-    assert planned_job(read_job(raw), priority=0).servers.prefers_apart is is_apart
+    assert planned_job(read_job(raw), priority=0).servers.prefers_anti_affinity is is_apart
 
 
 def test_master_without_a_template_reaches_what_the_trainers_reach():

@@ -13,7 +13,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_objects import (
 )
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
-from autoscaler.domain import Effect, PodPhase, Reclaim, Role, Tier, Toleration
+from autoscaler.domain import PodPhase, Reclaim, Role, TaintEffect, Tier, Toleration
 from tests.unit.clusters.kubernetes.objects import (
     CREATED_S,
     SETTINGS,
@@ -246,8 +246,8 @@ def test_tolerations_are_those_that_kubernetes_honours():
     assert shape_of_spec({"tolerations": said}, {}).tolerations == frozenset(
         {
             Toleration(key="a", value="1"),
-            Toleration(key="b", effect=Effect.NO_SCHEDULE),
-            Toleration(key="c", value="2", effect=Effect.NO_EXECUTE),
+            Toleration(key="b", effect=TaintEffect.NO_SCHEDULE),
+            Toleration(key="c", value="2", effect=TaintEffect.NO_EXECUTE),
             Toleration(),
         }
     )

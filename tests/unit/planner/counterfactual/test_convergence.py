@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from autoscaler.domain import PodPhase, Policy, Resources, Role, Workload
 from autoscaler.planner import plan
-from autoscaler.planner.counterfactual import Moment, converge, edits, without_windows
+from autoscaler.planner.counterfactual import PlanInputs, converge, edits, without_windows
 from tests.property.planner_cases import Driver
 from tests.property.planner_draws import clusters, stories
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -18,7 +18,7 @@ def moment_of(nodes, jobs, workloads=()):
     cluster = MemoryCluster(nodes, jobs, workloads)
     driver = Driver(cluster, Policy())
     driver.settle()
-    return Moment(view=cluster.view(history=driver.history), policy=driver.policy, now_s=cluster.now())
+    return PlanInputs(view=cluster.view(history=driver.history), policy=driver.policy, now_s=cluster.now())
 
 
 def sizes(rest):
@@ -26,7 +26,7 @@ def sizes(rest):
 
 
 def running(rest, workload):
-    return sum(pod.workload == workload and pod.node is not None for pod in rest.moment.view.pods)
+    return sum(pod.workload == workload and pod.node is not None for pod in rest.inputs.view.pods)
 
 
 WEB = Workload(name="web", shape=shape(1_000))
@@ -38,7 +38,7 @@ def test_as_things_are_nothing_moves():
     rest = converge(BASE)
     assert rest.is_reached
     assert sizes(rest) == {"a": 4, "b": 4}
-    assert rest.moment.view.pods == BASE.view.pods
+    assert rest.inputs.view.pods == BASE.view.pods
 
 
 def test_more_web_takes_surplus_and_never_a_minimum():
@@ -51,7 +51,7 @@ def test_more_web_takes_surplus_and_never_a_minimum():
 
 def test_less_web_gives_the_room_back():
     """What is taken and given back ends where it began."""
-    more = converge(edits.with_replicas(BASE, "web", 4)).moment
+    more = converge(edits.with_replicas(BASE, "web", 4)).inputs
     assert sizes(converge(edits.with_replicas(more, "web", 0))) == {"a": 4, "b": 4}
 
 
@@ -75,7 +75,7 @@ def test_fewer_replicas_leave_as_a_replica_set_takes_them():
 
 def test_what_leaves_a_lost_node_or_nobody_replaces_does_not_come_back():
     """A leaving web pod has its successor already, and a node's own daemon ends with the node."""
-    view = converge(edits.with_replicas(BASE, "web", 4)).moment.view
+    view = converge(edits.with_replicas(BASE, "web", 4)).inputs.view
     first, second = [pod for pod in view.pods if pod.workload == "web" and pod.node == "n1"][:2]
     changed = [replace(first, phase=PodPhase.TERMINATING), replace(second, workload=None)]
     moment = edits.without_node(replace(BASE, view=view.evolve(pods=changed)), "n1")
@@ -97,7 +97,7 @@ def test_new_nodes_are_filled():
 
 def test_a_lost_node_takes_trainers_and_sends_web_elsewhere():
     """Others' pods come back by their own controllers."""
-    loaded = converge(edits.with_replicas(BASE, "web", 4)).moment
+    loaded = converge(edits.with_replicas(BASE, "web", 4)).inputs
     rest = converge(edits.without_node(loaded, "n1"))
     assert running(rest, "web") == 2
     assert sizes(rest) == {"a": 1, "b": 1}
@@ -133,10 +133,10 @@ def test_rest_is_where_a_real_loop_ends_too(cluster, story):
     """Rest is reached, holds no more than there is, and a plan there asks for nothing but what waits."""
     driver = Driver(cluster, Policy())
     driver.live(story)
-    moment = Moment(view=cluster.view(history=driver.history), policy=driver.policy, now_s=cluster.now())
+    moment = PlanInputs(view=cluster.view(history=driver.history), policy=driver.policy, now_s=cluster.now())
     rest = converge(moment)
     assert rest.is_reached
-    view = rest.moment.view
+    view = rest.inputs.view
     for standing in view.nodes:
         used = sum((pod.requests for pod in view.pods if pod.place == standing.name), start=Resources())
         assert used.fits_into(standing.allocatable)
