@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -47,6 +47,7 @@ class Step:
 
     plan: Plan
     applied: tuple[tuple[Action, Outcome], ...] = ()
+    history: History = field(default_factory=History)  # as the next plan will find it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,7 @@ class Loop:
         self._note_excluded(decided, names)
         self._remember(decided)
         applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()
-        done = Step(plan=decided, applied=applied)
+        done = Step(plan=decided, applied=applied, history=self._history)
         self._listener(done)
         return done
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck
 from autoscaler.jobs.training_health import Why
-from autoscaler.operator.leader_term import Leading
+from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.status import condition_rules, job_report, job_status
 from autoscaler.operator.status.conditions import Kind
 
@@ -18,8 +18,8 @@ _SOURCES: Final = (
     job_report.reason_of,
     job_status.wrong_status,
     job_status.failing_status,
-    Leading._problems_of,
-    Leading._problems,
+    JobStore.problems_of,
+    JobStore.cluster_problems,
 )
 
 

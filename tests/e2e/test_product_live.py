@@ -148,7 +148,7 @@ def test_both_roles_grow_and_shrink_while_it_trains(day, real_cluster, edl):
     day.wait_told("ServerFailed", by="failure", role="server")
     day.wait_servers(2)
 
-    day.wait_events("ServerParting", "ServerLeft", "ServerFailed")
+    day.wait_events("ServerDraining", "ServerLeft", "ServerFailed")
     assert not day.is_over(), "the day was too short for its faults"
     day.end()
 

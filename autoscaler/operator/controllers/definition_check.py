@@ -1,4 +1,4 @@
-"""Whether the cluster's definition of TrainingJob is as new as this operator needs it.
+"""Check that the cluster's definition of TrainingJob is as new as this operator needs it.
 
 helm does not upgrade what was installed with `crd.install: false`, and somebody may roll a definition back.  An older
 one drops fields that it does not know, unseen: what users wrote and what EDL reports.  So an operator that needs more
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
@@ -17,18 +17,19 @@ from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.errors import ClusterError
+from autoscaler.operator.controllers.job_store import JobStore
 
 NAME: Final = f"{TRAINING_JOBS.plural}.{TRAINING_JOBS.group}"
 REVISION: Final = "edl.dev/crd-revision"  # an annotation
 NEEDED: Final = 5
-LOOK_EVERY_S: Final = 60.0
-LOOK_AGAIN_S: Final = 5.0  # while something is wrong: somebody is about to mend it
+CHECK_EVERY_S: Final = 60.0
+CHECK_AGAIN_S: Final = 5.0  # while something is wrong: somebody is about to mend it
 
 log = logging.getLogger(__name__)
 
 
 def problem_of(definition: Mapping[str, Any] | None) -> str:
-    """What is wrong with it, in words that say what to do; empty: nothing."""
+    """Return what is wrong with the definition and what to do; empty: nothing."""
     if definition is None:
         return f"there is no CustomResourceDefinition {NAME}; apply charts/edl/files/trainingjobs.yaml"
     said = text(definition, "metadata", "annotations", REVISION) or "0"
@@ -40,22 +41,21 @@ def problem_of(definition: Mapping[str, Any] | None) -> str:
     )
 
 
-class Definition:
-    """`changed` is called when `problem` has become another one."""
+class DefinitionCheck:
+    """Writes `definition_problem` into the store; when it changes, every job and the plan are looked at again."""
 
-    def __init__(self, api: Api, *, changed: Callable[[], None]) -> None:
-        self.problem = ""
+    def __init__(self, api: Api, store: JobStore) -> None:
         self._api = api
-        self._changed = changed
+        self._store = store
 
-    async def keep(self) -> None:
-        """Look now and then, until cancelled."""
+    async def run(self) -> None:
+        """Check now and then, until cancelled."""
         while True:
-            is_known = await self.look()
-            await asyncio.sleep(LOOK_EVERY_S if is_known and not self.problem else LOOK_AGAIN_S)
+            is_known = await self.check()
+            await asyncio.sleep(CHECK_EVERY_S if is_known and not self._store.definition_problem else CHECK_AGAIN_S)
 
-    async def look(self) -> bool:
-        """Whether an answer came; without one the last stands."""
+    async def check(self) -> bool:
+        """Return True if an answer came; without one the last problem stands."""
         try:
             problem = problem_of(await self._api.get(CUSTOM_RESOURCE_DEFINITIONS, NAME))
         except NotFoundError:
@@ -63,11 +63,12 @@ class Definition:
         except ClusterError as error:
             log.warning("the definition of TrainingJob cannot be read: %s", error)
             return False
-        if problem != self.problem:
+        if problem != self._store.definition_problem:
             if problem:
                 log.error("%s", problem)
             else:
                 log.info("the definition of TrainingJob is new enough again")
-            self.problem = problem
-            self._changed()
+            self._store.definition_problem = problem
+            self._store.to_reconcile.add_all(self._store.objects.jobs)
+            self._store.request_plan()
         return True

@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from autoscaler.domain import JobName
-from autoscaler.fault_isolation import JobError, JobErrors
+from autoscaler.fault_isolation import JobError
 from autoscaler.fault_log import ErrorLog
-from autoscaler.operator.controllers.event_recorder import Speaker, subject_of
-from autoscaler.operator.controllers.ground import Ground
-from autoscaler.operator.controllers.job_store import Note
+from autoscaler.operator.controllers.event_recorder import JobEvent, subject_of
+from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.metrics import Metrics
 
 
 class ErrorListener(ErrorLog):
-    """Logs as well.  `say` takes events, `touch` the jobs whose status is to be made anew."""
+    """Logs as well."""
 
-    def __init__(
-        self,
-        errors: JobErrors,
-        ground: Ground,
-        say: Callable[[Speaker, Note], None],
-        touch: Callable[[JobName], None],
-        metrics: Metrics,
-    ) -> None:
-        self._errors = errors
-        self._ground = ground
-        self._say = say
-        self._touch = touch
+    def __init__(self, store: JobStore, metrics: Metrics) -> None:
+        self._store = store
         self._metrics = metrics
 
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
-        """See `fault_isolation.Listener`.  Objects that are no job's count, and have nobody to be told."""
+        """See `fault_isolation.Listener`.  A fault with an object that is no job's is logged and counted alone."""
         super().failed(job, noted, error, is_news=is_news)
         self._metrics.count_error(job, noted.step, noted.again_at_s)
-        raw = self._ground.raw(job) if job.count("/") == 1 else None
+        raw = self._store.objects.raw(job) if job.count("/") == 1 else None
         if raw is None or not is_news:
             return
-        self._say(subject_of(raw), Note(reason="InternalError", message=self._errors.problem(job), is_warning=True))
-        self._touch(job)
+        event = JobEvent(reason="InternalError", message=self._store.errors.problem(job), is_warning=True)
+        self._store.events.emit(subject_of(raw), event)
+        self._store.to_write_status.add(job)
 
     def mended(self, job: JobName) -> None:
         """See `fault_isolation.Listener`."""
         super().mended(job)
-        self._touch(job)
+        self._store.to_write_status.add(job)

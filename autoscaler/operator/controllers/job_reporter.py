@@ -1,108 +1,151 @@
-"""What the planner's passes mean for each job, kept for status, events and metrics: the last decision, the last refusal
-of a write, the last changes of size.
+"""Reports of what happens to jobs, kept for status, events and metrics.
 
-A listener of `loop.Loop`; it writes nothing and blocks nobody.
+A report has the planner's last decision for the job, the last write that was refused, and the last changes of size.
+Nothing is written to the cluster here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.clusters.kubernetes.objects.fields import key_of
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import (
     Action,
     AdmitGang,
+    ClusterView,
     CreatePod,
     Decision,
+    Job,
     JobName,
+    Policy,
     Role,
 )
-from autoscaler.fault_isolation import JobErrors
 from autoscaler.fault_isolation import Step as JobStep
 from autoscaler.loop import Step, gist
-from autoscaler.operator.controllers.job_store import Note
+from autoscaler.operator.controllers.event_recorder import JobEvent
+from autoscaler.operator.controllers.job_store import JobStore
+from autoscaler.operator.controllers.server_drain import ServerDrains
+from autoscaler.operator.job.job_pods import standing
+from autoscaler.operator.job.pod_termination import By, PodEnd
+from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status import resizes
-from autoscaler.operator.status.job_report import JobReport, Refusal, is_news, reason_of
+from autoscaler.operator.status.job_report import Refusal, is_news, reason_of
 from autoscaler.operator.status.resizes import Author, Resize
+from autoscaler.planner import Memo, plan
+
+_DEPARTURES: Final = {
+    By.SCHEDULER: (Author.SCHEDULER, "Preempted", "kube-scheduler took it for a pod of higher priority"),
+    By.DRAIN: (Author.DRAIN, "Drained", "it was evicted: its node is being drained"),
+    By.NODE: (Author.NODE, "NodeEnded", "its node ended it"),
+    By.USER: (Author.USER, "Deleted", "somebody deleted it"),
+    By.ITSELF: (Author.FAILURE, "Failed", "it ended by itself"),
+    By.MASTER: (Author.EDL, "ServerLeft", "it was let go: what it held has been moved to the others"),
+}
+"""What is said of a pod that leaves; deletions by EDL are said by the planner's decision."""
 
 
-class Reports:
-    """By job.  `say` gets what a user should read, `changed` the jobs whose status may differ now."""
+class JobReporter:
+    """Writes the reports of all jobs into the store."""
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        say: Callable[[JobName, Note], None],
-        changed: Callable[[JobName], None],
-        count_resize: Callable[[str, Role], None],
-        errors: JobErrors,
-    ) -> None:
-        self._reports: dict[JobName, JobReport] = {}
-        self._clock = clock
-        self._say = say
-        self._changed = changed
-        self._count_resize = count_resize
-        self._errors = errors
+    def __init__(self, store: JobStore, drains: ServerDrains, metrics: Metrics, policy: Policy) -> None:
+        self._store = store
+        self._drains = drains
+        self._metrics = metrics
+        self._observed = ObservedPlanner(policy)
 
-    def of(self, job: JobName) -> JobReport:
-        """What is known of the job."""
-        return self._reports.get(job, JobReport())
+    def handle_pass(self, done: Step) -> None:
+        """Take in one pass of the loop.  Never blocks."""
+        now_s = self._store.clock()
+        self._metrics.decision_s.observe(max(0.0, now_s - done.plan.planned_at_s))
+        self._metrics.count_writes(done.applied)
+        self._metrics.show_held_up(done.plan.decisions)
+        self._metrics.forget_errors(now_s)
+        self._drains.keep_planned(done.plan.actions)
+        view = self._store.cluster.view().evolve(history=done.history)
+        self._metrics.count_server_moves(view.history.server_moves, lambda: view.pods)
+        self.report(self._observed.decide(done, view, self._store.objects.views.jobs.observed, now_s))
+
+    def report(self, done: Step) -> None:
+        """Keep the decisions and the writes of one pass."""
+        for decision in done.plan.decisions:
+            with self._store.errors.around(decision.job, JobStep.REPORT):
+                self._report_decision(decision)
+        for job, applied in _by_job(done.applied).items():
+            with self._store.errors.around(job, JobStep.REPORT_WRITES):
+                self._report_writes(job, applied)
+
+    def handle_departure(self, job: KubeJob, role: Role, end: PodEnd) -> None:
+        """Take in that a pod leaves or has ended.  Call once for each pod."""
+        self._metrics.count_eviction(end.by.value, role.value)
+        if end.by not in _DEPARTURES:
+            return
+        author, reason, words = _DEPARTURES[end.by]
+        pods, race = self._store.objects.pods(job), self._store.cluster.race(job.key)
+        is_starting = self._store.objects.master(job) is None  # no pod of a running job loses its race: it had a node
+        if end.by is By.USER and is_starting and race.hold_until_s > self._store.clock():
+            author, reason, words = Author.EDL, "RoomTaken", "its proved room was taken by others; it starts again"
+        if end.by is not By.ITSELF:
+            message = f"{role.value} {end.pod}: {words}"
+            self._store.events.emit(job, JobEvent(reason=reason, message=message, pod=end.pod))
+        else:
+            reason = "ServerFailed" if role is Role.SERVER else "TrainerFailed"
+        if role is not Role.MASTER:
+            before = 1 + sum(key_of(raw) != end.pod for raw in standing(pods, role))
+            change = Resize(
+                at_s=self._store.clock(),
+                before=before,
+                after=before - 1,
+                cause=reason,
+                by=author,
+                role=role,
+                message=f"{end.pod}: {words}",
+            )
+            self._add_resize(job.key, change)
 
     def forget(self, job: JobName) -> None:
-        """The job is gone."""
-        self._reports.pop(job, None)
+        """Drop what is kept of a job that is gone."""
+        self._store.reports.pop(job, None)
+        self._store.errors.forget(job)
+        self._metrics.forget_job(job)
 
-    def take(self, step: Step) -> None:
-        """One pass of the loop."""
-        for decision in step.plan.decisions:
-            with self._errors.around(decision.job, JobStep.REPORT):
-                self._take_decision(decision)
-        for job, applied in _by_job(step.applied).items():
-            with self._errors.around(job, JobStep.REPORT_WRITES):
-                self._take_applied(job, applied)
-
-    def resize(self, job: JobName, by: Author, cause: str, *, role: Role, before: int, message: str) -> None:
-        """A trainer or server has gone that the planner did not send away."""
-        after = max(0, before - 1)
-        change = Resize(at_s=self._clock(), before=before, after=after, cause=cause, by=by, role=role, message=message)
-        self._add(job, change)
-
-    def _take_decision(self, decision: Decision) -> None:
-        report = self.of(decision.job)
+    def _report_decision(self, decision: Decision) -> None:
+        report = self._store.report_of(decision.job)
         if decision == report.decision:
             return
-        self._reports[decision.job] = replace(report, decision=decision)
-        self._changed(decision.job)
+        self._store.reports[decision.job] = replace(report, decision=decision)
+        self._store.to_write_status.add(decision.job)
         if gist(decision) != gist(report.decision) and is_news(decision):
-            self._say(decision.job, Note(reason=decision.reason, message=decision.message))
+            self._emit(decision.job, JobEvent(reason=decision.reason, message=decision.message))
 
-    def _take_applied(self, job: JobName, applied: list[tuple[Action, Outcome]]) -> None:
+    def _report_writes(self, job: JobName, applied: list[tuple[Action, Outcome]]) -> None:
         done = [action for action, outcome in applied if outcome.verdict is Verdict.DONE]
         refused = [outcome for _, outcome in applied if outcome.verdict is not Verdict.DONE]
         told = [(reason_of(one.message, is_final=one.verdict is Verdict.REFUSED), one.message) for one in refused]
-        self._take_refusals(job, [(reason, message) for reason, message in told if reason], has_done=bool(done))
+        self._report_refusals(job, [(reason, message) for reason, message in told if reason], has_done=bool(done))
         for role in (Role.SERVER, Role.TRAINER):
             change = self._resize_of(job, done, role)
             if change is not None:
-                self._count_resize(change.cause, role)
-                self._add(job, change)
-        self._changed(job)
+                self._metrics.count_resize(change.cause, role)
+                self._add_resize(job, change)
+        self._store.to_write_status.add(job)
 
-    def _take_refusals(self, job: JobName, refused: list[tuple[str, str]], *, has_done: bool) -> None:
-        report = self.of(job)
+    def _report_refusals(self, job: JobName, refused: list[tuple[str, str]], *, has_done: bool) -> None:
+        report = self._store.report_of(job)
         if refused:
             reason, message = refused[-1]
-            refusal = Refusal(at_s=self._clock(), reason=reason, message=message)
+            refusal = Refusal(at_s=self._store.clock(), reason=reason, message=message)
             if report.refusal is None or report.refusal.reason != reason:
-                self._say(job, Note(reason=reason, message=message, is_warning=True))
-            self._reports[job] = replace(report, refusal=refusal)
+                self._emit(job, JobEvent(reason=reason, message=message, is_warning=True))
+            self._store.reports[job] = replace(report, refusal=refusal)
         elif has_done and report.refusal is not None:
-            self._reports[job] = replace(report, refusal=None)
+            self._store.reports[job] = replace(report, refusal=None)
 
     def _resize_of(self, job: JobName, done: list[Action], role: Role) -> Resize | None:
-        decision = self.of(job).decision
+        decision = self._store.report_of(job).decision
         pods = [
             one
             for action in done
@@ -114,7 +157,7 @@ class Reports:
             return None
         before = decision.servers if role is Role.SERVER else decision.now
         return Resize(
-            at_s=self._clock(),
+            at_s=self._store.clock(),
             before=before,
             after=max(0, before + difference),
             cause=resizes.cause_in_words(one.cause for one in pods),
@@ -123,10 +166,36 @@ class Reports:
             message=decision.message,
         )
 
-    def _add(self, job: JobName, change: Resize) -> None:
-        report = self.of(job)
-        self._reports[job] = replace(report, resizes=resizes.add(report.resizes, change))
-        self._changed(job)
+    def _add_resize(self, job: JobName, change: Resize) -> None:
+        report = self._store.report_of(job)
+        self._store.reports[job] = replace(report, resizes=resizes.add(report.resizes, change))
+        self._store.to_write_status.add(job)
+
+    def _emit(self, job: JobName, event: JobEvent) -> None:
+        record = self._store.records.get(job)
+        if record is not None:
+            self._store.events.emit(record.job, event)
+
+
+class ObservedPlanner:
+    """Plans what EDL would do for jobs that are only observed (`mode: observe`).
+
+    The plan that is carried out leaves them as they stand: no other job gives them room or waits for theirs.  What
+    their status and events say comes from a second plan of the same moment, of which nothing is written.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._memo = Memo()
+
+    def decide(self, done: Step, view: ClusterView, observed: Mapping[JobName, Job], now_s: float) -> Step:
+        """Return the pass with decisions for the observed jobs; all else is what was done."""
+        if not observed:
+            return done
+        would = plan(view.evolve(jobs=observed.values()), self._policy, now_s, memo=self._memo)
+        found = {decision.job: decision for decision in would.decisions if decision.job in observed}
+        decisions = tuple(found.get(decision.job, decision) for decision in done.plan.decisions)
+        return replace(done, plan=replace(done.plan, decisions=decisions))
 
 
 def _by_job(applied: Iterable[tuple[Action, Outcome]]) -> dict[JobName, list[tuple[Action, Outcome]]]:

@@ -1,111 +1,121 @@
-"""The records of all jobs: begun from what stands, and told what happens.
+"""What the operator keeps of all jobs, and which of them a controller has to act on next.
 
-`jobs.life` decides what a life becomes.  What it asks for is read from its stage until it stands
-(`record.leaving_roles`), so no effect can be lost.
+The controllers (`job_controller`, `pod_failures`, `progress_poller`, `server_drain`, `job_reporter`, `status_writer`)
+read and write this store in place of calling each other.  `jobs.lifecycle` decides what a job's life becomes; the
+effects of a life are read from its stage (`job_record.leaving_roles`), so none can be lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, assert_never
 
-from autoscaler.clusters.kubernetes.objects.fields import part, parts
+from autoscaler.clusters.kubernetes.cluster_view import NEVER_S, Facts
+from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.objects.fields import key_of, part, parts
+from autoscaler.clusters.kubernetes.objects.names import job_key, split_store_name, store_name
+from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses, class_problems, rank_problem
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import JobName, Role
+from autoscaler.domain import JobName, Reclaim, Role
+from autoscaler.fault_isolation import JobErrors, Step
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.server_ratio import kept_in
-from autoscaler.operator.controllers.ground import Ground
-from autoscaler.operator.job.job_pods import roles_of
-from autoscaler.operator.job.job_record import JobRecord
-from autoscaler.operator.job.pod_termination import PodEnd
+from autoscaler.manifests.api_types import Mode
+from autoscaler.operator.controllers.event_recorder import EventRecorder, JobEvent
+from autoscaler.operator.controllers.job_objects import JobCache, JobObjects
+from autoscaler.operator.controllers.work_queue import StatusQueue
+from autoscaler.operator.job.job_pods import has_ended, has_unstarted, is_gated, role_of, roles_of, uid_of
+from autoscaler.operator.job.job_record import JobRecord, facts_of
 from autoscaler.operator.job.recovery import Found, checkpoint_at_s, restore, waits_since_s
+from autoscaler.operator.status.condition_rules import TOO_MUCH_IN_ETCD
+from autoscaler.operator.status.job_report import JobReport
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """Something that a user should read: an event about the job.  `pod`: NAMESPACE/NAME, where one is concerned."""
+class JobStore:
+    """Records, reports and queues of all jobs of one term.  Call `attach` once, before anything else.
 
-    reason: str
-    message: str
-    is_warning: bool = False
-    pod: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ears:
-    """Who hears of what happens to jobs; none of them may block."""
-
-    say: Callable[[KubeJob, Note], None]
-    left: Callable[[KubeJob, Role, PodEnd], None]  # a pod leaves or has left; once each
-    changed: Callable[[JobName], None]  # its status may have to be written
-    touched: Callable[[], None]  # what the planner is told may have changed
-
-
-class Records:
-    """By name.  `wake` hears of jobs that should be looked at; `offset_s` takes Unix time to the clock."""
+    `clock` is the cluster's; `offset_s` takes Unix time to it.  With `is_frozen` nothing is written for any job.
+    """
 
     def __init__(
         self,
-        ground: Ground,
-        ears: Ears,
+        cache: JobCache,
+        events: EventRecorder,
+        errors: JobErrors,
         *,
         clock: Callable[[], float],
         offset_s: float,
-        wake: Callable[[JobName], None],
+        reclaim: Reclaim,
+        is_frozen: bool = False,
     ) -> None:
-        self.all: dict[JobName, JobRecord] = {}
-        self._ground = ground
-        self._ears = ears
-        self._clock = clock
-        self._offset_s = offset_s
-        self._wake = wake
+        self.records: Final[dict[JobName, JobRecord]] = {}
+        self.reports: Final[dict[JobName, JobReport]] = {}
+        self.to_reconcile: Final = cache.changed_jobs
+        self.to_write_status: Final = StatusQueue(clock, errors)
+        self.definition_problem = ""  # of the cluster's TrainingJob definition; empty: none
+        self.events: Final = events
+        self.errors: Final = errors
+        self.clock: Final = clock
+        self.offset_s: Final = offset_s
+        self.is_frozen: Final = is_frozen
+        self.objects: JobObjects
+        self.cluster: KubernetesCluster
+        self._cache = cache
+        self._reclaim = reclaim
+        self._class_problems: tuple[PriorityClasses | None, dict[str, str]] = (None, {})
 
-    def of(self, job: KubeJob) -> JobRecord:
-        """The job's record: begun, or brought up to its spec as it is now."""
-        record = self.all.get(job.key)
+    def attach(self, cluster: KubernetesCluster) -> None:
+        """Read jobs from this cluster, which asks for their `facts`."""
+        self.cluster = cluster
+        self.objects = JobObjects(self._cache, cluster.views)
+
+    # ---- records ------------------------------------------------------------------------------------------------
+
+    def record_of(self, job: KubeJob) -> JobRecord:
+        """Return the job's record: begun now, or brought up to its spec as it is now."""
+        record = self.records.get(job.key)
         if record is None or record.job.uid != job.uid:
-            self.all[job.key] = self._begin(job)
-            if job.is_deleting:
-                self.tell(job, lives.DeleteAsked())
-            self._wake(job.key)
+            self.records[job.key] = self._begin(job)
         elif record.job is not job:
             policy = job.spec.run_policy
-            self.all[job.key] = replace(record, job=job, life=replace(record.life, policy=policy))
-            self.tell(job, lives.SuspendSet(on=policy.suspend))
-            if job.is_deleting:
-                self.tell(job, lives.DeleteAsked())
-            self._wake(job.key)
-        return self.all[job.key]
+            self.records[job.key] = replace(record, job=job, life=replace(record.life, policy=policy))
+            self.handle(job, lives.SuspendSet(on=policy.suspend))
+        else:
+            return record
+        if job.is_deleting:
+            self.handle(job, lives.DeleteAsked())
+        self.to_reconcile.add(job.key)
+        return self.records[job.key]
 
     def find(self, job: KubeJob) -> JobRecord | None:
-        """The record of this very job, if it still has one."""
-        record = self.all.get(job.key)
+        """Return the record of this very job, if it still has one."""
+        record = self.records.get(job.key)
         return record if record is not None and record.job.uid == job.uid else None
 
     def change(self, job: KubeJob, **fields: Any) -> None:
-        """Note something, if the job still has its record."""
+        """Set fields of the job's record, if it still has one."""
         record = self.find(job)
         if record is not None:
-            self.all[job.key] = replace(record, **fields)
+            self.records[job.key] = replace(record, **fields)
 
-    def tell(self, job: KubeJob, event: lives.Event) -> bool:
-        """Let the job's life react.  True: nothing has to be kept of it any more."""
+    def handle(self, job: KubeJob, event: lives.Event) -> bool:
+        """Let the job's life react to an event.  Return True if nothing has to be kept of the job any more."""
         record = self.find(job)
         if record is None:
             return False
-        step = lives.handle(record.life, event, self._clock())
+        step = lives.handle(record.life, event, self.clock())
         if step.life != record.life:
-            self.all[job.key] = replace(record, life=step.life)
-            self._ears.changed(job.key)
-            self._ears.touched()
-            self._wake(job.key)
+            self.records[job.key] = replace(record, life=step.life)
+            self.to_write_status.add(job.key)
+            self.request_plan()
+            self.to_reconcile.add(job.key)
         is_done = False
         for effect in step.effects:
             match effect:
                 case lives.Announce():
                     is_warning = effect.reason in {lives.Ending.FAILED, "TrainerFailed"}
-                    self._ears.say(job, Note(reason=effect.reason, message=effect.message, is_warning=is_warning))
+                    self.events.emit(job, JobEvent(reason=effect.reason, message=effect.message, is_warning=is_warning))
                 case lives.StopRole():
                     pass  # read from the stage, until it stands
                 case lives.Forget():
@@ -114,20 +124,99 @@ class Records:
                     assert_never(effect)
         return is_done
 
+    def report_of(self, job: JobName) -> JobReport:
+        """Return what the planner's passes have said of the job."""
+        return self.reports.get(job, JobReport())
+
+    def note_deletion(self, job: JobName, pod: str) -> None:
+        """EDL is about to delete this pod (NAMESPACE/NAME) on the planner's word."""
+        record = self.records.get(job)
+        if record is not None:
+            uids = {uid_of(raw) for raw in self.objects.pods(record.job) if key_of(raw) == pod}
+            self.change(record.job, told=record.told | uids)
+
+    def give_up_over_etcd(self, name_in_etcd: str, excess: str) -> None:
+        """The job of this name in etcd may use it no more and so can commit nothing: it fails."""
+        namespace, name, _ = split_store_name(name_in_etcd)
+        job = self.objects.jobs.get(JobName(job_key(namespace, name)))
+        if job is not None and store_name(job.namespace, job.name, job.uid) == name_in_etcd:
+            reason = f"{TOO_MUCH_IN_ETCD}: {excess}; its checkpoints stand: make it anew to go on"
+            with self.errors.around(job.key, Step.LIFE):  # who looks at etcd looks at all jobs
+                self.handle(job, lives.GivenUp(reason=reason))
+
+    def request_plan(self) -> None:
+        """What the planner is told of a job may have changed."""
+        self.cluster.touch()
+
+    # ---- what others are told of a job --------------------------------------------------------------------------
+
+    def may_write(self, job: KubeJob) -> bool:
+        """True if EDL acts on the job, False if it only shows what it would do."""
+        return not self.is_frozen and job.spec.mode is Mode.MANAGE
+
+    def facts(self, job: KubeJob) -> Facts:
+        """Return what the planner is told of the job.  The record of a new job begins with this call.
+
+        Nothing is created for any job while the priority classes would make EDL do harm (`docs/kubernetes.md`).
+        """
+        facts = facts_of(self.record_of(job), self.clock())
+        is_held = self.cluster_problems() or self._rank_problem(job)
+        return replace(facts, hold_until_s=NEVER_S) if is_held else facts
+
+    def problems_of(self, job: KubeJob) -> Mapping[str, str]:
+        """Return what keeps EDL from its work for the job: one-word reason to message."""
+        told = {
+            "PriorityClassTooLow": self._rank_problem(job),
+            "LimitRange": self.objects.views.jobs.refused.get(job.key, ""),
+            "InternalError": self.errors.problem(job.key),
+        }
+        return self.cluster_problems() | {reason: message for reason, message in told.items() if message}
+
+    def cluster_problems(self) -> dict[str, str]:
+        """Return what keeps EDL from its work for all jobs: one-word reason to message."""
+        classes = self.objects.views.classes
+        if self._class_problems[0] is not classes:
+            found = class_problems(classes, self._reclaim)
+            self._class_problems = (classes, {"PriorityClasses": "; ".join(found)} if found else {})
+        old = self.definition_problem
+        return {"OldDefinition": old, **self._class_problems[1]} if old else self._class_problems[1]
+
+    def server_count(self, job: KubeJob) -> int:
+        """Return how many parameter servers stand; those that others delete count until they are gone."""
+        record = self.records.get(job.key)
+        told = frozenset[str]() if record is None else record.told
+        servers = (raw for raw in self.objects.pods(job) if role_of(raw) is Role.SERVER)
+        return sum(not has_ended(raw) and not is_gated(raw) and uid_of(raw) not in told for raw in servers)
+
+    def has_unstarted_pod(self, job: KubeJob) -> bool:
+        """True if a pod of the job has had a node for long, and no containers yet."""
+        return has_unstarted(self.objects.pods(job), self.clock() - self.offset_s)
+
+    def jobs_with_pods(self) -> list[KubeJob]:
+        """Return the jobs that have pods, and that EDL acts on."""
+        found = []
+        for job in tuple(self.objects.jobs.values()):
+            with self.errors.around(job.key, Step.PODS_OWNED):
+                if self.may_write(job) and self.objects.pods(job) and not job.is_deleting:
+                    found.append(job)
+        return found
+
+    def _rank_problem(self, job: KubeJob) -> str:
+        return rank_problem(self.objects.views.classes, job.spec.priority_class, self._reclaim)
+
     def _begin(self, job: KubeJob) -> JobRecord:
-        pods = self._ground.pods(job)
+        pods = self.objects.pods(job)
         found = Found(
-            status=part(self._ground.raw(job.key) or {}, "status"),
+            status=part(self.objects.raw(job.key) or {}, "status"),
             pods=pods,
-            roles=roles_of(pods, has_master=self._ground.master(job) is not None),
+            roles=roles_of(pods, has_master=self.objects.master(job) is not None),
         )
-        life = restore(job, found, offset_s=self._offset_s, now_s=self._clock())
-        now_s = self._clock()
+        now_s = self.clock()
         return JobRecord(
             job=job,
-            life=life,
+            life=restore(job, found, offset_s=self.offset_s, now_s=now_s),
             ratio=kept_in(found.status),
-            checkpoint_at_s=checkpoint_at_s(found.status, offset_s=self._offset_s, now_s=now_s),
-            waiting_since_s=waits_since_s(job, found.status, offset_s=self._offset_s, now_s=now_s),
+            checkpoint_at_s=checkpoint_at_s(found.status, offset_s=self.offset_s, now_s=now_s),
+            waiting_since_s=waits_since_s(job, found.status, offset_s=self.offset_s, now_s=now_s),
             resizes_before=tuple(parts(found.status, "resizes")),
         )

@@ -1,45 +1,71 @@
-"""The few writes that a job's own life asks for, and the last words of a pod.
+"""Writer of what a job's life asks for: its pods, its master Deployment, its own object.  Reads a pod's last lines.
 
-Every one means this very object (UID), the end of a job also as it was looked at (resourceVersion), and may be
+Every write means this very object (UID), the end of a job also as it was looked at (resourceVersion), and may be
 repeated: what is gone already is as it should be.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
 from contextlib import aclosing, suppress
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Propagation, Raw
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.objects.fields import whole
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.errors import ClusterError
+from autoscaler.operator.controllers.event_recorder import JobEvent
+from autoscaler.operator.controllers.job_store import JobStore
+from autoscaler.operator.job.job_pods import uid_of
 
+SCALE_AGAIN_S: Final = 5.0
 LAST_LINES: Final = 10
 MOST_BYTES: Final = 4096
 LOG_LIMIT_S: Final = 2.0
 
 
-class Hands:
-    """Writes by a fenced `api`; pods by the cluster's own door, so that the next view knows.  Raises ClusterError."""
+class JobWriter:
+    """Writes through a fenced `api`; pods through the cluster, so that the next view knows.  Raises ClusterError."""
 
-    def __init__(self, api: Api, *, delete_pod: Callable[[Raw], Awaitable[None]]) -> None:
+    def __init__(self, api: Api, store: JobStore) -> None:
         self._api = api
-        self.delete_pod = delete_pod  # tells this pod to leave within its own grace
+        self._store = store
+        self._scaled_at_s: dict[str, float] = {}  # by UID of the Deployment, those of the last seconds
+
+    async def delete_pod(self, pod: Raw) -> None:
+        """Delete this very pod with its own grace."""
+        await self._store.cluster.delete_pod(pod)
 
     async def delete_master(self, deployment: Raw) -> None:
-        """Its pods go after it."""
+        """Delete the Deployment; its pods go after it."""
         await self._delete(DEPLOYMENTS, deployment, Preconditions(uid=deployment["metadata"]["uid"]))
 
-    async def scale_master(self, deployment: Raw, replicas: int) -> None:
-        """This very Deployment has so many replicas, and the number is EDL's field (server-side apply)."""
+    async def keep_master_count(self, job: KubeJob, deployment: Raw) -> None:
+        """Scale a Deployment of masters back that somebody scaled to another number than the job's spec names.
+
+        Without a master nobody hands out batches, and the job's trainers hold their room for nothing.  The count is
+        applied (server-side) as EDL's own field, so that others see whose it is.  Whoever scales it again and again is
+        answered once in `SCALE_AGAIN_S`.  What else somebody edits in the Deployment is theirs.
+        """
+        now_s, uid = self._store.clock(), uid_of(deployment)
+        self._scaled_at_s = {of: at_s for of, at_s in self._scaled_at_s.items() if now_s < at_s + SCALE_AGAIN_S}
+        wanted, stands = job.spec.master.replicas, whole(deployment, "spec", "replicas", default=1)
+        if stands == wanted or self._scaled_at_s.get(uid, -math.inf) + SCALE_AGAIN_S > now_s:
+            return
+        self._scaled_at_s[uid] = now_s
         metadata = deployment["metadata"]
         named = {name: metadata[name] for name in ("name", "namespace", "uid")}
-        await self._api.apply(DEPLOYMENTS, {"metadata": named, "spec": {"replicas": replicas}})
+        await self._api.apply(DEPLOYMENTS, {"metadata": named, "spec": {"replicas": wanted}})
+        message = (
+            f"somebody set its Deployment to {stands} replicas; spec.master.replicas is {wanted}, which holds again"
+        )
+        self._store.events.emit(job, JobEvent(reason="MastersRestored", message=message, is_warning=True))
 
     async def shorten_grace(self, pod: Raw, grace_s: int) -> None:
-        """This very pod, which is leaving, leaves within so many seconds of when it was told first."""
+        """Have this very pod, which is leaving, end within so many seconds of its first deletion."""
         metadata = pod["metadata"]
         with suppress(NotFoundError, ConflictError):  # it is gone, or is another pod
             await self._api.delete(
@@ -51,16 +77,16 @@ class Hands:
             )
 
     async def delete_job(self, job: Raw) -> None:
-        """The TrainingJob and, after it, all that it owns, if it is as it was looked at: its time may have grown.
+        """Delete the TrainingJob and, after it, all that it owns.
 
-        Raises ConflictError when it is not.
+        Raises ConflictError if it has changed since it was looked at: its time to live may have grown.
         """
         metadata = job["metadata"]
         only = Preconditions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
         await self._delete(TRAINING_JOBS, job, only)
 
     async def tail(self, raw: Raw, container: str) -> str:
-        """The last lines that the container wrote; empty when they are not to be had soon."""
+        """Return the last lines that the container wrote; empty if they do not come within `LOG_LIMIT_S`."""
         found = bytearray()
         metadata = raw["metadata"]
         with suppress(ClusterError, TimeoutError):

@@ -1,14 +1,10 @@
-"""Which master of a job answers, and what it says: each of its pods is asked until one leads.
-
-The same door serves to tell it how many parameter servers its job is to have (`servers`).
-"""
+"""Client of a job's masters: finds the one that leads, asks it for progress and sets the number of servers."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
-from autoscaler.clusters.kubernetes.builders.job_identity import Identity
 from autoscaler.clusters.kubernetes.builders.pod_environment import MASTER_PORT
 from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
@@ -17,18 +13,19 @@ from autoscaler.errors import ClusterError
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.master_connections import Door, DoorTls, Masters
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from master.api.servers_answer import ServersAnswer
 
 
-class Asking:
-    """Asks by the addresses of the pods, so that a standby that answers first is no answer."""
+class MasterClient:
+    """Asks each master pod by its own address, so that the answer of a standby is not taken for the leader's."""
 
-    def __init__(self, masters: Masters, identity_of: Callable[[KubeJob], Awaitable[Identity | None]]) -> None:
+    def __init__(self, masters: Masters, owned: OwnedObjects) -> None:
         self._masters = masters
-        self._identity_of = identity_of
+        self._owned = owned
 
     async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoAnswer:
-        """The pod that leads and what it says; REFUSED when some answer and none leads, as while etcd is away."""
+        """Return the pod that leads and what it says; REFUSED if some answer and none leads, as while etcd is away."""
         addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := _address(raw))}
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
         heard: NoAnswer = NoProgress.SILENT
@@ -42,18 +39,22 @@ class Asking:
         return heard
 
     async def set_servers(self, job: KubeJob, leader: Raw, count: int) -> ServersAnswer | None:
-        """Tell the master that leads how many servers there are to be; None when it does not answer."""
+        """Set the number of servers at the master that leads; return None if it does not answer."""
         door = await self._door(job, _address(leader))
         answer = NoProgress.SILENT if door is None else await self._masters.set_servers(door, count)
         return answer if isinstance(answer, ServersAnswer) else None
 
     def reading_s(self, job: KubeJob) -> float:
-        """How many seconds of a core it took to read the last answer."""
+        """Return how many seconds of a core it took to read the last answer."""
         return self._masters.reading_s(_store_name(job))
+
+    async def hang_up(self, job: KubeJob) -> None:
+        """Close the connections to the masters of a job that is gone."""
+        await self._masters.keep_only(_store_name(job), frozenset())
 
     async def _door(self, job: KubeJob, address: str) -> Door | None:
         try:
-            identity = await self._identity_of(job) if address else None
+            identity = await self._owned.identity_of(job) if address else None
         except ClusterError:
             return None
         if identity is None:
@@ -72,6 +73,6 @@ def _store_name(job: KubeJob) -> str:
 
 
 def _address(raw: Raw) -> str:
-    """host:port of a master; empty while it has no address."""
+    """Return host:port of a master; empty while it has no address."""
     ip = text(raw, "status", "podIP")
     return f"{f'[{ip}]' if ':' in ip else ip}:{MASTER_PORT}" if ip else ""

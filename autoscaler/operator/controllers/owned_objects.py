@@ -1,6 +1,6 @@
-"""Keeps what a job owns beside pods and master: Secrets, a Service, a PodDisruptionBudget, a user of etcd.
+"""Objects that a job owns beside pods and master: Secrets, a Service, a PodDisruptionBudget, a user of etcd.
 
-`prepare` makes them before the first pod, which mounts them; after that they are healed when somebody has deleted or
+`prepare` makes them before the first pod, which mounts them.  After that they are healed when somebody has deleted or
 changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
 once a minute those of a job of which a pod does not start.  Certificates are renewed long before they end
 (`building.identity`).  A new job's Secrets are created, since none of them stands yet; all other writes are server-side
@@ -48,7 +48,8 @@ from autoscaler.clusters.kubernetes.objects.names import (
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import Step
+from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.etcd.job_accounts import Accounts
 
 HEAL_EVERY_S: Final = 60.0
@@ -60,7 +61,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class OwnedState:
     """What was made for a job.  Another spec, or another job under the name, calls for making it again."""
 
     uid: str
@@ -68,34 +69,30 @@ class Kept:
     identity: Identity
 
 
-class Objects:
-    """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all.
+class OwnedObjects:
+    """Makes and heals what all jobs own.
 
-    `accounts`: what each job has in etcd; None where there is no etcd.  `servers_of`: how many parameter servers a job
-    has now.  `is_stuck`: whether a pod of the job does not start.
+    `now` tells the time of day with its zone; an empty `namespaces` means all; `accounts` is None where there is no
+    etcd.
     """
 
     def __init__(
         self,
         api: Api,
         etcd: EtcdAccess,
+        store: JobStore,
         *,
         now: Callable[[], datetime],
-        servers_of: Callable[[KubeJob], int],
-        is_stuck: Callable[[KubeJob], bool],
         namespaces: tuple[str, ...] = (),
         accounts: Accounts | None = None,
-        errors: JobErrors,
     ) -> None:
         self._api = api
         self._accounts = accounts
         self._etcd = etcd
         self._now = now
-        self._servers_of = servers_of
-        self._is_stuck = is_stuck
-        self._errors = errors
+        self._store = store
         self._scopes = [Scope(namespace=name, labels=OURS) for name in namespaces] or [Scope(labels=OURS)]
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, OwnedState] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._edited: set[str] = set()
         self._news = asyncio.Event()
@@ -121,32 +118,32 @@ class Objects:
                 identity = await self._keep_identity(job) if made is None else made
                 bodies = ((SERVICES, build_service(job)), (DISRUPTION_BUDGETS, budget))
                 await each((partial(self._apply_own, kind, body, job) for kind, body in bodies), at_once=len(bodies))
-            self._kept[job.key] = Kept(uid=job.uid, core_pods=core, identity=identity)
+            self._kept[job.key] = OwnedState(uid=job.uid, core_pods=core, identity=identity)
 
     async def identity_of(self, job: KubeJob) -> Identity | None:
-        """What the job's members are known by; None while there is none.  Raises ClusterError."""
+        """Return what the job's members are known by; None while there is none.  Raises ClusterError."""
         kept = self._kept.get(job.key)
         if kept is not None and kept.uid == job.uid:
             return kept.identity
         identity = _identity(*await self._secrets(job))
         if identity is not None:  # known, but not yet looked through: `prepare` makes the rest stand
-            self._kept[job.key] = Kept(uid=job.uid, core_pods=NOT_LOOKED_THROUGH, identity=identity)
+            self._kept[job.key] = OwnedState(uid=job.uid, core_pods=NOT_LOOKED_THROUGH, identity=identity)
         return identity
 
     def follow(self, job: KubeJob) -> None:
-        """Have what the job owns made anew, if its spec or its servers call for another budget than was made."""
+        """Have what the job owns made anew soon, if its spec or its servers call for another budget than was made."""
         kept = self._kept.get(job.key)
         if kept is not None and kept.uid == job.uid and kept.core_pods != self._core_pods(job):
             self._edited.add(job.key)
             self._news.set()
 
     def forget(self, key: str) -> None:
-        """The job is gone; the garbage collector takes what it owned."""
+        """Drop what is kept of a job that is gone; the garbage collector takes what it owned."""
         self._kept.pop(key, None)
         self._turns.pop(key, None)
 
-    async def keep(self, jobs: Callable[[], Iterable[KubeJob]]) -> None:
-        """Heal what `jobs` own, until cancelled: those that have pods."""
+    async def run(self) -> None:
+        """Heal what jobs with pods own, until cancelled."""
         rounds = 0
         while True:
             try:
@@ -156,9 +153,9 @@ class Objects:
                 rounds += 1
             try:
                 if self._news.is_set():
-                    await self._prepare_edited(jobs())
+                    await self._prepare_edited(self._store.jobs_with_pods())
                 else:
-                    await self.heal(tuple(jobs()), with_secrets=rounds % SECRETS_EVERY == 0)
+                    await self.heal(self._store.jobs_with_pods(), with_secrets=rounds % SECRETS_EVERY == 0)
             except ClusterError as error:
                 log.warning("what jobs own could not be looked through: %s", error)
 
@@ -169,7 +166,7 @@ class Objects:
             if job.key not in edited:
                 continue
             try:
-                with self._errors.around(job.key, Step.OBJECTS):
+                with self._store.errors.around(job.key, Step.OBJECTS):
                     await self.prepare(job)
             except ClusterError as error:
                 log.warning("what job %s owns could not be made anew: %s; healed with the next round", job.key, error)
@@ -179,14 +176,14 @@ class Objects:
         services, budgets = await self._listed(SERVICES), await self._listed(DISRUPTION_BUDGETS)
         problem: ClusterError | None = None
         for job in jobs:
-            if self._errors.is_paused(job.key, Step.OBJECTS):
+            if self._store.errors.is_paused(job.key, Step.OBJECTS):
                 continue
             service = services.get((job.namespace, master_name(job.name)))
             budget = budgets.get((job.namespace, budget_name(job.name)))
             try:
-                with self._errors.around(job.key, Step.OBJECTS):
+                with self._store.errors.around(job.key, Step.OBJECTS):
                     is_whole = _is_whole(job, service, budget, self._core_pods(job))
-                    if with_secrets or not is_whole or self._is_stuck(job):
+                    if with_secrets or not is_whole or self._store.has_unstarted_pod(job):
                         self._kept.pop(job.key, None)
                     await self.prepare(job, may_be_new=False)
             except ClusterError as error:
@@ -195,12 +192,12 @@ class Objects:
             raise problem
 
     def _core_pods(self, job: KubeJob) -> int:
-        return core_pods(job, self._servers_of(job))
+        return core_pods(job, self._store.server_count(job))
 
     # ---- identities ---------------------------------------------------------------------------------------------
 
     async def _make_identity(self, job: KubeJob) -> Identity | None:
-        """A new job's, without a look at what stands; None where anything does, which is then looked through.
+        """Make a new job's identity without a look at what stands; return None where anything stands already.
 
         The authority's Secret comes first: where another one stands, nothing was written.
         """
@@ -230,7 +227,7 @@ class Objects:
         return identity
 
     def _access(self, master: Raw | None) -> EtcdAccess:
-        """How the job's masters reach etcd; with a password of its own, the one that stands in the master's Secret."""
+        """Return how the job's masters reach etcd; a password of the job's own is the one in the master's Secret."""
         return replace(self._etcd, password=etcd_password_of(master)) if self._etcd.is_separate else self._etcd
 
     async def _make_account(self, job: KubeJob, etcd: EtcdAccess) -> None:
@@ -272,7 +269,7 @@ def _identity(authority: Raw | None, member: Raw | None, master: Raw | None) -> 
 
 
 def core_pods(job: KubeJob, servers: int) -> int:
-    """How many pods the job cannot run without: each server holds a part of its model, those above the minimum too."""
+    """Return how many pods the job cannot run without: its trainers' minimum, all its servers, its masters."""
     least = 0 if job.spec.server is None else job.spec.server.replicas.minimum
     return job.spec.trainer.replicas.minimum + max(least, servers) + job.spec.master.replicas
 

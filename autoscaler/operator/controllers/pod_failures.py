@@ -1,18 +1,17 @@
 """Why a job's pod ended by itself, and what follows.
 
 A trainer is judged after one more question to the job's master, since one that ends because the data has ended has not
-failed; so is a server that ended with 0, since its master may have let it go.  Who waits for that question is answered
-by one together, once the master has rested: pods that end all the time cost no more of the operator than their master's
-answers may, and take no place that other jobs' are judged in (ADR 0190).  Each pod is judged once by one leader,
-which remembers its UID until it is gone.  The next one judges again what still stands, and the status does not count
-that (`status`): a crash can forget a failure, none is counted twice.
+failed; so is a server that ended with 0, since its master may have released it.  All pods that wait for that question
+are answered by one, once the master has rested: pods that end all the time cost no more of the operator than their
+master's answers may, and keep no other job's pods waiting (ADR 0190).  Each pod is judged once by one leader, which
+remembers its UID until it is gone.  The next leader judges again what still stands, and the status does not count that
+(`job_status`): a crash can forget a failure, none is counted twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -23,14 +22,17 @@ from autoscaler.clusters.kubernetes.objects.fields import key_of, parts, text
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import Step
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.jobs.progress import JobProgress, why_too_soon
+from autoscaler.jobs.progress import why_too_soon
 from autoscaler.jobs.server_count import loss_of, only_copies_of, tell_lost
-from autoscaler.operator.controllers.job_store import Ears, Note, Records
-from autoscaler.operator.controllers.job_writer import Hands
+from autoscaler.operator.controllers.event_recorder import JobEvent
+from autoscaler.operator.controllers.job_reporter import JobReporter
+from autoscaler.operator.controllers.job_store import JobStore
+from autoscaler.operator.controllers.job_writer import JobWriter
+from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.job.job_pods import is_seated, ordinal_of, role_of, uid_of
-from autoscaler.operator.job.job_record import JobRecord, count_server_failure
+from autoscaler.operator.job.job_record import count_server_failure, was_released
 from autoscaler.operator.job.node_blocklist import blame
 from autoscaler.operator.job.pod_termination import By, PodEnd, end_of
 
@@ -39,72 +41,54 @@ AT_ONCE: Final = 16  # judged at the same time
 log = logging.getLogger(__name__)
 
 
-class Failures:
-    """`ask` brings a job's progress up to date; `wake` hears when a pod has been judged.
+class PodFailures:
+    """Judges the pods that ended.  `tasks`: the judgements under way."""
 
-    `rest_s`: how long the job's master is to be left alone from now on.
-    """
-
-    def __init__(
-        self,
-        records: Records,
-        hands: Hands,
-        ears: Ears,
-        *,
-        ask: Callable[[KubeJob], Awaitable[bool]],
-        rest_s: Callable[[KubeJob], float],
-        clock: Callable[[], float],
-        wake: Callable[[JobName], None],
-        errors: JobErrors,
-    ) -> None:
+    def __init__(self, store: JobStore, writer: JobWriter, poller: ProgressPoller, reporter: JobReporter) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
-        self._records = records
-        self._hands = hands
-        self._ears = ears
-        self._ask = ask
-        self._rest_s = rest_s
-        self._clock = clock
-        self._wake = wake
-        self._errors = errors
+        self._store = store
+        self._writer = writer
+        self._poller = poller
+        self._reporter = reporter
         self._judging: set[str] = set()  # UIDs
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._questions: dict[JobName, asyncio.Lock] = {}
         self._moments = count()
         self._asked_at: dict[JobName, int] = {}  # the moment at which the last question began
 
-    def take(self, job: KubeJob, raw: Raw) -> None:
-        """A pod has ended, and nobody told it to leave."""
-        record, role, uid = self._records.of(job), role_of(raw), uid_of(raw)
-        is_paused = self._errors.is_paused(job.key, Step.JUDGE)
+    def handle_ended(self, job: KubeJob, raw: Raw) -> None:
+        """Judge a pod that has ended and that nobody deleted."""
+        record, role, uid = self._store.record_of(job), role_of(raw), uid_of(raw)
+        is_paused = self._store.errors.is_paused(job.key, Step.JUDGE)
         if uid in record.judged or uid in self._judging or role is None or is_paused:
             return
         end = end_of(raw, record.told)
         if end is None or not end.is_failure or role is Role.MASTER or record.life.state is not JobState.ACTIVE:
-            self._records.change(job, judged=record.judged | {uid})
+            self._store.change(job, judged=record.judged | {uid})
             return
         if role is Role.TRAINER:
-            self._records.tell(job, lives.TrainerEnded())
+            self._store.handle(job, lives.TrainerEnded())
         self._judging.add(uid)
-        judging = self._errors.take(job.key, Step.JUDGE, partial(self._judge, job, raw, role, end))
+        judging = self._store.errors.take(job.key, Step.JUDGE, partial(self._judge, job, raw, role, end))
         task = asyncio.ensure_future(judging)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         task.add_done_callback(lambda _: self._is_judged(job.key, uid))
 
-    def tell_end(self, job: KubeJob, raw: Raw) -> None:
-        """A pod that was told to leave has ended: whether a server had the time to hand over what it held."""
-        record, uid = self._records.of(job), uid_of(raw)
+    def handle_deleted_server(self, job: KubeJob, raw: Raw) -> None:
+        """Emit whether a server that was deleted, and has ended, had the time to hand over what it held."""
+        record, uid = self._store.record_of(job), uid_of(raw)
         if role_of(raw) is not Role.SERVER or uid in record.judged or not record.life.trains_on:
             return
-        self._records.change(job, judged=record.judged | {uid})
+        self._store.change(job, judged=record.judged | {uid})
         end = end_of(raw, record.told)
         assert end is not None, f"{key_of(raw)} has ended"
         lost = loss_of(end.code, end.story)
         if not lost and record.life.state is not JobState.ACTIVE:
             return  # it is suspended: they all leave
-        self._ears.say(
+        self._store.events.emit(
             job,
-            Note(
+            JobEvent(
                 reason="ServerLost" if lost else "ServerLeft",
                 message=f"parameter server: {lost or 'has left in order'}",
                 is_warning=bool(lost),
@@ -113,100 +97,80 @@ class Failures:
         )
 
     def forget(self, job: JobName) -> None:
-        """The job is gone."""
+        """Drop what is kept of a job that is gone."""
         self._questions.pop(job, None)
         self._asked_at.pop(job, None)
 
     async def close(self) -> None:
-        """Judge nothing more."""
+        """Cancel all judgements under way."""
         for task in tuple(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def _is_judged(self, job: JobName, uid: str) -> None:
         self._judging.discard(uid)
-        self._wake(job)
+        self._store.to_reconcile.add(job)
 
     async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> None:
         try:
             if role is Role.TRAINER or end.code == 0:
-                await self._hear(job)
+                await self._ask_master(job)
             async with self._turn:
                 story = await self._story(job, raw, role, end)
             self._conclude(job, raw, role, end, story)
         except ClusterError as error:
             log.warning("the end of %s could not be judged: %s; tried again", end.pod, error)
 
-    async def _hear(self, job: KubeJob) -> None:
-        """Its master was asked how far it is, later than this was called."""
+    async def _ask_master(self, job: KubeJob) -> None:
+        """Return once the job's master has been asked how far it is, later than this was called."""
         called_at = next(self._moments)
         async with self._questions.setdefault(job.key, asyncio.Lock()):
             if self._asked_at.get(job.key, -1) > called_at:
                 return
-            if (rest_s := self._rest_s(job)) > 0.0:
+            if (rest_s := self._poller.rest_left_s(job)) > 0.0:
                 await asyncio.sleep(rest_s)
             async with self._turn:
                 began_at = next(self._moments)
-                await self._ask(job)
+                await self._poller.poll(job)
                 self._asked_at[job.key] = began_at  # a question that fails answers nobody
 
     def _conclude(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd, story: str) -> None:
-        record, now_s = self._records.find(job), self._clock()
+        record, now_s = self._store.find(job), self._store.clock()
         if record is None:
             return
         if role is Role.TRAINER and end.code == 0 and record.progress is not None and record.progress.is_trained:
-            self._records.change(job, judged=record.judged | {end.uid})  # told the end, while somebody may still save
-            self._ears.left(job, role, end)
+            self._store.change(job, judged=record.judged | {end.uid})  # told the end, while somebody may still save
+            self._reporter.handle_departure(job, role, end)
             return
-        if role is Role.SERVER and is_let_go(raw, job, end, record):
-            self._records.change(job, judged=record.judged | {end.uid})
-            self._ears.left(job, role, replace(end, by=By.MASTER))
+        if role is Role.SERVER and was_released(raw, end, record):
+            self._store.change(job, judged=record.judged | {end.uid})
+            self._reporter.handle_departure(job, role, replace(end, by=By.MASTER))
             return
         trouble = blame(record.trouble, end.node, now_s) if end.node is not None else record.trouble
-        self._records.change(job, trouble=trouble, judged=record.judged | {end.uid})
+        self._store.change(job, trouble=trouble, judged=record.judged | {end.uid})
         if record.life.state is not JobState.ACTIVE:
             return  # it has ended while its master was asked
         name: str = raw["metadata"]["name"]
-        self._ears.left(job, role, end)
+        self._reporter.handle_departure(job, role, end)
         if role is Role.TRAINER:
-            self._records.tell(job, lives.TrainerFailed(pod=name, story=story))
+            self._store.handle(job, lives.TrainerFailed(pod=name, story=story))
             return
         counted = count_server_failure(record, now_s)
-        self._records.change(
-            job, server_failures=counted.server_failures, server_failed_at_s=counted.server_failed_at_s
-        )
+        self._store.change(job, server_failures=counted.server_failures, server_failed_at_s=counted.server_failed_at_s)
         message = f"parameter server {name} {story}"
-        self._ears.say(job, Note(reason="ServerFailed", message=message, is_warning=True, pod=end.pod))
+        self._store.events.emit(job, JobEvent(reason="ServerFailed", message=message, is_warning=True, pod=end.pod))
         lost = only_copies_of(ordinal_of(raw), record.progress) if is_seated(raw, job.name) else 0
         if lost and job.spec.server is not None:
             told = tell_lost(name, lost, job.spec.server.after_loss)
-            self._ears.say(job, Note(reason="ServerLost", message=told, is_warning=True, pod=end.pod))
+            self._store.events.emit(job, JobEvent(reason="ServerLost", message=told, is_warning=True, pod=end.pod))
 
     async def _story(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> str:
         story = end.story
         if end.code == 0 and role is Role.TRAINER:
-            record = self._records.find(job)
+            record = self._store.find(job)
             progress = record.progress if record is not None else None
             story += why_too_soon(progress, has_servers=job.spec.server is not None)
         template = job.template(role)
         containers = parts(template.raw, "spec", "containers")
-        lines = await self._hands.tail(raw, text(containers[template.container], "name"))
+        lines = await self._writer.tail(raw, text(containers[template.container], "name"))
         return f"{story}; its last lines:\n{lines}" if lines else story
-
-
-def is_let_go(raw: Raw, job: KubeJob, end: PodEnd, record: JobRecord) -> bool:
-    """Whether it ended because its master does not count on it, or did not when it let it go.
-
-    Who is wanted again once it was let go ends all the same; the cluster shows that a moment later.
-    """
-    if end.code != 0:
-        return False
-    return end.uid in record.spared | uncounted(job, [raw], record.progress)
-
-
-def uncounted(job: KubeJob, servers: Iterable[Raw], progress: JobProgress | None) -> frozenset[str]:
-    """The UIDs of those on which the master does not count: it lets them go once they hold nothing."""
-    if progress is None:
-        return frozenset()
-    seated = (raw for raw in servers if is_seated(raw, job.name))
-    return frozenset(uid_of(raw) for raw in seated if ordinal_of(raw) >= progress.servers_wanted)

@@ -1,32 +1,42 @@
-"""When each job's master is asked how far it is: in its own time, and never behind those that are silent.
+"""Polls each job's master for its progress, in a rhythm of the job's own.
 
-Who answered is asked again soon; who did not, later and later, in a line of its own.  Many may fall silent together,
-where a part of the network is lost: each of them stands in the line of those that answer once more, so that is wide.
+A job whose master answered is polled again soon; one whose master did not, later and later, behind a semaphore of its
+own.  Many masters may fall silent together, where a part of the network is lost: each of them waits once more behind
+the semaphore of those that answer, so that one is wide.
 
 A master may be any program of its job's owner, and to read a long answer takes seconds of a core.  So an answer that
 was dear to read is followed by a rest, and what one job costs is in proportion to the pods that it has (A11).
 
-Not here: the question (`asking`), what follows from the answer (`jobs`).
+Not here: how a master is asked (`master_client`), what a pod's end means (`pod_failures`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
 
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import JobName
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.domain import JobName, JobState, Role
+from autoscaler.fault_isolation import Step
+from autoscaler.jobs import lifecycle as lives
+from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
+from autoscaler.jobs.progress import JobProgress, follow, news_of
+from autoscaler.jobs.server_ratio import Ratio, observe
+from autoscaler.operator.controllers.event_recorder import JobEvent
+from autoscaler.operator.controllers.job_store import JobStore
+from autoscaler.operator.controllers.master_client import MasterClient
+from autoscaler.operator.controllers.server_drain import ServerDrains
+from autoscaler.operator.job.job_pods import standing
+from autoscaler.operator.job.job_record import JobRecord, owning_of, released_servers
 
 TICK_S: Final = 0.5
-ASK_EVERY_S: Final = 2.0
-LONGEST_ASK_PAUSE_S: Final = 16.0  # of a master that does not answer
-ASKED_AT_ONCE: Final = 64  # masters that answered when they were asked last: many may fall silent together
-KNOCKED_AT_ONCE: Final = 48  # the others, in a line of their own: two hundred silent ones keep nobody else waiting
-ASK_LIMIT_S: Final = 5.0  # of the whole question: up to three masters, a second each, and the job's Secrets
+POLL_EVERY_S: Final = 2.0
+LONGEST_PAUSE_S: Final = 16.0  # of a master that does not answer
+ANSWERING_AT_ONCE: Final = 64  # masters that answered when they were asked last: many may fall silent together
+SILENT_AT_ONCE: Final = 48  # the others, behind a semaphore of their own: two hundred silent ones keep nobody waiting
+POLL_LIMIT_S: Final = 5.0  # of the whole question: up to three masters, a second each, and the job's Secrets
 
 READING_SHARE: Final = 1 / 200
 """Of a core, for the answers of one job: twice that for one of `PODS_A_SHARE` pods, and so on."""
@@ -36,75 +46,150 @@ PODS_A_SHARE: Final = 25
 log = logging.getLogger(__name__)
 
 
-class Rounds:
-    """`ask` is the question, True when it was answered; `jobs`: those whose masters may have something to say now.
+class ProgressPoller:
+    """Keeps the progress in every job's record up to date."""
 
-    `hang_up` closes the connections to the masters of a job that is gone; `rest_s`: how long its masters are left alone
-    at the least once one has answered.
-    """
-
-    def __init__(
-        self,
-        *,
-        ask: Callable[[KubeJob], Awaitable[bool]],
-        hang_up: Callable[[KubeJob], Awaitable[object]],
-        jobs: Callable[[], Iterable[KubeJob]],
-        rest_s: Callable[[KubeJob], float],
-        clock: Callable[[], float],
-        errors: JobErrors,
-    ) -> None:
-        self._ask = ask
-        self._hang_up = hang_up
-        self._jobs = jobs
-        self._rest_s = rest_s
-        self._clock = clock
-        self._errors = errors
+    def __init__(self, store: JobStore, masters: MasterClient, drains: ServerDrains) -> None:
+        self._store = store
+        self._masters = masters
+        self._drains = drains
         self._next: dict[JobName, tuple[float, float]] = {}  # when, and the pause after that
-        self._turn = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._knock = asyncio.Semaphore(KNOCKED_AT_ONCE)
-        self._being_asked: set[JobName] = set()  # or waiting for its turn
-        self._gone: list[KubeJob] = []  # whose masters are still to be hung up on
+        self._rests_until_s: dict[JobName, float] = {}  # until then the job's master is left alone
+        self._answering = asyncio.Semaphore(ANSWERING_AT_ONCE)
+        self._silent = asyncio.Semaphore(SILENT_AT_ONCE)
+        self._under_way: set[JobName] = set()  # polled now, or waiting for its turn
+        self._gone: list[KubeJob] = []  # whose connections are still to be closed
 
     def forget(self, job: KubeJob) -> None:
-        """The job is gone: its masters are hung up on once nobody waits for their answer."""
+        """The job is gone: connections to its masters are closed once nobody waits for their answer."""
         self._next.pop(job.key, None)
+        self._rests_until_s.pop(job.key, None)
         self._gone.append(job)
 
+    def rest_left_s(self, job: KubeJob) -> float:
+        """Return how long the job's master is to be left alone from now on; not above 0: it may be asked."""
+        return self._rests_until_s.get(job.key, 0.0) - self._store.clock()
+
     async def run(self) -> None:
-        """Ask until cancelled.  What goes wrong with one job's question is that job's (`fault_isolation`)."""
-        async with asyncio.TaskGroup() as asking:
+        """Poll until cancelled.  A fault with one job's question is that job's (`fault_isolation`)."""
+        errors = self._store.errors
+        async with asyncio.TaskGroup() as polls:
             while True:
-                now_s = self._clock()
-                for job in self._jobs():
+                now_s = self._store.clock()
+                for job in self.pollable():
                     is_due = now_s >= self._next.get(job.key, (0.0, 0.0))[0]
-                    if is_due and job.key not in self._being_asked and not self._errors.is_paused(job.key, Step.ASK):
-                        self._being_asked.add(job.key)
-                        work = self._errors.take(job.key, Step.ASK, partial(self._ask_in_turn, job))
-                        asking.create_task(work).add_done_callback(partial(_discard, self._being_asked, job.key))
-                for job in [job for job in self._gone if job.key not in self._being_asked]:
+                    if is_due and job.key not in self._under_way and not errors.is_paused(job.key, Step.ASK):
+                        self._under_way.add(job.key)
+                        work = errors.take(job.key, Step.ASK, partial(self._poll_in_turn, job))
+                        polls.create_task(work).add_done_callback(partial(_discard, self._under_way, job.key))
+                for job in [job for job in self._gone if job.key not in self._under_way]:
                     self._gone.remove(job)
-                    with self._errors.around(job.key, Step.HANG_UP):
-                        await self._hang_up(job)
+                    with errors.around(job.key, Step.HANG_UP):
+                        await self._masters.hang_up(job)
                 await asyncio.sleep(TICK_S)
 
-    async def _ask_in_turn(self, job: KubeJob) -> None:
+    def pollable(self) -> list[KubeJob]:
+        """Return the jobs whose masters may have something to say and do not rest."""
+        living = (one for one in self._store.records.values() if one.life.stage is not lives.Stage.OVER)
+        return [one.job for one in living if self.rest_left_s(one.job) <= 0.0]
+
+    async def poll(self, job: KubeJob) -> bool:
+        """Bring the job's progress up to date; return False if its master does not say how far it is."""
+        masters = standing(self._store.objects.pods(job), Role.MASTER)
+        answer = await self._masters.ask(job, masters)
+        if isinstance(answer, tuple):
+            leader, progress = answer
+            answer = leader, await self._drains.settle_count(job, masters, leader, progress)
+        record = self._store.find(job)
+        if record is None:
+            return False
+        self._rests_until_s[job.key] = self._store.clock() + self._rest_s(job)
+        if not isinstance(answer, tuple):
+            self._handle_no_answer(record, answer)
+            return False
+        self._handle_progress(record, *answer)
+        return True
+
+    async def _poll_in_turn(self, job: KubeJob) -> None:
         is_answered = False
         _, pause_s = self._next.get(job.key, (0.0, 0.0))
-        line = self._turn if pause_s == ASK_EVERY_S else self._knock  # the shortest pause: it answered when asked last
+        turn = self._answering if pause_s == POLL_EVERY_S else self._silent  # the shortest pause: it answered last time
         try:
-            async with line, asyncio.timeout(ASK_LIMIT_S):
-                is_answered = await self._ask(job)
+            async with turn, asyncio.timeout(POLL_LIMIT_S):
+                is_answered = await self.poll(job)
         except TimeoutError:
-            log.debug("job %s: no answer within %g s", job.key, ASK_LIMIT_S)
-        pause_s = ASK_EVERY_S if is_answered else min(2 * max(pause_s, ASK_EVERY_S), LONGEST_ASK_PAUSE_S)
+            log.debug("job %s: no answer within %g s", job.key, POLL_LIMIT_S)
+        pause_s = POLL_EVERY_S if is_answered else min(2 * max(pause_s, POLL_EVERY_S), LONGEST_PAUSE_S)
         if all(gone.uid != job.uid for gone in self._gone):
-            self._next[job.key] = (self._clock() + max(pause_s, self._rest_s(job)), pause_s)
+            self._next[job.key] = (self._store.clock() + max(pause_s, self._rest_s(job)), pause_s)
+
+    def _rest_s(self, job: KubeJob) -> float:
+        """Return how long the job's masters are left alone after their last answer."""
+        return rest_after(self._masters.reading_s(job), pods=len(self._store.objects.pods(job)))
+
+    def _handle_progress(self, record: JobRecord, leader: str, progress: JobProgress) -> None:
+        store, job, before, now_s = self._store, record.job, record.progress, self._store.clock()
+        progress = follow(before, progress)
+        for reason, message in news_of(before, progress, goes_on=record.life.state is JobState.ACTIVE):
+            store.events.emit(job, JobEvent(reason=reason, message=message, is_warning=True))
+        owning = owning_of(record, now_s)
+        store.change(
+            job,
+            progress=progress,
+            progress_at_s=now_s,
+            quiet=None,
+            checkpoint_at_s=_checkpoint_at_s(record, progress, now_s),
+            leader=leader,
+            spared=record.spared | released_servers(job, standing(store.objects.pods(job), Role.SERVER), progress),
+            ratio=self._measure_ratio(record, progress),
+        )
+        if owning_of(store.records[job.key], now_s) != owning:
+            store.request_plan()  # a server that waited for that may take another's place
+        if before is not None and progress.done > before.done:
+            store.handle(job, lives.Advanced())
+        if progress.has_failed:
+            store.handle(job, lives.GivenUp(reason=progress.problem))
+        elif progress.is_complete:
+            store.handle(job, lives.EndReached(quarantined=progress.quarantined))
+        store.to_write_status.add(job.key)
+
+    def _handle_no_answer(self, record: JobRecord, answer: NoAnswer) -> None:
+        """Keep since when no master has said how far the job is; emit a malformed answer at once, and once."""
+        store, now_s = self._store, self._store.clock()
+        problem = answer.problem if isinstance(answer, MalformedAnswer) else ""
+        store.change(
+            record.job,
+            refused_at_s=record.refused_at_s if answer is NoProgress.SILENT else now_s,
+            quiet=answer,
+            quiet_since_s=now_s if record.quiet is None else record.quiet_since_s,
+        )
+        if record.progress is not None or answer != record.quiet:  # else the status says NoAnswer, as before
+            store.to_write_status.add(record.job.key)
+        if problem and answer != record.quiet:
+            message = f"its master's answer is not taken: {problem}"
+            store.events.emit(record.job, JobEvent(reason="MalformedAnswer", message=message, is_warning=True))
+
+    def _measure_ratio(self, record: JobRecord, progress: JobProgress) -> Ratio:
+        """Return how many trainers one server of the job is to serve from now on."""
+        server, before = record.job.spec.server, record.ratio
+        if server is None or not server.is_ratio_measured or record.life.state is not JobState.ACTIVE:
+            return before
+        ratio = observe(before, progress, server.replicas, self._store.clock())
+        if ratio.trainers_per_server != before.trainers_per_server:
+            self._store.events.emit(record.job, JobEvent(reason="RatioMeasured", message=ratio.tell(before)))
+            self._store.request_plan()
+        return ratio
 
 
 def rest_after(reading_s: float, *, pods: int) -> float:
-    """How long a master is left alone whose answer took so many seconds of a core; its job has so many pods."""
+    """Return how long a master of a job with so many pods rests after an answer that took `reading_s` of a core."""
     return reading_s / (READING_SHARE * (1 + pods / PODS_A_SHARE))
 
 
-def _discard(being_asked: set[JobName], job: JobName, _task: asyncio.Task[None]) -> None:
-    being_asked.discard(job)
+def _checkpoint_at_s(record: JobRecord, progress: JobProgress, now_s: float) -> float:
+    """Return when the last checkpoint was committed; where the master does not know, what was known before stands."""
+    return record.checkpoint_at_s if progress.checkpoint_age_s is None else now_s - progress.checkpoint_age_s
+
+
+def _discard(under_way: set[JobName], job: JobName, _task: asyncio.Task[None]) -> None:
+    under_way.discard(job)

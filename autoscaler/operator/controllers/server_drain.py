@@ -1,38 +1,39 @@
-"""Parameter servers that come and go: what a job's master is told, and when the pod of a server may be deleted.
+"""Draining of parameter servers: which number of servers a job's master is set to, and when a server may be deleted.
 
 The planner wants a number, the operator creates and deletes pods, the master moves what servers hold.  The master is
-told one number, n servers with the ordinals 0 to n - 1, whenever it says another: read off the pods that stand, so a
-new leader says the same (`jobs.servers`).  A pod that comes raises it.  One that the planner wants gone lowers it, and
-stays until the master says that it holds nothing: nobody waits for its room, and once it is told to leave it has its
-grace and no more.  A master that is silent keeps nobody for ever: then the server gets SIGTERM and empties itself
-within its grace, if anybody answers *it*.  One that answers without leading is not silent: its etcd is away, and with
-it all who could take what the server holds (ADR 0156).
+set to one number, n servers with the ordinals 0 to n - 1, whenever it counts on another: read off the pods that stand,
+so a new leader says the same (`jobs.server_count`).  A pod that comes raises it.  A server that the planner wants gone
+lowers it and *drains*: its pod stays until the master says that the server holds nothing.  Nobody waits for its room
+meanwhile, whereas a pod that has been deleted has its grace and no more.  A silent master keeps no server for ever:
+then the server gets SIGTERM and empties itself within its grace, if anybody answers *it*.  A master that answers
+without leading is not silent: its etcd is away, and with it all who could take what the server holds (ADR 0156).
 
-Whatever takes a server by force (a drain, a gang that leaves whole, the end of its job) does not come by here.
+Whatever takes a server by force (a node's drain, a gang that leaves whole, the end of its job) does not come by here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
+from autoscaler.cluster_port import Cluster, Outcome, Verdict
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import key_of, text
 from autoscaler.clusters.kubernetes.parsing.server_replacement import replaced_by
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import Action, Cause, DeletePod, JobName, JobState, PodName, Role
-from autoscaler.jobs.answers import NoAnswer
+from autoscaler.domain import Action, Cause, ClusterView, DeletePod, JobState, PodName, Role
+from autoscaler.fault_isolation import Step
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.jobs.server_count import SPARE_ORDINALS, servers_wanted
 from autoscaler.manifests.api_types import ReplicaBounds
-from autoscaler.operator.controllers.ground import Ground
-from autoscaler.operator.controllers.job_store import Note
-from autoscaler.operator.controllers.master_client import Asking
+from autoscaler.operator.controllers.event_recorder import JobEvent
+from autoscaler.operator.controllers.job_store import JobStore
+from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_seated, ordinal_of, role_of, standing, uid_of
-from autoscaler.operator.job.job_record import SERVING, JobRecord
+from autoscaler.operator.job.job_record import SERVING, JobRecord, ServerDrain
 
 VOLUNTARY: Final = frozenset({Cause.RATIO, Cause.EDIT})
 """Why a server of a job that goes on leaves of its own accord: fewer trainers, or its owner's wish."""
@@ -40,174 +41,173 @@ VOLUNTARY: Final = frozenset({Cause.RATIO, Cause.EDIT})
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parting:
-    """A server that the planner wants gone, and that stays for now."""
-
-    ordinal: int
-    cause: Cause
-    since_s: float
-
-
-Partings: TypeAlias = Mapping[PodName, Parting]
-
-
-def count_to_tell(
+def plan_server_count(
     sizes: ReplicaBounds,
     *,
     target: int,
     standing: Collection[int],
-    parting: Collection[int],
-    told: int,
+    draining: Collection[int],
+    current: int,
     moving_in: Collection[int] = (),
 ) -> int:
-    """How many servers the master is to count on.  `told`: what it counts on now; `target`: what the planner wants.
+    """Return the number of servers to set the master to.
 
-    A shrink that an earlier leader has begun goes on: what the planner does not want back is not asked back, though the
-    planner of this term may still be waiting out a window before it says so.  One of `moving_in` is no such server: it
-    stands beside the one whose place it takes, and is one more for as long as that takes (ADR 0118).
+    `current`: what the master counts on now; `target`: what the planner wants; the rest are ordinals.  A shrink that an
+    earlier leader began goes on although the planner of this term may still be waiting out a window before it says so.
+    A server of `moving_in` stands beside the one that it replaces, and counts as one more until that has gone.
     """
-    count = servers_wanted(sizes.minimum, (ordinal for ordinal in standing if ordinal not in parting))
+    count = servers_wanted(sizes.minimum, (ordinal for ordinal in standing if ordinal not in draining))
     count = min(count, sizes.maximum + SPARE_ORDINALS)  # whatever pods somebody else has made
-    enough = max(sizes.minimum, target) <= sum(ordinal < told for ordinal in standing if ordinal not in parting)
-    kept = max([told, *(ordinal + 1 for ordinal in moving_in)])
+    enough = max(sizes.minimum, target) <= sum(ordinal < current for ordinal in standing if ordinal not in draining)
+    kept = max([current, *(ordinal + 1 for ordinal in moving_in)])
     return kept if enough and kept < count else count
 
 
-def why_it_stays(parting: Parting, record: JobRecord, now_s: float) -> str:
-    """Why the server's pod is not deleted yet; empty: it may be.  Without numbers: each would be one more status."""
+def why_not_drained(drain: ServerDrain, record: JobRecord, now_s: float) -> str:
+    """Return why the server's pod is not deleted yet; empty: it may be.
+
+    The reason has no numbers: each would be one more status.
+    """
     progress = record.progress
-    heard_s = max(parting.since_s, record.progress_at_s, record.refused_at_s)
+    heard_s = max(drain.since_s, record.progress_at_s, record.refused_at_s)
     is_heard = now_s - heard_s < SILENCE_LIMIT_S
     if is_heard and record.refused_at_s > record.progress_at_s:
         return "no master leads its job now, and none but it can say what it holds"
     if progress is None or not is_heard:
         return f"its job's master has {SILENCE_LIMIT_S:.0f} s to say what it holds" if is_heard else ""
-    if progress.servers_wanted > parting.ordinal:
+    if progress.servers_wanted > drain.ordinal:
         return "its job's master is yet to be told"
     if progress.phase not in SERVING:
         return f"its job's master does not know yet what it holds: {progress.phase}"
-    is_empty = not dict(progress.buckets).get(parting.ordinal)
+    is_empty = not dict(progress.buckets).get(drain.ordinal)
     return "" if is_empty else "what it holds is being moved to the others"
 
 
-class Servers:
-    """All jobs' servers.  `asking` finds the master; `target_of`: as last planned, None before the first plan.
+class ServerDrains:
+    """Parameter servers of all jobs that drain, and the number of servers of each job's master."""
 
-    `may_tell`: whether this operator acts on the job now.  `touch`: what the planner was refused may go now.
-    """
-
-    def __init__(
-        self,
-        ground: Ground,
-        asking: Asking,
-        *,
-        record_of: Callable[[JobName], JobRecord | None],
-        target_of: Callable[[JobName], int | None],
-        may_tell: Callable[[KubeJob], bool],
-        say: Callable[[KubeJob, Note], None],
-        touch: Callable[[], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._ground = ground
-        self._asking = asking
-        self._record_of = record_of
-        self._target_of = target_of
-        self._may_tell = may_tell
-        self._say = say
-        self._touch = touch
-        self._clock = clock
-        self._partings: dict[JobName, dict[PodName, Parting]] = {}
-        self._refused: dict[JobName, str] = {}
+    def __init__(self, store: JobStore, masters: MasterClient) -> None:
+        self._store = store
+        self._masters = masters
 
     # ---- what the planner wants gone ----------------------------------------------------------------------------
 
-    def hold(self, action: DeletePod) -> str:
-        """The planner wants this pod gone: why it stays for now; empty: it is to be told to leave."""
-        record = self._record_of(action.job)
+    def begin(self, action: DeletePod) -> str:
+        """Have the server of a planned deletion drain.
+
+        Return why its pod is not deleted yet; empty: it may be, or it is no server that can drain.
+        """
+        record = self._store.records.get(action.job)
         if action.role is not Role.SERVER or action.cause not in VOLUNTARY or record is None:
             return ""
         raw = self._standing(record.job).get(action.pod)
         if raw is None or record.life.state is not JobState.ACTIVE:
             return ""
-        mine = self._partings.setdefault(action.job, {})
-        if action.pod not in mine:
-            mine[action.pod] = Parting(ordinal=ordinal_of(raw), cause=action.cause, since_s=self._clock())
-            told = "it is to leave, and stays until what it holds has been moved to the others"
-            self._say(record.job, Note(reason="ServerParting", message=told, pod=action.pod))
-        return why_it_stays(mine[action.pod], record, self._clock())
+        now_s, drain = self._store.clock(), record.drains.get(action.pod)
+        if drain is None:
+            drain = ServerDrain(ordinal=ordinal_of(raw), since_s=now_s)
+            self._store.change(record.job, drains={**record.drains, action.pod: drain})
+            message = "it is to leave, and stays until what it holds has been moved to the others"
+            self._store.events.emit(record.job, JobEvent(reason="ServerDraining", message=message, pod=action.pod))
+        return why_not_drained(drain, record, now_s)
 
-    def keep(self, wanted: Iterable[Action]) -> None:
-        """Only these are to go by the newest plan: the others stay."""
-        named = {action.pod for action in wanted if isinstance(action, DeletePod)}
-        for job, mine in tuple(self._partings.items()):
-            self._partings[job] = {pod: parting for pod, parting in mine.items() if pod in named}
-            if not self._partings[job]:
-                del self._partings[job]
+    def keep_planned(self, actions: Iterable[Action]) -> None:
+        """End each drain whose deletion is not in the newest plan: that server stays."""
+        planned = {action.pod for action in actions if isinstance(action, DeletePod)}
+        for record in tuple(self._store.records.values()):
+            if record.drains and not record.drains.keys() <= planned:
+                drains = {pod: drain for pod, drain in record.drains.items() if pod in planned}
+                with self._store.errors.around(record.job.key, Step.REPORT):
+                    self._store.change(record.job, drains=drains)
 
-    def parting(self, job: JobName) -> Partings:
-        """The servers that the planner wants gone and that stay for now."""
-        return self._partings.get(job, {})
+    # ---- the number of servers ----------------------------------------------------------------------------------
 
-    def forget(self, job: JobName) -> None:
-        """The job is gone."""
-        self._partings.pop(job, None)
-        self._refused.pop(job, None)
-
-    # ---- what the master is told --------------------------------------------------------------------------------
-
-    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoAnswer:
-        """As `Asking.ask`; the master that answers is told of another number than it counts on."""
-        answer = await self._asking.ask(job, masters)
-        if not isinstance(answer, tuple):
-            return answer
-        leader, progress = answer
-        count = self._count(job, progress)
+    async def settle_count(
+        self, job: KubeJob, masters: Sequence[Raw], leader: str, progress: JobProgress
+    ) -> JobProgress:
+        """Set the number of servers at the master pod `leader` if it counts on another; return the progress after."""
+        count = self._plan_count(job, progress)
         if count is not None and count != progress.servers_wanted:
             raw = next(raw for raw in masters if text(raw, "metadata", "name") == leader)
-            progress = await self._tell(job, raw, progress, count)
-        if self._partings.get(job.key):
-            self._touch()
-        return leader, progress
+            progress = await self._set_count(job, raw, progress, count)
+        record = self._store.records.get(job.key)
+        if record is not None and record.drains:
+            self._store.request_plan()  # what the planner was refused may go now
+        return progress
 
-    def _count(self, job: KubeJob, progress: JobProgress) -> int | None:
-        """None: there is nothing to tell."""
-        record, target = self._record_of(job.key), self._target_of(job.key)
-        if job.spec.server is None or record is None or target is None or not self._may_tell(job):
+    def _plan_count(self, job: KubeJob, progress: JobProgress) -> int | None:
+        """Return the number of servers to set; None: the master is left alone."""
+        record, decision = self._store.records.get(job.key), self._store.report_of(job.key).decision
+        if job.spec.server is None or record is None or decision is None or not self._store.may_write(job):
             return None
         if record.life.state is not JobState.ACTIVE:
-            return None  # what ends takes its servers along
+            return None  # a job that ends takes its servers along
         ended = [raw for raw in self._seated(job) if has_ended(raw) and not is_leaving(raw)]
         if any(uid_of(raw) not in record.judged for raw in ended):
-            return None  # it may have been let go: it is judged by the number that has held until now (`failures`)
-        there = self._standing(job)
-        parting = self.parting(job.key)
-        return count_to_tell(
+            return None  # the master may have released it: it is judged by the number that has held until now
+        there, drains = self._standing(job), record.drains
+        return plan_server_count(
             job.spec.server.replicas,
-            target=target,
+            target=decision.servers_target,
             standing=[ordinal_of(raw) for raw in there.values()],
-            parting=[parting[name].ordinal for name in there.keys() & parting.keys()],
-            told=progress.servers_wanted,
-            moving_in=[ordinal_of(raw) for raw in there.values() if replaced_by(raw, self._ground.pod) is not None],
+            draining=[drains[name].ordinal for name in there.keys() & drains.keys()],
+            current=progress.servers_wanted,
+            moving_in=[
+                ordinal_of(raw) for raw in there.values() if replaced_by(raw, self._store.objects.pod) is not None
+            ],
         )
 
-    async def _tell(self, job: KubeJob, leader: Raw, progress: JobProgress, count: int) -> JobProgress:
-        answer = await self._asking.set_servers(job, leader, count)
-        if answer is None:
-            return progress  # said again with the next question
+    async def _set_count(self, job: KubeJob, leader: Raw, progress: JobProgress, count: int) -> JobProgress:
+        answer = await self._masters.set_servers(job, leader, count)
+        record = self._store.find(job)
+        if answer is None or record is None:
+            return progress  # set again with the next poll
         refused = "" if answer.refused is None else shortened(f"{answer.refused.field} {answer.refused.message}")
-        if refused and refused != self._refused.get(job.key):
-            told = f"its master does not take {count} parameter servers: {refused}"
-            self._say(job, Note(reason="ServersRefused", message=told, is_warning=True))
+        if refused and refused != record.count_refused:
+            message = f"its master does not take {count} parameter servers: {refused}"
+            self._store.events.emit(job, JobEvent(reason="ServersRefused", message=message, is_warning=True))
         elif not refused:
             log.info("tj/%s: its master counts on %d servers in place of %d", job.key, count, progress.servers_wanted)
-        self._refused[job.key] = refused
+        self._store.change(job, count_refused=refused)
         return replace(progress, servers_wanted=answer.count)
 
     def _standing(self, job: KubeJob) -> dict[PodName, Raw]:
         return {PodName(key_of(raw)): raw for raw in standing(self._seated(job), Role.SERVER)}
 
     def _seated(self, job: KubeJob) -> list[Raw]:
-        """Its servers, standing or not."""
-        pods = self._ground.pods(job)
+        """Return the job's servers, standing or not."""
+        pods = self._store.objects.pods(job)
         return [raw for raw in pods if role_of(raw) is Role.SERVER and is_seated(raw, job.name)]
+
+
+class DrainGuard:
+    """The cluster as the planner's loop has it: a server is not deleted before it has drained.
+
+    A watch may show a pod leaving before the write that made it leave has returned.  So each deletion is noted before
+    it is written, or the pod's end would be put down to a person.
+    """
+
+    def __init__(self, inner: Cluster, store: JobStore, drains: ServerDrains) -> None:
+        self._inner = inner
+        self._store = store
+        self._drains = drains
+
+    def now(self) -> float:
+        """See `Cluster.now`."""
+        return self._inner.now()
+
+    async def observe(self) -> ClusterView:
+        """See `Cluster.observe`."""
+        return await self._inner.observe()
+
+    async def apply(self, action: Action) -> Outcome:
+        """See `Cluster.apply`."""
+        if isinstance(action, DeletePod):
+            if why := self._drains.begin(action):
+                return Outcome(verdict=Verdict.REFUSED, message=f"pod {action.pod} stays: {why}")
+            self._store.note_deletion(action.job, action.pod)
+        return await self._inner.apply(action)
+
+    async def changed(self, timeout_s: float) -> bool:
+        """See `Cluster.changed`."""
+        return await self._inner.changed(timeout_s)

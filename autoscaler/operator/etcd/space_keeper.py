@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from autoscaler.bounded_gather import each
 from autoscaler.errors import ClusterError
@@ -41,16 +41,24 @@ _AT_ONCE: Final = 16
 log = logging.getLogger(__name__)
 
 
-class EtcdRoom:
-    """`barred` hears of jobs by their names in etcd, with why; it may neither block nor raise."""
+class JobGivingUp(Protocol):
+    """Where jobs that took too much are given up."""
 
-    def __init__(self, accounts: Accounts, *, barred: Callable[[str, str], None], metrics: Metrics) -> None:
+    def give_up_over_etcd(self, name_in_etcd: str, excess: str) -> None:
+        """Have the job of this name in etcd fail.  Must neither block nor raise."""
+        ...
+
+
+class EtcdSpaceKeeper:
+    """Watches how full etcd is, and makes room in it."""
+
+    def __init__(self, accounts: Accounts, jobs: JobGivingUp, metrics: Metrics) -> None:
         self._accounts = accounts
-        self._barred = barred
+        self._jobs = jobs
         self._metrics = metrics
         self._is_pressed = False
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Until cancelled."""
         upkeep = EtcdUpkeep(self._accounts.settings.config)
         try:
@@ -99,7 +107,7 @@ class EtcdRoom:
         for name, words in over.items():
             await self._accounts.bar(name)
             log.warning("job %s has lost its rights in etcd: %s", name, words)
-            self._barred(name, words)
+            self._jobs.give_up_over_etcd(name, words)
         for name in over:
             try:
                 await upkeep.trim(name, most_bytes=most)

@@ -1,10 +1,11 @@
-"""What the operator keeps of one job beside its object, and what the planner is told of it.  Pure.
+"""The record that the operator keeps of one job beside its object, and what the planner is told of it.  Pure.
 
-All of it can be lost: `restoring` makes it anew from what stands.
+All of a record can be lost: `recovery` makes it anew from what stands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, log2
 from typing import Final
@@ -13,7 +14,7 @@ from autoscaler.clusters.kubernetes.cluster_view import Facts
 from autoscaler.clusters.kubernetes.objects.fields import Raw
 from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import Role
+from autoscaler.domain import PodName, Role
 from autoscaler.jobs import training_health
 from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
@@ -22,7 +23,9 @@ from autoscaler.jobs.lifecycle import STOP_ORDER, Ending, Life, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_ratio import Ratio
 from autoscaler.jobs.training_health import Contact, Heard
+from autoscaler.operator.job.job_pods import is_seated, ordinal_of, uid_of
 from autoscaler.operator.job.node_blocklist import Trouble, avoided
+from autoscaler.operator.job.pod_termination import PodEnd
 from autoscaler.operator.status.conditions import to_time
 from master.api.master_status import JobPhase
 
@@ -35,6 +38,14 @@ WAITING_STEPS: Final = 20  # shares of time are told in so many parts of one
 
 SERVING: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING, JobPhase.COMPLETE})
 """A master in another phase does not know all its servers yet, so what it does not name may still own a bucket."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerDrain:
+    """A parameter server that the planner wants gone, and whose pod stays for now."""
+
+    ordinal: int
+    since_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,8 @@ class JobRecord:
     counted: frozenset[str] = frozenset()  # whose leaving has been accounted for
     judged: frozenset[str] = frozenset()  # ended, and it is known why
     spared: frozenset[str] = frozenset()  # servers on which the master did not count at some time
+    drains: Mapping[PodName, ServerDrain] = field(default_factory=dict)  # of servers
+    count_refused: str = ""  # why its master does not take the number of servers; empty: it does
     resizes_before: tuple[Raw, ...] = ()  # what earlier leaders told of them, newest first; for people, never read
 
     @property
@@ -162,6 +175,22 @@ def next_look_at_s(life: Life, now_s: float) -> float:
     elif life.stage is Stage.ACTIVE and policy.active_deadline_s is not None and life.started_at_s is not None:
         due_s = life.started_at_s + policy.active_deadline_s
     return min(max(due_s, now_s + SOON_S), now_s + RESYNC_S)
+
+
+def released_servers(job: KubeJob, servers: Iterable[Raw], progress: JobProgress | None) -> frozenset[str]:
+    """Return the UIDs of the servers on which the master does not count: it releases them once they hold nothing."""
+    if progress is None:
+        return frozenset()
+    seated = (raw for raw in servers if is_seated(raw, job.name))
+    return frozenset(uid_of(raw) for raw in seated if ordinal_of(raw) >= progress.servers_wanted)
+
+
+def was_released(raw: Raw, end: PodEnd, record: JobRecord) -> bool:
+    """True if the master had released this server before it ended with 0.
+
+    A server that is wanted again after its release ends all the same.
+    """
+    return end.code == 0 and end.uid in record.spared | released_servers(record.job, [raw], record.progress)
 
 
 def is_failed(life: Life) -> bool:

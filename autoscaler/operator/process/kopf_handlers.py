@@ -1,40 +1,33 @@
-"""kopf's part: it brings edits of TrainingJobs at once, field by field; what follows from them is decided elsewhere.
+"""kopf handlers: they have an edited TrainingJob looked at at once, and log the edit field by field.
 
-Thin on purpose.  An edit may come here before the watches show it, and nothing depends on a handler being called or
-being in time: lives, sizes and owned objects are made to stand from what the store shows (`jobs`, `objects`).  kopf
-writes nothing here, so that there is nothing to fence: its progress and what it saw last stay in memory, it posts no
-events, and no handler of ours asks for a finalizer (no timer, no daemon, deletions are optional).
+An edit may come here before the term's own watches show it.  Nothing depends on a handler being called or being in
+time: lives, sizes and owned objects are made to stand from what the watches show.  kopf writes nothing here, so that
+there is nothing to fence: its progress and what it saw last stay in memory, it posts no events, and no handler asks
+for a finalizer (no timer, no daemon, deletions are optional).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import kopf
 
 from autoscaler.clusters.kubernetes.objects.labels import API_GROUP
 from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.domain import JobName
-from autoscaler.operator.controllers.job_store import Note
+from autoscaler.operator.controllers.event_recorder import JobEvent
+from autoscaler.operator.controllers.work_queue import WorkQueue
 
 RESOURCE: Final = (API_GROUP, "v1alpha1", "trainingjobs")
+AGAIN_S: Final = 30.0
 
-
-class Listener(Protocol):
-    """Who is told.  None of it may raise or block."""
-
-    def wake(self, job: JobName) -> None:
-        """Something about the job has changed."""
-        ...
-
-    def edited(self, job: JobName, note: Note) -> None:
-        """A user has changed what the job may have."""
-        ...
+log = logging.getLogger(__name__)
 
 
 class MemoryProgress(kopf.ProgressStorage):
@@ -83,8 +76,8 @@ def _without_template(field: Any) -> Any:
     return {name: value for name, value in field.items() if name != "template"}
 
 
-def make_registry(listener: Listener, seen: MemoryDiffBase, login: Callable[..., Any]) -> kopf.OperatorRegistry:
-    """The handlers of one leader."""
+def make_registry(wakeups: WorkQueue, seen: MemoryDiffBase, login: Callable[..., Any]) -> kopf.OperatorRegistry:
+    """Return the handlers of one term; `wakeups` gets each job that has changed."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(login)
 
@@ -92,15 +85,15 @@ def make_registry(listener: Listener, seen: MemoryDiffBase, login: Callable[...,
     @kopf.on.resume(*RESOURCE, registry=registry)
     @kopf.on.delete(*RESOURCE, registry=registry, optional=True)
     async def wake(*, namespace: str | None, name: str, **_: Any) -> None:
-        listener.wake(job_key(namespace or "", name))
+        wakeups.add(job_key(namespace or "", name))
 
     @kopf.on.update(*RESOURCE, registry=registry, field="spec")
     async def edit(*, namespace: str | None, name: str, diff: Any, **_: Any) -> None:
         job = job_key(namespace or "", name)
-        listener.wake(job)
+        wakeups.add(job)
         for _, path, before, after in diff:
-            if (note := note_of(tuple(path), before, after)) is not None:
-                listener.edited(job, note)
+            if (event := edit_of(tuple(path), before, after)) is not None:  # logged: the event is the decision's
+                log.info("tj/%s: %s: %s", job, event.reason, event.message)
 
     @kopf.on.event(*RESOURCE, registry=registry)
     async def follow(*, event: Any, meta: Any, **_: Any) -> None:
@@ -110,26 +103,26 @@ def make_registry(listener: Listener, seen: MemoryDiffBase, login: Callable[...,
     return registry
 
 
-def note_of(path: tuple[str, ...], before: Any, after: Any) -> Note | None:
-    """What is worth a line in the log; suspending and resuming are told by the job's life."""
+def edit_of(path: tuple[str, ...], before: Any, after: Any) -> JobEvent | None:
+    """Return what is worth a line in the log of the edit of one field; the job's life reports suspensions."""
     match path:
         case ("trainer", "replicas"):
             if after:
                 told = f"spec.trainer.replicas pins the job to {after} trainers"
-                return Note(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
-            return Note(reason="Unpinned", message="EDL decides the number of trainers again")
+                return JobEvent(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
+            return JobEvent(reason="Unpinned", message="EDL decides the number of trainers again")
         case ("parameterServer", "replicas"):
             if after:
                 told = f"spec.parameterServer.replicas pins the job to {after} servers"
-                return Note(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
-            return Note(reason="Unpinned", message="EDL decides the number of servers again")
+                return JobEvent(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
+            return JobEvent(reason="Unpinned", message="EDL decides the number of servers again")
         case (
             ("trainer", "minReplicas" | "maxReplicas" | "step")
             | ("parameterServer", "minReplicas" | "trainersPerServer")
             | ("weight",)
             | ("mode",)
         ):
-            return Note(reason="Edited", message=f"spec.{'.'.join(path)}: {before} -> {after}")
+            return JobEvent(reason="Edited", message=f"spec.{'.'.join(path)}: {before} -> {after}")
         case _:
             return None
 
@@ -157,38 +150,44 @@ def make_login(kubeconfig: Path | None) -> Callable[..., kopf.ConnectionInfo | N
     return login
 
 
-class _Relay:
-    """Takes what is told in kopf's thread to the loop of the listener."""
+class _ThreadsafeQueue(WorkQueue):
+    """Takes jobs that are added in kopf's thread to the event loop of the queue's readers."""
 
-    def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
-        self._listener = listener
+    def __init__(self, inner: WorkQueue, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._inner = inner
         self._loop = loop
 
-    def wake(self, job: JobName) -> None:
-        """See `Listener`."""
+    def add(self, job: JobName) -> None:
+        """See `WorkQueue.add`."""
         with contextlib.suppress(RuntimeError):  # that loop has ended
-            self._loop.call_soon_threadsafe(self._listener.wake, job)
-
-    def edited(self, job: JobName, note: Note) -> None:
-        """See `Listener`."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._listener.edited, job, note)
+            self._loop.call_soon_threadsafe(self._inner.add, job)
 
 
-async def run_kopf(listener: Listener, *, kubeconfig: Path | None, namespaces: Collection[str]) -> None:
-    """Listen until cancelled.
+async def listen_to_edits(wakeups: WorkQueue, *, kubeconfig: Path | None, namespaces: Collection[str]) -> None:
+    """Add each edited job to `wakeups` until cancelled; without kopf edits come a moment later, by the watches."""
+    while True:
+        try:
+            await run_kopf(wakeups, kubeconfig=kubeconfig, namespaces=namespaces)
+        except Exception:
+            log.exception("kopf has ended; edits are seen by the watches; it begins again in %g s", AGAIN_S)
+        await asyncio.sleep(AGAIN_S)
+
+
+async def run_kopf(wakeups: WorkQueue, *, kubeconfig: Path | None, namespaces: Collection[str]) -> None:
+    """Run kopf until cancelled.
 
     In a thread and a loop of its own: when kopf ends it cancels every task of its loop, whoever started it, and in the
     main thread it would take the process's signals.
     """
     stop = threading.Event()
-    relay = _Relay(listener, asyncio.get_running_loop())
+    queue = _ThreadsafeQueue(wakeups, asyncio.get_running_loop())
 
     def serve() -> None:
         seen = MemoryDiffBase()
         asyncio.run(
             kopf.operator(
-                registry=make_registry(relay, seen, make_login(kubeconfig)),
+                registry=make_registry(queue, seen, make_login(kubeconfig)),
                 settings=make_settings(seen),
                 standalone=True,
                 clusterwide=not namespaces,

@@ -1,4 +1,4 @@
-"""One operator process: health first, then the campaign for the Lease, and while it holds, everything in `leading`.
+"""One operator process: health first, then the campaign for the Lease, and while it holds, everything in `leader_term`.
 
 A deposed leader drops all work at once and campaigns again with nothing in its memory; only a bug ends the process.
 SIGTERM ends it in order: the work, then the Lease is given back, so that another one leads at once.
@@ -18,11 +18,12 @@ from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.parsing.object_trimming import SLIMS
 from autoscaler.jobs.master_connections import Masters
 from autoscaler.operator.etcd.job_accounts import Accounts
-from autoscaler.operator.leader_term import Leading
+from autoscaler.operator.leader_term import LeaderTerm
 from autoscaler.operator.leadership.lease import Lease
 from autoscaler.operator.leadership.lease_terms import run_terms
 from autoscaler.operator.metered_api import MeteredApi
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.process.kopf_handlers import listen_to_edits
 from autoscaler.operator.process.operator_settings import OperatorSettings
 from autoscaler.operator.process.probes import State, health_pages
 from master.api.host.clock import uptime_s
@@ -61,12 +62,12 @@ class Operator:
         self._api = api
         self._settings = settings
         self._metrics = metrics
-        self._leading: Leading | None = None
+        self._term: LeaderTerm | None = None
         self._lease = Lease(
             api,
             namespace=settings.lease_namespace,
             name=settings.lease_name,
-            identity=settings.identity,
+            identity=settings.term.identity,
             timing=settings.timing,
             clock=uptime_s,
             wall_s=time.time,
@@ -78,23 +79,23 @@ class Operator:
 
     def state(self) -> State:
         """What probes are told."""
-        leading = self._leading
-        if leading is None:
+        term = self._term
+        if term is None:
             return State(knows_leader=bool(self._lease.holder), is_leading=False)
         return State(
             knows_leader=True,
             is_leading=True,
-            is_synced=leading.is_synced,
-            passed_s=leading.passed_s,
-            problem=leading.problem,
+            is_synced=term.is_synced,
+            passed_s=term.passed_s,
+            problem=term.problem,
         )
 
     def render_metrics(self) -> bytes:
         """What Prometheus reads."""
-        leading = self._leading
+        term = self._term
         self._metrics.leading.set(self._lease.may_write())
-        self._metrics.view_age_s.set(leading.view_age_s if leading is not None else 0.0)
-        self._metrics.events_dropped.set(leading.events.dropped if leading is not None else 0)
+        self._metrics.view_age_s.set(term.view_age_s if term is not None else 0.0)
+        self._metrics.events_dropped.set(term.events.dropped if term is not None else 0)
         return self._metrics.render()
 
     async def _lead(self, fenced: Api) -> None:
@@ -104,9 +105,14 @@ class Operator:
             if self._settings.accounts is not None:
                 accounts = Accounts(fenced, self._settings.accounts, may_write=self._lease.may_write)
                 await stack.enter_async_context(accounts)
-            self._leading = Leading(fenced, self._settings, self._metrics, masters, accounts=accounts)
+            settings = self._settings
+            self._term = LeaderTerm(fenced, settings.term, self._metrics, masters, accounts=accounts)
             try:
-                await self._leading.run()
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._term.run(), name="term")
+                    namespaces = settings.term.namespaces
+                    edits = listen_to_edits(self._term.wakeups, kubeconfig=settings.kubeconfig, namespaces=namespaces)
+                    tasks.create_task(edits, name="kopf")
             finally:
-                self._leading = None
+                self._term = None
                 self._metrics.forget_jobs()

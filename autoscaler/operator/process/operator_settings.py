@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
-from autoscaler.domain import Policy
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.etcd.job_accounts import AccountSettings, read_account_settings
+from autoscaler.operator.leader_term import TermSettings
 from autoscaler.operator.leadership.candidate import LeaseTiming
 from autoscaler.operator.process.policy_file import parse_policy, read_policy
 
@@ -43,16 +43,13 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """`namespaces` empty: all; `kubeconfig` None: the service account of the pod that this process runs in."""
+    """`kubeconfig` None: the service account of the pod that this process runs in."""
 
     listen: Address
     lease_namespace: str
     lease_name: str
-    identity: str
-    policy: Policy
-    build: BuildSettings
+    term: TermSettings
     accounts: AccountSettings | None = None
-    namespaces: tuple[str, ...] = ()
     kubeconfig: Path | None = None
     timing: LeaseTiming = field(default_factory=LeaseTiming)
     log_level: str = "INFO"
@@ -80,18 +77,20 @@ def read_settings(
         listen=_address(listen),
         lease_namespace=namespace,
         lease_name=name,
-        identity=environ.get("EDL_NAME") or f"{socket.gethostname()}-{os.getpid()}",
-        policy=policy,
-        build=BuildSettings(
-            image=_image(environ),
-            etcd=replace(etcd, is_separate=accounts is not None and accounts.is_separate),
-            reclaim=policy.reclaim,
-            elastic_servers=_switch(environ, "EDL_ELASTIC_SERVERS"),
-            moves_servers=_moves_servers(environ),
-            surplus_grace_s=policy.surplus_grace_s,
+        term=TermSettings(
+            identity=environ.get("EDL_NAME") or f"{socket.gethostname()}-{os.getpid()}",
+            policy=policy,
+            build=BuildSettings(
+                image=_image(environ),
+                etcd=replace(etcd, is_separate=accounts is not None and accounts.is_separate),
+                reclaim=policy.reclaim,
+                elastic_servers=_switch(environ, "EDL_ELASTIC_SERVERS"),
+                moves_servers=_moves_servers(environ),
+                surplus_grace_s=policy.surplus_grace_s,
+            ),
+            namespaces=_namespaces(namespaces),
         ),
         accounts=accounts,
-        namespaces=_namespaces(namespaces),
         kubeconfig=kubeconfig,
         log_level=log_level,
     )

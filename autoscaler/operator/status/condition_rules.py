@@ -18,7 +18,7 @@ _NOT_TRAINING: Final = frozenset({Why.PROBLEM, Why.MASTER_SILENT, Why.NO_LEADER,
 """Of Progressing: a matter more urgent than its size."""
 
 TOO_MUCH_IN_ETCD: Final = "it took more of etcd, which all jobs share, than is its due"
-"""How the message begins of a job that was given up for that (`etcd_room`)."""
+"""How the message begins of a job that was given up for what it stored in etcd."""
 
 _NOT_ASKED: Final = frozenset({"NotActive", "Waiting"})
 _SERVING_AGAIN: Final = frozenset({Why.WAITING_FOR_SERVERS, Why.RESTORING})

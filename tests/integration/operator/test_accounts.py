@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.objects.names import store_name
 from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.errors import TemporaryError
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.operator.controllers.owned_objects import Objects
+from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.etcd import job_accounts as module
 from autoscaler.operator.etcd.job_accounts import GONE_FOR_S, Accounts, AccountSettings
 from master.errors import StoreAccessError
@@ -58,15 +58,20 @@ class Stage:
 
     def lead(self):
         """An operator that knows nothing yet."""
-        self.objects = Objects(
+        self.errors = JobErrors(lambda: self.now_s)
+        self.objects = OwnedObjects(
             self.api,
             self.access,
+            self,
             now=lambda: datetime.fromtimestamp(self.now_s, UTC),
-            servers_of=lambda _job: 0,
-            is_stuck=lambda _job: False,
             accounts=self.accounts,
-            errors=JobErrors(lambda: self.now_s),
         )
+
+    def server_count(self, _job):
+        return 0
+
+    def has_unstarted_pod(self, _job):
+        return False
 
     async def start(self, name):
         """The job stands, and what it owns."""

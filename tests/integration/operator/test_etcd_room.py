@@ -11,7 +11,7 @@ import pytest
 from autoscaler.errors import PermanentError
 from autoscaler.operator.etcd.job_accounts import Accounts
 from autoscaler.operator.etcd.size_limits import FREE_KEYS, is_pressed
-from autoscaler.operator.etcd.space_keeper import EtcdRoom
+from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
 from autoscaler.operator.metrics import Metrics
 from master.errors import StoreUnavailableError
 from master.store.etcd.etcd_channel import EtcdChannel
@@ -130,16 +130,26 @@ class Honest:
             await asyncio.sleep(0.05)
 
 
+class GivenUp:
+    """Keeps which jobs are given up, by their names in etcd, and why."""
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+
+    def give_up_over_etcd(self, name_in_etcd, excess):
+        self.jobs.append((name_in_etcd, excess))
+
+
 @pytest.mark.parametrize("how", ["one key", "keys", "deleted"])
 async def test_a_job_that_fills_etcd_is_barred_and_the_others_commit_on(stage, how):
     """Commits of an honest job go on within a bound, and stay; nothing told as committed is lost (A11, M6)."""
     honest, hostile = await stage.start("digits"), await stage.start("squares")
     store = stage.store(honest, stage.credentials(honest))
     commits, barred = Honest(store), []
-    room = EtcdRoom(stage.accounts, barred=lambda name, words: barred.append((name, words)), metrics=Metrics())
+    room = EtcdSpaceKeeper(stage.accounts, GivenUp(barred), Metrics())
     async with asyncio.TaskGroup() as tasks:
         committing = tasks.create_task(commits.run())
-        keeping = tasks.create_task(room.keep())
+        keeping = tasks.create_task(room.run())
         async with flood(stage, hostile, how) as process, asyncio.timeout(180):
             await process.wait()
             assert process.returncode == 0  # turned away: it has no rights any more
@@ -172,9 +182,11 @@ async def test_nobody_is_barred_while_etcd_has_room(stage):
         for number in range(100):
             key = f"{store.keys.prefix}{number}".encode()
             first = await ask("KV", "Put", rpc.PutRequest(key=key, value=b"x"))
-    room = EtcdRoom(stage.accounts, barred=lambda *_: pytest.fail("barred"), metrics=Metrics())
+    barred = []
+    room = EtcdSpaceKeeper(stage.accounts, GivenUp(barred), Metrics())
     upkeep = EtcdUpkeep(stage.config)
     assert not await room.look(upkeep)
+    assert barred == []
     async with asking(stage.config) as ask:
         await ask("KV", "Range", rpc.RangeRequest(key=b"/", revision=first.header.revision - 50))
     await upkeep.close()
@@ -186,7 +198,7 @@ async def test_job_whose_keys_fill_no_file_but_memory_is_barred(stage):
     job, other, barred = await stage.start("digits"), await stage.start("squares"), []
     beside = stage.store(other, stage.credentials(other))
     assert isinstance(await beside.commit(await first_write(beside)), Committed)
-    room = EtcdRoom(stage.accounts, barred=lambda name, words: barred.append(name), metrics=Metrics())
+    room = EtcdSpaceKeeper(stage.accounts, GivenUp(barred), Metrics())
     upkeep = EtcdUpkeep(stage.config)
     await fill(stage, job, [(f"{number:x}", b"") for number in range(FREE_KEYS)])
     assert not is_pressed(await upkeep.size())
@@ -194,7 +206,7 @@ async def test_job_whose_keys_fill_no_file_but_memory_is_barred(stage):
         while not barred:
             with suppress(StoreUnavailableError):  # on a busy machine
                 await room.look(upkeep)
-    assert set(barred) == {stage.credentials(job).user}
+    assert {name for name, _ in barred} == {stage.credentials(job).user}
     assert await upkeep.keys() < 20
     assert (await beside.read((beside.keys.head,))).try_value(beside.keys.head) == b"1"
     for one in (upkeep, beside):
@@ -225,14 +237,14 @@ async def test_a_barred_job_is_told_although_its_keys_cannot_be_deleted(stage):
     """It writes nothing more, so no later round would bar it again; and the round goes on for the others (A11)."""
     job, barred, is_whole_round = await stage.start("digits"), [], False
     await fill(stage, job, [(str(number), b"x" * 1024**2) for number in range(20)])
-    room = EtcdRoom(stage.accounts, barred=lambda name, words: barred.append(name), metrics=Metrics())
+    room = EtcdSpaceKeeper(stage.accounts, GivenUp(barred), Metrics())
     upkeep = BusyUpkeep(stage.config)
     async with asyncio.timeout(60):
         while not is_whole_round:
             with suppress(StoreUnavailableError):  # on a busy machine: what it asks first
                 is_whole_round = await room.look(upkeep)
     assert barred
-    assert set(barred) == {stage.credentials(job).user}
+    assert {name for name, _ in barred} == {stage.credentials(job).user}
     await upkeep.close()
 
 

@@ -10,17 +10,42 @@ from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.operator.controllers.ground import Ground
-from autoscaler.operator.controllers.job_controller import Jobs
-from autoscaler.operator.controllers.job_store import Ears
-from autoscaler.operator.controllers.job_writer import Hands
-from autoscaler.operator.controllers.owned_objects import Objects
-from autoscaler.operator.controllers.watched_store import FollowedStore
+from autoscaler.operator.controllers.job_controller import JobController
+from autoscaler.operator.controllers.job_objects import JobCache
+from autoscaler.operator.controllers.job_store import JobStore
+from autoscaler.operator.controllers.job_writer import JobWriter
+from autoscaler.operator.controllers.owned_objects import OwnedObjects
+from autoscaler.operator.controllers.pod_failures import PodFailures
+from autoscaler.operator.controllers.progress_poller import ProgressPoller
+from autoscaler.operator.controllers.server_drain import ServerDrains
 from tests.unit.clusters.kubernetes.objects import raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
 
 JOB = "team-a/digits"
 START_S = 1_800_000_000.0
+
+
+class Said:
+    """Keeps the events that are recorded."""
+
+    def __init__(self, events):
+        self.events = events
+
+    def emit(self, job, event):
+        self.events.append(event)
+
+
+class Departures:
+    """Keeps which pods leave, and by whom."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def handle_departure(self, job, role, end):
+        self.left.append((role, end.by))
+
+    def forget(self, job):
+        pass
 
 
 class OperatorBench:
@@ -36,67 +61,76 @@ class OperatorBench:
         self.rest.add_node("n2", cpu="8")
         self.says = None
         self.reads_s = {}  # by job: what it takes of a core to read what its master says
-        self.said, self.left, self.changed = [], [], set()
+        self.said, self.left = [], []
         add_job(self.server, small_job(**spec))
         self.lead()
 
     def lead(self):
         """A leader that knows nothing yet."""
-        self.errors = JobErrors(lambda: self.now_s)
-        self.store = FollowedStore(self.errors)
+        self.errors = JobErrors(self.clock)
+        self.cache = JobCache(self.errors)
         settings = BuildSettings(image="edl:1", etcd=EtcdAccess(endpoints="http://etcd:2379"))
-        self.objects = Objects(
-            self.api,
-            settings.etcd,
-            now=lambda: datetime.fromtimestamp(self.now_s, UTC),
-            servers_of=lambda _job: 0,
-            is_stuck=lambda _job: False,
-            errors=self.errors,
+        self.store = JobStore(
+            self.cache, Said(self.said), self.errors, clock=self.clock, offset_s=0.0, reclaim=settings.reclaim
+        )
+        self.owned = OwnedObjects(
+            self.api, settings.etcd, self.store, now=lambda: datetime.fromtimestamp(self.now_s, UTC)
         )
         self.cluster = KubernetesCluster(
             self.api,
-            self.store,
+            self.cache,
             settings,
-            clock=lambda: self.now_s,
+            clock=self.clock,
             offset_s=0.0,
-            facts_of=lambda job: self.jobs.facts(job),  # noqa: PLW0108 - `jobs` is made later
-            prepare=self.objects.prepare,
+            facts_of=self.store.facts,
+            prepare=self.owned.prepare,
             errors=self.errors,
         )
-        self.ground = Ground(self.store, self.cluster.views)
-        self.jobs = Jobs(
-            self.ground,
-            Hands(self.api, delete_pod=self.cluster.delete_pod),
-            Ears(
-                say=lambda job, note: self.said.append(note),
-                left=lambda job, role, end: self.left.append((role, end.by)),
-                changed=self.changed.add,
-                touched=self.cluster.touch,
-            ),
-            ask=self.ask,
-            reading_s=lambda job: self.reads_s.get(job.key, 0.0),
-            clock=lambda: self.now_s,
-            offset_s=0.0,
-            errors=self.errors,
+        self.store.attach(self.cluster)
+        writer, reporter = JobWriter(self.api, self.store), Departures(self.left)
+        self.poller = ProgressPoller(self.store, self, ServerDrains(self.store, self))
+        self.failures = PodFailures(self.store, writer, self.poller, reporter)
+        self.jobs = JobController(
+            self.store,
+            writer=writer,
+            owned=self.owned,
+            poller=self.poller,
+            failures=self.failures,
+            reporter=reporter,
         )
-        self.store.follow = self.jobs.wake
+
+    def clock(self):
+        return self.now_s
+
+    # ---- the client of the job's masters
 
     async def ask(self, job, masters):
         return NoProgress.SILENT if self.says is None or not masters else (masters[0]["metadata"]["name"], self.says)
 
+    async def set_servers(self, job, leader, count):
+        return None
+
+    def reading_s(self, job):
+        return self.reads_s.get(job.key, 0.0)
+
+    async def hang_up(self, job):
+        pass
+
+    # ---- what happens
+
     async def refresh(self):
         """What the watches would bring."""
         for kind in KINDS:
-            self.store.take_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
+            self.cache.take_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
         self.cluster.view()
 
     async def round(self):
         """The rest of the cluster moves, EDL sees it, the job lives; what is to be judged is judged."""
         self.rest.settle()
         await self.refresh()
-        await self.jobs.look(JOB)
-        while self.jobs.failures.tasks:
-            for task in tuple(self.jobs.failures.tasks):
+        await self.jobs.reconcile(JOB)
+        while self.failures.tasks:
+            for task in tuple(self.failures.tasks):
                 await task
         await self.refresh()
 
@@ -136,7 +170,7 @@ class OperatorBench:
 
     @property
     def life(self):
-        return self.jobs.records[JOB].life
+        return self.store.records[JOB].life
 
     def reasons(self):
         return [note.reason for note in self.said]

@@ -9,9 +9,8 @@ from autoscaler.clusters.kubernetes.cache.object_cache import KINDS
 from autoscaler.domain import Policy, Reclaim
 from autoscaler.errors import ClusterError
 from autoscaler.jobs.master_connections import Masters
-from autoscaler.operator.leader_term import Leading
+from autoscaler.operator.leader_term import LeaderTerm, TermSettings
 from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.process.operator_settings import Address, OperatorSettings
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
 
 
@@ -40,12 +39,9 @@ class Term:
 
     def lead(self):
         """Another leader, which knows nothing yet."""
-        self.leading = Leading(
+        self.leading = LeaderTerm(
             self.api,
-            OperatorSettings(
-                listen=Address(host="127.0.0.1", port=0),
-                lease_namespace="edl",
-                lease_name="edl",
+            TermSettings(
                 identity="edl-0",
                 policy=self.policy,
                 build=BuildSettings(
@@ -69,7 +65,7 @@ class Term:
     async def watch(self):
         for kind in KINDS:
             listing = await self.bench.api.list(kind, EVERYWHERE)
-            self.leading.store.take_listing(kind, listing, asked_at_s=self.bench.now_s)
+            self.leading.cache.take_listing(kind, listing, asked_at_s=self.bench.now_s)
         self.leading.cluster.view()
 
     async def step(self, times=1):
@@ -80,9 +76,9 @@ class Term:
             with suppress(ClusterError):
                 await self.leading.cluster._gangs.settle(self.bench.now_s)
             with suppress(ClusterError):
-                await self.leading.jobs.look(JOB)
-            while self.leading.jobs.failures.tasks:
-                for task in tuple(self.leading.jobs.failures.tasks):
+                await self.leading.jobs.reconcile(JOB)
+            while self.leading.failures.tasks:
+                for task in tuple(self.leading.failures.tasks):
                     await task
             await self.watch()
             await self.leading.statuses.write(JOB)

@@ -196,7 +196,7 @@ async def test_trainer_that_somebody_lets_leave_in_a_year_leaves_in_its_own_grac
     term = await running()
     await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a", grace_s=31_536_000)
     await term.watch()
-    await term.leading.jobs.look("team-a/digits")
+    await term.leading.jobs.reconcile("team-a/digits")
     raw = term.server.get(PODS, "team-a", "digits-trainer-3")
     assert raw["metadata"]["deletionGracePeriodSeconds"] == raw["spec"]["terminationGracePeriodSeconds"]
     await term.step(1)
@@ -225,7 +225,7 @@ async def test_grace_that_cannot_be_shortened_holds_up_nothing_else(monkeypatch)
     async def refuse(_pod, _grace_s):
         raise ForbiddenError("a webhook refuses it", Refusal.ADMISSION)
 
-    monkeypatch.setattr(term.leading.jobs._hands, "shorten_grace", refuse)
+    monkeypatch.setattr(term.leading.jobs._writer, "shorten_grace", refuse)
     with pytest.raises(ForbiddenError):
-        await term.leading.jobs.look("team-a/digits")
+        await term.leading.jobs.reconcile("team-a/digits")
     assert term.server.get(DEPLOYMENTS, "team-a", "digits-master")["spec"]["replicas"] == 1

@@ -109,8 +109,8 @@ async def test_a_fault_in_giving_up_a_barred_job_is_its_jobs_alone(monkeypatch):
     term = Term()
     await term.step(12)
     uid = term.server.get(TRAINING_JOBS, "team-a", "digits")["metadata"]["uid"]
-    monkeypatch.setattr(term.leading.jobs, "give_up", fail)
-    term.leading._take_barred(store_name("team-a", "digits", uid), "9 bytes written")
+    monkeypatch.setattr(term.leading.store, "handle", fail)
+    term.leading.store.give_up_over_etcd(store_name("team-a", "digits", uid), "9 bytes written")
     assert "life: ZeroDivisionError" in term.leading.errors.problem(JOB)
 
 
@@ -119,10 +119,10 @@ async def test_a_barred_job_fails_and_says_why():
     term = Term()
     await term.step(12)
     uid = term.server.get(TRAINING_JOBS, "team-a", "digits")["metadata"]["uid"]
-    term.leading._take_barred("team-a.digits.ffffffff", "9 bytes written")
+    term.leading.store.give_up_over_etcd("team-a.digits.ffffffff", "9 bytes written")
     await term.step(2)
     assert term.told("Failed") == ("False", "NotSo")
-    term.leading._take_barred(store_name("team-a", "digits", uid), "9 bytes written")
+    term.leading.store.give_up_over_etcd(store_name("team-a", "digits", uid), "9 bytes written")
     await term.step(5)
     assert term.told("Failed") == ("True", "EtcdBoundExceeded")
     assert any("9 bytes written" in note for _, note in term.notes())

@@ -49,12 +49,12 @@ async def test_a_bug_in_judging_is_its_jobs_alone_and_the_pod_is_judged_after_a_
     bench.rest.end("team-a", "digits-trainer-0", code=1)
     await bench.refresh()
     bench.says = "no progress"  # what no master's door lets through
-    await bench.jobs.look(JOB)
-    await asyncio.gather(*bench.jobs.failures.tasks)
+    await bench.jobs.reconcile(JOB)
+    await asyncio.gather(*bench.failures.tasks)
     assert "judge: AttributeError" in bench.errors.problem(JOB)
     bench.says = TRAINING
-    await bench.jobs.look(JOB)
-    assert not bench.jobs.failures.tasks, "it is not tried again at once"
+    await bench.jobs.reconcile(JOB)
+    assert not bench.failures.tasks, "it is not tried again at once"
     bench.now_s += 1.0
     await bench.round()
     assert bench.life.failures == 1
@@ -78,7 +78,7 @@ async def test_so_many_failures_in_a_row_fail_the_job_and_everything_leaves():
     await bench.settle()
     assert bench.pods("server") == bench.pods("master") == set()
     assert bench.names(DEPLOYMENTS) == set()
-    assert bench.jobs.facts(bench.ground.jobs[JOB]).state is JobState.OVER
+    assert bench.store.facts(bench.store.objects.jobs[JOB]).state is JobState.OVER
 
 
 async def test_the_trainer_that_failed_the_job_stays_until_that_is_told():
@@ -108,28 +108,28 @@ async def test_a_trainer_that_is_told_to_leave_has_not_failed():
     raw = bench.server.get(PODS, "team-a", "digits-trainer-0")
     await bench.api.delete(PODS, "digits-trainer-0", namespace="team-a")
     await bench.refresh()
-    await bench.jobs.look(JOB)
-    await bench.jobs.look(JOB)
+    await bench.jobs.reconcile(JOB)
+    await bench.jobs.reconcile(JOB)
     assert (Role.TRAINER, By.USER) in bench.left
     assert bench.left.count((Role.TRAINER, By.USER)) == 1
-    assert raw["metadata"]["uid"] in bench.jobs.records[JOB].counted
+    assert raw["metadata"]["uid"] in bench.store.records[JOB].counted
     await bench.settle()
     assert bench.life.failures == 0
 
 
 async def test_what_the_planner_sends_away_is_put_down_to_edl():
     bench = await started()
-    bench.jobs.note_told(JOB, [f"{JOB}-trainer-0"])
+    bench.store.note_deletion(JOB, f"{JOB}-trainer-0")
     await bench.api.delete(PODS, "digits-trainer-0", namespace="team-a")
     await bench.refresh()
-    await bench.jobs.look(JOB)
+    await bench.jobs.reconcile(JOB)
     assert (Role.TRAINER, By.EDL) in bench.left
 
 
 async def test_the_end_of_the_data_completes_the_job():
     bench = await started()
     bench.says = COMPLETE
-    await bench.jobs.ask(bench.ground.jobs[JOB])
+    await bench.poller.poll(bench.store.objects.jobs[JOB])
     assert bench.life.stage is Stage.FAREWELL
     for number in range(2):
         bench.rest.end("team-a", f"digits-trainer-{number}", code=0)
@@ -163,18 +163,18 @@ async def test_a_question_that_fails_answers_nobody_who_waits_for_it():
     """Each of the others asks again: by what was known before, who has trained everything would have failed."""
     bench = await started()
     bench.reads_s = {JOB: 1e-4}
-    await bench.jobs.ask(bench.ground.jobs[JOB])  # its master rests for a moment, in which all of them come
+    await bench.poller.poll(bench.store.objects.jobs[JOB])  # its master rests for a moment, in which all of them come
     answers = iter(("no progress", COMPLETE, COMPLETE))
 
     async def ask(job, masters):
         return masters[0]["metadata"]["name"], next(answers)
 
-    bench.jobs._ask = ask
+    bench.ask = ask
     for number in range(2):
         bench.rest.end("team-a", f"digits-trainer-{number}", code=0)
     await bench.refresh()
-    await bench.jobs.look(JOB)
-    await asyncio.gather(*bench.jobs.failures.tasks)
+    await bench.jobs.reconcile(JOB)
+    await asyncio.gather(*bench.failures.tasks)
     assert next(answers) is COMPLETE, "the second one has asked as well"
     assert bench.life.failures == 0
 
@@ -185,7 +185,7 @@ async def test_suspended_trainers_leave_first_and_the_job_comes_back():
     await bench.settle()
     assert bench.life.stage is Stage.SUSPENDED
     assert bench.pods("trainer") == set()
-    assert bench.jobs.facts(bench.ground.jobs[JOB]).state is JobState.SUSPENDED
+    assert bench.store.facts(bench.store.objects.jobs[JOB]).state is JobState.SUSPENDED
     bench.edit(runPolicy={"suspend": False})
     await bench.settle()
     assert bench.life.stage is Stage.ACTIVE
@@ -208,7 +208,7 @@ async def test_the_job_goes_when_its_time_after_the_end_is_over():
     bench.now_s += 60
     await bench.settle()
     assert bench.names(TRAINING_JOBS) == set()
-    assert JOB not in bench.jobs.records
+    assert JOB not in bench.store.records
 
 
 async def test_a_job_whose_time_was_prolonged_a_moment_ago_is_not_dropped():
@@ -221,7 +221,7 @@ async def test_a_job_whose_time_was_prolonged_a_moment_ago_is_not_dropped():
     await bench.refresh()
     bench.edit(runPolicy={"backoffLimit": 1, "ttlSecondsAfterFinished": 3_000})
     with pytest.raises(ConflictError):
-        await bench.jobs.look(JOB)
+        await bench.jobs.reconcile(JOB)
     await bench.settle()
     assert bench.names(TRAINING_JOBS) == {"digits"}
 
@@ -240,7 +240,7 @@ async def test_a_failed_write_is_made_good():
     await bench.refresh()
     whole, bench.cluster._writer._api = bench.cluster._writer._api, Deaf()
     with pytest.raises(Deaf.Error):
-        await bench.jobs.look(JOB)
+        await bench.jobs.reconcile(JOB)
     bench.cluster._writer._api = whole
     await bench.settle()
     assert bench.pods("trainer") == set()
@@ -281,16 +281,16 @@ async def test_a_new_leader_keeps_what_was_told_of_resizes():
     bench.write_status({"resizes": [told]})
     bench.lead()
     await bench.settle()
-    assert bench.jobs.records[JOB].resizes_before == (told,)
+    assert bench.store.records[JOB].resizes_before == (told,)
 
 
 async def test_three_failures_on_a_node_make_the_job_avoid_it():
     bench = await started(runPolicy={"backoffLimit": 9})
     await fail(bench)
     await fail(bench, "digits-trainer-1")
-    facts = bench.jobs.facts(bench.ground.jobs[JOB])
+    facts = bench.store.facts(bench.store.objects.jobs[JOB])
     assert facts.avoid == frozenset()
-    record = bench.jobs.records[JOB]
+    record = bench.store.records[JOB]
     assert len(record.trouble.failed_at_s["n1"]) == 2
 
 

@@ -46,7 +46,7 @@ class Scene(Term):
         self.web("tide", "5900m")
 
     def follow(self):
-        self.leading.servers._asking = self.master
+        self.leading.masters.ask, self.leading.masters.set_servers = self.master.ask, self.master.set_servers
 
     def web(self, name, cpu, *, node="n2"):
         body = raw_pod(name, containers=[{"name": "c", "resources": {"requests": {"cpu": cpu}}}])
@@ -58,7 +58,7 @@ class Scene(Term):
     async def live(self, times=1):
         for _ in range(times):
             await self.step()
-            await self.leading.jobs.ask(self.leading.ground.jobs[JOB])
+            await self.leading.poller.poll(self.leading.store.objects.jobs[JOB])
 
     async def another_leader(self):
         self.lead()

@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.builders.build_settings import EtcdAccess
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.writes.object_ownership import NameTakenError
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.operator.controllers.owned_objects import Objects
+from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.job.job_pods import UNSTARTED_S, has_unstarted
 from tests.unit.clusters.kubernetes.objects import kube_job
 
@@ -22,6 +22,7 @@ class Bench:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.servers = 0
         self.is_stuck = False
+        self.errors = JobErrors(lambda: 0.0)
         self.server = MemoryServer(now=self.wall_s, namespaces=("team-a",))
         self.api = MemoryApi(self.server)
         self.objects = self.keeper()
@@ -31,14 +32,13 @@ class Bench:
 
     def keeper(self):
         etcd = EtcdAccess(endpoints="http://etcd")
-        return Objects(
-            self.api,
-            etcd,
-            now=lambda: self.now,
-            servers_of=lambda _job: self.servers,
-            is_stuck=lambda _job: self.is_stuck,
-            errors=JobErrors(lambda: 0.0),
-        )
+        return OwnedObjects(self.api, etcd, self, now=lambda: self.now)
+
+    def server_count(self, _job):
+        return self.servers
+
+    def has_unstarted_pod(self, _job):
+        return self.is_stuck
 
     def names(self):
         return {one["metadata"]["name"] for kind in KINDS for one in self.server.all(kind)}

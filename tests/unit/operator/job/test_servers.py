@@ -3,13 +3,13 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, PODS, TRAINING_JOBS
-from autoscaler.domain import Cause, Policy, Reclaim, Role
+from autoscaler.domain import Policy, Reclaim, Role
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from autoscaler.jobs.lifecycle import Life
 from autoscaler.jobs.server_ratio import SETTLED_S
 from autoscaler.manifests.api_types import ReplicaBounds
-from autoscaler.operator.controllers.server_drain import Parting, count_to_tell, why_it_stays
-from autoscaler.operator.job.job_record import JobRecord
+from autoscaler.operator.controllers.server_drain import plan_server_count, why_not_drained
+from autoscaler.operator.job.job_record import JobRecord, ServerDrain
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.objects import kube_job, template
 from tests.unit.operator.bench import JOB, write_events
@@ -23,7 +23,7 @@ CALM = Policy(
 
 
 @pytest.mark.parametrize(
-    ("standing", "parting", "target", "told", "expected"),
+    ("standing", "draining", "target", "told", "expected"),
     [
         ((0,), (), 1, 1, 1),
         ((0, 1), (), 2, 1, 2),  # a pod has come
@@ -38,8 +38,8 @@ CALM = Policy(
         ((1, 5), (), 2, 6, 6),  # servers have moved, and hold the spare numbers
     ],
 )
-def test_the_master_is_told_what_stands_less_what_is_to_go(standing, parting, target, told, expected):
-    assert count_to_tell(SIZES, target=target, standing=standing, parting=parting, told=told) == expected
+def test_the_master_is_told_what_stands_less_what_is_to_go(standing, draining, target, told, expected):
+    assert plan_server_count(SIZES, target=target, standing=standing, draining=draining, current=told) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_master_is_told_what_stands_less_what_is_to_go(standing, parting, ta
     ],
 )
 def test_a_server_that_takes_anothers_place_is_counted_on_beside_it(standing, moving_in, told, expected):
-    counted = count_to_tell(SIZES, target=2, standing=standing, parting=(), told=told, moving_in=moving_in)
+    counted = plan_server_count(SIZES, target=2, standing=standing, draining=(), current=told, moving_in=moving_in)
     assert counted == expected
 
 
@@ -63,36 +63,36 @@ def record(progress=None, *, at_s=0.0):
     return JobRecord(job=job, life=Life(policy=job.spec.run_policy), progress=progress, progress_at_s=at_s)
 
 
-PARTING = Parting(ordinal=2, cause=Cause.RATIO, since_s=10.0)
+DRAIN = ServerDrain(ordinal=2, since_s=10.0)
 
 
 class TestWhyAServerStays:
     def test_master_is_yet_to_be_told(self):
-        assert "yet to be told" in why_it_stays(PARTING, record(progress(wanted=3), at_s=11.0), 11.0)
+        assert "yet to be told" in why_not_drained(DRAIN, record(progress(wanted=3), at_s=11.0), 11.0)
 
     def test_it_holds_something(self):
         known = record(progress(buckets=((0, 40), (2, 7))), at_s=11.0)
-        assert "being moved" in why_it_stays(PARTING, known, 11.0)
+        assert "being moved" in why_not_drained(DRAIN, known, 11.0)
 
     def test_it_is_free_to_go_when_it_holds_nothing(self):
-        assert why_it_stays(PARTING, record(progress(buckets=((0, 47), (2, 0))), at_s=11.0), 11.0) == ""
-        assert why_it_stays(PARTING, record(progress(buckets=((0, 47),)), at_s=11.0), 11.0) == ""
+        assert why_not_drained(DRAIN, record(progress(buckets=((0, 47), (2, 0))), at_s=11.0), 11.0) == ""
+        assert why_not_drained(DRAIN, record(progress(buckets=((0, 47),)), at_s=11.0), 11.0) == ""
 
     @pytest.mark.parametrize("phase", [JobPhase.STARTING, JobPhase.WAITING_FOR_SERVERS, JobPhase.RESTORING])
     def test_a_new_master_does_not_know_yet_what_it_holds(self, phase):
         """It names nobody before they have registered with it."""
-        assert "does not know yet" in why_it_stays(PARTING, record(progress(phase=phase), at_s=11.0), 11.0)
+        assert "does not know yet" in why_not_drained(DRAIN, record(progress(phase=phase), at_s=11.0), 11.0)
 
     def test_a_master_that_says_so_keeps_it_for_as_long_as_it_takes(self):
         late_s = 10.0 + 100 * SILENCE_LIMIT_S
         known = record(progress(buckets=((2, 7),)), at_s=late_s - 1.0)
-        assert "being moved" in why_it_stays(PARTING, known, late_s)
+        assert "being moved" in why_not_drained(DRAIN, known, late_s)
 
     @pytest.mark.parametrize("known", [None, progress(wanted=3), progress(buckets=((2, 7),))])
     def test_silence_keeps_it_for_a_while_alone(self, known):
         silent = record(known, at_s=10.5)
-        assert why_it_stays(PARTING, silent, 10.5 + SILENCE_LIMIT_S - 1.0)
-        assert why_it_stays(PARTING, silent, 10.5 + SILENCE_LIMIT_S) == ""
+        assert why_not_drained(DRAIN, silent, 10.5 + SILENCE_LIMIT_S - 1.0)
+        assert why_not_drained(DRAIN, silent, 10.5 + SILENCE_LIMIT_S) == ""
 
 
 class Scene(Term):
@@ -104,12 +104,12 @@ class Scene(Term):
         self.follow()
 
     def follow(self):
-        self.leading.servers._asking = self.master
+        self.leading.masters.ask, self.leading.masters.set_servers = self.master.ask, self.master.set_servers
 
     async def live(self, times=1):
         for _ in range(times):
             await self.step()
-            await self.leading.jobs.ask(self.leading.ground.jobs[JOB])
+            await self.leading.poller.poll(self.leading.store.objects.jobs[JOB])
 
     @property
     def servers(self):
@@ -173,7 +173,7 @@ async def test_a_server_leaves_when_its_master_says_that_it_holds_nothing():
     assert scene.status()["servers"]["emptying"] == 1
     assert scene.told("Scaled") == ("False", "Shrinking")
     assert "being moved" in message(scene, "Scaled")
-    assert "ServerParting" in scene.reasons()
+    assert "ServerDraining" in scene.reasons()
     await scene.live(8)
     assert scene.servers == TWO[:1]
     assert ("server", 2, 1, "Ratio") in [
@@ -192,7 +192,7 @@ async def test_a_server_that_its_master_lets_go_has_not_failed():
     assert scene.servers == TWO[:1]
     assert "ServerLeft" in scene.reasons()
     assert "ServerFailed" not in scene.reasons()
-    assert scene.leading.jobs.records[JOB].server_failures == 0
+    assert scene.leading.store.records[JOB].server_failures == 0
 
 
 async def test_a_server_that_was_let_go_has_not_failed_when_it_is_wanted_again():
@@ -204,7 +204,7 @@ async def test_a_server_that_was_let_go_has_not_failed_when_it_is_wanted_again()
     scene.bench.edit(trainer={"minReplicas": 2, "maxReplicas": 4, "template": template(cpu="1")})
     scene.bench.rest.end("team-a", "digits-server-1", code=0)
     scene.master.buckets.pop(1)
-    scene.leading.servers.keep(())
+    scene.leading.reporter._drains.keep_planned(())
     await scene.live(12)
     assert "ServerLeft" in scene.reasons()
     assert "ServerFailed" not in scene.reasons()
@@ -318,7 +318,7 @@ async def end_while_leaving(scene, code):
     leaving = raw["metadata"] | {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 120}
     scene.server.rewrite(PODS, raw, raw | {"metadata": leaving})
     await scene.watch()
-    await scene.leading.jobs.look(JOB)
+    await scene.leading.jobs.reconcile(JOB)
     await write_events(scene.leading.events)
 
 
@@ -336,7 +336,7 @@ async def test_a_server_of_a_suspended_job_that_could_not_commit_is_told(code, t
     scene = await grown()
     scene.bench.edit(runPolicy={"suspend": True})
     await scene.watch()
-    await scene.leading.jobs.look(JOB)
+    await scene.leading.jobs.reconcile(JOB)
     await end_while_leaving(scene, code)
     assert {"ServerLost", "ServerLeft"} & set(scene.reasons()) == told
 
@@ -349,7 +349,7 @@ async def test_where_servers_stay_they_stay_at_the_minimum():
 
 
 async def budget(scene):
-    await scene.leading.objects.prepare(scene.leading.ground.jobs[JOB])
+    await scene.leading.owned.prepare(scene.leading.store.objects.jobs[JOB])
     [one] = scene.server.all(DISRUPTION_BUDGETS)
     return one["spec"]["minAvailable"]
 

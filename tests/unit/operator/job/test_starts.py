@@ -39,11 +39,11 @@ async def step(term, times=1):
         await term.leading.loop.step()
         with suppress(ClusterError):
             await term.leading.cluster._gangs.settle(term.bench.now_s)
-        for name in list(term.leading.ground.jobs):
+        for name in list(term.leading.store.objects.jobs):
             with suppress(ClusterError):
-                await term.leading.jobs.look(name)
+                await term.leading.jobs.reconcile(name)
         await term.watch()
-        for name in (*term.leading.ground.jobs, *term.leading.ground.wrong):
+        for name in (*term.leading.store.objects.jobs, *term.leading.store.objects.unreadable):
             await term.leading.statuses.write(name)
         term.bench.now_s += 1.0
 

@@ -19,17 +19,18 @@ import autoscaler.clusters.kubernetes
 import autoscaler.jobs
 import autoscaler.operator
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import EVENTS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Job, Policy, Reclaim
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.api_types import JobSpec
-from autoscaler.operator.leader_term import Leading
+from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
+from autoscaler.operator.leader_term import LeaderTerm, TermSettings
 from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.process.operator_settings import Address, OperatorSettings
 from master.api.master_status import JobPhase
 from tests.harness import virtual_time
 from tests.unit.clusters.kubernetes.objects import raw_job, template
@@ -73,7 +74,7 @@ class PlantedError(Exception):
 
 
 class Answering:
-    """The masters of all jobs, in memory: `Asking`."""
+    """The masters of all jobs, in memory: `MasterClient`."""
 
     async def ask(self, job, masters):
         if not masters:
@@ -84,15 +85,11 @@ class Answering:
     async def set_servers(self, job, leader, count):
         return None
 
+    def reading_s(self, job):
+        return 0.0
 
-class InMemory(Leading):
-    """A leader whose users come through the watches, and whose API server has the definition of this version."""
-
-    async def _listen_to_users(self):
-        await asyncio.Event().wait()
-
-    def _problems(self):
-        return {}
+    async def hang_up(self, job):
+        pass
 
 
 class World:
@@ -103,6 +100,9 @@ class World:
         for number in range(2 + len(others)):
             self.rest.add_node(f"n{number}", cpu="8")
         self.metrics = Metrics()
+        revision = {"name": NAME, "annotations": {REVISION: str(NEEDED)}}
+        somebody = Owner("kubectl", is_apply=False)
+        self.server.create(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": revision}, somebody)
         for name in (*others, "honest"):
             add_job(self.server, job(name))
 
@@ -159,12 +159,9 @@ class World:
         return {labels["step"] for labels in told if labels["job"].rpartition("/")[2].partition("-")[0] == name}
 
     def lead(self):
-        return InMemory(
+        return LeaderTerm(
             MemoryApi(self.server),
-            OperatorSettings(
-                listen=Address(host="127.0.0.1", port=0),
-                lease_namespace="edl",
-                lease_name="edl",
+            TermSettings(
                 identity="edl-0",
                 policy=Policy(
                     reclaim=Reclaim.SCHEDULER,
@@ -254,7 +251,7 @@ async def live(others):
     """
     world = World(others)
     leading = world.lead()
-    leading.servers._asking = Answering()
+    leading.poller._masters = leading.poller._drains._masters = Answering()
     term = asyncio.create_task(leading.run())
     try:
         assert await world.until(lambda: world.ready("honest") == 4, term), "the honest job starts and grows"

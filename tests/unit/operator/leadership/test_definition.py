@@ -1,12 +1,14 @@
 """A definition of TrainingJob that is older than the operator: said, nothing made, nothing written for ever."""
 
+from types import SimpleNamespace
+
 import pytest
 import yaml
 
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
-from autoscaler.operator.controllers.definition_check import NEEDED, REVISION, Definition, problem_of
+from autoscaler.operator.controllers.definition_check import NEEDED, REVISION, DefinitionCheck, problem_of
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.operator.term import Term
 
@@ -33,7 +35,7 @@ def test_a_newer_one_serves():
 async def test_no_pod_is_made_and_the_job_says_why_until_it_is_mended():
     term = Term()
     await term.api.create(CUSTOM_RESOURCE_DEFINITIONS, definition_of("0"))
-    await term.leading.definition.look()
+    await term.leading.definition.check()
     await term.step(5)
     assert term.server.all(PODS) == []
     assert term.told("Admitted")[:2] == ("False", "OldDefinition")
@@ -41,7 +43,7 @@ async def test_no_pod_is_made_and_the_job_says_why_until_it_is_mended():
 
     mended = {"metadata": {"annotations": {REVISION: str(NEEDED)}}}
     await term.api.patch(CUSTOM_RESOURCE_DEFINITIONS, "trainingjobs.edl.dev", mended)
-    await term.leading.definition.look()
+    await term.leading.definition.check()
     await term.step(5)
     assert term.server.all(PODS)
     assert term.leading.problem == ""
@@ -52,10 +54,9 @@ async def test_without_an_answer_what_was_known_stands():
         async def get(self, kind, name):
             raise ForbiddenError("no", Refusal.RBAC)
 
-    definition = Definition(Refusing(), changed=lambda: None)
-    definition.problem = "it is old"
-    assert not await definition.look()
-    assert definition.problem == "it is old"
+    store = SimpleNamespace(definition_problem="it is old")
+    assert not await DefinitionCheck(Refusing(), store).check()
+    assert store.definition_problem == "it is old"
 
 
 class Pruning(MemoryApi):

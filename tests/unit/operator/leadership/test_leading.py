@@ -60,7 +60,7 @@ async def test_a_preempted_trainer_is_put_down_to_the_scheduler():
     term.server.rewrite(PODS, raw, raw | {"status": raw["status"] | {"conditions": conditions}})
     await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a")
     await term.watch()
-    await term.leading.jobs.look(JOB)
+    await term.leading.jobs.reconcile(JOB)
     await term.step()
     newest = next(one for one in term.status()["resizes"] if one["by"] == "scheduler")
     assert (newest["from"], newest["to"], newest["cause"]) == (4, 3, "Preempted")
@@ -76,7 +76,7 @@ async def test_a_trainer_that_somebody_deletes_while_its_job_waits_after_a_lost_
     gangs.starts = refuse(gangs.starts, JOB, term.bench.now_s, "", generation=1)
     await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a")
     await term.watch()
-    await term.leading.jobs.look(JOB)
+    await term.leading.jobs.reconcile(JOB)
     await term.step()
     newest = next(one for one in term.status()["resizes"] if one["from"] == 4)
     assert (newest["by"], newest["cause"]) == ("user", "Deleted")
@@ -271,7 +271,7 @@ async def test_a_job_whose_status_cannot_be_made_leaves_no_old_numbers(monkeypat
     def fail(_job):
         raise ValueError("planted")
 
-    monkeypatch.setattr(term.leading, "_problems_of", fail)
+    monkeypatch.setattr(term.leading.store, "problems_of", fail)
     term.bench.edit(weight=7)
     await term.step(2)
     assert series_of_job(term.metrics) == {"edl_job_condition", "edl_job_errors_total"}
@@ -304,8 +304,8 @@ async def test_a_job_that_is_gone_is_forgotten():
     await term.step(12)
     await term.bench.api.delete(TRAINING_JOBS, "digits", namespace="team-a")
     await term.watch()
-    await term.leading.jobs.look(JOB)
-    assert term.leading.jobs.records == {}
+    await term.leading.jobs.reconcile(JOB)
+    assert term.leading.store.records == {}
     assert "digits" not in term.metrics.render().decode()
 
 

@@ -7,9 +7,9 @@ from autoscaler.operator.leadership.lease import Lease
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process import main
 from autoscaler.operator.process.main import Operator
+from autoscaler.operator.process.operator_settings import read_settings
 from master.api.host.clock import uptime_s
 from master.leadership.election import Election
-from tests.unit.operator.term import Term
 
 
 def test_the_clock_is_not_the_time_of_day(monkeypatch):
@@ -35,6 +35,6 @@ def test_operators_hold_their_lease_by_it(monkeypatch):
             super().__init__(*args, **more)
 
     monkeypatch.setattr(main, "Lease", Noted)
-    settings = Term().leading._settings
+    settings = read_settings(listen="127.0.0.1:0", lease="edl/edl", environ={"EDL_IMAGE": "edl:1"})
     Operator(api=None, settings=settings, metrics=Metrics())
     assert [(more["clock"], more["wall_s"]) for more in made] == [(uptime_s, time.time)]

@@ -102,9 +102,9 @@ def test_the_options_become_settings(tmp_path):
     files = {"EDL_ETCD_CA_FILE": str(tmp_path / "ca"), "EDL_ETCD_PASSWORD_FILE": str(tmp_path / "password")}
     etcd = {"EDL_ETCD_USER": "root", "EDL_ETCD_ENDPOINTS": "https://etcd:2379"}
     read = settings(namespaces="team-a, team-b,team-a", environ=ENVIRONMENT | files | etcd)
-    assert (read.lease_namespace, read.lease_name, read.identity) == ("edl", "edl", "edl-0")
-    assert (read.listen.host, read.listen.port, read.namespaces) == ("0.0.0.0", 8080, ("team-a", "team-b"))
-    assert (read.build.etcd.ca, read.build.etcd.user) == ("CA", "root")
+    assert (read.lease_namespace, read.lease_name, read.term.identity) == ("edl", "edl", "edl-0")
+    assert (read.listen.host, read.listen.port, read.term.namespaces) == ("0.0.0.0", 8080, ("team-a", "team-b"))
+    assert (read.term.build.etcd.ca, read.term.build.etcd.user) == ("CA", "root")
     assert "secret" not in repr(read)
 
 

@@ -13,10 +13,10 @@ from autoscaler.jobs.master_connections import Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.operator.controllers.pod_failures import AT_ONCE
 from autoscaler.operator.controllers.progress_poller import (
-    ASK_EVERY_S,
-    ASK_LIMIT_S,
-    ASKED_AT_ONCE,
-    KNOCKED_AT_ONCE,
+    ANSWERING_AT_ONCE,
+    POLL_EVERY_S,
+    POLL_LIMIT_S,
+    SILENT_AT_ONCE,
     rest_after,
 )
 from master.api.errors import ContractError
@@ -31,7 +31,7 @@ TRAINING = JobProgress(phase=JobPhase.TRAINING, total=100, done=10, committed=5,
 SILENT = 200
 THREE_MASTERS_S = 3.0  # each of them has a second
 HANGS = "team-a/hangs"
-BEFORE_S = THREE_MASTERS_S * (SILENT / KNOCKED_AT_ONCE + 1)  # until everybody has been asked for the first time
+BEFORE_S = THREE_MASTERS_S * (SILENT / SILENT_AT_ONCE + 1)  # until everybody has been asked for the first time
 
 
 class Asked(OperatorBench):
@@ -79,9 +79,9 @@ class FallSilent(Asked):
 async def two_minutes(stage=Asked):
     bench = stage()
     await bench.refresh()
-    for job in bench.ground.jobs.values():
-        bench.jobs.facts(job)  # its record begins
-    asking = asyncio.create_task(bench.jobs.run())
+    for job in bench.store.objects.jobs.values():
+        bench.store.facts(job)  # its record begins
+    asking = asyncio.create_task(bench.poller.run())
     await asyncio.sleep(120.0)
     assert not asking.done()
     asking.cancel()
@@ -92,9 +92,9 @@ async def two_minutes(stage=Asked):
 def test_a_master_that_answers_is_asked_often_whoever_is_silent():
     bench = virtual_time.run(two_minutes())
     times = bench.asked[JOB]
-    assert max(after - before for before, after in pairwise(times)) < 2 * ASK_EVERY_S
-    assert len(times) > (120.0 - BEFORE_S) / (2 * ASK_EVERY_S)
-    assert KNOCKED_AT_ONCE <= bench.most <= KNOCKED_AT_ONCE + ASKED_AT_ONCE
+    assert max(after - before for before, after in pairwise(times)) < 2 * POLL_EVERY_S
+    assert len(times) > (120.0 - BEFORE_S) / (2 * POLL_EVERY_S)
+    assert SILENT_AT_ONCE <= bench.most <= SILENT_AT_ONCE + ANSWERING_AT_ONCE
     assert all(len(bench.asked[JobName(f"team-a/silent-{number}")]) >= 5 for number in range(SILENT))
 
 
@@ -108,7 +108,7 @@ def test_a_question_that_hangs_has_a_deadline_and_is_asked_again():
     bench = virtual_time.run(two_minutes())
     times = bench.asked[HANGS]
     assert len(times) >= 5
-    assert times[1] - times[0] < ASK_LIMIT_S + BEFORE_S + 2 * ASK_EVERY_S + 1.0
+    assert times[1] - times[0] < POLL_LIMIT_S + BEFORE_S + 2 * POLL_EVERY_S + 1.0
 
 
 class Dear(Asked):
@@ -127,7 +127,7 @@ def test_a_master_whose_answers_are_dear_to_read_is_asked_seldom_and_the_others_
     """Four megabytes every two seconds took more than a core of the one operator (A11)."""
     bench = virtual_time.run(two_minutes(Dear))
     assert len(bench.asked[HANGS]) == 1
-    assert len(bench.asked[JOB]) > 120.0 / (2 * ASK_EVERY_S)
+    assert len(bench.asked[JOB]) > 120.0 / (2 * POLL_EVERY_S)
 
 
 class Ending(Asked):
@@ -145,20 +145,20 @@ class Ending(Asked):
 async def end_again_and_again():
     bench = Ending()
     await bench.start()
-    await bench.jobs.ask(bench.ground.jobs[JOB])
+    await bench.poller.poll(bench.store.objects.jobs[JOB])
     bench.asked.clear()
     for number in range(2):
         bench.rest.end("team-a", f"digits-trainer-{number}", code=1)
     await bench.refresh()
-    await bench.jobs.look(JOB)
-    judging = tuple(bench.jobs.failures.tasks)
+    await bench.jobs.reconcile(JOB)
+    judging = tuple(bench.failures.tasks)
     await asyncio.sleep(60.0)
     assert JOB not in bench.asked, "its master rests"
-    assert bench.jobs.failures._turn._value == AT_ONCE, "and others are judged meanwhile"
+    assert bench.failures._turn._value == AT_ONCE, "and others are judged meanwhile"
     await asyncio.gather(*judging)
-    assert JOB not in {job.key for job in bench.jobs._asked()}, "it rests after this question as after any other"
+    assert JOB not in {job.key for job in bench.poller.pollable()}, "it rests after this question as after any other"
     await asyncio.sleep(rest_after(4.0, pods=2))
-    assert JOB in {job.key for job in bench.jobs._asked()}
+    assert JOB in {job.key for job in bench.poller.pollable()}
     return bench
 
 
@@ -176,11 +176,11 @@ def test_a_garbage_collection_is_no_reason_to_leave_a_master_alone(monkeypatch):
     masters = Masters()
     with pytest.raises(ContractError):
         masters._read_now("digits", b" " * 1_000)
-    assert rest_after(masters.reading_s("digits"), pods=2) < ASK_EVERY_S
+    assert rest_after(masters.reading_s("digits"), pods=2) < POLL_EVERY_S
 
 
 def test_what_a_job_may_cost_grows_with_its_pods():
     """An answer tells of every pod: that of 10,000 takes a second, that of two has no reason to."""
-    assert rest_after(1.0, pods=10_000) < ASK_EVERY_S
-    assert rest_after(0.001, pods=2) < ASK_EVERY_S
+    assert rest_after(1.0, pods=10_000) < POLL_EVERY_S
+    assert rest_after(0.001, pods=2) < POLL_EVERY_S
     assert rest_after(1.0, pods=2) > 180.0

@@ -128,8 +128,8 @@ async def listen(term, said):
     async def ask(job, masters):
         return (masters[0]["metadata"]["name"], said) if said.__class__ is not MalformedAnswer else said
 
-    term.leading.jobs._ask = ask
-    await term.leading.jobs.ask(term.leading.ground.jobs[JOB])
+    term.leading.masters.ask = ask
+    await term.leading.poller.poll(term.leading.store.objects.jobs[JOB])
     term.bench.now_s += 12.0
     await term.step()
     assert term.server.get(TRAINING_JOBS, "team-a", "digits")["status"]

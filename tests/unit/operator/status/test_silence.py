@@ -23,7 +23,7 @@ class Talk(Term):
 
     def lead(self):
         super().lead()
-        self.leading.servers._asking = self
+        self.leading.masters.ask = self.ask
 
     async def ask(self, job, masters):
         said = self.says if masters else NoProgress.SILENT
@@ -32,8 +32,8 @@ class Talk(Term):
     async def live(self, seconds):
         for _ in range(int(seconds)):
             await self.step()
-            if JOB in self.leading.ground.jobs:
-                await self.leading.jobs.ask(self.leading.ground.jobs[JOB])
+            if JOB in self.leading.store.objects.jobs:
+                await self.leading.poller.poll(self.leading.store.objects.jobs[JOB])
         await self.step()
 
     def metric(self, name):

@@ -15,7 +15,7 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.lifecycle import Ending, Life, Stage
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, Statuses
+from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
 from autoscaler.operator.job.job_record import JobRecord, facts_of, heard_of, next_look_at_s, uncommitted_since_s
 from autoscaler.operator.status.conditions import Kind
 from autoscaler.operator.status.job_report import JobReport, Refusal, reason_of
@@ -476,17 +476,10 @@ class Writing:
     def __init__(self):
         self.bench = OperatorBench()
         self.wanted = {"observedGeneration": 1, "failures": 0}
-        self.statuses = Statuses(
-            self.bench.api,
-            self.bench.store,
-            raw_of=self.bench.ground.raw,
-            status_of=lambda _: dict(self.wanted),
-            clock=self.now,
-            errors=self.bench.errors,
-        )
+        self.statuses = StatusWriter(self.bench.api, self.bench.store, self)
 
-    def now(self):
-        return self.bench.now_s
+    def status_of(self, _job):
+        return dict(self.wanted)
 
     async def write(self):
         await self.bench.refresh()

@@ -8,16 +8,16 @@ import pytest
 from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.domain import Cause, DeletePod, Plan, Role
-from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.lifecycle import Life
 from autoscaler.loop import Step
-from autoscaler.operator.controllers.event_recorder import BURST, ONE_MORE_EVERY_S, Events
-from autoscaler.operator.controllers.job_reporter import Reports
-from autoscaler.operator.controllers.job_store import Note
+from autoscaler.operator.controllers.event_recorder import BURST, ONE_MORE_EVERY_S, EventRecorder, JobEvent
+from autoscaler.operator.controllers.job_reporter import JobReporter
+from autoscaler.operator.job.job_record import JobRecord
 from autoscaler.operator.job.pod_termination import By
 from autoscaler.operator.metered_api import MeteredApi
 from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.process.kopf_handlers import MemoryDiffBase, make_registry, make_settings, note_of
+from autoscaler.operator.process.kopf_handlers import MemoryDiffBase, edit_of, make_registry, make_settings
 from autoscaler.operator.process.probes import STUCK_AFTER_S, State
 from autoscaler.operator.status.event_series import WRITE_EVERY_S
 from autoscaler.operator.status.resizes import Author
@@ -31,12 +31,12 @@ class Talk:
 
     def __init__(self):
         self.bench = OperatorBench()
-        self.events = Events(
+        self.events = EventRecorder(
             self.bench.api, identity="edl-0", wall_s=lambda: self.bench.now_s, errors=self.bench.errors
         )
 
     async def say(self, message="grows", **fields):
-        self.events.say(kube_job(), Note(reason="Grown", message=message, **fields))
+        self.events.emit(kube_job(), JobEvent(reason="Grown", message=message, **fields))
         await write_events(self.events)
 
     def written(self):
@@ -74,7 +74,7 @@ async def test_a_long_story_is_cut_to_what_the_api_takes(letter):
 async def test_too_much_to_say_is_dropped_not_waited_for():
     talk = Talk()
     for number in range(1_200):
-        talk.events.say(replace(kube_job(), uid=f"of job {number}"), Note(reason="Grown", message=str(number)))
+        talk.events.emit(replace(kube_job(), uid=f"of job {number}"), JobEvent(reason="Grown", message=str(number)))
     assert talk.events.dropped == 200
 
 
@@ -82,12 +82,12 @@ async def test_job_that_talks_without_end_takes_no_words_from_others():
     """A master's words are its owner's: beyond its allowance nothing is said, and in time it may speak again (A11)."""
     talk, loud = Talk(), replace(kube_job(), uid="loud")
     for number in range(500):
-        talk.events.say(loud, Note(reason="Problem", message=str(number)))
-    talk.events.say(kube_job(), Note(reason="Grown", message="to 3"))
+        talk.events.emit(loud, JobEvent(reason="Problem", message=str(number)))
+    talk.events.emit(kube_job(), JobEvent(reason="Grown", message="to 3"))
     assert talk.events.dropped == 500 - BURST
     talk.bench.now_s += ONE_MORE_EVERY_S
-    talk.events.say(loud, Note(reason="Problem", message="again"))
-    talk.events.say(loud, Note(reason="Problem", message="and again"))
+    talk.events.emit(loud, JobEvent(reason="Problem", message="again"))
+    talk.events.emit(loud, JobEvent(reason="Problem", message="and again"))
     await write_events(talk.events)
     notes = [event["note"] for event in talk.written()]
     assert len(notes) == BURST + 2
@@ -153,16 +153,22 @@ async def test_calls_are_counted_by_outcome():
     assert counted == [("list", "events", "ok"), ("get", "events", "NotFoundError")]
 
 
+class Counted:
+    """Metrics that keep the resizes."""
+
+    def __init__(self):
+        self.resizes = []
+
+    def count_resize(self, cause, role):
+        self.resizes.append((cause, role))
+
+
 def reports():
-    said, counted, changed = [], [], []
-    made = Reports(
-        clock=lambda: 5.0,
-        say=lambda job, note: said.append(note),
-        changed=changed.append,
-        count_resize=lambda cause, role: counted.append((cause, role)),
-        errors=JobErrors(lambda: 5.0),
-    )
-    return made, said, counted
+    """A reporter of a job that has its record, the events that it emits, and the resizes that it counts."""
+    bench, counted = OperatorBench(), Counted()
+    bench.store.records[JOB] = JobRecord(job=kube_job(), life=Life(policy=kube_job().spec.run_policy))
+    made = JobReporter(bench.store, None, counted, None)
+    return made, bench.said, counted.resizes
 
 
 def passed(*applied, decided=None):
@@ -182,14 +188,14 @@ DONE = Outcome(verdict=Verdict.DONE)
 def test_a_decision_is_said_once():
     made, said, _ = reports()
     for _ in range(3):
-        made.take(passed(decided=decision()))
+        made.report(passed(decided=decision()))
     assert [note.reason for note in said] == ["Grown"]
 
 
 def test_a_shrink_is_a_resize_with_its_cause():
     made, _, counted = reports()
-    made.take(passed((delete(3), DONE), (delete(2), DONE), decided=decision(now=4, target=2)))
-    [resize] = made.of(JOB).resizes
+    made.report(passed((delete(3), DONE), (delete(2), DONE), decided=decision(now=4, target=2)))
+    [resize] = made._store.report_of(JOB).resizes
     assert (resize.before, resize.after, resize.cause, resize.by) == (4, 2, "Headroom", Author.EDL)
     assert counted == [("Headroom", Role.TRAINER)]
 
@@ -198,8 +204,8 @@ def test_servers_have_resizes_of_their_own():
     made, _, counted = reports()
     gone = DeletePod(pod=f"{JOB}-server-1", job=JOB, role=Role.SERVER, node="n1", cause=Cause.RATIO, grace_s=1.0)
     decided = replace(decision(now=4, target=2), servers=2, servers_target=1)
-    made.take(passed((delete(3), DONE), (delete(2), DONE), (gone, DONE), decided=decided))
-    trainers, servers = made.of(JOB).resizes
+    made.report(passed((delete(3), DONE), (delete(2), DONE), (gone, DONE), decided=decided))
+    trainers, servers = made._store.report_of(JOB).resizes
     assert (trainers.role, trainers.before, trainers.after) == (Role.TRAINER, 4, 2)
     assert (servers.role, servers.before, servers.after, servers.cause) == (Role.SERVER, 2, 1, "Ratio")
     assert counted == [("Ratio", Role.SERVER), ("Headroom", Role.TRAINER)]
@@ -208,11 +214,11 @@ def test_servers_have_resizes_of_their_own():
 def test_a_refusal_is_kept_until_a_write_goes_through():
     made, said, _ = reports()
     refused = Outcome(verdict=Verdict.REFUSED, message="pods is forbidden: exceeded quota: q")
-    made.take(passed((delete(1), refused), decided=decision()))
-    assert made.of(JOB).refusal.reason == "Quota"
+    made.report(passed((delete(1), refused), decided=decision()))
+    assert made._store.report_of(JOB).refusal.reason == "Quota"
     assert "Quota" in [note.reason for note in said]
-    made.take(passed((delete(1), DONE), decided=decision()))
-    assert made.of(JOB).refusal is None
+    made.report(passed((delete(1), DONE), decided=decision()))
+    assert made._store.report_of(JOB).refusal is None
 
 
 @pytest.mark.parametrize(
@@ -242,16 +248,16 @@ def test_health(state, is_healthy, is_ready):
     ],
 )
 def test_edits_that_are_worth_an_event(path, before, after, reason):
-    note = note_of(path, before, after)
+    note = edit_of(path, before, after)
     assert (note.reason if note is not None else None) == reason
 
 
 def test_a_pin_that_replaces_another_says_so():
     """Two resizes at once: the newest holds."""
-    note = note_of(("parameterServer", "replicas"), 4, 3)
+    note = edit_of(("parameterServer", "replicas"), 4, 3)
     assert note is not None
     assert note.message == "spec.parameterServer.replicas pins the job to 3 servers, in place of 4"
-    assert "in place" not in note_of(("trainer", "replicas"), 0, 4).message
+    assert "in place" not in edit_of(("trainer", "replicas"), 0, 4).message
 
 
 def test_kopf_writes_nothing():

@@ -1,0 +1,94 @@
+"""Source of each job's status: gathers what `status.job_status` needs, and shows the status as metrics."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, whole
+from autoscaler.domain import JobName
+from autoscaler.fault_isolation import Step
+from autoscaler.manifests.api_types import Mode
+from autoscaler.operator.controllers.event_recorder import JobEvent, subject_of
+from autoscaler.operator.controllers.job_store import JobStore
+from autoscaler.operator.controllers.server_drain import why_not_drained
+from autoscaler.operator.job.job_record import JobRecord, heard_of, uncommitted_since_s
+from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.status.conditions import Kind
+from autoscaler.operator.status.job_status import failing_status, status_of, wrong_status
+from autoscaler.operator.status.status_inputs import Seen
+
+
+class StatusSource:
+    """Makes statuses anew from what is known now."""
+
+    def __init__(self, store: JobStore, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+
+    def status_of(self, name: JobName) -> Raw | None:
+        """Return the job's status as it should stand; None: there is no such job."""
+        store, raw = self._store, self._store.objects.raw(name)
+        if raw is None:
+            return None
+        if not store.errors.is_paused(name, Step.STATUS):
+            with store.errors.around(name, Step.STATUS):
+                return self._status_of(name, raw)
+        problem, generation = store.errors.problem(name), _generation(raw)
+        status = failing_status(problem, part(raw, "status"), generation=generation, now_unix_s=self._now_unix_s())
+        self._metrics.show_wrong_job(name, status)
+        return status
+
+    def _status_of(self, name: JobName, raw: RawRead) -> Raw | None:
+        store, before = self._store, part(raw, "status")
+        if (error := store.objects.unreadable.get(name)) is not None:
+            status = wrong_status(error, before, generation=_generation(raw), now_unix_s=self._now_unix_s())
+            new, stands = condition_of({"status": status}, Kind.ADMITTED), condition_of(raw, Kind.ADMITTED)
+            if new.get("message") != stands.get("message"):
+                event = JobEvent(reason="InvalidSpec", message=str(error), is_warning=True)
+                store.events.emit(subject_of(raw), event)
+            self._metrics.show_wrong_job(name, status)
+            return status
+        record = store.records.get(name)
+        if record is None:
+            return None
+        status = status_of(self._inputs(record, before), now_s=store.clock(), offset_s=store.offset_s)
+        self._show(name, record, status)
+        return status
+
+    def _inputs(self, record: JobRecord, before: RawRead) -> Seen:
+        store, job, now_s = self._store, record.job, self._store.clock()
+        return Seen(
+            record=record,
+            report=store.report_of(job.key),
+            race=store.cluster.race(job.key),
+            pods=store.objects.pods(job),
+            has_master=store.objects.master(job) is not None,
+            before=before if isinstance(before, dict) else {},
+            heard=heard_of(record, now_s, store.offset_s),
+            priority=store.objects.priority(job),
+            is_contested=store.objects.is_contested(job.key),
+            is_observed=job.spec.mode is Mode.OBSERVE or store.is_frozen,
+            problems=store.problems_of(job),
+            parting={pod: why_not_drained(drain, record, now_s) for pod, drain in record.drains.items()},
+        )
+
+    def _show(self, name: JobName, record: JobRecord, status: Raw) -> None:
+        self._metrics.show_job(name, status, checkpoint_every_s=record.job.spec.checkpoint.every_s)
+        self._metrics.show_instants(
+            name,
+            checkpoint=self._unix_s(record.checkpoint_at_s),
+            uncommitted=self._unix_s(uncommitted_since_s(record)),
+            waiting=self._unix_s(record.waiting_since_s),
+        )
+
+    def _now_unix_s(self) -> float:
+        return self._store.clock() - self._store.offset_s
+
+    def _unix_s(self, at_s: float | None) -> float | None:
+        return at_s - self._store.offset_s if at_s is not None and isfinite(at_s) else None
+
+
+def _generation(raw: RawRead) -> int:
+    return whole(raw, "metadata", "generation")

@@ -1,0 +1,95 @@
+"""Queues of jobs that a controller has to act on: what one controller adds, another one takes.
+
+Adding a job twice before it is taken is adding it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from autoscaler.domain import JobName
+from autoscaler.fault_isolation import JobErrors, Step
+
+SETTLE_S: Final = 1.0  # changes of one job that come together are one write of its status
+LONGEST_S: Final = 3.0  # however its changes go on
+
+
+class WorkQueue:
+    """Jobs to look at now."""
+
+    def __init__(self) -> None:
+        self._jobs: set[JobName] = set()
+        self._news = asyncio.Event()
+
+    def add(self, job: JobName) -> None:
+        """Have the job looked at soon."""
+        self._jobs.add(job)
+        self._news.set()
+
+    def add_all(self, jobs: Iterable[JobName]) -> None:
+        """Have all of them looked at soon."""
+        for job in jobs:
+            self.add(job)
+
+    def take(self) -> set[JobName]:
+        """Remove and return all jobs of the queue."""
+        jobs, self._jobs = self._jobs, set()
+        return jobs
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return once a job has been added since the last call, or after `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+
+
+class StatusQueue:
+    """Jobs whose status may differ from what was written, and from when on each may be written.
+
+    A job is due once nothing has changed for `SETTLE_S`, at the latest `LONGEST_S` after the first change, and not
+    before the pause after a write that failed.
+    """
+
+    def __init__(self, clock: Callable[[], float], errors: JobErrors) -> None:
+        self._clock = clock
+        self._errors = errors
+        self._due_s: dict[JobName, float] = {}
+        self._since_s: dict[JobName, float] = {}  # the first change since the last write
+        self._news = asyncio.Event()
+
+    def add(self, job: JobName) -> None:
+        """The job's status may have changed."""
+        now_s = self._clock()
+        since_s = self._since_s.setdefault(job, now_s)
+        due_s = min(now_s + SETTLE_S, since_s + LONGEST_S)
+        self._due_s[job] = max(due_s, self._errors.again_at_s(job, Step.WRITE_STATUS))
+        self._news.set()
+
+    def delay(self, job: JobName, until_s: float) -> None:
+        """Have the job's status written at this instant."""
+        self._due_s[job] = until_s
+
+    def remove(self, job: JobName) -> None:
+        """The job's status is being written."""
+        self._due_s.pop(job, None)
+        self._since_s.pop(job, None)
+
+    def due(self) -> list[JobName]:
+        """Return the jobs whose status may be written now."""
+        now_s = self._clock()
+        return [job for job, due_s in self._due_s.items() if due_s <= now_s]
+
+    async def wait(self) -> None:
+        """Return once a job is due, or has been added."""
+        next_s = min(self._due_s.values(), default=None)
+        try:
+            async with asyncio.timeout(None if next_s is None else max(0.02, next_s - self._clock())):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
