@@ -1,6 +1,6 @@
-"""The user's files: TrainingJob, Deployment, PriorityClass and LocalCluster documents, checked at the edge.
+"""The user's files: TrainingJob, Deployment, PriorityClass and LocalCluster documents, parsed once, at the edge.
 
-`parse_files` is the door; it answers `api_types.Manifests` or raises RefusedInputError with everything that is wrong.
+`parse_files` returns `api_types.Manifests`, or raises InvalidManifestError with every error.
 """
 
 from autoscaler.manifests.api_types import Manifests, PriorityClass, TrainingJob, VirtualNode, WebDeployment

@@ -1,4 +1,4 @@
-"""What a user's files say, as values: jobs, web Deployments, priority classes and the machines of a local cluster.
+"""Values of a user's files: jobs, web Deployments, priority classes, and the virtual nodes of a local cluster.
 
 Everything here has been checked; defaults are filled in.  `document_schema` is the shape of the YAML, `parsing` makes
 these values of files, and `planner_job` makes the planner's `autoscaler.domain.Job` of them.
@@ -14,23 +14,24 @@ from autoscaler.domain import Resources
 from master.api.identities import WhenUnreadable
 
 MOST_REPLICAS: Final = 10_000
-"""So that JOB-trainer-9999 is a name that a pod may have."""
+"""JOB-trainer-9999 is still a legal pod name."""
 
 MOST_COPIES: Final = 2
 """Of each bucket: one at its owner, one at its backup (ADR 0318)."""
 
 AUTO: Final = "auto"
 TRAINERS_PER_SERVER: Final = 4
-"""Where the file does not say, and where a measured number begins."""
+"""Default of the ratio, and its first value while EDL measures it."""
 
 CORE_CLASS: Final = "edl-core"
 CORE_PRIORITY: Final = 0
-"""Value of `edl-core`, which stands level with the cluster's default (beside-the-scheduler.md 3)."""
+"""Value of `edl-core`, the cluster's default: pods of equal priority never preempt each other (beside-the-scheduler.md
+3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTemplate:
-    """One container, as an operating system process understands it.  An empty command is the role's own program."""
+    """One container, run as a process.  An empty command means the role's own program."""
 
     container: str
     command: tuple[str, ...]
@@ -46,7 +47,7 @@ Template = TypeVar("Template")
 
 
 class Mode(StrEnum):
-    """Whether EDL acts on a job, or only says what it would do (`beside-the-scheduler.md` 20)."""
+    """Whether EDL acts on a job, or only reports what it would do (`beside-the-scheduler.md` 20)."""
 
     MANAGE = "manage"
     OBSERVE = "observe"
@@ -54,7 +55,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaBounds:
-    """How many there may be.  `pinned` 0: EDL decides (beside-the-scheduler.md 20)."""
+    """Bounds of a replica count.  `pinned` 0: EDL decides within them (beside-the-scheduler.md 20)."""
 
     minimum: int
     maximum: int
@@ -63,7 +64,7 @@ class ReplicaBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerRole(Generic[Template]):
-    """The job grows and shrinks by `step` trainers, or by doubling and halving; they come `per_node` to a node."""
+    """Trainers: the job is resized by `step`, or by doubling and halving; `per_node` of them share a node."""
 
     replicas: ReplicaBounds
     step: int
@@ -75,7 +76,7 @@ class TrainerRole(Generic[Template]):
 
 
 class AfterServerLoss(StrEnum):
-    """What the other servers do when one is lost with what it held: EDL_AFTER_LOSS of the job's master (ADR 0317)."""
+    """What the other servers do after one is lost with its buckets: EDL_AFTER_LOSS of the master (ADR 0317)."""
 
     ROLL_BACK = "RollBack"
     KEEP = "Keep"
@@ -83,9 +84,9 @@ class AfterServerLoss(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRole(Generic[Template]):
-    """`is_ratio_measured`: `trainersPerServer: auto`; the number beside it is what it begins with (`jobs.ratio`).
+    """Parameter servers.  `copies`: of each bucket, on as many servers; with fewer servers there are fewer.
 
-    `copies`: of each bucket, on as many servers; with fewer servers there are fewer.
+    `is_ratio_measured`: `trainersPerServer: auto`; the number beside it is the first value (`jobs.server_ratio`).
     """
 
     replicas: ReplicaBounds
@@ -97,12 +98,12 @@ class ServerRole(Generic[Template]):
 
     @property
     def may_be_short_of_copies(self) -> bool:
-        """Whether there may be fewer servers than copies even when nothing is lost."""
+        """True if there may be fewer servers than copies even when no server is lost."""
         return (self.replicas.pinned or self.replicas.minimum) < self.copies
 
 
 def too_many_copies(copies: int, most_servers: int) -> tuple[str, str]:
-    """What is wrong with more copies than there may be servers, and what to do."""
+    """Problem and hint for more copies than there can be servers."""
     there = "is never more than one server" if most_servers == 1 else f"are never more than {most_servers} servers"
     return f"is {copies}, and there {there}", f"raise maxReplicas to {copies} or more, or leave copies out"
 
@@ -115,7 +116,7 @@ class MasterRole(Generic[Template]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
-    """Kubeflow's terms: when a job is given up, when its record is dropped, whether it may start."""
+    """Kubeflow's run policy: when a job fails, when its record is dropped, whether it may start."""
 
     backoff_limit: int
     active_deadline_s: float | None
@@ -125,10 +126,10 @@ class RunPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSpec:
-    """An empty `uri` means a folder of the run's own.
+    """Checkpoints of a job.  An empty `uri` means a folder of the run's own.
 
-    `start`: what to go on from where the folder cannot be read: `anew`, or a manifest's id; empty: the folder tells.
-    `when_unreadable`: what is done where nobody has said so.
+    `start`: the checkpoint to restore, a manifest's id or `anew`; empty: the newest in the folder.  `when_unreadable`:
+    what happens if that one cannot be read.
     """
 
     uri: str
@@ -139,7 +140,7 @@ class CheckpointSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(Generic[Template]):
-    """A job, whatever a pod's template is where it runs."""
+    """A job; `Template` is the type of a pod template in the place where it runs."""
 
     name: str
     namespace: str
@@ -159,7 +160,7 @@ TrainingJob: TypeAlias = JobSpec[PodTemplate]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebDeployment:
-    """Replicas of one web pod; their number is changed by `edl scale`."""
+    """Replicas of one web pod; `edl scale` changes their number."""
 
     name: str
     namespace: str
@@ -177,15 +178,15 @@ class PriorityClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualNode:
-    """One virtual node."""
+    """One node of a local cluster."""
 
     name: str
-    capacity: Resources  # with the pod limit among `extended`
+    capacity: Resources  # `extended` has the pod limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifests:
-    """All documents of one run, refused as a whole or accepted as a whole.  `notices` say what is not acted upon."""
+    """All documents of one run, accepted or refused as a whole.  `notices` name what EDL does not act upon."""
 
     jobs: tuple[TrainingJob, ...] = ()
     deployments: tuple[WebDeployment, ...] = ()
@@ -194,7 +195,7 @@ class Manifests:
     notices: tuple[str, ...] = ()
 
     def priority_of(self, class_name: str | None) -> int:
-        """Value of a class; of none, the cluster's default."""
+        """Value of a priority class; without a name that of the cluster's default class."""
         default = next((c.value for c in self.classes if c.is_default), CORE_PRIORITY)
         if class_name is None or class_name == CORE_CLASS:
             return default

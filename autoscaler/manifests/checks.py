@@ -1,7 +1,7 @@
-"""What fields mean together: sizes that contradict each other, requests that are missing, names that nobody defines.
+"""Checks across fields: sizes that contradict each other, missing requests, names that nothing defines.
 
-Each check reads the plain content and judges only what has a usable type, so that all that is wrong with a file is
-said at once, beside what `document_schema` finds.
+Each check reads the plain content and passes over values of the wrong type, which `document_schema` reports; so all
+errors of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROLES: Final = frozenset({"trainer", "server", "master"})
 
 
 def check_document(document: Document) -> Iterator[FieldError]:
-    """What contradicts itself within one document."""
+    """Errors across the fields of one document."""
     match document.kind:
         case "TrainingJob":
             yield from _check_sizes(document, "trainer")
@@ -47,7 +47,7 @@ def check_document(document: Document) -> Iterator[FieldError]:
 
 
 def check_templates(document: Document) -> Iterator[FieldError]:
-    """What no Kubernetes takes, in the parts too that a process does not honour: the same file is applied there."""
+    """Errors of pod templates that any Kubernetes would refuse, also in fields that a process ignores."""
     for path in template_paths(document.kind):
         if (template := value_at(document.content, path)) is None:
             continue
@@ -57,7 +57,7 @@ def check_templates(document: Document) -> Iterator[FieldError]:
 
 
 def check_together(documents: Sequence[Document]) -> Iterator[FieldError]:
-    """What contradicts another document: names used twice, classes that nobody defines."""
+    """Errors across documents: names used twice, priority classes that none defines."""
     counts = Counter((d.kind, d.name) for d in documents)
     seen: set[tuple[str, str]] = set()
     for document in documents:
@@ -81,7 +81,7 @@ def check_together(documents: Sequence[Document]) -> Iterator[FieldError]:
 
 
 def _check_pod_names(documents: Sequence[Document]) -> Iterator[FieldError]:
-    """Pods are named OWNER-ROLE-N and OWNER-N, so Deployment j-trainer would take the names of job j's trainers."""
+    """Errors of Deployments whose pods (OWNER-N) would have the names of a job's (JOB-ROLE-N)."""
     jobs = {d.name for d in documents if d.kind == "TrainingJob"}
     for document in documents:
         job, _, role = document.name.rpartition("-")
@@ -100,7 +100,7 @@ def _check_sizes(document: Document, role: str) -> Iterator[FieldError]:
 def _check_pinned_servers(document: Document) -> Iterator[FieldError]:
     role = ("spec", "parameterServer")
     low, pinned = _integer(document, *role, "minReplicas"), _integer(document, *role, "replicas")
-    high = _integer(document, *role, "maxReplicas") or low  # without a maximum their number is fixed
+    high = _integer(document, *role, "maxReplicas") or low  # without a maximum the minimum is their number
     if low is None or high is None or not pinned:
         return
     if low <= high and not low <= pinned <= high:
@@ -220,5 +220,5 @@ def _check_class_names(document: Document, known: Sequence[str]) -> Iterator[Fie
 def _integer(document: Document, *path: PathStep) -> int | None:
     value = value_at(document.content, path)
     if isinstance(value, float) and value.is_integer():
-        return int(value)  # as the schema takes it
+        return int(value)  # the schema accepts it
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,4 +1,4 @@
-"""From checked models to values: defaults filled in, and a notice for whatever is accepted but not done."""
+"""Conversion of checked models to values: defaults are filled in, and what is accepted but not done gets a notice."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from autoscaler.manifests.pod_schema import PodTemplateModel, ResourceAmounts
 from master.api.identities import WhenUnreadable
 
 MASTER_REQUESTS: Final = Resources(cpu_milli=100, memory_bytes=128 << 20)
-"""What a job's master takes when its owner says nothing: it sleeps most of the time."""
+"""Default requests of a master, which sleeps most of the time."""
 
 
 def build_job(model: document_schema.TrainingJobModel) -> tuple[TrainingJob, tuple[str, ...]]:
-    """The job, and a notice for each thing it asks for that comes in a later version."""
+    """The job, and a notice for each field that has another meaning in a local run."""
     spec = model.spec
     job = build_spec(
         spec,
@@ -54,7 +54,7 @@ def build_spec(
     server: ServerRole[Template] | None,
     master: MasterRole[Template],
 ) -> JobSpec[Template]:
-    """A job of these roles."""
+    """The job of these fields and roles."""
     return JobSpec(
         name=name,
         namespace=namespace,
@@ -81,7 +81,7 @@ def build_spec(
 
 
 def build_trainer(sizes: document_schema.TrainerSizes, template: Template) -> TrainerRole[Template]:
-    """The trainers; a step that is not named is one node full of them."""
+    """The trainers; the default step is the trainers of one node."""
     return TrainerRole(
         replicas=ReplicaBounds(minimum=sizes.min_replicas, maximum=sizes.max_replicas, pinned=sizes.replicas),
         step=sizes.step or (1 if sizes.powers_of_two else sizes.per_node),
@@ -94,7 +94,7 @@ def build_trainer(sizes: document_schema.TrainerSizes, template: Template) -> Tr
 
 
 def build_server(sizes: document_schema.ServerSizes, template: Template) -> ServerRole[Template]:
-    """The parameter servers; without a maximum their number is fixed."""
+    """The parameter servers; without a maximum, the minimum is their number."""
     return ServerRole(
         replicas=ReplicaBounds(
             minimum=sizes.min_replicas,
@@ -128,7 +128,7 @@ def build_class(model: document_schema.PriorityClassModel) -> PriorityClass:
 
 
 def build_nodes(model: document_schema.LocalClusterModel) -> tuple[VirtualNode, ...]:
-    """One machine per node; a `count` above 1 numbers them from 1."""
+    """The virtual nodes; those of a `count` above 1 are numbered from 1."""
     return tuple(
         make_virtual_node(
             node.name if node.count == 1 else f"{node.name}-{number}",
@@ -175,7 +175,7 @@ def _build_template(model: PodTemplateModel) -> PodTemplate:
 
 
 def _requests(requests: ResourceAmounts, limits: ResourceAmounts) -> Resources:
-    """As Kubernetes: a limit without a request is the request."""
+    """Requests as Kubernetes defaults them: a limit without a request is the request."""
     cpu = requests.cpu if requests.cpu is not None else limits.cpu
     memory = requests.memory if requests.memory is not None else limits.memory
     gpus = requests.gpu_count if requests.gpu_count is not None else limits.gpu_count

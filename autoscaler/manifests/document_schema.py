@@ -1,32 +1,50 @@
-"""The shape of each kind of document, field by field; what fields mean together is checked in `checks`.
+"""Schema of each kind of document, field by field; `checks` judges fields that depend on each other.
 
-TrainingJob is EDL's own kind, Deployment and PriorityClass are Kubernetes'; LocalCluster names the virtual nodes of
-`edl run --cluster FILE`.
+TrainingJob and LocalCluster (the virtual nodes of `edl run --cluster FILE`) are EDL's own kinds, Deployment and
+PriorityClass are Kubernetes'.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from autoscaler.manifests.api_types import AUTO, MOST_COPIES, MOST_REPLICAS, TRAINERS_PER_SERVER
-from autoscaler.manifests.checkpoint_uri import check_checkpoint_uri
+from autoscaler.manifests.pod_fields import format_value
 from autoscaler.manifests.pod_schema import CountQuantity, CpuQuantity, MemoryQuantity, PodTemplateModel, StrictModel
 from autoscaler.manifests.pod_values import DNS_SUBDOMAIN
 
 LARGEST_INT32: Final = 2**31 - 1
 SHORTEST_INTERVAL_S: Final = 0.1
-"""Shorter is a slip: a commit takes longer."""
+"""A commit takes longer than that, so a shorter interval is a mistake."""
 LONGEST_INTERVAL_S: Final = 31_536_000
-"""A year: likewise."""
+"""A year."""
 LONGEST_CLASS: Final = 253
+
+
+SCHEMES: Final = (
+    *("abfs", "adl", "az", "box", "dbfs", "dropbox", "ftp", "gcs", "gdrive", "gs", "hdfs", "hf", "lakefs", "oci"),
+    *("oss", "s3", "s3a", "sftp", "smb", "ssh", "tos", "webdav", "webhdfs"),
+)
+"""Schemes of fsspec for stores that can be written to and that several machines share."""
+
+CHECKPOINT_URI: Final = (
+    rf"^(/|file://(localhost)?/|({'|'.join(SCHEMES)})://[^/\x00-\x20\x7f])([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?$"
+)
+"""The definition of TrainingJob (charts/edl/files/trainingjobs.yaml) has the same pattern."""
+
+LONGEST_URI: Final = 2048
+_URI_HINT: Final = (
+    "name a folder or store that all pods of the job reach, as in s3://bucket/digits or file:///shared/digits"
+)
 
 
 def _plain_number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("is true or false; write a whole number")  # noqa: TRY004 - pydantic collects ValueErrors
-    if isinstance(value, str):  # pydantic would read a number from it; an API server, and the CRD, would not
+    if isinstance(value, str):  # pydantic would read a number from it, which an API server does not
         raise ValueError(f"is {value!r}, a text; write a whole number, without quotes")  # noqa: TRY004 - as above
     return value
 
@@ -39,9 +57,35 @@ def _number_or_auto(value: Any) -> Any:
     return None if value == AUTO else value
 
 
+def check_checkpoint_uri(uri: str) -> str:
+    """The URI of a checkpoint folder: an absolute path, a file URI of this host, or a store that fsspec knows.
+
+    A relative path would be another folder to each process, and a scheme that nothing reads would fail only at the
+    first checkpoint.  The libraries in the job's images are not known here.  Empty: the job names no folder.  Raises
+    ValueError with what is wrong.
+    """
+    if not uri:
+        return uri
+    if len(uri) > LONGEST_URI:
+        raise ValueError(f"has {len(uri)} characters, and {LONGEST_URI} is the most; {_URI_HINT}")
+    if re.fullmatch(CHECKPOINT_URI, uri):
+        return uri
+    if not uri.strip():
+        problem = "is blank"
+    elif re.search(r"[\x00-\x1f\x7f]", uri) or uri != uri.strip():
+        problem = f"{format_value(uri)} holds a control character, or a blank at an end"
+    elif (scheme := re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", uri)) is None:
+        problem = f"{format_value(uri)} is relative, which is another folder to each pod"
+    elif scheme[1] in {*SCHEMES, "file"}:
+        problem = f"{format_value(uri)} names no folder: write {'file:///folder' if scheme[1] == 'file' else f'{scheme[1]}://bucket/folder'}"
+    else:
+        problem = f"{format_value(uri)} is of no store that EDL knows: {', '.join(SCHEMES)}"
+    raise ValueError(f"{problem}; {_URI_HINT}")
+
+
 Int = Annotated[int, BeforeValidator(_plain_number), Field(le=LARGEST_INT32)]
 RatioOrAuto = Annotated[Int | None, BeforeValidator(_number_or_auto)]
-"""None: `auto`, EDL measures it."""
+"""A whole number, or None for `auto`: EDL measures the ratio."""
 NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 JOB_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """JOB-master is the name of a Service, which begins with a letter."""
@@ -64,7 +108,7 @@ class RunPolicyModel(StrictModel):
 
 
 class TrainerSizes(StrictModel):
-    """A role's fields but for its template, which each place to run reads in its own way."""
+    """The trainers' fields but for the pod template, which Kubernetes and a local run read differently."""
 
     min_replicas: Int = Field(alias="minReplicas", ge=1)
     max_replicas: Int = Field(alias="maxReplicas", ge=1, le=MOST_REPLICAS)
@@ -111,7 +155,7 @@ class CheckpointModel(StrictModel):
 
 
 class JobFields(StrictModel):
-    """What a job says beside its roles."""
+    """Fields of a job beside its roles."""
 
     priority_class: str = Field(
         default="edl-core", alias="priorityClassName", pattern=DNS_SUBDOMAIN, max_length=LONGEST_CLASS

@@ -1,7 +1,6 @@
-"""YAML files as documents that know where each field stands.
+"""YAML documents with the line of every field.
 
-Only the text's shape is judged here (valid YAML, a mapping, no key twice, a bounded size); `parsing` judges what
-it says.
+Only syntax is checked here (valid YAML, a mapping, no key twice, a bounded size); `parsing` checks the content.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import yaml
 from autoscaler.manifests.field_errors import FieldError
 
 _LARGEST_FILE_BYTES: Final = 256 << 10
-"""A job description is a few kB; judging a file takes time with the square of its fields."""
+"""A job description is a few kB; the time to check a file grows with the square of its fields."""
 
 _MOST_NODES: Final = 50_000
-"""With aliases unfolded: a few lines of them can stand for more than any machine holds."""
+"""Aliases unfolded: a few lines of them can stand for more than any machine holds."""
 
 PathStep = str | int
 
@@ -54,7 +53,7 @@ class Document:
         return line + 1
 
     def field_error(self, path: Sequence[PathStep], problem: str, hint: str = "") -> FieldError:
-        """A refusal of this document's field `path`."""
+        """An error of this document's field `path`."""
         return FieldError(
             file=self.file,
             line=self.line_of(path),
@@ -74,7 +73,7 @@ def format_path(path: Sequence[PathStep]) -> str:
 
 
 def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[FieldError, ...]]:
-    """Every document of the file that is a mapping, and what is wrong with the others; empty ones count as none.
+    """The documents of the file that are mappings, and the errors of the others.  Empty documents are skipped.
 
     Never raises.
     """
@@ -101,30 +100,28 @@ def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[FieldError, 
 def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, ...], tuple[FieldError, ...]]:
     documents: list[Document] = []
     written = [node for node in nodes if not _is_empty(node)]
-    refusals: list[FieldError] = [] if written else [_file_error(file, 1, "holds no document")]
+    errors: list[FieldError] = [] if written else [_file_error(file, 1, "holds no document")]
     for number, node in enumerate(written, start=1):
         if not isinstance(node, yaml.MappingNode):
             line = node.start_mark.line + 1
-            refusals.append(_file_error(file, line, f"document {number} is no mapping of fields"))
+            errors.append(_file_error(file, line, f"document {number} is no mapping of fields"))
             continue
         if _count_nodes(node, {}) > _MOST_NODES:
-            refusals.append(
-                _file_error(file, node.start_mark.line + 1, f"has more than {_MOST_NODES} fields and items")
-            )
+            errors.append(_file_error(file, node.start_mark.line + 1, f"has more than {_MOST_NODES} fields and items"))
             continue
-        refusals += [_file_error(file, line, f"{key!r} stands twice") for line, key in _repeated_keys(node)]
+        errors += [_file_error(file, line, f"{key!r} stands twice") for line, key in _repeated_keys(node)]
         documents.append(Document(file=file, number=number, content=_to_plain(node), node=node))
-    return tuple(documents), tuple(refusals)
+    return tuple(documents), tuple(errors)
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    """Nothing between two `---`, or after the last: templates leave such documents, and kubectl passes over them."""
+    """True if nothing stands between two `---`, or after the last: templates produce that, and kubectl skips it."""
     return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" and not node.value
 
 
 def _read_text(path: Path) -> str:
     with path.open("rb") as file:
-        content = file.read(_LARGEST_FILE_BYTES + 1)  # the size that is told of a device or a pipe is 0
+        content = file.read(_LARGEST_FILE_BYTES + 1)  # a device or a pipe has size 0 for stat
     if len(content) > _LARGEST_FILE_BYTES:
         raise ValueError(f"more than {_LARGEST_FILE_BYTES >> 10} KiB; a job description is a few kB")
     return content.decode("utf-8").replace("\r\n", "\n")
@@ -160,7 +157,7 @@ def _to_plain(node: yaml.MappingNode) -> Mapping[str, Any]:
 
 
 def _count_nodes(node: yaml.Node, counted: dict[int, int]) -> int:
-    """How many nodes this one stands for, aliases unfolded.  Raises RecursionError when it contains itself."""
+    """Number of YAML nodes below this one, aliases unfolded.  Raises RecursionError for one that contains itself."""
     if id(node) not in counted:
         inner: list[yaml.Node] = []
         if isinstance(node, yaml.MappingNode):

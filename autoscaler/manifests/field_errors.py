@@ -1,4 +1,4 @@
-"""How a user hears that a file is refused: where, what, and what to do; everything wrong with it at once."""
+"""Errors of a file's fields: where, what, and what to do; all that a file has are reported at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """One thing wrong in one document.  `path` is the field's (`spec.trainer.minReplicas`), empty for the document."""
+    """One wrong field of one document.  `path` (`spec.trainer.minReplicas`) is empty for the document itself."""
 
     file: str
     line: int
@@ -25,15 +25,15 @@ class FieldError:
 
 
 class InvalidManifestError(ValueError):
-    """Files that EDL does not run.  Nothing was started; `refusals` holds everything that was found."""
+    """Files that EDL refuses.  Nothing was started; `errors` has every error."""
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
-        super().__init__("\n".join(str(refusal) for refusal in errors))
+        super().__init__("\n".join(str(error) for error in errors))
         self.errors = tuple(errors)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """A hint for a misspelt name; lists what is known when nothing is near."""
+    """A hint for a misspelt name: the nearest known one, or the list of all."""
     exact = {k.lower(): k for k in known}
     near = [exact[n] for n in get_close_matches(name.lower(), list(exact), n=1, cutoff=0.6)]
     return f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(known))}"

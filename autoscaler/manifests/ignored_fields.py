@@ -1,7 +1,4 @@
-"""Takes out of a document what Kubernetes knows and a process does not, and says so.
-
-The tables stand in `pod_schema`; this module only finds the places where pods are described.
-"""
+"""Fields that Kubernetes knows and a process has no use for: they are dropped from a document, with a notice."""
 
 from __future__ import annotations
 
@@ -10,7 +7,59 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from autoscaler.manifests.documents import Document, PathStep, format_path
-from autoscaler.manifests.pod_schema import IGNORED_FIELDS, IGNORED_SILENTLY
+
+IGNORED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "metadata": frozenset(["annotations", "labels", "namespace", "name", "creationTimestamp", "uid", "generation"]),
+    "pod": frozenset(
+        [
+            "affinity",
+            "automountServiceAccountToken",
+            "dnsConfig",
+            "dnsPolicy",
+            "enableServiceLinks",
+            "hostAliases",
+            "hostname",
+            "imagePullSecrets",
+            "nodeSelector",
+            "os",
+            "overhead",
+            "preemptionPolicy",
+            "readinessGates",
+            "restartPolicy",
+            "runtimeClassName",
+            "schedulerName",
+            "securityContext",
+            "serviceAccountName",
+            "setHostnameAsFQDN",
+            "shareProcessNamespace",
+            "subdomain",
+            "tolerations",
+            "topologySpreadConstraints",
+            "volumes",
+        ]
+    ),
+    "container": frozenset(
+        [
+            "image",
+            "imagePullPolicy",
+            "lifecycle",
+            "livenessProbe",
+            "readinessProbe",
+            "securityContext",
+            "startupProbe",
+            "stdin",
+            "terminationMessagePath",
+            "terminationMessagePolicy",
+            "tty",
+            "volumeDevices",
+            "volumeMounts",
+        ]
+    ),
+}
+"""By the part of a pod template."""
+
+IGNORED_SILENTLY: Final = frozenset(["image", "imagePullPolicy", "labels", "name", "namespace", "restartPolicy"])
+"""Dropped without a notice: every manifest has them, and nobody expects a process to use them."""
 
 _TEMPLATES: Final[Mapping[str, Sequence[tuple[PathStep, ...]]]] = {
     "TrainingJob": (
@@ -20,34 +69,36 @@ _TEMPLATES: Final[Mapping[str, Sequence[tuple[PathStep, ...]]]] = {
     ),
     "Deployment": (("spec", "template"),),
 }
-_DEPLOYMENT_SPEC: Final = frozenset(
+_IGNORED_OF_DEPLOYMENTS: Final = frozenset(
     {"selector", "strategy", "revisionHistoryLimit", "minReadySeconds", "progressDeadlineSeconds", "paused"}
 )
-_EXPECTED: Final = IGNORED_SILENTLY | {"selector", "strategy"}
+_WITHOUT_NOTICE: Final = IGNORED_SILENTLY | {"selector", "strategy"}
 
 
 def template_paths(kind: str) -> Sequence[tuple[PathStep, ...]]:
-    """Where documents of this kind describe pods."""
+    """Paths of the pod templates in documents of this kind."""
     return _TEMPLATES.get(kind, ())
 
 
 def drop_ignored_fields(document: Document) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The content without those fields, and one notice for each that somebody might miss."""
+    """The content without these fields, and a notice for each one that a user might count on."""
     content = copy.deepcopy(dict(document.content))
     content.pop("status", None)
-    taken: list[tuple[PathStep, ...]] = []
+    dropped: list[tuple[PathStep, ...]] = []
     for path, known in _ignored_places(document.kind, content):
         mapping = value_at(content, path)
         if isinstance(mapping, dict):
-            taken += [(*path, key) for key in list(mapping) if key in known and mapping.pop(key, known) is not known]
+            dropped += [(*path, key) for key in list(mapping) if key in known and mapping.pop(key, known) is not known]
     where = f"{document.file} {document.kind} {document.name}"
     return content, tuple(
-        f"{where}: {format_path(path)} is not used by the local cluster" for path in taken if path[-1] not in _EXPECTED
+        f"{where}: {format_path(path)} is not used by the local cluster"
+        for path in dropped
+        if path[-1] not in _WITHOUT_NOTICE
     )
 
 
 def value_at(content: Any, path: Sequence[PathStep]) -> Any:
-    """What stands there; None when it is absent or something on the way is no mapping."""
+    """The value at a path; None when it is absent, or something on the way is no mapping or list."""
     for step in path:
         match content:
             case dict():
@@ -62,7 +113,7 @@ def value_at(content: Any, path: Sequence[PathStep]) -> Any:
 def _ignored_places(kind: str, content: Mapping[str, Any]) -> Iterator[tuple[tuple[PathStep, ...], frozenset[str]]]:
     yield ("metadata",), IGNORED_FIELDS["metadata"] - {"name", "namespace"}
     if kind == "Deployment":
-        yield ("spec",), _DEPLOYMENT_SPEC
+        yield ("spec",), _IGNORED_OF_DEPLOYMENTS
     if kind == "PriorityClass":
         yield (), frozenset({"description"})
     for template in template_paths(kind):

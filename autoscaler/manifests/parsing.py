@@ -1,4 +1,4 @@
-"""From files to values: read, set aside, check, build; refused as a whole, with everything that is wrong.
+"""Parsing of files: read, drop ignored fields, check, convert; refused as a whole, with every error at once.
 
 `documents` reads YAML, `document_schema` and `checks` check it, `api_types` has the result.
 """
@@ -38,33 +38,33 @@ _WANTED: Final[Mapping[str, str]] = {
 """Types of pydantic's errors whose own words speak of Python."""
 
 _LONGEST_SHOWN: Final = 60
-_MOST_REFUSALS: Final = 50
-"""Of one document: enough to see what is wrong with it."""
+_MOST_ERRORS: Final = 50
+"""Of one document."""
 
 
 def parse_files(paths: Sequence[Path]) -> Manifests:
-    """All documents of these files, checked one by one and together.  Raises RefusedInputError with every refusal."""
+    """All documents of these files, checked one by one and together.  Raises InvalidManifestError with every error."""
     documents: list[Document] = []
-    refusals: list[FieldError] = []
+    errors: list[FieldError] = []
     for path in paths:
         found, wrong = read_documents(path)
         documents += found
-        refusals += wrong
-    return parse_documents(documents, refusals)
+        errors += wrong
+    return parse_documents(documents, errors)
 
 
-def parse_documents(documents: Sequence[Document], refusals: Iterable[FieldError] = ()) -> Manifests:
-    """The values of these documents.  Raises RefusedInputError with every refusal, those given included."""
-    found = list(refusals)
+def parse_documents(documents: Sequence[Document], errors: Iterable[FieldError] = ()) -> Manifests:
+    """The values of these documents.  Raises InvalidManifestError with every error, `errors` included."""
+    found = list(errors)
     notices: list[str] = []
     models: list[BaseModel] = []
     for document in documents:
-        content, aside = drop_ignored_fields(document)
-        notices += aside
+        content, dropped = drop_ignored_fields(document)
+        notices += dropped
         model, wrong = _validate(document, content)
         found += [*wrong, *checks.check_document(document)]
-        told = {refusal.path for refusal in wrong}
-        found += islice((r for r in checks.check_templates(document) if r.path not in told), _MOST_REFUSALS)
+        reported = {error.path for error in wrong}
+        found += islice((r for r in checks.check_templates(document) if r.path not in reported), _MOST_ERRORS)
         models += [model] if model is not None else []
     found += checks.check_together(documents)
     if found:
@@ -80,13 +80,13 @@ def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | 
     try:
         return model.model_validate(content), []
     except ValidationError as error:
-        found = error.errors()[:_MOST_REFUSALS]
+        found = error.errors()[:_MOST_ERRORS]
         places = {details["loc"] for details in found}
         return None, [_explain(document, model, details) for details in found if not _is_echo(details, places)]
 
 
 def _is_echo(details: ErrorDetails, places: set[tuple[PathStep, ...]]) -> bool:
-    """Whether a list is called too short only because what stands in it has been refused."""
+    """True if a list counts as too short only because its items were refused."""
     place = details["loc"]
     return details["type"] == "too_short" and any(p[: len(place)] == place and p != place for p in places)
 
@@ -122,7 +122,7 @@ def _explain(document: Document, model: type[BaseModel], details: ErrorDetails) 
 
 
 def _shown(given: Any) -> str:
-    """What was written there, if it is short."""
+    """The value in the file, shortened."""
     text = "nothing" if given is None else repr(given) if isinstance(given, (str, int, float)) else str(given)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
@@ -151,14 +151,14 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((found for part in getattr(annotation, "__args__", ()) if (found := _model_in(part))), None)
 
 
-def _in_order(refusals: Iterable[FieldError]) -> list[FieldError]:
-    """By file and line; what two checks found alike is said once."""
+def _in_order(errors: Iterable[FieldError]) -> list[FieldError]:
+    """Errors by file and line; of two for the same field, the one with the longer hint."""
     unique: dict[tuple[str, int, str, str], FieldError] = {}
-    for refusal in refusals:
-        key = (refusal.file, refusal.line, refusal.document, refusal.path)
-        if key not in unique or len(refusal.hint) > len(unique[key].hint):
-            unique[key] = refusal
-    return sorted(unique.values(), key=lambda r: (r.file, r.line))
+    for error in errors:
+        key = (error.file, error.line, error.document, error.path)
+        if key not in unique or len(error.hint) > len(unique[key].hint):
+            unique[key] = error
+    return sorted(unique.values(), key=lambda error: (error.file, error.line))
 
 
 def _build(models: Sequence[BaseModel], notices: Sequence[str]) -> Manifests:

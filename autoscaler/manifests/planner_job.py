@@ -1,4 +1,4 @@
-"""A job file's job as the planner sees it, before it has lived: pure."""
+"""The planner's `Job` of a submitted job, before it has any pod.  Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NO_TRAITS: Final[Traits] = MappingProxyType(dict.fromkeys((Role.TRAINER, Role.SE
 
 
 def planned_job(job: TrainingJob, *, priority: int, pinned: int, submitted_at_s: float) -> Job:
-    """Return the planner's job of a process per pod.  `pinned`: the size that the user holds it at, 0 for EDL's choice.
+    """The planner's job where a pod is a process.  `pinned`: the user's fixed size, 0 for EDL's choice.
 
-    It has one master whatever its file says: who runs processes starts a lost one again.
+    It has one master whatever its file says, since a local run starts a lost master again at once.
     """
     shapes = {
         Role.TRAINER: Shape(requests=job.trainer.template.requests),
@@ -51,9 +51,9 @@ def build_planner_job(
     priority_class: str = "",
     traits: Traits = NO_TRAITS,
 ) -> Job:
-    """Return the planner's job of these shapes.  Raises InvalidSpecError for sizes that contradict each other.
+    """The planner's job of these shapes.  Raises InvalidSpecError for sizes that contradict each other.
 
-    `priority_class` and `traits` matter where quotas ask for them.
+    Quotas select pods by `priority_class` and `traits`.
     """
     trainer, server = spec.trainer, spec.server
     return Job(

@@ -1,18 +1,18 @@
-"""The fields of a PodTemplateSpec: which there are, and of what type.
+"""Names and types of the fields of a PodTemplateSpec; `pod_values` checks their values.
 
-The problem: the definition of TrainingJob keeps a template as it is written, and the API server drops from a pod what
-it does not know.  A misspelt field is gone without a word, and a value of the wrong type is met long after the job was
-taken.  So a template is held against the API server's own table (`pod_fields.json`; tests/cluster/pod_fields.py makes
-it).  What values mean is `pod_values`' subject (ADR 0161).
+The definition of TrainingJob keeps a template as it is written, and the API server silently drops unknown fields from a
+pod.  So a misspelt field would vanish, and a value of the wrong type would fail long after the job was accepted.  A
+template is therefore checked against the API server's own table (`pod_fields.json`, made by
+tests/cluster/pod_fields.py; ADR 0161).
 
-A cluster may be newer than the table.  So a name or choice that the table lacks is certainly wrong only if it all but
-spells one that it has; any other one is the API server's to judge, which is asked strictly before a pod is made.
+A cluster may be newer than the table.  An unknown name or choice is certainly wrong only if it nearly spells a known
+one; any other is left to the API server, which validates strictly before a pod is created.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from importlib.resources import files
@@ -42,7 +42,7 @@ _PLAIN: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFinding:
-    """One thing wrong in a template.  `is_certain`: whatever Kubernetes the cluster runs."""
+    """One error of a template.  `is_certain`: it is one in every version of Kubernetes."""
 
     path: Path
     problem: str
@@ -51,9 +51,9 @@ class PodFinding:
 
 
 def check_fields(value: Any, type_name: str = TEMPLATE) -> Iterator[PodFinding]:
-    """What stands in a template (or another type of the table) under a wrong name or with a wrong type.  Never raises.
+    """Fields of a template, or of another type of the table, with a wrong name or type.  Never raises.
 
-    What is null counts as left out, as the API server takes it.
+    Null counts as left out, as the API server takes it.
     """
     if not isinstance(value, Mapping):
         yield PodFinding(path=(), problem=f"is {format_value(value)}", hint="should be a mapping of fields")
@@ -62,7 +62,7 @@ def check_fields(value: Any, type_name: str = TEMPLATE) -> Iterator[PodFinding]:
     for name, inner in value.items():
         if name in known:
             if inner is not None:
-                yield from _under(name, _check(inner, known[name].removesuffix("!")))
+                yield from under((name,), _check(inner, known[name].removesuffix("!")))
         else:
             text = format_value(name, is_name=True)
             hint = did_you_mean(text, sorted(known))
@@ -73,12 +73,12 @@ def check_fields(value: Any, type_name: str = TEMPLATE) -> Iterator[PodFinding]:
 
 
 def is_misspelling(name: str, known: Mapping[str, object] | tuple[str, ...]) -> bool:
-    """True if the name all but spells a known one: other letter case, or a letter or two."""
+    """True if the name nearly spells a known one: other letter case, or a letter or two."""
     return any(SequenceMatcher(None, name.lower(), other.lower()).ratio() >= _SIMILAR for other in known)
 
 
 def format_value(value: Any, *, is_name: bool = False) -> str:
-    """The value as a message shows it: short, whatever it is."""
+    """The value as messages show it: at most 60 characters."""
     text = value if is_name and isinstance(value, str) else repr(value) if _is_short(value) else f"a {_kind(value)}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
@@ -103,7 +103,7 @@ def _check_list(value: Any, wanted: str) -> Iterator[PodFinding]:
         yield PodFinding(path=(), problem=f"is {format_value(value)}", hint="should be a list, [a, b]")
         return
     for index, item in enumerate(value):
-        yield from _under(index, _check(item, wanted))
+        yield from under((index,), _check(item, wanted))
 
 
 def _check_mapping(value: Any, wanted: str) -> Iterator[PodFinding]:
@@ -114,7 +114,7 @@ def _check_mapping(value: Any, wanted: str) -> Iterator[PodFinding]:
         if not isinstance(name, str):
             yield PodFinding(path=(), problem=f"{format_value(name)} is no name", hint="names are text")
         else:
-            yield from _under(name, _check(inner, wanted))
+            yield from under((name,), _check(inner, wanted))
 
 
 def _check_choice(value: Any, choices: tuple[str, ...]) -> Iterator[PodFinding]:
@@ -125,9 +125,10 @@ def _check_choice(value: Any, choices: tuple[str, ...]) -> Iterator[PodFinding]:
     yield PodFinding(path=(), problem=f"is {format_value(value)}", hint=hint, is_certain=is_certain)
 
 
-def _under(step: str | int, findings: Iterator[PodFinding]) -> Iterator[PodFinding]:
+def under(path: Path, findings: Iterable[PodFinding]) -> Iterator[PodFinding]:
+    """The findings of a part of a template, with the path of that part before theirs."""
     for finding in findings:
-        yield replace(finding, path=(step, *finding.path))
+        yield replace(finding, path=(*path, *finding.path))
 
 
 def _is_short(value: Any) -> bool:

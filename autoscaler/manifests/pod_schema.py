@@ -1,13 +1,12 @@
-"""The part of a PodTemplateSpec that a process on this machine can honour.
+"""Schema of the part of a PodTemplateSpec that a process on this machine can honour.
 
-Fields that Kubernetes knows are sorted into three: honoured (declared here), set aside with a notice (they mean nothing
-to a process: images, probes, affinities, volumes), and refused because ignoring them would run something else than what
-was written (more containers, `envFrom`).  A name that Kubernetes does not know either is refused as a slip.
+Kubernetes' fields are of three sorts: honoured (declared here); ignored with a notice, since they mean nothing to a
+process (`ignored_fields`: images, probes, affinities, volumes); and refused, since a process without them is not what
+the file asks for (more containers, `envFrom`).  A name that Kubernetes does not know is refused as a misspelling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -43,59 +42,6 @@ def _argument(value: str) -> str:
 
 
 Argument = Annotated[str, AfterValidator(_argument)]
-
-IGNORED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "metadata": frozenset(["annotations", "labels", "namespace", "name", "creationTimestamp", "uid", "generation"]),
-    "pod": frozenset(
-        [
-            "affinity",
-            "automountServiceAccountToken",
-            "dnsConfig",
-            "dnsPolicy",
-            "enableServiceLinks",
-            "hostAliases",
-            "hostname",
-            "imagePullSecrets",
-            "nodeSelector",
-            "os",
-            "overhead",
-            "preemptionPolicy",
-            "readinessGates",
-            "restartPolicy",
-            "runtimeClassName",
-            "schedulerName",
-            "securityContext",
-            "serviceAccountName",
-            "setHostnameAsFQDN",
-            "shareProcessNamespace",
-            "subdomain",
-            "tolerations",
-            "topologySpreadConstraints",
-            "volumes",
-        ]
-    ),
-    "container": frozenset(
-        [
-            "image",
-            "imagePullPolicy",
-            "lifecycle",
-            "livenessProbe",
-            "readinessProbe",
-            "securityContext",
-            "startupProbe",
-            "stdin",
-            "terminationMessagePath",
-            "terminationMessagePolicy",
-            "tty",
-            "volumeDevices",
-            "volumeMounts",
-        ]
-    ),
-}
-"""Known to Kubernetes, meaningless to a process."""
-
-IGNORED_SILENTLY: Final = frozenset(["image", "imagePullPolicy", "labels", "name", "namespace", "restartPolicy"])
-"""Set aside without a notice: every manifest has them, and nobody expects a process to use them."""
 
 
 class StrictModel(BaseModel):

@@ -1,8 +1,8 @@
-"""What the values of a pod template mean: names, images, ports, mounts, requests.  The same for every place to run.
+"""Values of a pod template: names, images, ports, mounts, requests.  The same for every place to run.
 
-The rules are the API server's own for pods, asked when a job is read and not when its first pod is refused (ADR 0161).
-What has the wrong type is passed over here: `pod_fields` tells it.  What only a cluster knows (whether a class, a claim
-or an account exists) is the API server's to say.  The same patterns stand in charts/edl/files/trainingjobs.yaml.
+The rules are the API server's own for pods; they are checked when a job is read, before its first pod (ADR 0161).
+Values of the wrong type are passed over here, since `pod_fields` reports them.  Whether a class, a claim or an account
+exists is known to the API server alone.  charts/edl/files/trainingjobs.yaml has the same patterns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from autoscaler.manifests.pod_fields import Path, PodFinding, format_value
+from autoscaler.manifests.pod_fields import Path, PodFinding, format_value, under
 from autoscaler.quantities import QuantityError, parse_quantity
 
 DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -49,33 +49,28 @@ _LABEL_HINT: Final = "lower case letters, digits and -, at most 63, with a lette
 _VARIABLE_HINT: Final = f"at most {LONGEST_VARIABLE} printable characters, none of them ="
 _IMAGE_HINT: Final = "write registry/name:tag, or name@sha256:..."
 RESTART_POLICIES: Final = {"trainer": "Never", "parameterServer": "Never", "master": "Always"}
-"""By the role's field: what the pods of a job have, since EDL itself judges a trainer or server that ends."""
+"""By the role's field.  EDL itself decides what follows when a trainer or server ends, so they are never restarted."""
 
 
 def check_values(template: Any, role: str | None = None) -> Iterator[PodFinding]:
-    """What is wrong with the values of a template.  `role`: its field in a TrainingJob, None in a Deployment.
+    """Wrong values in a template.  `role`: its field in a TrainingJob, None in a Deployment.
 
     Never raises.
     """
     metadata, spec = _mapping(template, "metadata"), _mapping(template, "spec")
-    for finding in _check_labels(_mapping(metadata, "labels"), has_values=True):
-        yield _at(("metadata", "labels"), finding)
-    for finding in _check_labels(_mapping(metadata, "annotations"), has_values=False):
-        yield _at(("metadata", "annotations"), finding)
-    for finding in _check_spec(spec, role):
-        yield _at(("spec",), finding)
+    yield from under(("metadata", "labels"), _check_labels(_mapping(metadata, "labels"), has_values=True))
+    yield from under(("metadata", "annotations"), _check_labels(_mapping(metadata, "annotations"), has_values=False))
+    yield from under(("spec",), _check_spec(spec, role))
 
 
 def _check_spec(spec: Mapping[str, Any], role: str | None) -> Iterator[PodFinding]:
-    for finding in _check_labels(_mapping(spec, "nodeSelector"), has_values=True):
-        yield _at(("nodeSelector",), finding)
+    yield from under(("nodeSelector",), _check_labels(_mapping(spec, "nodeSelector"), has_values=True))
     yield from _check_names(spec)
     volumes = {str(volume.get("name")) for _, volume in _items(spec, "volumes")}
     yield from _check_lengths(spec)
     for holder in _HOLDERS:
         for index, container in _items(spec, holder):
-            for finding in _check_container(container, volumes):
-                yield _at((holder, index), finding)
+            yield from under((holder, index), _check_container(container, volumes))
     for name, value in _mapping(spec, "overhead").items():
         yield from _check_amount(("overhead", name), name, value)
     yield from _check_resources(("resources",), _mapping(spec, "resources"))
@@ -90,7 +85,7 @@ def _check_spec(spec: Mapping[str, Any], role: str | None) -> Iterator[PodFindin
 
 
 def _check_names(spec: Mapping[str, Any]) -> Iterator[PodFinding]:
-    """Of containers, in both lists together, and of volumes."""
+    """Names of containers, unique over both lists, and of volumes."""
     for holders in (_HOLDERS, ("volumes",)):
         seen: set[str] = set()
         for holder in holders:
@@ -195,7 +190,7 @@ def _check_amount(path: Path, name: Any, value: Any) -> Iterator[PodFinding]:
 
 
 def _check_some_request(spec: Mapping[str, Any]) -> Iterator[PodFinding]:
-    """A pod of no size fits everywhere without end.  What is not said at all is `checks`' to tell."""
+    """Requests of zero: any number of such pods would fit on a node.  `checks` reports missing requests."""
     said: list[Any] = []
     for holder in (*(container for _, container in _items(spec, "containers")), spec):
         requests, limits = _mapping(holder, "resources", "requests"), _mapping(holder, "resources", "limits")
@@ -228,7 +223,7 @@ def _may_be_overcommitted(name: Any) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """The amount, or None for what `_check_amount` refuses."""
+    """The amount; None if `_check_amount` refuses it."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
     try:
@@ -238,12 +233,12 @@ def _number(value: Any) -> Any:
 
 
 def matches(pattern: str, text: str, longest: int) -> bool:
-    """True if the text matches and is no longer; the length is looked at first, since patterns take time with it."""
+    """True if the text is no longer and matches; length comes first, since matching takes time with it."""
     return len(text) <= longest and re.fullmatch(pattern, text) is not None
 
 
 def _mapping(value: Any, *path: str) -> Mapping[str, Any]:
-    """What stands there, empty where that is no mapping."""
+    """The mapping at a path; empty where there is none."""
     for step in path:
         value = value.get(step) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
@@ -254,7 +249,3 @@ def _items(holder: Mapping[str, Any], name: str) -> Iterable[tuple[int, Mapping[
     found = holder.get(name)
     listed = found if isinstance(found, list) else []
     return [(index, item) for index, item in enumerate(listed) if isinstance(item, Mapping)]
-
-
-def _at(path: Path, finding: PodFinding) -> PodFinding:
-    return PodFinding(path=(*path, *finding.path), problem=finding.problem, hint=finding.hint)

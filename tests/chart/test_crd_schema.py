@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autoscaler.manifests import checkpoint_uri, document_schema, pod_values
+from autoscaler.manifests import document_schema, pod_values
 from autoscaler.manifests.api_types import AUTO, TRAINERS_PER_SERVER
 
 CRD = yaml.safe_load(Path("charts/edl/files/trainingjobs.yaml").read_text())
@@ -95,7 +95,7 @@ def test_a_name_is_bounded_alike():
 @pytest.mark.parametrize(
     "pattern",
     [
-        checkpoint_uri.CHECKPOINT_URI,
+        document_schema.CHECKPOINT_URI,
         pod_values.DNS_LABEL,
         pod_values.DNS_SUBDOMAIN,
         pod_values.IMAGE,
