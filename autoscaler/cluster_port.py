@@ -17,7 +17,7 @@ from typing import Protocol
 from autoscaler.domain import Action, ClusterView
 
 
-class Verdict(StrEnum):
+class WriteResult(StrEnum):
     """How a write ended."""
 
     DONE = "done"  # it holds now, also when it held already: a write repeated changes nothing
@@ -26,10 +26,10 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class WriteOutcome:
     """What became of one action.  `message` says why, for people."""
 
-    verdict: Verdict
+    result: WriteResult
     message: str = ""
 
 
@@ -47,7 +47,7 @@ class Cluster(Protocol):
         """
         ...
 
-    async def apply(self, action: Action) -> Outcome:
+    async def apply(self, action: Action) -> WriteOutcome:
         """Carry out one action, whole or not at all.
 
         CreatePod: the pod stands on its node and occupies room there.  AdmitGang: all pods, or none.  DeletePod: the

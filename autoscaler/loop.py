@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from autoscaler.bounded_gather import each
-from autoscaler.cluster_port import Cluster, Outcome, Verdict
+from autoscaler.cluster_port import Cluster, WriteOutcome, WriteResult
 from autoscaler.domain import Action, ClusterView, Decision, DeletePod, History, JobName, Plan, Policy, Reason
 from autoscaler.errors import TemporaryError
 from autoscaler.fault_isolation import JobErrors
@@ -46,7 +46,7 @@ class Step:
     """One pass of the loop: the plan, and what became of each action that was still valid."""
 
     plan: Plan
-    applied: tuple[tuple[Action, Outcome], ...] = ()
+    applied: tuple[tuple[Action, WriteOutcome], ...] = ()
     history: History = field(default_factory=History)  # as the next plan will find it
 
 
@@ -139,9 +139,9 @@ class Loop:
         """The planner's memory as the next plan will find it."""
         return self._history
 
-    async def _carry_out(self, decided: Plan) -> tuple[tuple[Action, Outcome], ...]:
+    async def _carry_out(self, decided: Plan) -> tuple[tuple[Action, WriteOutcome], ...]:
         """Write one kind after the other; before each kind and each `AT_ONCE` writes what is left is asked again."""
-        applied: list[tuple[Action, Outcome]] = []
+        applied: list[tuple[Action, WriteOutcome]] = []
         writing = Writing(decided)
         while writing.left:
             await self._recheck(writing)
@@ -151,7 +151,7 @@ class Loop:
             applied += [one for one in done if one is not None]
         return tuple(applied)
 
-    async def _write_next(self, writing: Writing, kind: type | None) -> tuple[Action, Outcome] | None:
+    async def _write_next(self, writing: Writing, kind: type | None) -> tuple[Action, WriteOutcome] | None:
         """The next write of this kind, if there is one yet."""
         async with writing.turn:
             if writing.since_recheck == AT_ONCE:
@@ -179,20 +179,20 @@ class Loop:
         async with asyncio.timeout(CALL_LIMIT_S):
             return (await self._cluster.observe()).evolve(history=self._history)
 
-    async def _apply(self, action: Action) -> tuple[Action, Outcome]:
+    async def _apply(self, action: Action) -> tuple[Action, WriteOutcome]:
         step = JobStep.DELETE if isinstance(action, DeletePod) else JobStep.WRITE
         if step is JobStep.WRITE and self._errors.is_paused(action.job, step):
-            return action, Outcome(verdict=Verdict.REFUSED, message=self._errors.problem(action.job))
+            return action, WriteOutcome(result=WriteResult.REFUSED, message=self._errors.problem(action.job))
         outcome = None
         try:
             async with asyncio.timeout(CALL_LIMIT_S):
                 with self._errors.around(action.job, step):
                     outcome = await self._cluster.apply(action)
         except TimeoutError:
-            return action, Outcome(verdict=Verdict.FAILED, message=f"no answer within {CALL_LIMIT_S:g} s")
+            return action, WriteOutcome(result=WriteResult.FAILED, message=f"no answer within {CALL_LIMIT_S:g} s")
         if outcome is None:
-            return action, Outcome(verdict=Verdict.FAILED, message=self._errors.problem(action.job))
-        if outcome.verdict is Verdict.DONE:
+            return action, WriteOutcome(result=WriteResult.FAILED, message=self._errors.problem(action.job))
+        if outcome.result is WriteResult.DONE:
             self._history = record_applied(self._history, action, self._cluster.now())
         return action, outcome
 
@@ -239,7 +239,7 @@ class Loop:
             pause_s = min(pause_s, step.plan.replan_at_s - self._cluster.now())
         for one in step.plan.excluded:
             pause_s = min(pause_s, self._errors.again_at_s(one.job, JobStep.PLAN) - self._cluster.now())
-        if any(outcome.verdict is Verdict.FAILED for _, outcome in step.applied):
+        if any(outcome.result is WriteResult.FAILED for _, outcome in step.applied):
             pause_s = min(pause_s, RETRY_S)
         return max(0.0, pause_s)
 

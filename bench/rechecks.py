@@ -14,8 +14,8 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
-from autoscaler.cluster_port import Outcome, Verdict
-from autoscaler.clusters.simulated import Deployment, SimulatedCluster, run_loop
+from autoscaler.cluster_port import WriteOutcome, WriteResult
+from autoscaler.clusters.simulated import SimDeployment, SimulatedCluster, run_loop
 from autoscaler.domain import (
     Action,
     ClusterView,
@@ -66,7 +66,7 @@ class Late:
         self._next_s = ROW_S
         return await self._inner.observe() if self._is_asked_again else self._planned_on
 
-    async def apply(self, action: Action) -> Outcome:
+    async def apply(self, action: Action) -> WriteOutcome:
         return await self._inner.apply(action)
 
     async def changed(self, timeout_s: float) -> bool:
@@ -80,7 +80,7 @@ def flap(number: int, *, is_asked_again: bool) -> Counter[str]:
         Node(name=NodeName(f"n{at}"), allocatable=Resources(cpu_milli=16_000, memory_bytes=2**36)) for at in range(20)
     ]
     cluster = SimulatedCluster(nodes, seed=number)
-    cluster.add_deployment(Deployment(name="web", shape=shape_of(2_000), replicas=4))
+    cluster.add_deployment(SimDeployment(name="web", shape=shape_of(2_000), replicas=4))
     for at in range(4):
         trainer = TrainerSpec(shape=shape_of(1_000), min_replicas=1, max_replicas=200)
         cluster.submit(Job(name=JobName(f"j{at}"), trainer=trainer, master=MasterSpec(shape=shape_of(100))))
@@ -108,7 +108,7 @@ def tell(cluster: SimulatedCluster, policy: Policy, until_s: float, *, is_asked_
 
     def note(step: Step) -> None:
         for action, outcome in step.applied:
-            if isinstance(action, DeletePod) and outcome.verdict is Verdict.DONE:
+            if isinstance(action, DeletePod) and outcome.result is WriteResult.DONE:
                 told[action.cause.value] += 1
 
     loop = Loop(Late(cluster, is_asked_again=is_asked_again), policy, listener=note)

@@ -15,7 +15,7 @@ from autoscaler.cli.output.object_tables import ObjectList
 
 if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Job, Workload
-    from autoscaler.snapshots import Snapshot
+    from autoscaler.snapshots import SnapshotContent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class Place(Protocol):
         """Stop an object and drop its record."""
         ...
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SnapshotContent:
         """Everything that a plan depends on, at this instant."""
         ...
 

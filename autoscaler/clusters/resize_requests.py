@@ -14,11 +14,11 @@ from autoscaler.domain import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnderWay:
+class ResizeState:
     """One role of a job: `wanted` until now, `there` and staying, told to leave, and buckets on their way."""
 
-    wanted: int
-    there: int
+    desired: int
+    present: int
     leaving: int = 0
     moving: int = 0
     is_suspended: bool = False  # the job: all of its pods leave, or have left, whatever is wanted
@@ -26,21 +26,21 @@ class UnderWay:
     @property
     def is_settled(self) -> bool:
         """Nothing of the number before is left to do."""
-        return self.there == self.wanted and not self.leaving and not self.moving
+        return self.present == self.desired and not self.leaving and not self.moving
 
-    def tell(self, count: int) -> str:
+    def describe(self, count: int) -> str:
         """What becomes of the number before, now that `count` is set (0: EDL decides); empty: it is carried out."""
         if self.is_suspended:
             return "the job is suspended: the size is kept, and holds once it is resumed"
         if self.is_settled:
             return ""
-        if count == self.wanted:
-            return f"the resize to {self.wanted} that is under way goes on: {self._state()}"
+        if count == self.desired:
+            return f"the resize to {self.desired} that is under way goes on: {self._state()}"
         ends = "; what has begun ends first" if self.leaving or self.moving else ""
-        return f"replaces the resize to {self.wanted} that was under way: {self._state()}{ends}"
+        return f"replaces the resize to {self.desired} that was under way: {self._state()}{ends}"
 
     def _state(self) -> str:
-        told = [f"{self.there} of {self.wanted} {'is' if self.there == 1 else 'are'} there"]
+        told = [f"{self.present} of {self.desired} {'is' if self.present == 1 else 'are'} there"]
         told += [f"{self.leaving} {'is' if self.leaving == 1 else 'are'} leaving"] if self.leaving else []
         told += [f"{_counted(self.moving, 'bucket')} on the way"] if self.moving else []
         return ", ".join(told)
@@ -50,7 +50,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def find_problem(name: str, job: Job, role: str, count: int) -> str:
+def find_size_problem(name: str, job: Job, role: str, count: int) -> str:
     """Why the job called `name` cannot be pinned at so many `trainers` or `servers`: "" if it can.  0: unpinned."""
     if role == "servers":
         return _find_server_problem(name, job, count)

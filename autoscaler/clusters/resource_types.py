@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-TYPES: Final[Mapping[str, Sequence[str]]] = {
+RESOURCE_TYPES: Final[Mapping[str, Sequence[str]]] = {
     "tj": ("tj", "trainingjob", "trainingjobs", "trainingjobs.edl.dev"),
     "node": ("node", "nodes", "no"),
     "pod": ("pod", "pods", "po"),
@@ -15,11 +15,11 @@ TYPES: Final[Mapping[str, Sequence[str]]] = {
 """Each type with the names that kubectl users give it."""
 
 
-def type_of(word: str) -> str:
+def parse_resource_type(word: str) -> str:
     """The type that a word names.  Raises ValueError with what to write."""
-    for known, words in TYPES.items():
+    for known, words in RESOURCE_TYPES.items():
         if word.lower() in words:
             return known
-    near = get_close_matches(word.lower(), [name for words in TYPES.values() for name in words], n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(TYPES)}"
+    near = get_close_matches(word.lower(), [name for words in RESOURCE_TYPES.values() for name in words], n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(RESOURCE_TYPES)}"
     raise ValueError(f"there is no type {word}; {hint}")

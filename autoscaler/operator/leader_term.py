@@ -22,8 +22,8 @@ from typing import Final
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
-from autoscaler.clusters.kubernetes.cache.object_cache import AGEING, KINDS
-from autoscaler.clusters.kubernetes.cache.reflector import Watching
+from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS
+from autoscaler.clusters.kubernetes.cache.reflector import Reflector
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.domain import Policy
 from autoscaler.fault_isolation import JobErrors
@@ -50,7 +50,7 @@ from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
 from autoscaler.operator.metrics import Metrics
 
 SYNC_POLL_S: Final = 0.05
-_OF_JOBS: Final = tuple(kind for kind in KINDS if kind.is_namespaced and kind != PODS)
+_OF_JOBS: Final = tuple(kind for kind in WATCHED_KINDS if kind.is_namespaced and kind != PODS)
 """The kinds that `TermSettings.namespaces` narrows; pods and nodes are everybody's room and are read everywhere."""
 
 
@@ -139,8 +139,8 @@ class LeaderTerm:
         self.etcd_space = None if accounts is None else EtcdSpaceKeeper(accounts, self.store, metrics)
         guard = DrainGuard(self.cluster, self.store, drains)
         self.loop = Loop(guard, policy, listener=self._handle_pass, errors=self.errors)
-        self.watching = Watching(
-            api, self.cache, KINDS, now=clock, jitter=random.random, notify=self.store.request_plan
+        self.watching = Reflector(
+            api, self.cache, WATCHED_KINDS, now=clock, jitter=random.random, notify=self.store.request_plan
         )
 
     async def run(self) -> None:
@@ -171,7 +171,7 @@ class LeaderTerm:
     @property
     def is_synced(self) -> bool:
         """True once everything has been listed."""
-        return self.cache.is_synced(KINDS)
+        return self.cache.is_synced(WATCHED_KINDS)
 
     @property
     def passed_s(self) -> float | None:
@@ -181,7 +181,7 @@ class LeaderTerm:
     @property
     def view_age_s(self) -> float:
         """The age of the view on which decisions rest."""
-        heard_at_s = self.cache.oldest_heard_at_s(AGEING)
+        heard_at_s = self.cache.oldest_heard_at_s(AGED_KINDS)
         return self._clock() - (self._passed_at_s if heard_at_s is None else heard_at_s)
 
     @property

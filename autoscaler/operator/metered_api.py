@@ -7,30 +7,30 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TypeAlias
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
-from autoscaler.clusters.kubernetes.api.decorators import AroundApi
+from autoscaler.clusters.kubernetes.api.decorators import ApiDecorator
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.errors import ClusterError
 
 Count: TypeAlias = Callable[[str, str, str], None]
 
 
-class MeteredApi(AroundApi):
+class MeteredApi(ApiDecorator):
     """`port.Api`.  `count(verb, kind, outcome)` is called at the end of each call; of streams at their beginning."""
 
     def __init__(self, inner: Api, count: Count) -> None:
         super().__init__(inner)
         self._count = count
 
-    def reading(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
-        """See `AroundApi.reading`."""
+    def around_read(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
+        """See `ApiDecorator.around_read`."""
         return self._counted(verb, kind)
 
-    def writing(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
-        """See `AroundApi.writing`."""
+    def around_write(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
+        """See `ApiDecorator.around_write`."""
         return self._counted(verb, kind)
 
-    def streaming(self, verb: str, kind: Kind) -> None:
-        """See `AroundApi.streaming`."""
+    def before_stream(self, verb: str, kind: Kind) -> None:
+        """See `ApiDecorator.before_stream`."""
         self._count(verb, kind.plural, "begun")
 
     @contextmanager

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from autoscaler.cluster_port import Outcome
+from autoscaler.cluster_port import WriteOutcome
 from autoscaler.domain import Action, Decision, JobName, Pod, PodPhase, Role, ServerMove
 
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -89,10 +89,10 @@ class Metrics:
         """One request to the API server and how it ended."""
         self._calls.labels(verb, kind, outcome).inc()
 
-    def count_writes(self, applied: Iterable[tuple[Action, Outcome]]) -> None:
+    def count_writes(self, applied: Iterable[tuple[Action, WriteOutcome]]) -> None:
         """What became of the planner's actions."""
         for action, outcome in applied:
-            self._writes.labels(type(action).__name__, outcome.verdict.value).inc()
+            self._writes.labels(type(action).__name__, outcome.result.value).inc()
 
     def count_resize(self, cause: str, role: Role) -> None:
         """A job's size was changed by EDL."""

@@ -6,6 +6,12 @@ is the file: its version, its text, and what is refused.  Pods' environments, co
 so in no file.  Who saves and reads: `autoscaler.cli.commands.snapshot`.
 """
 
-from autoscaler.snapshots.snapshot_file import Snapshot, format_document, from_document, parse_document, to_document
+from autoscaler.snapshots.snapshot_file import (
+    SnapshotContent,
+    format_document,
+    from_document,
+    parse_document,
+    to_document,
+)
 
-__all__ = ["Snapshot", "format_document", "from_document", "parse_document", "to_document"]
+__all__ = ["SnapshotContent", "format_document", "from_document", "parse_document", "to_document"]

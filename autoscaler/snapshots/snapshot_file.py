@@ -25,7 +25,7 @@ _WIDTH: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class SnapshotContent:
     """All that a plan depends on; the planner's history is in the view.  `now_s`: the cluster's clock."""
 
     made_by: str = ""  # which EDL, for people
@@ -34,12 +34,12 @@ class Snapshot:
     view: ClusterView
 
 
-def to_document(snapshot: Snapshot) -> dict[str, Any]:
+def to_document(snapshot: SnapshotContent) -> dict[str, Any]:
     """Return the plain content of the file.  Raises InvalidSpecError if something cannot be told (NaN, say)."""
-    return {"kind": KIND, "version": VERSION, **encode(snapshot, Snapshot)}
+    return {"kind": KIND, "version": VERSION, **encode(snapshot, SnapshotContent)}
 
 
-def from_document(content: Any) -> Snapshot:
+def from_document(content: Any) -> SnapshotContent:
     """Return what the plain content says.  Raises InvalidSpecError with the path of the field that is wrong."""
     if not isinstance(content, Mapping):
         refuse("", f"holds {shown(content)}", "an object, as edl snapshot save writes it")
@@ -53,13 +53,13 @@ def from_document(content: Any) -> Snapshot:
     if version > VERSION:
         refuse("version", f"is {version}, and this edl reads up to {VERSION}", "use the edl that made the file")
     rest = {key: value for key, value in content.items() if key not in {"kind", "version"}}
-    found = decode(rest, Snapshot)
-    assert isinstance(found, Snapshot)
+    found = decode(rest, SnapshotContent)
+    assert isinstance(found, SnapshotContent)
     check_requests(found)
     return found
 
 
-def check_requests(snapshot: Snapshot) -> None:
+def check_requests(snapshot: SnapshotContent) -> None:
     """Raise InvalidSpecError for a job whose trainers ask for nothing: they would fit anywhere, and prove nothing."""
     for number, job in enumerate(snapshot.view.jobs):
         if not any(amount > 0 for _, amount in job.trainer.shape.requests.amounts()):
@@ -67,7 +67,7 @@ def check_requests(snapshot: Snapshot) -> None:
             refuse(path, "asks for nothing", "say what a trainer requests, cpu and memory at least")
 
 
-def parse_document(text: str | bytes) -> Snapshot:
+def parse_document(text: str | bytes) -> SnapshotContent:
     """Return what the text of a file says.  Raises InvalidSpecError."""
     try:
         content = json.loads(text, object_pairs_hook=_without_repeats)

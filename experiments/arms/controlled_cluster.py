@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from autoscaler.clusters.simulated import Work
+from autoscaler.clusters.simulated import TrainingWork
 from autoscaler.domain import Job, JobName, Node, NodeName, PodName, PodPhase, Resources, Role, Shape
 from experiments.scenarios.schema import Scenario
 
@@ -34,7 +34,7 @@ class ControlledCluster(Protocol):
     @property
     def jobs(self) -> Mapping[JobName, Job]: ...
     def free_on(self, name: NodeName, /) -> Resources: ...
-    def submit(self, job: Job, work: Work, /) -> None: ...
+    def submit(self, job: Job, work: TrainingWork, /) -> None: ...
     def set_replicas(
         self, job: JobName, role: Role, replicas: int, /, *, priority: int = 0, spreads: bool = False
     ) -> None: ...

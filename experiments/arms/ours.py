@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 
-from autoscaler.cluster_port import Verdict
+from autoscaler.cluster_port import WriteResult
 from autoscaler.clusters.simulated import run_loop
 from autoscaler.domain import Cause, DeletePod, Headroom, Policy, Reclaim, Role
 from autoscaler.loop import Loop, Step
@@ -21,7 +21,7 @@ def run(setup: PassSetup) -> Counter[str]:
 
     def note(step: Step) -> None:
         for action, outcome in step.applied:
-            if isinstance(action, DeletePod) and outcome.verdict is Verdict.DONE:
+            if isinstance(action, DeletePod) and outcome.result is WriteResult.DONE:
                 if action.role is Role.TRAINER:
                     removals[action.cause.value] += 1
                 elif action.role is Role.SERVER and action.cause is Cause.DEFRAGMENTATION:

@@ -18,11 +18,11 @@ from autoscaler.clusters.simulated import (
     KUBE_SCHEDULER,
     KUBE_SCHEDULER_1_6,
     PHYSICS_2017,
-    Deployment,
     Physics,
+    SimDeployment,
     SimulatedCluster,
-    Work,
-    exactly,
+    TrainingWork,
+    fixed_duration,
 )
 from autoscaler.domain import (
     Job,
@@ -73,7 +73,7 @@ class JobSubmission:
 
     at_s: float
     job: Job
-    work: Work
+    work: TrainingWork
     static: int
 
 
@@ -132,7 +132,7 @@ class PassSetup:
             JobSubmission(
                 at_s=self._jittered(at_s, clock),
                 job=make_job(spec, number),
-                work=Work(samples_total=None if spec.samples_total is None else float(spec.samples_total)),
+                work=TrainingWork(samples_total=None if spec.samples_total is None else float(spec.samples_total)),
                 static=spec.trainer.static,
             )
             for at_s, (_, spec, number) in zip(instants, planned, strict=True)
@@ -152,7 +152,7 @@ class PassSetup:
     def _plan_web(self) -> None:
         for web in self.scenario.web:
             shape = make_shape(web.pod)
-            deployment = Deployment(name=web.name, shape=shape, replicas=web.replicas, priority=web.priority)
+            deployment = SimDeployment(name=web.name, shape=shape, replicas=web.replicas, priority=web.priority)
             self.cluster.add_deployment(deployment)
         for change in self.changes:
             self.at(change.at_s, partial(self.cluster.scale, change.web, change.wanted))
@@ -203,8 +203,8 @@ def make_nodes(setting: PassSetting) -> list[Node]:
 def make_physics(setting: PassSetting) -> Physics:
     """Return the timings: those of 2017 for its arms, today's for ours; drain as the setting says."""
     if setting.is_of_2017:
-        return replace(PHYSICS_2017, drain=exactly(NEVER_S), spreads_scale_down=setting.is_today)
-    return Physics(drain=exactly(setting.physics.drain_s))
+        return replace(PHYSICS_2017, drain=fixed_duration(NEVER_S), spreads_scale_down=setting.is_today)
+    return Physics(drain=fixed_duration(setting.physics.drain_s))
 
 
 def make_shape(pod: PodShapeSpec) -> Shape:

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from autoscaler.cluster_port import Verdict
-from autoscaler.clusters.kubernetes.api.http_client import KubernetesApi, connect
-from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.cluster_port import WriteResult
+from autoscaler.clusters.kubernetes.api.http_client import HttpApi, connect
+from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Cause, ClusterView, DeletePod, JobState, Pod, PodName, PodPhase, Policy, Role
 from autoscaler.loop import Step
@@ -34,11 +34,11 @@ class Autoscaling:
 
     def __init__(self, kubeconfig: Path, policy: Policy) -> None:
         self.policy = policy
-        self.applied: Counter[tuple[str, Verdict]] = Counter()
+        self.applied: Counter[tuple[str, WriteResult]] = Counter()
         self.told: dict[PodName, Cause] = {}
         self.problems: list[str] = []
         self._kubeconfig = kubeconfig
-        self._api: KubernetesApi | None = None
+        self._api: HttpApi | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -49,7 +49,7 @@ class Autoscaling:
             clock=time.monotonic,
             offset_s=time.monotonic() - time.time(),
             jitter=random.random,
-            facts_of=lambda _job: Facts(state=JobState.ACTIVE),
+            facts_of=lambda _job: JobRuntime(state=JobState.ACTIVE),
             prepare=self._prepare,
             listen=self._listen,
         )
@@ -93,10 +93,10 @@ class Autoscaling:
 
     def _listen(self, step: Step) -> None:
         for action, outcome in step.applied:
-            self.applied[type(action).__name__, outcome.verdict] += 1
+            self.applied[type(action).__name__, outcome.result] += 1
             if isinstance(action, DeletePod):
                 self.told[action.pod] = action.cause
-            if outcome.verdict is not Verdict.DONE:
+            if outcome.result is not WriteResult.DONE:
                 self.problems.append(f"{type(action).__name__}: {outcome.message}")
 
     async def _prepare(self, job: KubeJob) -> None:

@@ -27,7 +27,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, T
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
-from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, parse_job
 from autoscaler.domain import Cause, CreatePod, NodeName, Role, Tier
 from tests.cluster.accounts import open_client
 from tests.cluster.api_call_costs import Cost, Ledger, calls_in
@@ -223,7 +223,7 @@ async def _put(api: Api, key: str, number: int, nodes: list[str]) -> None:
     namespace, _, name = key.partition("/")
     body: Raw = job_of(name, minimum=CORE, maximum=TRAINERS, cpu="500m", server_cpu="500m")
     body["metadata"]["namespace"] = namespace
-    job = read_job(await api.create(TRAINING_JOBS, body))
+    job = parse_job(await api.create(TRAINING_JOBS, body))
     await api.create(DEPLOYMENTS, build_master(job, SETTINGS))
     for ordinal in range(TRAINERS):
         tier, grade = (Tier.CORE, 0) if ordinal < CORE else (Tier.SURPLUS, ordinal - CORE + 1)

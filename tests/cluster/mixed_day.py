@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from autoscaler.clusters.kubernetes.api.http_client import KubernetesApi, connect
+from autoscaler.clusters.kubernetes.api.http_client import HttpApi, connect
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, TRAINING_JOBS
 from autoscaler.domain import Cause, Policy, Reclaim
 from tests.cluster.autoscaling import Autoscaling
@@ -87,7 +87,7 @@ class MixedDay:
         self._kubeconfig = kubeconfig
         self._capacity_milli = dict(capacity_milli)
         self._policy = policy
-        self._api: KubernetesApi | None = None
+        self._api: HttpApi | None = None
         self._edl: Autoscaling | None = None
         self._watch: asyncio.Task[None] | None = None
 

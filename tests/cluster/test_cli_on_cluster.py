@@ -11,7 +11,7 @@ import yaml
 from kubernetes import client
 
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
-from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.domain import Role
 from tests.cluster.kwok_nodes import NodeShape
 from tests.cluster.trainingjobs import GROUP
@@ -52,7 +52,7 @@ def digits(edl, jobs, core, namespace, nodes):
     (node,) = nodes(NodeShape(cpu="8", memory="32Gi"))
     raw = jobs.create_namespaced_custom_object(**GROUP, namespace=namespace, body=job_of("digits", servers=1))
     for ordinal in range(2):
-        body = build_pod(read_job(raw), seat(Role.TRAINER, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
+        body = build_pod(parse_job(raw), seat(Role.TRAINER, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
         core.create_namespaced_pod(namespace, body)
     say(jobs, namespace, "Scaled", status="False", trainers={"ready": 2, "target": 3})
     wait_for("trainers", lambda: len(ready(core, namespace)) == 2)

@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, InvalidError, UnavailableError
-from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job
 from autoscaler.domain import PodPhase, Resources, Role
 from autoscaler.operator.process.policy_file import parse_policy
 from experiments.arms.edl2017 import observe_jobs
@@ -38,7 +38,7 @@ def test_a_training_job_is_read_as_the_simulated_job():
     job = PassSetup(setting).submissions[0].job
     body = training_job(job, make_physics(setting))
     body["metadata"] |= {"namespace": "x", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
-    read = planned_job(read_job(body), priority=0, offset_s=0.0)
+    read = to_planner_job(parse_job(body), priority=0, offset_s=0.0)
     assert read.trainer.shape.requests == job.trainer.shape.requests
     assert (read.trainer.min_replicas, read.trainer.max_replicas) == (2, 60)
     assert read.servers.shape.requests == job.servers.shape.requests

@@ -19,15 +19,15 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     TRAINING_JOBS,
 )
 from autoscaler.clusters.kubernetes.builders.disruption_budget import build_budget
-from autoscaler.clusters.kubernetes.builders.job_identity import issue, read_identity, secrets_of
+from autoscaler.clusters.kubernetes.builders.job_identity import build_secrets, issue_identity, parse_identity
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_master, build_service
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.objects.names import authority_secret, master_secret, member_secret
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import job_of_master
-from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
-from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, read_pod
+from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
+from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, parse_pod
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job
 from autoscaler.domain import PodPhase, Role, Tier
 from tests.cluster.kwok_nodes import IMAGE, NodeShape
 from tests.cluster.trainingjobs import DEFINITION, GROUP, make_job
@@ -153,10 +153,10 @@ def hosted_job(api, namespace):
 async def test_api_server_takes_what_is_built_and_it_reads_back(definition, nodes, api, door, namespace):
     """Every kind of object; pods as they were planned, after the API server's own defaults (parity of shapes)."""
     node, out = nodes(NodeShape(), NodeShape(labels={"edl.dev/opt-out": ""}))
-    job = read_job(hosted_job(api, namespace))
-    planned = planned_job(job, priority=0)
+    job = parse_job(hosted_job(api, namespace))
+    planned = to_planner_job(job, priority=0)
     for kind, bodies in {
-        SECRETS: secrets_of(job, issue(job, datetime.now(UTC)), SETTINGS.etcd),
+        SECRETS: build_secrets(job, issue_identity(job, datetime.now(UTC)), SETTINGS.etcd),
         SERVICES: [build_service(job)],
         DEPLOYMENTS: [build_master(job, SETTINGS)],
         DISRUPTION_BUDGETS: [build_budget(job, 4)],
@@ -165,20 +165,20 @@ async def test_api_server_takes_what_is_built_and_it_reads_back(definition, node
             await door.apply(kind, body)
             await door.apply(kind, body)  # again: nothing is in its own way
     names = (authority_secret(job.name), member_secret(job.name), master_secret(job.name))
-    assert read_identity(*[await door.get(SECRETS, name, namespace=namespace) for name in names]) is not None
+    assert parse_identity(*[await door.get(SECRETS, name, namespace=namespace) for name in names]) is not None
     context = PodContext(jobs={job.uid: job.key}, masters={f"{namespace}/digits-master": job.uid})
     gated = await door.create(PODS, build_pod(job, seat(node=node), SETTINGS, is_gated=True))
-    assert read_pod(gated, context) is None
+    assert parse_pod(gated, context) is None
     surplus = seat(Role.TRAINER, ordinal=1, tier=Tier.SURPLUS, grade=3, node=node)
     made = await door.create(PODS, build_pod(job, surplus, SETTINGS, is_gated=False))
     server = await door.create(PODS, build_pod(job, seat(Role.SERVER, node=node), SETTINGS, is_gated=False))
     lifted = await door.patch(PODS, "digits-trainer-0", ungate_patch(gated, node), namespace=namespace)
-    assert read_pod(made, context).priority == -3
+    assert parse_pod(made, context).priority == -3
     for raw in (lifted, made):
-        pod = read_pod(raw, context)
+        pod = parse_pod(raw, context)
         assert pod.shape == planned.trainer.shape
         assert pod.place == node
-    assert read_pod(server, context).shape == planned.servers.shape
+    assert parse_pod(server, context).shape == planned.servers.shape
     unwilling = seat(Role.TRAINER, ordinal=2, node=out)
     await door.create(PODS, build_pod(job, unwilling, SETTINGS, is_gated=False))
     found = {}
@@ -188,7 +188,7 @@ async def test_api_server_takes_what_is_built_and_it_reads_back(definition, node
     )
     wait_for("a controller has made the master's", lambda: made_by_controllers(core, namespace))
     for raw in (await door.list(PODS, Scope(namespace=namespace))).items:
-        pod = read_pod(raw, context)
+        pod = parse_pod(raw, context)
         found[raw["metadata"]["name"]] = pod
     masters = [pod for name, pod in found.items() if name.startswith("digits-master-")]
     assert [(pod.role, pod.job, pod.shape) for pod in masters] == [(Role.MASTER, job.key, planned.master.shape)]
@@ -196,8 +196,8 @@ async def test_api_server_takes_what_is_built_and_it_reads_back(definition, node
     assert found["digits-trainer-0"].node == node
     deployment = await door.get(DEPLOYMENTS, "digits-master", namespace=namespace)
     assert job_of_master(deployment) == job.uid
-    assert read_node(await door.get(NODES, node)).is_open()
-    assert read_job(await door.get(TRAINING_JOBS, "digits", namespace=namespace)) == job
+    assert parse_node(await door.get(NODES, node)).is_open()
+    assert parse_job(await door.get(TRAINING_JOBS, "digits", namespace=namespace)) == job
 
 
 def made_by_controllers(core, namespace):

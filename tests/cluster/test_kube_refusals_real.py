@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from autoscaler.clusters.kubernetes.api.api_port import Scope
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, Refusal, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, RefusedBy, UnavailableError
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import (
     CONFIG_MAPS,
@@ -51,7 +51,7 @@ async def refusal_of(api, body):
         try:
             await api.create(PODS, body)
         except ForbiddenError as error:
-            refused.append(error.refusal)
+            refused.append(error.refused_by)
             return True
         await api.delete(PODS, body["metadata"]["name"], namespace=body["metadata"]["namespace"], grace_s=0)
         return False
@@ -68,7 +68,7 @@ async def test_quota_is_told(raw, namespace, hard):
         return "hard" in (await raw.get(RESOURCE_QUOTAS, "q", namespace=namespace)).get("status", {})
 
     await come(is_counted)
-    assert await refusal_of(raw, pod(namespace)) is Refusal.QUOTA
+    assert await refusal_of(raw, pod(namespace)) is RefusedBy.QUOTA
 
 
 @pytest.mark.parametrize(
@@ -85,22 +85,22 @@ async def test_limit_range_is_told(raw, namespace, limit):
     body = {"metadata": {"name": "l", "namespace": namespace}, "spec": {"limits": [limit]}}
     await raw.create(LIMIT_RANGES, body)
     limits = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}}
-    assert await refusal_of(raw, pod(namespace, resources=limits)) is Refusal.LIMIT_RANGE
+    assert await refusal_of(raw, pod(namespace, resources=limits)) is RefusedBy.LIMIT_RANGE
 
 
 async def test_pod_security_is_told(raw, namespace):
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     await raw.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
-    assert await refusal_of(raw, pod(namespace)) is Refusal.POD_SECURITY
+    assert await refusal_of(raw, pod(namespace)) is RefusedBy.POD_SECURITY
 
 
 async def test_missing_right_is_told(account, namespace):
     api = await connect(account("nobody"))
     try:
-        assert await refusal_of(api, pod(namespace)) is Refusal.RBAC
+        assert await refusal_of(api, pod(namespace)) is RefusedBy.RBAC
         with pytest.raises(ForbiddenError) as refused:
             await api.list(PODS, Scope(namespace=namespace))
-        assert refused.value.refusal is Refusal.RBAC
+        assert refused.value.refused_by is RefusedBy.RBAC
     finally:
         await api.close()
 

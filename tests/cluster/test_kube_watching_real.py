@@ -13,8 +13,8 @@ import pytest_asyncio
 from autoscaler.clusters.kubernetes.api.api_port import EventType, Scope
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
-from autoscaler.clusters.kubernetes.cache.object_cache import Store, key_of
-from autoscaler.clusters.kubernetes.cache.reflector import Watching, WatchPolicy
+from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, key_of
+from autoscaler.clusters.kubernetes.cache.reflector import Reflector, WatchPolicy
 from autoscaler.fault_isolation import JobErrors
 from tests.cluster.experiment.insisting import insist
 from tests.harness.waiting import BUDGET_S
@@ -24,7 +24,7 @@ POLICY = WatchPolicy(turn_s=4.0, silence_s=4.5, longest_pause_s=1.0)
 PATIENT = replace(POLICY, silence_s=60.0)  # what ends a turn is the server then, however slow the machine is
 
 
-class ListeningStore(Store):
+class ListeningStore(ObjectCache):
     """A store that keeps what it was told."""
 
     def __init__(self, namespaces):
@@ -33,11 +33,11 @@ class ListeningStore(Store):
         self.silent_turns = {kind: [] for kind in KINDS}  # when each was heard to its end
 
     def take_event(self, kind, event, *, at_s, source):
-        super().take_event(kind, event, at_s=at_s, source=source)
+        super().apply_event(kind, event, at_s=at_s, source=source)
         self.events.add(event.type)
 
     def hear(self, kind, *, at_s, source):
-        super().hear(kind, at_s=at_s, source=source)
+        super().note_progress(kind, at_s=at_s, source=source)
         assert self.heard_at_s(kind, source) == at_s
         self.silent_turns[kind].append(at_s)
 
@@ -52,7 +52,7 @@ async def raw(control_plane):
 @asynccontextmanager
 async def watched(raw, *namespaces, policy=POLICY):
     store = ListeningStore(namespaces=dict.fromkeys(KINDS, namespaces))
-    watching = Watching(
+    watching = Reflector(
         raw,
         store,
         KINDS,

@@ -7,10 +7,10 @@ import pytest
 import pytest_asyncio
 
 from autoscaler.clusters.kubernetes.api.api_port import Scope
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, Refusal
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, RefusedBy
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, PODS
-from autoscaler.clusters.kubernetes.parsing.limit_ranges import read_limits
+from autoscaler.clusters.kubernetes.parsing.limit_ranges import parse_limit_ranges
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from tests.cluster.test_kube_objects_real import SPECS, container
 from tests.harness.waiting import BUDGET_S
@@ -55,7 +55,7 @@ async def made_of(door, namespace, spec):
     except InvalidError:
         return None
     except ForbiddenError as error:
-        if error.refusal is not Refusal.LIMIT_RANGE:
+        if error.refused_by is not RefusedBy.LIMIT_RANGE:
             raise
         return None
     await door.delete(PODS, "x", namespace=namespace, grace_s=0)
@@ -67,12 +67,12 @@ async def test_what_is_said_is_what_is_made(door, namespace, lines):
     body = {"metadata": {"name": "range", "namespace": namespace}, "spec": {"limits": lines}}
     await door.create(LIMIT_RANGES, body)
     listing = await door.list(LIMIT_RANGES, Scope(namespace=namespace))
-    limits = read_limits(listing.items)[namespace]
+    limits = parse_limit_ranges(listing.items)[namespace]
 
     async def differing():
         found = []
         for title, spec in EVERYTHING.items():
-            stored, refusal = await made_of(door, namespace, spec), limits.refusal(spec, "spec")
+            stored, refusal = await made_of(door, namespace, spec), limits.find_problem(spec, "spec")
             if (stored is None) != bool(refusal):
                 found.append((title, refusal or "not refused"))
             elif stored is not None and pod_request(stored) != pod_request(limits.fill(spec)):

@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.cache.reflector import WatchPolicy
-from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import JobState, Policy, Reclaim
 from tests.cluster.kwok_nodes import NodeShape
@@ -63,7 +63,7 @@ class Perturbed:
                 clock=time.monotonic,
                 offset_s=time.monotonic() - time.time(),
                 jitter=random.random,
-                facts_of=lambda _job: Facts(state=JobState.ACTIVE),
+                facts_of=lambda _job: JobRuntime(state=JobState.ACTIVE),
                 prepare=nothing,
                 listen=lambda _step: None,
                 watching=WatchPolicy(relist_s=10.0),

@@ -8,10 +8,10 @@ import pytest
 import pytest_asyncio
 from kubernetes import client
 
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import PODS, RESOURCE_QUOTAS
-from autoscaler.clusters.kubernetes.parsing.resource_quotas import read_quota, traits_of
+from autoscaler.clusters.kubernetes.parsing.resource_quotas import parse_quota, traits_of
 from autoscaler.domain import Bottleneck, Policy, Reclaim, Role
 from tests.cluster.autoscaling import Autoscaling, trainers
 from tests.cluster.kwok_nodes import NodeShape
@@ -87,7 +87,7 @@ async def is_refused(door, namespace, template, class_name):
     try:
         await door.create(PODS, {"metadata": {"name": "x", "namespace": namespace}, "spec": spec})
     except ForbiddenError as error:
-        if error.refusal is not Refusal.QUOTA:
+        if error.refused_by is not RefusedBy.QUOTA:
             raise
         return True
     await door.delete(PODS, "x", namespace=namespace, grace_s=0)
@@ -102,7 +102,7 @@ def is_counted(quota, template, class_name):
 
 
 def as_read(raw, class_name):
-    return read_quota(raw, Reclaim.PLANNER if class_name == "edl-surplus" else Reclaim.SCHEDULER)
+    return parse_quota(raw, Reclaim.PLANNER if class_name == "edl-surplus" else Reclaim.SCHEDULER)
 
 
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)

@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     ExpiredError,
     ForbiddenError,
     MalformedError,
-    Refusal,
+    RefusedBy,
     ThrottledError,
     UnavailableError,
 )
@@ -232,8 +232,8 @@ def error_of(fault, doing):
         case WriteFault.THROTTLED:
             return ThrottledError(f"{doing}: too many requests", retry_after_s=1.0)
         case WriteFault.FORBIDDEN:
-            return ForbiddenError(f"{doing}: forbidden", Refusal.RBAC)
+            return ForbiddenError(f"{doing}: forbidden", RefusedBy.RBAC)
         case WriteFault.QUOTA:
-            return ForbiddenError(f"{doing}: exceeded quota", Refusal.QUOTA)
+            return ForbiddenError(f"{doing}: exceeded quota", RefusedBy.QUOTA)
         case _:
             raise AssertionError(fault)

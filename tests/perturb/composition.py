@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.cache.object_cache import KINDS, Store
-from autoscaler.clusters.kubernetes.cache.reflector import Watching, WatchPolicy
-from autoscaler.clusters.kubernetes.cluster_view import FactsOf
+from autoscaler.clusters.kubernetes.cache.object_cache import WATCHED_KINDS, ObjectCache
+from autoscaler.clusters.kubernetes.cache.reflector import Reflector, WatchPolicy
+from autoscaler.clusters.kubernetes.cluster_view import RuntimeOf
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Policy
@@ -23,9 +23,9 @@ from autoscaler.loop import Loop, Step
 class Composed:
     """The parts of one autoscaler; nothing is known to it but what it reads."""
 
-    store: Store
+    store: ObjectCache
     cluster: KubernetesCluster
-    watching: Watching
+    watching: Reflector
     loop: Loop
 
     async def run(self) -> None:
@@ -42,7 +42,7 @@ def compose(
     clock: Callable[[], float],
     offset_s: float,
     jitter: Callable[[], float],
-    facts_of: FactsOf,
+    facts_of: RuntimeOf,
     prepare: Callable[[KubeJob], Awaitable[None]],
     listen: Callable[[Step], None],
     watching: WatchPolicy | None = None,
@@ -50,7 +50,7 @@ def compose(
 ) -> Composed:
     """Put an autoscaler together.  `offset_s` takes Unix time to `clock`."""
     errors = JobErrors(clock, ErrorLog())
-    store = Store(errors)
+    store = ObjectCache(errors)
     settings = BuildSettings(
         image="edl:test",
         etcd=EtcdAccess(endpoints="http://etcd:2379"),
@@ -61,7 +61,7 @@ def compose(
     cluster = KubernetesCluster(
         api, store, settings, clock=clock, offset_s=offset_s, facts_of=facts_of, prepare=prepare, errors=errors
     )
-    watches = Watching(api, store, KINDS, now=clock, jitter=jitter, notify=cluster.touch, policy=watching)
+    watches = Reflector(api, store, WATCHED_KINDS, now=clock, jitter=jitter, notify=cluster.touch, policy=watching)
     return Composed(
         store=store, cluster=cluster, watching=watches, loop=Loop(cluster, policy, listener=listen, errors=errors)
     )

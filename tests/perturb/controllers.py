@@ -22,7 +22,7 @@ async def tend(one):
         await asyncio.sleep(EVERY_S)
         views = one.cluster.views
         for job in list(views.jobs.known.values()):
-            is_active = views.jobs.facts(job).state is JobState.ACTIVE
+            is_active = views.jobs.runtime(job).state is JobState.ACTIVE
             for raw in views.pods.of_job(job.key):
                 if controller_of(raw).get("uid") != job.uid or "deletionTimestamp" in raw["metadata"]:
                     continue

@@ -10,10 +10,10 @@ It sees the API server's own truth, change by change, and every write that is ca
 """
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.cache.object_cache import AGEING, key_of
+from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, key_of
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.kubernetes.objects.labels import GATE, JOB, ROLE
-from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
+from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
@@ -74,7 +74,7 @@ class Witness:
     def _check_age(self, verb, kind, name):
         if self.store is None or kind not in {PODS, DEPLOYMENTS}:
             return
-        heard_at_s = self.store.oldest_heard_at_s(AGEING)
+        heard_at_s = self.store.oldest_heard_at_s(AGED_KINDS)
         if heard_at_s is None or now() - heard_at_s > TOO_OLD_S:
             age = "nothing is known" if heard_at_s is None else f"the view is {now() - heard_at_s:.1f} s old"
             self._say(f"A7: {verb} {kind.plural} {name} while {age}")
@@ -83,7 +83,7 @@ class Witness:
         raw = self._nodes.get(("", node_name))
         if raw is None or self._knows_old:
             return
-        room = read_node(raw).allocatable
+        room = parse_node(raw).allocatable
         for pod in self._pods.values():
             if job_of(pod) and not has_ended(pod) and not gates_of(pod) and place_of(pod) == node_name:
                 room -= shape_of_spec(pod["spec"], {}).requests

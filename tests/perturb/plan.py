@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import product
 
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy, UnavailableError
 from tests.harness.api_faults import EventFault, FaultPlan, WriteFault
 from tests.perturb.scenario import DAY
 from tests.perturb.trial_run import Lived, Moment, Trial
@@ -86,7 +86,7 @@ def at_phase(happening):
             )
     at_s = happening.at_s + 0.3
     gone = UnavailableError("connection refused", may_have_happened=False)
-    denied = ForbiddenError("forbidden", Refusal.RBAC)
+    denied = ForbiddenError("forbidden", RefusedBy.RBAC)
     for family, error in (("API server away", gone), ("RBAC taken away", denied)):
         yield Trial(family=family, name=f"{AWAY_S:g} s from {happening.name}", moments=away(at_s, error))
     yield Trial(

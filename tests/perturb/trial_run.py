@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from autoscaler.clusters.kubernetes.api.kinds import LEASES, SERVICES
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_service
 from autoscaler.clusters.kubernetes.cache.reflector import WatchPolicy
-from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer
 from autoscaler.domain import JobState
 from tests.harness import virtual_time
@@ -244,7 +244,7 @@ def compose_one(api):
 
 def facts_of(job):
     is_suspended = job.spec.run_policy.suspend
-    return Facts(state=JobState.SUSPENDED if is_suspended else JobState.ACTIVE)
+    return JobRuntime(state=JobState.SUSPENDED if is_suspended else JobState.ACTIVE)
 
 
 async def stop(tasks):

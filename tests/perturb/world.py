@@ -9,7 +9,7 @@ import asyncio
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import collect
-from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
+from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 from tests.harness.virtual_time import now
 from tests.unit.clusters.kubernetes.stand_ins import CONTROLLER, HASH, RestOfTheCluster, observe
@@ -140,7 +140,7 @@ class World(RestOfTheCluster):
         return False
 
     def _schedule(self, waiting):
-        nodes = {raw["metadata"]["name"]: read_node(raw) for raw in self.server.all(NODES)}
+        nodes = {raw["metadata"]["name"]: parse_node(raw) for raw in self.server.all(NODES)}
         free = {name: node.allocatable for name, node in nodes.items()}
         for pod in self.server.all(PODS):
             place = pod["spec"].get("nodeName")

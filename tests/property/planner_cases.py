@@ -121,7 +121,7 @@ class Driver:
         self.history = decided.history
         for action in actions:
             outcome = self.cluster.carry_out(action)
-            assert outcome.verdict == "done", f"{action}: {outcome.message}"
+            assert outcome.result == "done", f"{action}: {outcome.message}"
             self.cluster.check_capacity()
             self.history = record_applied(self.history, action, self.cluster.now())
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
-from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, read_pod
+from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, parse_pod
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_template
-from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job
 from autoscaler.domain import Resources, Role, Tier
 from tests.unit.clusters.kubernetes.objects import SETTINGS, UID, as_stored, merge, raw_job, seat
 
@@ -177,14 +177,14 @@ CONTEXT = PodContext(jobs={UID: "team-a/digits"}, masters={"team-a/digits-master
 def test_pod_built_from_a_job_reads_back_as_its_shape(template, role, is_gated, avoid):
     """The planner plans with the job's shape: what is read from the pod is it, less the node that it is tied to."""
     avoid = frozenset(avoid)
-    job = read_job(raw_job(trainer={"template": template}, server={"template": template}))
-    planned = planned_job(job, priority=0, avoid=avoid)
+    job = parse_job(raw_job(trainer={"template": template}, server={"template": template}))
+    planned = to_planner_job(job, priority=0, avoid=avoid)
     body = build_pod(job, seat(role, tier=Tier.CORE, node="n1"), SETTINGS, is_gated=is_gated, avoid=avoid)
     stored = as_stored(body)
     if is_gated:
-        assert read_pod(stored, CONTEXT) is None  # no size and no room
+        assert parse_pod(stored, CONTEXT) is None  # no size and no room
         stored = merge(stored, ungate_patch(stored, "n1"))
-    pod = read_pod(stored, CONTEXT)
+    pod = parse_pod(stored, CONTEXT)
     assert pod.shape == (planned.trainer.shape if role is Role.TRAINER else planned.servers.shape)
     assert pod.place == "n1" or pod.shape.node_terms == ((),)  # such a pod may stand nowhere
     assert (pod.job, pod.role, pod.ordinal, pod.tier) == (job.key, role, 0, Tier.CORE)
@@ -193,7 +193,7 @@ def test_pod_built_from_a_job_reads_back_as_its_shape(template, role, is_gated, 
 @given(templates)
 def test_master_built_from_a_job_reads_back_as_its_shape(template):
     """The same for the pod that the master's Deployment makes, which is tied to no node."""
-    job = read_job(raw_job(master={"replicas": 2, "template": template}))
+    job = parse_job(raw_job(master={"replicas": 2, "template": template}))
     made = build_master(job, SETTINGS)["spec"]["template"]
     pod = as_stored(
         {"metadata": {**made["metadata"], "name": "digits-master-5d4f-x", "namespace": "team-a"}}
@@ -201,16 +201,16 @@ def test_master_built_from_a_job_reads_back_as_its_shape(template):
     )
     pod["metadata"]["labels"]["pod-template-hash"] = "5d4f"
     pod["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "digits-master-5d4f", "controller": True}]
-    assert read_pod(pod, CONTEXT).shape == planned_job(job, priority=0).master.shape
+    assert parse_pod(pod, CONTEXT).shape == to_planner_job(job, priority=0).master.shape
 
 
 @given(templates)
 def test_shape_of_a_template_is_that_of_its_pod_after_defaulting(template):
     """What the API server fills in when it stores a pod changes nothing."""
     body = {"metadata": {"name": "w", "namespace": "x"}, "spec": template["spec"]}
-    pod = read_pod(as_stored(body), CONTEXT)
+    pod = parse_pod(as_stored(body), CONTEXT)
     assert pod.shape == shape_of_template(template)
     bound = as_stored(body)
     bound["spec"]["nodeName"] = "n1"
-    standing = read_pod(bound, CONTEXT)
+    standing = parse_pod(bound, CONTEXT)
     assert standing.shape == replace(standing.shape, requests=pod.requests)

@@ -7,7 +7,14 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.clusters.simulated import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6, Deployment, Hpa, Physics, SimulatedCluster
+from autoscaler.clusters.simulated import (
+    KUBE_SCHEDULER,
+    KUBE_SCHEDULER_1_6,
+    Hpa,
+    Physics,
+    SimDeployment,
+    SimulatedCluster,
+)
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, Reclaim, Role, Tier
 from autoscaler.errors import InvalidSpecError
 from tests.unit.clusters.simulated.small_worlds import job, node, shape
@@ -51,8 +58,8 @@ def make(seed, reclaim, profile):
         servers_elastic=bool(seed % 2),
         daemons={name: shape(0.25) for name in NODES},
     )
-    sim.add_deployment(Deployment(name="web", shape=shape(1, 1), replicas=4))
-    sim.add_deployment(Deployment(name="shop", shape=shape(0.5, 1), replicas=2, priority=3))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1, 1), replicas=4))
+    sim.add_deployment(SimDeployment(name="shop", shape=shape(0.5, 1), replicas=2, priority=3))
     sim.add_hpa(Hpa(deployment="shop", min_replicas=1, max_replicas=12, load_per_replica=2.0))
     sim.submit(job("j0", servers=1, high=9))
     sim.submit(job("j1", servers=2, high=9, weight=50, priority=2))
@@ -64,7 +71,7 @@ def seat(name, role, ordinal, where, tier):
 
 
 def write(sim, action):
-    return asyncio.run(sim.apply(action)).verdict
+    return asyncio.run(sim.apply(action)).result
 
 
 def some_pod(sim, index):

@@ -29,7 +29,7 @@ from autoscaler.domain import (
 )
 from autoscaler.errors import InvalidSpecError
 from autoscaler.planner import plan
-from autoscaler.snapshots import Snapshot, format_document, parse_document, to_document
+from autoscaler.snapshots import SnapshotContent, format_document, parse_document, to_document
 from autoscaler.snapshots.codec import decode, encode
 from tests.property.planner_cases import Driver
 from tests.property.planner_draws import clusters, jobs, stories
@@ -98,7 +98,7 @@ def read_back(snapshot):
 @given(views, policies, SCALARS[float])
 def test_what_is_saved_is_read_back(view, policy, now_s):
     """Every field, amounts up to 2^63 - 1 and names of any letters among them."""
-    snapshot = Snapshot(now_s=now_s, policy=policy, view=view, made_by="a test")
+    snapshot = SnapshotContent(now_s=now_s, policy=policy, view=view, made_by="a test")
     assert read_back(snapshot) == snapshot
 
 
@@ -109,7 +109,7 @@ def test_a_saved_moment_plans_as_the_moment_did(cluster, story):
     driver = Driver(cluster, Policy())
     driver.live(story, seconds=1.0)
     view = cluster.view(history=driver.history)
-    moment = read_back(Snapshot(now_s=cluster.now(), policy=driver.policy, view=view))
+    moment = read_back(SnapshotContent(now_s=cluster.now(), policy=driver.policy, view=view))
     assert moment.view == view
     decided = plan(view, driver.policy, cluster.now())
     assert plan(moment.view, moment.policy, moment.now_s) == decided
@@ -140,7 +140,7 @@ def test_a_harmed_file_is_read_as_something_or_refused_by_its_field(cluster, sto
     driver = Driver(cluster, Policy())
     driver.live(story, seconds=1.0)
     view = cluster.view(history=driver.history)
-    document = to_document(Snapshot(now_s=cluster.now(), policy=Policy(), view=view))
+    document = to_document(SnapshotContent(now_s=cluster.now(), policy=Policy(), view=view))
     path = data.draw(st.sampled_from([path for path in field_paths(document) if path]))
     junk = data.draw(st.sampled_from([None, -1, 1.5, True, "x", [], {}, [1], {"a": 1}, 10**400, float("nan")]))
     with suppress(InvalidSpecError):

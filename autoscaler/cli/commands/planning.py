@@ -18,7 +18,7 @@ from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.commands.snapshot import SnapshotSource, open_snapshot, snapshot_option
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.output.formats import format_content
-from autoscaler.clusters.resource_types import TYPES
+from autoscaler.clusters.resource_types import RESOURCE_TYPES
 from master.api.host.log_lines import at_rest
 
 if TYPE_CHECKING:  # planner and manifests are not for --help
@@ -202,7 +202,7 @@ def _moment(source: SnapshotSource) -> PlanInputs:
 
 def _job_name(target: tuple[str, str]) -> str:
     kind, name = target
-    if kind.lower() not in TYPES["tj"]:
+    if kind.lower() not in RESOURCE_TYPES["tj"]:
         raise click.UsageError(f"only jobs have a size of their own, as tj/NAME; a {kind} has not")
     return name
 

@@ -19,7 +19,7 @@ from autoscaler.cli.places import JobFacts, PlannedSubmission
 from master.api.host.log_lines import at_rest
 
 if TYPE_CHECKING:  # the codec is not for --help
-    from autoscaler.snapshots import Snapshot
+    from autoscaler.snapshots import SnapshotContent
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,7 +84,7 @@ def save(*, output: Path | None, selector: PlaceSelector) -> None:
 class SnapshotSource:
     """A snapshot, and what belongs to the place that it is of: the namespace of bare names, and how files are read."""
 
-    snapshot: Snapshot
+    snapshot: SnapshotContent
     namespace: str
     read_submission: Callable[[Path, float], PlannedSubmission]
     job_facts: Callable[[str], JobFacts]  # by the job's name; a file has none
@@ -115,7 +115,7 @@ def open_snapshot(selector: PlaceSelector, file: Path | None) -> Iterator[Snapsh
     )
 
 
-def _load(file: Path) -> Snapshot:
+def _load(file: Path) -> SnapshotContent:
     from autoscaler.errors import InvalidSpecError  # noqa: PLC0415 - not for --help
     from autoscaler.snapshots import parse_document  # noqa: PLC0415 - with it
 

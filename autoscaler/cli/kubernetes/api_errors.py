@@ -8,7 +8,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
-    Refusal,
+    RefusedBy,
     UnauthorizedError,
     UnavailableError,
 )
@@ -33,7 +33,7 @@ def to_command_error(error: ClusterError, title: str) -> CommandError:
         case UnauthorizedError():
             hint = "the kubeconfig's credentials are not or no longer good there"
             return CommandError(Exit.REFUSED, f"{error}; {hint} ({title})")
-        case ForbiddenError(refusal=Refusal.RBAC):
+        case ForbiddenError(refused_by=RefusedBy.RBAC):
             hint = "ask the cluster's administrator for that right (the roles view and edit include TrainingJobs)"
             return CommandError(Exit.REFUSED, f"{error}; {hint}")
         case ForbiddenError() | InvalidError():

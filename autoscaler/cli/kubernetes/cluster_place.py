@@ -44,7 +44,7 @@ from master.api.host.log_lines import at_rest
 
 if TYPE_CHECKING:  # the planner is for those commands that ask it
     from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
-    from autoscaler.snapshots import Snapshot
+    from autoscaler.snapshots import SnapshotContent
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class ClusterPlace:
 
     # ---- planning -----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SnapshotContent:
         from autoscaler.cli.kubernetes.cluster_snapshot import read_cluster_snapshot  # noqa: PLC0415 - the planner is for those who ask it
 
         found = self._do(read_cluster_snapshot(self._reader.api, title=self.title, now_s=time.time()))

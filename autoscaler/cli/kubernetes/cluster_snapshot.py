@@ -22,13 +22,13 @@ from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
-from autoscaler.clusters.kubernetes.cache.object_cache import AGEING, KINDS, Store
-from autoscaler.clusters.kubernetes.cluster_view import Facts, Views
+from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS, ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view import JobRuntime, ViewBuilder
 from autoscaler.clusters.kubernetes.objects.fields import part, text, unix_s
 from autoscaler.clusters.kubernetes.objects.names import master_name
-from autoscaler.clusters.kubernetes.parsing.deployment_objects import read_workload
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import parse_workload
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
-from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, planned_job, read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, parse_job, to_planner_job
 from autoscaler.domain import Job, JobState, Policy, Workload
 from autoscaler.errors import ClusterError, InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
@@ -38,7 +38,7 @@ from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
 from autoscaler.operator.job.recovery import Found, restore
 from autoscaler.operator.process.policy_file import parse_policy
-from autoscaler.snapshots import Snapshot
+from autoscaler.snapshots import SnapshotContent
 
 POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"
 POLICY_KEY: Final = "policy.yaml"
@@ -55,7 +55,7 @@ NO_HISTORY: Final = "the operator's windows and pauses are its own and not known
 class ClusterSnapshot:
     """`notes`: what is not known, for people.  `classes`: what a name of a class is worth there."""
 
-    snapshot: Snapshot
+    snapshot: SnapshotContent
     notes: tuple[str, ...]
     classes: PriorityClasses
 
@@ -65,10 +65,10 @@ async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> Cluste
     listings, notes = await _list_all(api)
     policy, told = await find_policy(api)
     errors = JobErrors(lambda: now_s)
-    store = Store(errors)
+    store = ObjectCache(errors)
     for kind, listing in listings.items():
-        store.take_listing(kind, listing, asked_at_s=now_s)
-    views = Views(
+        store.apply_listing(kind, listing, asked_at_s=now_s)
+    views = ViewBuilder(
         store,
         reclaim=policy.reclaim,
         offset_s=0.0,
@@ -76,21 +76,21 @@ async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> Cluste
         expected=Expectations,
         errors=errors,
     )
-    view = views.view(now_s)
-    wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.wrong.items()]
+    view = views.build(now_s)
+    wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.invalid.items()]
     wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
-    snapshot = Snapshot(made_by=f"{title}; {NO_HISTORY}; {told}", now_s=now_s, policy=policy, view=view)
+    snapshot = SnapshotContent(made_by=f"{title}; {NO_HISTORY}; {told}", now_s=now_s, policy=policy, view=view)
     return ClusterSnapshot(snapshot=snapshot, notes=(NO_HISTORY, told, *notes, *wrong), classes=views.classes)
 
 
-def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, now_s: float) -> Facts:
+def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, now_s: float) -> JobRuntime:
     """What the planner is told of a job's life, from what stands of it."""
     own = own_pods(job, pods)
     status = part(raw, "status")
     found = Found(status=status, pods=own, roles=roles_of(own, has_master=has_master))
     life = restore(job, found, offset_s=0.0, now_s=now_s)
     saved_at_s = unix_s(text(status, "progress", "lastCheckpointTime"))
-    return Facts(
+    return JobRuntime(
         state=JobState.OVER if job.is_deleting else life.state,
         hold_until_s=life.hold_until_s,
         checkpoint_age_s=None if saved_at_s is None else max(0.0, now_s - saved_at_s),
@@ -140,8 +140,10 @@ def _load(written: str) -> Mapping[str, Any]:
 
 async def _list_all(api: Api) -> tuple[dict[Kind, Listing], list[str]]:
     """Every kind that a view rests on; of the rarer ones none where the user may not see them, and a note."""
-    answers = dict(zip(KINDS, await asyncio.gather(*map(api.list, KINDS), return_exceptions=True), strict=True))
-    if refused := [str(answers[kind]) for kind in AGEING if isinstance(answers[kind], ForbiddenError)]:
+    answers = dict(
+        zip(WATCHED_KINDS, await asyncio.gather(*map(api.list, WATCHED_KINDS), return_exceptions=True), strict=True)
+    )
+    if refused := [str(answers[kind]) for kind in AGED_KINDS if isinstance(answers[kind], ForbiddenError)]:
         raise CommandError(Exit.REFUSED, f"{'; '.join(refused)}; {NEEDS_ROLE}")
     found: dict[Kind, Listing] = {}
     notes: list[str] = []
@@ -158,7 +160,7 @@ async def _list_all(api: Api) -> tuple[dict[Kind, Listing], list[str]]:
     return found, notes
 
 
-def _facts_of(job: KubeJob, store: Store, views: Views, now_s: float) -> Facts:
+def _facts_of(job: KubeJob, store: ObjectCache, views: ViewBuilder, now_s: float) -> JobRuntime:
     key = (job.namespace, job.name)
     has_master = store.get(DEPLOYMENTS, (job.namespace, master_name(job.name))) is not None
     raw = store.get(TRAINING_JOBS, key) or {}
@@ -183,7 +185,7 @@ def read_cluster_submission(file: Path, *, namespace: str, classes: PriorityClas
             case "TrainingJob":
                 jobs.append(_job(file, raw, classes, now_s))
             case "Deployment":
-                if (workload := read_workload(raw, None, classes)) is not None:
+                if (workload := parse_workload(raw, None, classes)) is not None:
                     workloads.append(workload)
             case _:
                 pass  # Services and the like take no room
@@ -194,7 +196,7 @@ def read_cluster_submission(file: Path, *, namespace: str, classes: PriorityClas
 
 def _job(file: Path, raw: dict[str, Any], classes: PriorityClasses, now_s: float) -> Job:
     try:
-        job = read_job(raw)
+        job = parse_job(raw)
     except InvalidSpecError as error:
         raise CommandError(Exit.REFUSED, f"{file}: {error}") from None
     priority = classes.value_of(job.spec.priority_class)
@@ -202,4 +204,4 @@ def _job(file: Path, raw: dict[str, Any], classes: PriorityClasses, now_s: float
         known = ", ".join(sorted(classes.by_name)) or "none"
         told = f"spec.priorityClassName: there is no class {job.spec.priority_class}; the cluster has {known}"
         raise CommandError(Exit.REFUSED, f"{file}: {told}")
-    return planned_job(job, priority=priority, offset_s=now_s)
+    return to_planner_job(job, priority=priority, offset_s=now_s)

@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.objects.fields import condition_of, parts, t
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.clusters.kubernetes.objects.names import pod_name
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.clusters.resource_types import type_of
+from autoscaler.clusters.resource_types import parse_resource_type
 from autoscaler.domain import NOTHING, Resources, Role
 from autoscaler.errors import ClusterError
 
@@ -172,7 +172,7 @@ def container_of(pod: Raw) -> str | None:
 def parse_type(word: str) -> str:
     """`clusters.types.type_of` as a command's error."""
     try:
-        return type_of(word)
+        return parse_resource_type(word)
     except ValueError as error:
         raise CommandError(Exit.USAGE, str(error)) from None
 

@@ -14,7 +14,7 @@ from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, text, whole
 from autoscaler.clusters.kubernetes.objects.labels import DRAIN
-from autoscaler.clusters.resize_requests import UnderWay, find_problem
+from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
 from autoscaler.errors import InvalidSpecError
 
 _MOST_TRIES: Final = 5
@@ -53,7 +53,7 @@ class ObjectWriter:
             await self._write_sizes(kind, found, sizes)
         ways = {size.field: under_way(found, size.field) for size in sizes}
         scaled = [
-            SizeChange(request=size, before=way.there, note=way.tell(size.count))
+            SizeChange(request=size, before=way.present, note=way.describe(size.count))
             for size, way in zip(sizes, ways.values(), strict=True)
         ]
         return format_size_changes(f"{kind}/{text(found, 'metadata', 'name')}", scaled, is_dry=is_dry)
@@ -141,16 +141,16 @@ class ObjectWriter:
         await self.reader.api.patch(NODES, text(node, "metadata", "name"), change, only=only)
 
 
-def under_way(job: Raw, of: str) -> UnderWay:
+def under_way(job: Raw, of: str) -> ResizeState:
     """How far the job's `trainers` or `servers` are with the number that holds until now, by its status."""
     status = part(job, "status", of)
     pinned = whole(job, "spec", "parameterServer" if of == "servers" else "trainer", "replicas")
     emptying = whole(status, "emptying")  # they are ready and stay until what they hold has been moved
     there = max(0, whole(status, "ready") - emptying)
     is_suspended = part(job, "spec", "runPolicy").get("suspend") is True
-    return UnderWay(
-        wanted=(pinned or whole(status, "target")) if status and not is_suspended else there,
-        there=there,
+    return ResizeState(
+        desired=(pinned or whole(status, "target")) if status and not is_suspended else there,
+        present=there,
         leaving=whole(status, "leaving") + emptying,
         is_suspended=is_suspended,
     )
@@ -158,13 +158,13 @@ def under_way(job: Raw, of: str) -> UnderWay:
 
 def _check_size(job: Raw, size: SizeRequest) -> None:
     """The API server checks the bounds; which sizes lie between is checked here, before anything is written."""
-    from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job  # noqa: PLC0415 - pydantic
+    from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job  # noqa: PLC0415 - pydantic
 
     try:
-        planned = planned_job(read_job(job), priority=0)
+        planned = to_planner_job(parse_job(job), priority=0)
     except InvalidSpecError:
         return  # the operator says so in its status
-    problem = find_problem(text(job, "metadata", "name"), planned, size.field, size.count)
+    problem = find_size_problem(text(job, "metadata", "name"), planned, size.field, size.count)
     if problem:
         raise CommandError(Exit.REFUSED, problem)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests import FieldError, InvalidManifestError
 from autoscaler.manifests.checks import check_templates
@@ -57,7 +57,7 @@ def _validate(document: Document) -> Sequence[FieldError]:
     metadata = raw.get("metadata")
     raw["metadata"] = {"namespace": "default", **(metadata if isinstance(metadata, dict) else {})}
     try:
-        read_job(raw)
+        parse_job(raw)
     except InvalidSpecError as error:
         if error.path not in {refusal.path for refusal in found}:
             found.append(_refuse(document, error))

@@ -29,7 +29,7 @@ from autoscaler.cli.places import (
 from autoscaler.clusters.local.folder import RunFolder
 
 if TYPE_CHECKING:  # the codec is not for --help
-    from autoscaler.snapshots import Snapshot
+    from autoscaler.snapshots import SnapshotContent
 
 _FOLLOW_EVERY_S: Final = 0.1
 _LOG_CHUNK_BYTES: Final = 64 << 10
@@ -118,7 +118,7 @@ class LocalRunPlace:
 
     # ---- planning -----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SnapshotContent:
         from autoscaler.snapshots import from_document  # noqa: PLC0415 - not for --help
 
         return replace(from_document(request(self.folder, "snapshot")), made_by=f"run {self.title}")

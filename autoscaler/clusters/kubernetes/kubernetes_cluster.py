@@ -14,21 +14,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, assert_never
 
-from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Propagation, Raw
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
-from autoscaler.clusters.kubernetes.cache.object_cache import StaleViewError, Store, check_fresh
-from autoscaler.clusters.kubernetes.cluster_view import Facts, FactsOf, Views
-from autoscaler.clusters.kubernetes.gangs.gang_starter import Gangs
-from autoscaler.clusters.kubernetes.gangs.start_backoff import Race
+from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, StaleViewError, check_fresh
+from autoscaler.clusters.kubernetes.cluster_view import JobRuntime, RuntimeOf, ViewBuilder
+from autoscaler.clusters.kubernetes.gangs.gang_starter import GangStarter
+from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.clusters.kubernetes.objects.fields import controller_of
 from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
-from autoscaler.clusters.kubernetes.parsing.server_replacement import successor_mark
+from autoscaler.clusters.kubernetes.parsing.server_replacement import replacement_annotation
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
-from autoscaler.clusters.kubernetes.writes.capacity_check import find_room_problem, staying_in
-from autoscaler.clusters.kubernetes.writes.create_backoff import TurnedAway
+from autoscaler.clusters.kubernetes.writes.capacity_check import find_capacity_problem, find_standing_pods
+from autoscaler.clusters.kubernetes.writes.create_backoff import CreateBackoff
 from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
 from autoscaler.domain import (
     Action,
@@ -45,7 +45,7 @@ from autoscaler.errors import ClusterError, PermanentError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.manifests.api_types import Mode
 
-DONE: Final = Outcome(verdict=Verdict.DONE)
+DONE: Final = WriteOutcome(result=WriteResult.DONE)
 SETTLE_AGAIN_S: Final = 1.0  # after an error
 SETTLE_EVERY_S: Final = 0.25
 """Between two looks at all gangs, each of which goes over all jobs; while many start there is news all the time."""
@@ -65,12 +65,12 @@ class KubernetesCluster:
     def __init__(
         self,
         api: Api,
-        store: Store,
+        store: ObjectCache,
         settings: BuildSettings,
         *,
         clock: Callable[[], float],
         offset_s: float,
-        facts_of: FactsOf,
+        facts_of: RuntimeOf,
         prepare: Callable[[KubeJob], Awaitable[None]],
         errors: JobErrors,
         is_frozen: bool = False,
@@ -79,7 +79,7 @@ class KubernetesCluster:
         self._store = store
         self._clock = clock
         self._writer = PodWriter(api, store, settings, clock=clock, errors=errors)
-        self.views = Views(
+        self.views = ViewBuilder(
             store,
             reclaim=settings.reclaim,
             offset_s=offset_s,
@@ -90,7 +90,7 @@ class KubernetesCluster:
             elastic_servers=settings.elastic_servers,
             moves_servers=settings.moves_servers,
         )
-        self._gangs = Gangs(
+        self._gangs = GangStarter(
             api,
             store,
             self.views,
@@ -101,7 +101,7 @@ class KubernetesCluster:
             errors=errors,
             is_frozen=is_frozen,
         )
-        self._turned_away = TurnedAway()
+        self._turned_away = CreateBackoff()
         self._news = asyncio.Event()
         self._unsettled = asyncio.Event()
 
@@ -115,15 +115,15 @@ class KubernetesCluster:
 
     def view(self) -> ClusterView:
         """What `observe` answers, at once."""
-        return self.views.view(self._clock())
+        return self.views.build(self._clock())
 
-    async def apply(self, action: Action) -> Outcome:
+    async def apply(self, action: Action) -> WriteOutcome:
         """Carry out one action, whole or not at all.
 
         A refusal is no news: the same plan would be made and refused again at once, for as long as the reason stands.
         """
         outcome = await self._try(action)
-        if outcome.verdict is not Verdict.REFUSED:
+        if outcome.result is not WriteResult.REFUSED:
             self.touch()
         return outcome
 
@@ -148,9 +148,9 @@ class KubernetesCluster:
         await self._writer.delete(raw, grace_s=grace_s)
         self.touch()
 
-    def race(self, job: JobName) -> Race:
+    def start_backoff(self, job: JobName) -> StartBackoff:
         """Return which races for its room the job has lost lately."""
-        return self._gangs.starts.race(job)
+        return self._gangs.starts.backoff(job)
 
     async def keep(self) -> None:
         """Bring masters to gangs that are bound and take away what lost its race, until cancelled.
@@ -181,17 +181,17 @@ class KubernetesCluster:
 
     # ---- actions ------------------------------------------------------------------------------------------------
 
-    async def _try(self, action: Action) -> Outcome:
+    async def _try(self, action: Action) -> WriteOutcome:
         try:
             return await self._carry_out(action)
         except UnavailableError as error:
-            return Outcome(verdict=Verdict.FAILED, message=str(error))
+            return WriteOutcome(result=WriteResult.FAILED, message=str(error))
         except PermanentError as error:
-            return Outcome(verdict=Verdict.REFUSED, message=str(error))
+            return WriteOutcome(result=WriteResult.REFUSED, message=str(error))
         except ClusterError as error:
-            return Outcome(verdict=Verdict.FAILED, message=str(error))
+            return WriteOutcome(result=WriteResult.FAILED, message=str(error))
 
-    async def _carry_out(self, action: Action) -> Outcome:
+    async def _carry_out(self, action: Action) -> WriteOutcome:
         check_fresh(self._store, self._clock())
         view = self.view()
         job = self.views.jobs.known.get(action.job)
@@ -211,39 +211,39 @@ class KubernetesCluster:
             case _:
                 assert_never(action)
 
-    async def _create(self, seat: CreatePod, job: KubeJob, view: ClusterView) -> Outcome:
-        facts = self.views.jobs.facts(job)
+    async def _create(self, seat: CreatePod, job: KubeJob, view: ClusterView) -> WriteOutcome:
+        facts = self.views.jobs.runtime(job)
         if facts.state is not JobState.ACTIVE:
             return refused(f"job {seat.job} takes no pods")
         if seat.role is Role.MASTER:
             return refused("masters are replaced by their Deployment")
-        shape = shapes_of(job, avoid=facts.avoid)[seat.role]
-        held = self._gangs.rooms_held(view, besides=[seat])
-        if problem := find_room_problem(view, [(seat.node, shape)], staying_in(view, [seat]), held=held):
+        shape = shapes_of(job, avoid=facts.avoided_nodes)[seat.role]
+        held = self._gangs.reserved_seats(view, besides=[seat])
+        if problem := find_capacity_problem(view, [(seat.node, shape)], find_standing_pods(view, [seat]), held=held):
             return refused(problem)
-        if told := self._turned_away.why(seat.job, seat.tier, self._clock()):
+        if told := self._turned_away.refusal(seat.job, seat.tier, self._clock()):
             return refused(told)
         replaces = ""
         if seat.replaces is not None:
             old = self._store.get(PODS, split_key(seat.replaces))
             if old is None:
                 return refused(f"pod {seat.replaces} is gone: nobody is to take its place")
-            replaces = successor_mark(old)
+            replaces = replacement_annotation(old)
         try:
-            await self._writer.create_tied(job, seat, avoid=facts.avoid, replaces=replaces)
+            await self._writer.create_tied(job, seat, avoid=facts.avoided_nodes, replaces=replaces)
         except ForbiddenError as error:
-            self._turned_away.keep(self.views.jobs.known)
-            self._turned_away.note(seat.job, seat.tier, error, self._clock())
+            self._turned_away.retain(self.views.jobs.known)
+            self._turned_away.record(seat.job, seat.tier, error, self._clock())
             raise
         self._turned_away.forget(seat.job, seat.tier)
         return DONE
 
-    async def _admit(self, action: AdmitGang, job: KubeJob, view: ClusterView) -> Outcome:
-        if self.views.jobs.facts(job).state is not JobState.ACTIVE:
+    async def _admit(self, action: AdmitGang, job: KubeJob, view: ClusterView) -> WriteOutcome:
+        if self.views.jobs.runtime(job).state is not JobState.ACTIVE:
             return refused(f"job {action.job} takes no pods")
         return await self._gangs.admit(action, view, self.view)
 
-    async def _delete(self, action: DeletePod, job: KubeJob | None, view: ClusterView) -> Outcome:
+    async def _delete(self, action: DeletePod, job: KubeJob | None, view: ClusterView) -> WriteOutcome:
         gains = self.views.jobs.known.get(JobName(action.beneficiary)) if action.cause in _FOR_JOBS else None
         if gains is not None and gains.spec.mode is Mode.OBSERVE:
             return refused(f"its room is for job {gains.key}, which is only observed and would not take it")
@@ -257,7 +257,7 @@ class KubernetesCluster:
             await self._writer.delete(raw, grace_s=action.grace_s)
         return DONE
 
-    async def _delete_masters(self, job: KubeJob | None) -> Outcome:
+    async def _delete_masters(self, job: KubeJob | None) -> WriteOutcome:
         """A job's masters leave with their Deployment, all of them."""
         raw = None if job is None else self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
         if job is None or raw is None or controller_of(raw).get("uid") != job.uid:
@@ -273,11 +273,11 @@ class KubernetesCluster:
             )
         return DONE
 
-    def _held(self, job: KubeJob, facts: Facts) -> Facts:
+    def _held(self, job: KubeJob, facts: JobRuntime) -> JobRuntime:
         """A job that has lost its room to others creates nothing for a while."""
         hold_until_s = self._gangs.hold_until_s(job)
         return replace(facts, hold_until_s=hold_until_s) if hold_until_s > facts.hold_until_s else facts
 
 
-def refused(message: str) -> Outcome:
-    return Outcome(verdict=Verdict.REFUSED, message=message)
+def refused(message: str) -> WriteOutcome:
+    return WriteOutcome(result=WriteResult.REFUSED, message=message)

@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
-from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.local.jobs import JobRecord, Jobs, LookAt, SetServers, to_domain
 from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.making import PodMaker
@@ -49,7 +49,7 @@ from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests.api_types import PodTemplate, TrainingJob, WebDeployment
 
-DONE: Final = Outcome(verdict=Verdict.DONE)
+DONE: Final = WriteOutcome(result=WriteResult.DONE)
 CAPABILITIES: Final = Capabilities(servers_elastic=True, moves_servers=True)
 
 
@@ -151,7 +151,7 @@ class LocalCluster:
     def _draw_one(self, record: JobRecord) -> Job | None:
         return to_domain(record) if self._is_seen(record) else None
 
-    async def apply(self, action: Action) -> Outcome:
+    async def apply(self, action: Action) -> WriteOutcome:
         """Carry out one action, whole or not at all."""
         match action:
             case CreatePod():
@@ -239,16 +239,16 @@ class LocalCluster:
 
     # ---- writes of the planner ----------------------------------------------------------------------------------
 
-    def _create(self, wanted: tuple[CreatePod, ...]) -> Outcome:
+    def _create(self, wanted: tuple[CreatePod, ...]) -> WriteOutcome:
         """All of them or none."""
         missing = [action for action in wanted if not self._stands(action)]
         free = free_room(self.table.nodes, self.table.pods.values())
         for action in missing:
             if problem := self._find_problem(action):
-                return Outcome(verdict=Verdict.REFUSED, message=problem)
+                return WriteOutcome(result=WriteResult.REFUSED, message=problem)
             requests = self._template(action).requests
             if not requests.fits_into(free[action.node]):
-                return Outcome(verdict=Verdict.REFUSED, message=f"the room on {action.node} is taken")
+                return WriteOutcome(result=WriteResult.REFUSED, message=f"the room on {action.node} is taken")
             free[action.node] -= requests
         for action in missing:
             self._create_pod(action)
@@ -296,12 +296,12 @@ class LocalCluster:
         self.recorder.note("Scheduled", f"pod/{name}", "Created", f"{action.tier} on {action.node}: {action.cause}")
         self.runtime.launch(name)
 
-    def _delete(self, action: DeletePod) -> Outcome:
+    def _delete(self, action: DeletePod) -> WriteOutcome:
         pod = self.table.pods.get(action.pod)
         if pod is None or (pod.is_leaving and pod.owner == action.job):
             return DONE
         if not pod.is_job_pod or pod.owner != action.job:
-            return Outcome(verdict=Verdict.REFUSED, message=f"pod {action.pod} is no pod of job {action.job}")
+            return WriteOutcome(result=WriteResult.REFUSED, message=f"pod {action.pod} is no pod of job {action.job}")
         self.runtime.leave(action.pod, grace_s=action.grace_s, why=_why_it_leaves(action))
         return DONE
 

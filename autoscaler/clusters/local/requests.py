@@ -15,8 +15,8 @@ from autoscaler.clusters.local.objects import Object, deployment_object, job_obj
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.clusters.local.snapshot import JobLine, PodLine, RunSnapshot, is_change
 from autoscaler.clusters.local.wire import Problem, RequestError
-from autoscaler.clusters.resize_requests import UnderWay, find_problem
-from autoscaler.clusters.resource_types import type_of
+from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
+from autoscaler.clusters.resource_types import parse_resource_type
 from autoscaler.domain import JobState, NodeName, PodName, Role
 from autoscaler.jobs.lifecycle import Stage
 from autoscaler.manifests.field_errors import did_you_mean
@@ -33,7 +33,7 @@ _MOST_EVENTS: Final = 10**12
 def parse_type(word: str) -> str:
     """The type that a word names.  Raises RequestError."""
     try:
-        return type_of(word)
+        return parse_resource_type(word)
     except ValueError as error:
         raise RequestError(Problem.USAGE, str(error)) from None
 
@@ -146,23 +146,23 @@ class Requests:
         job, cluster = self._unfinished_job(name), self._run.cluster
         planned = to_domain(cluster.jobs.records[job.name])
         for role, count in counts.items():
-            if problem := find_problem(job.name, planned, asked[role], count):
+            if problem := find_size_problem(job.name, planned, asked[role], count):
                 raise RequestError(Problem.REFUSED, problem)
         ways = {role: self._under_way(job, role) for role in counts}
-        met = {role: ways[role].tell(count) for role, count in counts.items()}
+        met = {role: ways[role].describe(count) for role, count in counts.items()}
         if not request.get("dry_run"):
             for role, count in counts.items():
                 (cluster.pin_servers if role is Role.SERVER else cluster.pin)(name, count, met=met[role])
         return {
             "scaled": f"tj/{name}",
             "sizes": [
-                {"of": asked[role], "to": count, "from": ways[role].there, "met": met[role]}
+                {"of": asked[role], "to": count, "from": ways[role].present, "met": met[role]}
                 for role, count in counts.items()
             ],
             "dry_run": bool(request.get("dry_run")),
         }
 
-    def _under_way(self, job: JobLine, role: Role) -> UnderWay:
+    def _under_way(self, job: JobLine, role: Role) -> ResizeState:
         """How far the job is with the size that holds until now; a server is there once its master has it."""
         pods = tuple(self._run.cluster.table.job_pods(job.name, role))
         staying = [pod for pod in pods if not pod.is_leaving]
@@ -172,9 +172,9 @@ class Requests:
         if is_server and progress is not None:
             there = sum(pod.name in progress.connected for pod in staying)
         wanted = (job.servers_pinned or job.servers_target) if is_server else (job.pinned or job.target)
-        return UnderWay(
-            wanted=wanted if life.state is JobState.ACTIVE else there,
-            there=there,
+        return ResizeState(
+            desired=wanted if life.state is JobState.ACTIVE else there,
+            present=there,
             leaving=len(pods) - len(staying),
             moving=progress.moving if is_server and progress is not None else 0,
             is_suspended=life.stage in {Stage.SUSPENDING, Stage.SUSPENDED},

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from autoscaler.cluster_port import Outcome
+from autoscaler.cluster_port import WriteOutcome
 from autoscaler.clusters.local.claims import Claims
 from autoscaler.clusters.local.cluster import LocalCluster
 from autoscaler.clusters.local.etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
@@ -44,7 +44,7 @@ from autoscaler.jobs.master_connections import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
-from autoscaler.snapshots import Snapshot
+from autoscaler.snapshots import SnapshotContent
 from master.api.checkpoints.fallback import check_start
 from master.api.checkpoints.resume import parse_answer
 from master.api.checkpoints.storage import open_storage
@@ -229,10 +229,10 @@ class LocalRun:
         journal = tuple(self.loop.journal)[-_DECISIONS_SHOWN:]
         return take_snapshot(self.folder.root.name, self.cluster, self.recorder, decided, journal)
 
-    def moment(self) -> Snapshot:
+    def moment(self) -> SnapshotContent:
         """All that the next plan depends on, as it stands now."""
         view = replace(self.cluster.view(), history=self.loop.history)
-        return Snapshot(now_s=self.cluster.now(), policy=self.loop.policy, view=view)
+        return SnapshotContent(now_s=self.cluster.now(), policy=self.loop.policy, view=view)
 
     def are_jobs_over(self) -> bool:
         """Whether every job has ended and all its pods are gone; also when there is none."""
@@ -297,8 +297,8 @@ class LocalRun:
         for entry in self._take_news():
             errors.attempt(entry.decision.job, JobStep.REPORT, partial(self._record_decision, entry.decision))
 
-    def _record_write(self, action: Action, outcome: Outcome) -> None:
-        line = {"action": type(action).__name__, **asdict(action), "verdict": outcome.verdict}
+    def _record_write(self, action: Action, outcome: WriteOutcome) -> None:
+        line = {"action": type(action).__name__, **asdict(action), "verdict": outcome.result}
         self.recorder.record_decision(line | ({"message": outcome.message} if outcome.message else {}))
 
     def _record_decision(self, decision: Decision) -> None:

@@ -4,36 +4,36 @@
 and what training brings; `record` of the cluster is what came of it.
 """
 
-from autoscaler.clusters.simulated.controllers.replica_sets import Deployment, Hpa
-from autoscaler.clusters.simulated.controllers.training_model import SpeedCurve, Work
+from autoscaler.clusters.simulated.controllers.replica_sets import Hpa, SimDeployment
+from autoscaler.clusters.simulated.controllers.training_model import SpeedCurve, TrainingWork
 from autoscaler.clusters.simulated.scheduling.scheduler_profile import (
     KUBE_SCHEDULER,
     KUBE_SCHEDULER_1_6,
     SchedulerProfile,
 )
 from autoscaler.clusters.simulated.simulated_cluster import SimulatedCluster, run_loop
-from autoscaler.clusters.simulated.world.physics import PHYSICS_2017, Physics, Spread, exactly
-from autoscaler.clusters.simulated.world.run_recorder import JobRow, PodTimeline, Recorder, UsageRow, WebRow
+from autoscaler.clusters.simulated.world.physics import PHYSICS_2017, DurationRange, Physics, fixed_duration
+from autoscaler.clusters.simulated.world.run_recorder import JobRow, PodTimeline, RunRecorder, UsageRow, WebRow
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
 
 __all__ = [
     "KUBE_SCHEDULER",
     "KUBE_SCHEDULER_1_6",
     "PHYSICS_2017",
-    "Deployment",
+    "DurationRange",
     "Hpa",
     "JobRow",
     "Physics",
     "PodTimeline",
-    "Recorder",
+    "RunRecorder",
     "SchedulerProfile",
+    "SimDeployment",
     "SimPod",
     "SimulatedCluster",
     "SpeedCurve",
-    "Spread",
+    "TrainingWork",
     "UsageRow",
     "WebRow",
-    "Work",
-    "exactly",
+    "fixed_duration",
     "run_loop",
 ]

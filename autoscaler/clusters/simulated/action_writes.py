@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from autoscaler.cluster_port import Outcome, Verdict
-from autoscaler.clusters.simulated.controllers.simulated_jobs import Jobs
+from autoscaler.cluster_port import WriteOutcome, WriteResult
+from autoscaler.clusters.simulated.controllers.simulated_jobs import SimulatedJobs
 from autoscaler.clusters.simulated.scheduling.node_scoring import accepts
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
 from autoscaler.clusters.simulated.world.world import World
@@ -29,20 +29,20 @@ from autoscaler.domain import (
     Tier,
 )
 
-DONE = Outcome(verdict=Verdict.DONE)
+DONE = WriteOutcome(result=WriteResult.DONE)
 CORE_VALUE: Final = 0  # of the built-in class `edl-core`
 
 
-class Writes:
+class ActionWriter:
     """Carries out actions.  Refusals say why and leave everything as it was."""
 
-    def __init__(self, world: World, jobs: Jobs, reclaim: Reclaim, surplus_grace_s: float) -> None:
+    def __init__(self, world: World, jobs: SimulatedJobs, reclaim: Reclaim, surplus_grace_s: float) -> None:
         self._world = world
         self._jobs = jobs
         self._reclaim = reclaim
         self._surplus_grace_s = surplus_grace_s
 
-    def carry_out(self, action: Action) -> Outcome:
+    def apply(self, action: Action) -> WriteOutcome:
         """Do one action."""
         match action:
             case CreatePod():
@@ -54,11 +54,11 @@ class Writes:
             case _:
                 assert_never(action)
 
-    def _create(self, wanted: Sequence[CreatePod]) -> Outcome:
+    def _create(self, wanted: Sequence[CreatePod]) -> WriteOutcome:
         missing: list[tuple[CreatePod, SimPod]] = []
         taken: dict[NodeName, list[int]] = {}
         for want in wanted:
-            life = self._jobs.lives.get(want.job)
+            life = self._jobs.by_name.get(want.job)
             if life is None or life.job.state is not JobState.ACTIVE:
                 return refused(f"job {want.job} is gone or not active")
             shape = shape_of(life.job, want.role)
@@ -103,7 +103,7 @@ class Writes:
             grace_s=min(job.grace_s, self._surplus_grace_s) if is_surplus else job.grace_s,
         )
 
-    def _delete(self, action: DeletePod) -> Outcome:
+    def _delete(self, action: DeletePod) -> WriteOutcome:
         pod = self._world.pods.get(action.pod)
         if pod is None or pod.is_leaving:
             return DONE
@@ -113,8 +113,8 @@ class Writes:
         return DONE
 
 
-def refused(message: str) -> Outcome:
-    return Outcome(verdict=Verdict.REFUSED, message=message)
+def refused(message: str) -> WriteOutcome:
+    return WriteOutcome(result=WriteResult.REFUSED, message=message)
 
 
 def priority_of(job: Job, want: CreatePod, reclaim: Reclaim) -> int:

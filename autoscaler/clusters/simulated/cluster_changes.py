@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autoscaler.clusters.simulated.action_writes import shape_of
-from autoscaler.clusters.simulated.controllers.node_lifecycle import Nodes
-from autoscaler.clusters.simulated.controllers.replica_sets import Deployment, Hpa
-from autoscaler.clusters.simulated.controllers.simulated_jobs import Jobs
-from autoscaler.clusters.simulated.controllers.training_model import Work
-from autoscaler.clusters.simulated.controllers.workload_controllers import Workloads
+from autoscaler.clusters.simulated.controllers.node_lifecycle import NodeLifecycle
+from autoscaler.clusters.simulated.controllers.replica_sets import Hpa, SimDeployment
+from autoscaler.clusters.simulated.controllers.simulated_jobs import SimulatedJobs
+from autoscaler.clusters.simulated.controllers.training_model import TrainingWork
+from autoscaler.clusters.simulated.controllers.workload_controllers import WorkloadControllers
 from autoscaler.clusters.simulated.scheduling.scheduler import Scheduler
 from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
@@ -18,7 +18,7 @@ from autoscaler.domain import Job, JobName, JobState, NodeName, PodName, Role, S
 from autoscaler.errors import InvalidSpecError
 
 
-class Doings:
+class ClusterChanges:
     """Everything takes effect at the present instant of virtual time.
 
     Raises:
@@ -27,16 +27,16 @@ class Doings:
 
     def __init__(self, world: World, scheduler: SchedulerProfile) -> None:
         self._world = world
-        self._workloads = Workloads(world)
-        self._jobs = Jobs(world, when_over=self._workloads.forget_job)
+        self._workloads = WorkloadControllers(world)
+        self._jobs = SimulatedJobs(world, when_over=self._workloads.forget_job)
         self._scheduler = Scheduler(world, scheduler)
-        self._nodes = Nodes(world, self._scheduler)
+        self._nodes = NodeLifecycle(world, self._scheduler)
 
     # ---- jobs ---------------------------------------------------------------------------------------------------
 
-    def submit(self, job: Job, work: Work | None = None) -> None:
+    def submit(self, job: Job, work: TrainingWork | None = None) -> None:
         """The job is there from now on; `submitted_at_s` is now.  Raises InvalidSpecError."""
-        self._jobs.submit(job, work or Work())
+        self._jobs.submit(job, work or TrainingWork())
 
     def edit_job(self, job: Job) -> None:
         """Put in another spec of a job that is there: bounds, weight, pinned size, state."""
@@ -113,7 +113,7 @@ class Doings:
 
     # ---- workloads of others ------------------------------------------------------------------------------------
 
-    def add_deployment(self, deployment: Deployment) -> None:
+    def add_deployment(self, deployment: SimDeployment) -> None:
         """The Deployment is there; its pods come at the controller's rate.  Raises InvalidSpecError."""
         self._workloads.add(deployment)
 
@@ -158,7 +158,7 @@ class Doings:
     # ---- inside --------------------------------------------------------------------------------------------------
 
     def _job(self, name: str) -> Job:
-        life = self._jobs.lives.get(JobName(name))
+        life = self._jobs.by_name.get(JobName(name))
         if life is None:
             raise InvalidSpecError(f"jobs.{name}", "there is no such job", "submit it first")
         return life.job

@@ -20,16 +20,16 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from autoscaler.cluster_port import Outcome
-from autoscaler.clusters.simulated.action_writes import Writes
-from autoscaler.clusters.simulated.cluster_changes import Doings
+from autoscaler.cluster_port import WriteOutcome
+from autoscaler.clusters.simulated.action_writes import ActionWriter
+from autoscaler.clusters.simulated.cluster_changes import ClusterChanges
 from autoscaler.clusters.simulated.scheduling.scheduler_profile import KUBE_SCHEDULER, SchedulerProfile
-from autoscaler.clusters.simulated.simulated_view import Views
+from autoscaler.clusters.simulated.simulated_view import SimulatedView
 from autoscaler.clusters.simulated.world.node_table import NodeTable
 from autoscaler.clusters.simulated.world.physics import Physics
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
 from autoscaler.clusters.simulated.world.world import World
-from autoscaler.clusters.simulated.world_invariants import Invariants
+from autoscaler.clusters.simulated.world_invariants import WorldInvariants
 from autoscaler.domain import (
     Action,
     Capabilities,
@@ -55,7 +55,7 @@ class SimulationOverError(Exception):
     """The instant is reached at which `run_loop` was told to end; it ends the loop, and nobody else sees it."""
 
 
-class SimulatedCluster(Doings):
+class SimulatedCluster(ClusterChanges):
     """Nodes given once, everything else as it comes.
 
     `daemons` stand on their nodes from the beginning and stay.  `reclaim` must be the policy's: it decides which
@@ -82,13 +82,13 @@ class SimulatedCluster(Doings):
         daemons: Mapping[NodeName, Shape] | None = None,
         checks: bool = True,
     ) -> None:
-        world = World(NodeTable(nodes), physics or Physics(), chances(seed))
+        world = World(NodeTable(nodes), physics or Physics(), random_numbers(seed))
         world.moves_servers = servers_elastic or moves_servers
         super().__init__(world, scheduler)
-        self._writes = Writes(self._world, self._jobs, reclaim, surplus_grace_s)
+        self._writes = ActionWriter(self._world, self._jobs, reclaim, surplus_grace_s)
         can = Capabilities(servers_elastic=world.moves_servers, moves_servers=moves_servers)
-        self._views = Views(self._world, self._jobs, self._workloads, can)
-        self._invariants = Invariants(self._world) if checks else None
+        self._views = SimulatedView(self._world, self._jobs, self._workloads, can)
+        self._invariants = WorldInvariants(self._world) if checks else None
         self._seen_revision = 0
         self._ends_at_s: float | None = None
         self.record = self._world.record
@@ -104,8 +104,8 @@ class SimulatedCluster(Doings):
     async def observe(self) -> ClusterView:
         return self.view()
 
-    async def apply(self, action: Action) -> Outcome:
-        return self._writes.carry_out(action)
+    async def apply(self, action: Action) -> WriteOutcome:
+        return self._writes.apply(action)
 
     async def changed(self, timeout_s: float) -> bool:
         """Let time pass until something has changed, `timeout_s` at most, or `PASS_S` if that is longer."""
@@ -161,7 +161,7 @@ class SimulatedCluster(Doings):
     @property
     def jobs(self) -> Mapping[JobName, Job]:
         """Every job that is not forgotten."""
-        return {name: life.job for name, life in self._jobs.lives.items()}
+        return {name: life.job for name, life in self._jobs.by_name.items()}
 
     def view(self) -> ClusterView:
         """What the planner would see now."""
@@ -175,7 +175,7 @@ class SimulatedCluster(Doings):
 
     def check(self) -> None:
         """Raise InvariantViolationError unless everything holds, on every node."""
-        Invariants(self._world).check_everything()
+        WorldInvariants(self._world).check_everything()
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class SimulatedCluster(Doings):
 DAEMON_PRIORITY: Final = 2_000_001_000  # of system-node-critical: nobody preempts them
 
 
-def chances(seed: int) -> Callable[[], float]:
+def random_numbers(seed: int) -> Callable[[], float]:
     """An endless row of numbers in [0, 1), the same for the same seed."""
     source = np.random.default_rng(seed)
     row: list[float] = []
@@ -225,14 +225,14 @@ def chances(seed: int) -> Callable[[], float]:
     return chance
 
 
-class Runnable(Protocol):
+class RunnableLoop(Protocol):
     """`autoscaler.loop.Loop`: named by what is used of it, so that nothing here waits for a real clock."""
 
     async def run(self) -> None:
         """Run until something is raised."""
 
 
-async def run_loop(loop: Runnable, cluster: SimulatedCluster, until_s: float) -> None:
+async def run_loop(loop: RunnableLoop, cluster: SimulatedCluster, until_s: float) -> None:
     """Run the loop, which was made for this cluster, until virtual time has come to `until_s`."""
     cluster.end_at(until_s)
     try:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from autoscaler.clusters.simulated.controllers.simulated_jobs import Jobs
-from autoscaler.clusters.simulated.controllers.workload_controllers import Workloads
+from autoscaler.clusters.simulated.controllers.simulated_jobs import SimulatedJobs
+from autoscaler.clusters.simulated.controllers.workload_controllers import WorkloadControllers
 from autoscaler.clusters.simulated.world.sim_pods import to_view
 from autoscaler.clusters.simulated.world.world import World
 from autoscaler.domain import Capabilities, ClusterView, Job, JobName, Workload, WorkloadName
 
 
-class Views:
+class SimulatedView:
     """Keeps the last view; everything that stayed is the same object in the next one."""
 
-    def __init__(self, world: World, jobs: Jobs, workloads: Workloads, capabilities: Capabilities) -> None:
+    def __init__(
+        self, world: World, jobs: SimulatedJobs, workloads: WorkloadControllers, capabilities: Capabilities
+    ) -> None:
         self._world = world
         self._jobs = jobs
         self._workloads = workloads
@@ -32,7 +34,7 @@ class Views:
 
     def _bring_forward(self) -> ClusterView:
         world = self._world
-        jobs = {life.job.name: life.job for life in self._jobs.lives.values()}
+        jobs = {life.job.name: life.job for life in self._jobs.by_name.values()}
         workloads = {workload.name: workload for workload in self._workloads.views()}
         view = self._last.evolve(
             nodes=[world.table.slot(name).node for name in world.changed_nodes],

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from operator import gt, le
 from typing import Final
 
-from autoscaler.clusters.simulated.world.node_table import Slot
+from autoscaler.clusters.simulated.world.node_table import NodeSlot
 from autoscaler.clusters.simulated.world.world import World
 from autoscaler.errors import InvariantViolationError
 
 EVERYWHERE_NODES: Final = 500
 
 
-class Invariants:
+class WorldInvariants:
     """Checks a world; remembers which touches it has seen."""
 
     def __init__(self, world: World) -> None:
@@ -45,7 +45,7 @@ class Invariants:
         self._check_books(self._world.table.slots)
         self._check_counts()
 
-    def _check_room(self, slots: Sequence[Slot]) -> None:
+    def _check_room(self, slots: Sequence[NodeSlot]) -> None:
         requested = [amount for slot in slots for amount in slot.requested]
         allocatable = [amount for slot in slots for amount in slot.allocatable]
         if all(map(le, requested, allocatable)) and min(requested, default=0) >= 0:
@@ -54,7 +54,7 @@ class Invariants:
             if any(map(gt, slot.requested, slot.allocatable)) or min(slot.requested) < 0:
                 self._fail(slot, f"{slot.requested} is requested of {slot.allocatable}")
 
-    def _check_books(self, slots: Iterable[Slot]) -> None:
+    def _check_books(self, slots: Iterable[NodeSlot]) -> None:
         for slot in slots:
             sums = [0] * len(slot.allocatable)
             for name, pod in slot.pods.items():
@@ -72,5 +72,5 @@ class Invariants:
             story = f"{bound} pods stand on nodes, {world.unbound_count} on none, {len(world.pods)} are there"
             raise InvariantViolationError(f"at {world.now_s:.3f} s: {story}")
 
-    def _fail(self, slot: Slot, story: str) -> None:
+    def _fail(self, slot: NodeSlot, story: str) -> None:
         raise InvariantViolationError(f"at {self._world.now_s:.3f} s, node {slot.node.name}: {story}")

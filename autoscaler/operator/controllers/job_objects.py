@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.cache.object_cache import Key, Store
-from autoscaler.clusters.kubernetes.cluster_view import Views
+from autoscaler.clusters.kubernetes.cache.object_cache import Key, ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view import ViewBuilder
 from autoscaler.clusters.kubernetes.objects.fields import controller_of, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB
 from autoscaler.clusters.kubernetes.objects.names import job_key, master_name, split_key
-from autoscaler.clusters.kubernetes.parsing.object_trimming import SLIMS
+from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, Role
 from autoscaler.errors import InvalidSpecError
@@ -20,19 +20,19 @@ from autoscaler.operator.controllers.work_queue import WorkQueue
 from autoscaler.operator.job.job_pods import own_pods
 
 
-class JobCache(Store):
+class JobCache(ObjectCache):
     """An object cache that adds each job to `changed_jobs` when its object, its master or one of its pods changes.
 
     The job of a pod that is gone is read from the pod's name; a wrong guess costs one look at a job.
     """
 
     def __init__(self, errors: JobErrors, *, namespaces: Mapping[Kind, tuple[str, ...]] | None = None) -> None:
-        super().__init__(errors, SLIMS, namespaces=namespaces)
+        super().__init__(errors, TRIMMERS, namespaces=namespaces)
         self.changed_jobs = WorkQueue()
 
-    def take_changes(self) -> Mapping[Kind, frozenset[Key]]:
-        """See `Store.take_changes`."""
-        changes = super().take_changes()
+    def pop_changes(self) -> Mapping[Kind, frozenset[Key]]:
+        """See `ObjectCache.pop_changes`."""
+        changes = super().pop_changes()
         for name in self._jobs_of(changes):
             with self._errors.around(name, Step.WAKE):
                 self.changed_jobs.add(name)
@@ -57,7 +57,7 @@ class JobCache(Store):
 class JobObjects:
     """Reads views and cache.  What it returns must not be changed."""
 
-    def __init__(self, cache: Store, views: Views) -> None:
+    def __init__(self, cache: ObjectCache, views: ViewBuilder) -> None:
         self.cache = cache
         self.views = views
 
@@ -69,7 +69,7 @@ class JobObjects:
     @property
     def unreadable(self) -> Mapping[JobName, InvalidSpecError]:
         """The jobs whose objects cannot be read, and why."""
-        return self.views.jobs.wrong
+        return self.views.jobs.invalid
 
     def is_contested(self, job: JobName) -> bool:
         """True if somebody else's autoscaler owns the job's number of trainers (A10)."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.kubernetes.objects.fields import key_of
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import (
@@ -84,7 +84,7 @@ class JobReporter:
         if end.by not in _DEPARTURES:
             return
         author, reason, words = _DEPARTURES[end.by]
-        pods, race = self._store.objects.pods(job), self._store.cluster.race(job.key)
+        pods, race = self._store.objects.pods(job), self._store.cluster.start_backoff(job.key)
         is_starting = self._store.objects.master(job) is None  # no pod of a running job loses its race: it had a node
         if end.by is By.USER and is_starting and race.hold_until_s > self._store.clock():
             author, reason, words = Author.EDL, "RoomTaken", "its proved room was taken by others; it starts again"
@@ -121,10 +121,10 @@ class JobReporter:
         if gist(decision) != gist(report.decision) and is_news(decision):
             self._emit(decision.job, JobEvent(reason=decision.reason, message=decision.message))
 
-    def _report_writes(self, job: JobName, applied: list[tuple[Action, Outcome]]) -> None:
-        done = [action for action, outcome in applied if outcome.verdict is Verdict.DONE]
-        refused = [outcome for _, outcome in applied if outcome.verdict is not Verdict.DONE]
-        told = [(reason_of(one.message, is_final=one.verdict is Verdict.REFUSED), one.message) for one in refused]
+    def _report_writes(self, job: JobName, applied: list[tuple[Action, WriteOutcome]]) -> None:
+        done = [action for action, outcome in applied if outcome.result is WriteResult.DONE]
+        refused = [outcome for _, outcome in applied if outcome.result is not WriteResult.DONE]
+        told = [(reason_of(one.message, is_final=one.result is WriteResult.REFUSED), one.message) for one in refused]
         self._report_refusals(job, [(reason, message) for reason, message in told if reason], has_done=bool(done))
         for role in (Role.SERVER, Role.TRAINER):
             change = self._resize_of(job, done, role)
@@ -198,8 +198,8 @@ class ObservedPlanner:
         return replace(done, plan=replace(done.plan, decisions=decisions))
 
 
-def _by_job(applied: Iterable[tuple[Action, Outcome]]) -> dict[JobName, list[tuple[Action, Outcome]]]:
-    found: dict[JobName, list[tuple[Action, Outcome]]] = {}
+def _by_job(applied: Iterable[tuple[Action, WriteOutcome]]) -> dict[JobName, list[tuple[Action, WriteOutcome]]]:
+    found: dict[JobName, list[tuple[Action, WriteOutcome]]] = {}
     for action, outcome in applied:
         found.setdefault(action.job, []).append((action, outcome))
     return found

@@ -11,11 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from autoscaler.clusters.kubernetes.cluster_view import NEVER_S, Facts
+from autoscaler.clusters.kubernetes.cluster_view import NEVER_S, JobRuntime
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.objects.fields import key_of, part, parts
 from autoscaler.clusters.kubernetes.objects.names import job_key, split_store_name, store_name
-from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses, class_problems, rank_problem
+from autoscaler.clusters.kubernetes.parsing.priority_classes import (
+    PriorityClasses,
+    find_class_problems,
+    find_rank_problem,
+)
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, Reclaim, Role
 from autoscaler.fault_isolation import JobErrors, Step
@@ -154,7 +158,7 @@ class JobStore:
         """True if EDL acts on the job, False if it only shows what it would do."""
         return not self.is_frozen and job.spec.mode is Mode.MANAGE
 
-    def facts(self, job: KubeJob) -> Facts:
+    def facts(self, job: KubeJob) -> JobRuntime:
         """Return what the planner is told of the job.  The record of a new job begins with this call.
 
         Nothing is created for any job while the priority classes would make EDL do harm (`docs/kubernetes.md`).
@@ -176,7 +180,7 @@ class JobStore:
         """Return what keeps EDL from its work for all jobs: one-word reason to message."""
         classes = self.objects.views.classes
         if self._class_problems[0] is not classes:
-            found = class_problems(classes, self._reclaim)
+            found = find_class_problems(classes, self._reclaim)
             self._class_problems = (classes, {"PriorityClasses": "; ".join(found)} if found else {})
         old = self.definition_problem
         return {"OldDefinition": old, **self._class_problems[1]} if old else self._class_problems[1]
@@ -202,7 +206,7 @@ class JobStore:
         return found
 
     def _rank_problem(self, job: KubeJob) -> str:
-        return rank_problem(self.objects.views.classes, job.spec.priority_class, self._reclaim)
+        return find_rank_problem(self.objects.views.classes, job.spec.priority_class, self._reclaim)
 
     def _begin(self, job: KubeJob) -> JobRecord:
         pods = self.objects.pods(job)

@@ -28,13 +28,13 @@ from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS
 from autoscaler.clusters.kubernetes.builders.build_settings import EtcdAccess
 from autoscaler.clusters.kubernetes.builders.disruption_budget import build_budget
 from autoscaler.clusters.kubernetes.builders.job_identity import (
-    Identity,
+    JobIdentity,
+    build_secrets,
     etcd_password_of,
-    is_due,
-    issue,
-    read_identity,
-    renewed,
-    secrets_of,
+    is_renewal_due,
+    issue_identity,
+    parse_identity,
+    renew_identity,
 )
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_service
 from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, text, whole
@@ -66,7 +66,7 @@ class OwnedState:
 
     uid: str
     core_pods: int
-    identity: Identity
+    identity: JobIdentity
 
 
 class OwnedObjects:
@@ -120,7 +120,7 @@ class OwnedObjects:
                 await each((partial(self._apply_own, kind, body, job) for kind, body in bodies), at_once=len(bodies))
             self._kept[job.key] = OwnedState(uid=job.uid, core_pods=core, identity=identity)
 
-    async def identity_of(self, job: KubeJob) -> Identity | None:
+    async def identity_of(self, job: KubeJob) -> JobIdentity | None:
         """Return what the job's members are known by; None while there is none.  Raises ClusterError."""
         kept = self._kept.get(job.key)
         if kept is not None and kept.uid == job.uid:
@@ -196,32 +196,32 @@ class OwnedObjects:
 
     # ---- identities ---------------------------------------------------------------------------------------------
 
-    async def _make_identity(self, job: KubeJob) -> Identity | None:
+    async def _make_identity(self, job: KubeJob) -> JobIdentity | None:
         """Make a new job's identity without a look at what stands; return None where anything stands already.
 
         The authority's Secret comes first: where another one stands, nothing was written.
         """
-        identity = issue(job, self._now())
+        identity = issue_identity(job, self._now())
         etcd = self._access(None)
         try:
-            for body in secrets_of(job, identity, etcd):
+            for body in build_secrets(job, identity, etcd):
                 await self._api.create(SECRETS, body)
         except AlreadyExistsError:
             return None
         await self._make_account(job, etcd)
         return identity
 
-    async def _keep_identity(self, job: KubeJob) -> Identity:
+    async def _keep_identity(self, job: KubeJob) -> JobIdentity:
         authority, member, master = await self._secrets(job)
         now = self._now()
         whole_one = _identity(authority, member, master)
         if whole_one is not None:
-            identity = renewed(whole_one, job, now) if is_due(whole_one, now) else whole_one
+            identity = renew_identity(whole_one, job, now) if is_renewal_due(whole_one, now) else whole_one
         else:  # what is left keeps token and authority, by which running pods know each other
             left = _identity(authority, member, member) or _identity(authority, master, master)
-            identity = issue(job, now) if left is None else renewed(left, job, now)
+            identity = issue_identity(job, now) if left is None else renew_identity(left, job, now)
         etcd = self._access(master)
-        for body in secrets_of(job, identity, etcd, master):  # applied also when it stands: etcd's files may be new
+        for body in build_secrets(job, identity, etcd, master):  # applied also when it stands: etcd's files may be new
             await self._api.apply(SECRETS, body)
         await self._make_account(job, etcd)
         return identity
@@ -262,10 +262,10 @@ class OwnedObjects:
         return {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
 
 
-def _identity(authority: Raw | None, member: Raw | None, master: Raw | None) -> Identity | None:
+def _identity(authority: Raw | None, member: Raw | None, master: Raw | None) -> JobIdentity | None:
     if authority is None or member is None or master is None:
         return None
-    return read_identity(authority, member, master)
+    return parse_identity(authority, member, master)
 
 
 def core_pods(job: KubeJob, servers: int) -> int:

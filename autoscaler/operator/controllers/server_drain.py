@@ -18,10 +18,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.cluster_port import Cluster, Outcome, Verdict
+from autoscaler.cluster_port import Cluster, WriteOutcome, WriteResult
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import key_of, text
-from autoscaler.clusters.kubernetes.parsing.server_replacement import replaced_by
+from autoscaler.clusters.kubernetes.parsing.server_replacement import find_replaced_pod
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Action, Cause, ClusterView, DeletePod, JobState, PodName, Role
 from autoscaler.fault_isolation import Step
@@ -153,7 +153,7 @@ class ServerDrains:
             draining=[drains[name].ordinal for name in there.keys() & drains.keys()],
             current=progress.servers_wanted,
             moving_in=[
-                ordinal_of(raw) for raw in there.values() if replaced_by(raw, self._store.objects.pod) is not None
+                ordinal_of(raw) for raw in there.values() if find_replaced_pod(raw, self._store.objects.pod) is not None
             ],
         )
 
@@ -200,11 +200,11 @@ class DrainGuard:
         """See `Cluster.observe`."""
         return await self._inner.observe()
 
-    async def apply(self, action: Action) -> Outcome:
+    async def apply(self, action: Action) -> WriteOutcome:
         """See `Cluster.apply`."""
         if isinstance(action, DeletePod):
             if why := self._drains.begin(action):
-                return Outcome(verdict=Verdict.REFUSED, message=f"pod {action.pod} stays: {why}")
+                return WriteOutcome(result=WriteResult.REFUSED, message=f"pod {action.pod} stays: {why}")
             self._store.note_deletion(action.job, action.pod)
         return await self._inner.apply(action)
 

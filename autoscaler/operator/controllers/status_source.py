@@ -62,7 +62,7 @@ class StatusSource:
         return Seen(
             record=record,
             report=store.report_of(job.key),
-            race=store.cluster.race(job.key),
+            race=store.cluster.start_backoff(job.key),
             pods=store.objects.pods(job),
             has_master=store.objects.master(job) is not None,
             before=before if isinstance(before, dict) else {},

@@ -93,7 +93,7 @@ class StatusWriter:
                 only=Preconditions(uid=raw["metadata"]["uid"]),
                 subresource=Subresource.STATUS,
             )
-        self._store.objects.cache.learn(TRAINING_JOBS, written)
+        self._store.objects.cache.put_written(TRAINING_JOBS, written)
         self._kept[job] = (status, written.get("status") or {})
 
 

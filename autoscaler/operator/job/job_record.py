@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from math import inf, log2
 from typing import Final
 
-from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.objects.fields import Raw
-from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning
+from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwners
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import PodName, Role
 from autoscaler.jobs import training_health
@@ -81,29 +81,29 @@ class JobRecord:
         return max(self.life.hold_until_s, servers_s if self.server_failures else 0.0)
 
 
-def facts_of(record: JobRecord, now_s: float) -> Facts:
+def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
     """What the planner is told.  Ages and times are coarse: a view must not change with every word of a master."""
     progress = record.progress
-    return Facts(
+    return JobRuntime(
         state=record.life.state,
         hold_until_s=record.hold_until_s if record.hold_until_s > now_s else 0.0,
         checkpoint_age_s=None if progress is None else _coarse_age_s(progress.checkpoint_age_s),
         remaining_s=None if progress is None else _remaining_s(progress),
         trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,
         waiting_share=0.0 if progress is None else round(progress.waiting_share * WAITING_STEPS) / WAITING_STEPS,
-        avoid=avoided(record.trouble, now_s),
-        owning=owning_of(record, now_s),
+        avoided_nodes=avoided(record.trouble, now_s),
+        bucket_owners=owning_of(record, now_s),
     )
 
 
-def owning_of(record: JobRecord, now_s: float) -> Owning | None:
+def owning_of(record: JobRecord, now_s: float) -> BucketOwners | None:
     """Which of its servers own buckets, as the master that leads says; None while none says so, or knows."""
     progress = record.progress
     is_heard = record.refused_at_s <= record.progress_at_s and now_s - record.progress_at_s < SILENCE_LIMIT_S
     if progress is None or not is_heard or progress.phase not in SERVING:
         return None
     ordinals = frozenset(ordinal for ordinal, buckets in progress.buckets if buckets)
-    return Owning(ordinals=ordinals, is_moving=progress.moving > 0)
+    return BucketOwners(ordinals=ordinals, is_moving=progress.moving > 0)
 
 
 def contact_of(record: JobRecord) -> Contact:

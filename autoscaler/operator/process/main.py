@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, suppress
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.http_client import connect
-from autoscaler.clusters.kubernetes.parsing.object_trimming import SLIMS
+from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.jobs.master_connections import Masters
 from autoscaler.operator.etcd.job_accounts import Accounts
 from autoscaler.operator.leader_term import LeaderTerm
@@ -40,7 +40,7 @@ async def run(settings: OperatorSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         metrics = Metrics()
-        plain = await connect(settings.kubeconfig, slims=SLIMS, hear_clock=metrics.api_server_ahead_s.set)
+        plain = await connect(settings.kubeconfig, trimmers=TRIMMERS, report_skew=metrics.api_server_ahead_s.set)
         api = MeteredApi(plain, metrics.count_call)
         stack.push_async_callback(api.close)
         operator = Operator(api, settings, metrics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from autoscaler.clusters.kubernetes.parsing.pod_objects import why_unschedulable
+from autoscaler.clusters.kubernetes.parsing.pod_objects import unschedulable_reason
 from autoscaler.domain import Bottleneck, Role
 from autoscaler.jobs.lifecycle import Ending, Stage
 from autoscaler.jobs.training_health import Heard, Verdict, Why, committing, training
@@ -99,7 +99,7 @@ def _admitted(seen: Seen) -> Condition:
 def _stuck(seen: Seen) -> str:
     """Why kube-scheduler finds no node for a pod of the job, where that is not for want of room."""
     pods = (raw for role in seen.there for raw in seen.there[role])
-    return next(filter(None, map(why_unschedulable, pods)), "")
+    return next(filter(None, map(unschedulable_reason, pods)), "")
 
 
 def _last_start(seen: Seen) -> Condition | None:
@@ -109,8 +109,10 @@ def _last_start(seen: Seen) -> Condition | None:
         return is_false(Kind.ADMITTED, reason_of(race.refusal, is_final=True) or "Refused", race.refusal)
     if refused is not None:  # the last try; one that only lost its room was done first, which clears this
         return is_false(Kind.ADMITTED, refused.reason, refused.message)
-    if race.verdict:
-        return is_false(Kind.ADMITTED, "Unschedulable", f"kube-scheduler, {race.lost} times in a row: {race.verdict}")
+    if race.unschedulable_reason:
+        return is_false(
+            Kind.ADMITTED, "Unschedulable", f"kube-scheduler, {race.lost} times in a row: {race.unschedulable_reason}"
+        )
     if race.is_taken:
         told = f"{race.lost} times in a row others took the room that was proved for it"
         return is_false(Kind.ADMITTED, "RoomTaken", told)
@@ -145,7 +147,7 @@ def _scaled(seen: Seen) -> Condition:
         return is_false(Kind.SCALED, reason, told)
     if there < decision.target and seen.report.refusal is not None:
         return is_false(Kind.SCALED, seen.report.refusal.reason, seen.report.refusal.message)
-    if stuck := _stuck(seen) or (seen.race.verdict if there < decision.target else ""):
+    if stuck := _stuck(seen) or (seen.race.unschedulable_reason if there < decision.target else ""):
         return is_false(Kind.SCALED, "Unschedulable", f"{message}; kube-scheduler: {stuck}")
     if there < decision.target:
         return is_false(Kind.SCALED, "Growing", message)

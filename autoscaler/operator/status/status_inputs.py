@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autoscaler.clusters.kubernetes.gangs.start_backoff import Race
+from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.clusters.kubernetes.objects.fields import Raw
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
@@ -21,7 +21,7 @@ class Seen:
 
     record: JobRecord
     report: JobReport
-    race: Race
+    race: StartBackoff
     pods: Sequence[Raw]
     has_master: bool
     before: Raw  # the status as it stands

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
-from autoscaler.clusters.simulated import Physics, Spread
+from autoscaler.clusters.simulated import DurationRange, Physics
 from autoscaler.domain import Job, JobName, Node, Resources, Role, Shape
 from experiments.arms.pass_setup import NEVER_S, SYSTEM
 from experiments.scenarios.schema import PodShapeSpec, WebSpec
@@ -98,7 +98,7 @@ def pod_template(shape: Shape, life: Life, labels: Mapping[str, str] | None = No
     }
 
 
-def life_of(start: Spread, leave: Spread) -> Life:
+def life_of(start: DurationRange, leave: DurationRange) -> Life:
     """How such a pod lives.  Stand-ins leave after the middle of a spread; one that never leaves heeds no SIGTERM."""
     leave_s = (leave.low_s + leave.high_s) / 2
     return Life(

@@ -14,7 +14,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import REPLICA_SETS, Kind
-from autoscaler.clusters.simulated import Physics, Work
+from autoscaler.clusters.simulated import Physics, TrainingWork
 from autoscaler.domain import Job, JobName, Node, NodeName, PodName, PodPhase, Resources, Role, Shape
 from experiments.arms.algorithm_2017 import TICK_S
 from experiments.arms.edl2017 import Autoscaler2017
@@ -62,7 +62,7 @@ class RealControllers:
             memory_bytes=max(0, free.memory_bytes - sum(one.memory_bytes for one in held)),
         )
 
-    def submit(self, job: Job, work: Work, /) -> None:
+    def submit(self, job: Job, work: TrainingWork, /) -> None:
         """The job is known."""
         self.jobs[job.name] = job
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from kubernetes import client
 
-from autoscaler.clusters.kubernetes.api.http_client import KubernetesApi, connect
+from autoscaler.clusters.kubernetes.api.http_client import HttpApi, connect
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
 from autoscaler.domain import Role, Tier
 from experiments.arms.pass_setup import PassSetting, PassSetup, make_physics
@@ -114,14 +114,14 @@ class Pass:
         wait_for("the system's pods", are_up, budget_s=SYSTEM_BUDGET_S)
 
     @contextmanager
-    def _begin_arm(self, api: KubernetesApi, witness: Witness) -> Iterator[Arm]:
+    def _begin_arm(self, api: HttpApi, witness: Witness) -> Iterator[Arm]:
         if self._setting.arm == "edl2017":
             yield Of2017(api, NAMESPACE, self._stage, self._physics, witness)
             return
         with begin_ours(self._plane, self._admin, api, NAMESPACE, self._setting, self._folder) as ours:
             yield ours
 
-    async def _act(self, api: KubernetesApi, arm: Arm, witness: Witness) -> Played:
+    async def _act(self, api: HttpApi, arm: Arm, witness: Witness) -> Played:
         programs = {name: program.pid for name, program in {**self._plane.programs, **arm.programs}.items()}
         meter = LoadMeter(programs=programs)
         watching = asyncio.create_task(witness.run())
@@ -146,13 +146,13 @@ class Pass:
         remarks = tuple(f"over its capacity: {one}" for one in witness.excess[:10])
         return Played(begun=begun, pods=pods, machine=meter.read(self._late_s), evictions=evictions, remarks=remarks)
 
-    async def _open_web(self, api: KubernetesApi) -> None:
+    async def _open_web(self, api: HttpApi) -> None:
         for spec in self._setting.scenario.web:
             body = web_deployment(spec, self._physics)
             body["metadata"]["namespace"] = NAMESPACE
             await insist(partial(api.create, DEPLOYMENTS, body))
 
-    def _list_steps(self, api: KubernetesApi, arm: Arm) -> list[tuple[float, Callable[[], Awaitable[object]]]]:
+    def _list_steps(self, api: HttpApi, arm: Arm) -> list[tuple[float, Callable[[], Awaitable[object]]]]:
         """What happens and when, in the order of time."""
         steps: list[tuple[float, Callable[[], Awaitable[object]]]] = []
         steps += [(one.at_s, partial(arm.submit, one)) for one in self._stage.submissions]

@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.builders.build_settings import EtcdAccess
 from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER, master_variables
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, collect
 from autoscaler.clusters.kubernetes.objects.names import store_name
-from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.errors import TemporaryError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
@@ -81,7 +81,7 @@ class Stage:
         return job
 
     def job(self, name):
-        return read_job(self.server.get(TRAINING_JOBS, "team-a", name))
+        return parse_job(self.server.get(TRAINING_JOBS, "team-a", name))
 
     async def end(self, name):
         """Somebody deletes the job, and the garbage collector what it owned."""

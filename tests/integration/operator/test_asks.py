@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from autoscaler.clusters.kubernetes.builders.job_identity import issue
+from autoscaler.clusters.kubernetes.builders.job_identity import issue_identity
 from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
 from autoscaler.jobs.master_connections import Door, DoorTls, Masters
 from autoscaler.jobs.progress import JobProgress
@@ -14,7 +14,7 @@ from tests.unit.clusters.kubernetes.objects import kube_job
 async def test_a_master_is_asked_with_the_jobs_own_identity(tmp_path):
     """Token, authority and certificate as they stand in the job's Secrets; a stranger's are refused."""
     job, now = kube_job(), datetime.now(UTC)
-    ours, theirs = issue(job, now), issue(job, now)
+    ours, theirs = issue_identity(job, now), issue_identity(job, now)
     folder = tmp_path / "identity"
     folder.mkdir()
     for name, content in {

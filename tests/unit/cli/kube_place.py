@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
-from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.domain import Role
 from tests.unit.clusters.kubernetes.objects import SETTINGS, condition, raw_job, raw_pod, seat
 
@@ -81,7 +81,7 @@ class Stage:
 
     def make_pods(self, job, role, count, node="n1"):
         for ordinal in range(count):
-            body = build_pod(read_job(job), seat(role, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
+            body = build_pod(parse_job(job), seat(role, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
             body["spec"]["nodeName"] = node
             ready = {"phase": "Running", "conditions": [condition("Ready", "True")]}
             self.make(kinds.PODS, {**body, "status": ready})

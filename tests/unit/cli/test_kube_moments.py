@@ -10,7 +10,7 @@ from autoscaler.cli.kubernetes.cluster_snapshot import PLANNER_ROLE, find_policy
 from autoscaler.cli.kubernetes.describe_job import waiting_share_of
 from autoscaler.cli.output.planner_report import why_content, why_lines
 from autoscaler.clusters.kubernetes.api import kinds
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, Refusal
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, RefusedBy
 from autoscaler.domain import JobState, PodPhase, Reclaim, Role
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import PlanInputs, explain
@@ -60,7 +60,7 @@ class Refusing:
 
 
 def forbidden(kind):
-    return {kind: ForbiddenError(f"list {kind.plural}: forbidden", Refusal.RBAC)}
+    return {kind: ForbiddenError(f"list {kind.plural}: forbidden", RefusedBy.RBAC)}
 
 
 def policy_map(written, namespace="edl-system"):

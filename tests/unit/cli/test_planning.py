@@ -9,7 +9,7 @@ import pytest
 
 from autoscaler.cli.main import main
 from autoscaler.domain import Capabilities, Policy, ServerSpec, Workload
-from autoscaler.snapshots import Snapshot, format_document, to_document
+from autoscaler.snapshots import SnapshotContent, format_document, to_document
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import job, node, shape
@@ -33,7 +33,7 @@ def saved(tmp_path):
     cluster = MemoryCluster(nodes, [job("digits", high=3)], [Workload(name="web", shape=shape(1_000))])
     driver = Driver(cluster, Policy())
     driver.settle()
-    snapshot = Snapshot(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
+    snapshot = SnapshotContent(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
     file = tmp_path / "moment.json"
     file.write_text(format_document(to_document(snapshot)))
     return file
@@ -79,7 +79,7 @@ def elastic(tmp_path):
     driver = Driver(cluster, Policy())
     driver.settle()
     cluster.lose("digits-server-2")
-    snapshot = Snapshot(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
+    snapshot = SnapshotContent(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
     file = tmp_path / "elastic.json"
     file.write_text(format_document(to_document(snapshot)))
     return file

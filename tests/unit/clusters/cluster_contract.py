@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.cluster_port import Verdict
+from autoscaler.cluster_port import WriteResult
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, PodPhase, Role, Tier
 
 
@@ -61,7 +61,7 @@ class ClusterContract:
         """DONE means that every pod stands on its node, with the role, ordinal and tier that were asked for."""
         outcome = await stage.cluster.apply(gang(stage))
         pods = await pods_of(stage)
-        assert outcome.verdict is Verdict.DONE
+        assert outcome.result is WriteResult.DONE
         assert set(pods) == {(Role.MASTER, 0), (Role.TRAINER, 0)}
         assert {pod.place for pod in pods.values()} == {stage.nodes[0]}
         assert {pod.tier for pod in pods.values()} == {Tier.CORE}
@@ -70,23 +70,23 @@ class ClusterContract:
         """A lost reply is answered by the same write again (A9)."""
         await stage.cluster.apply(gang(stage))
         before = await pods_of(stage)
-        assert (await stage.cluster.apply(gang(stage))).verdict is Verdict.DONE
+        assert (await stage.cluster.apply(gang(stage))).result is WriteResult.DONE
         assert set(await pods_of(stage)) == set(before)
 
     async def test_creation_beyond_the_room_is_refused(self, stage):
         """Capacity is guarded at the instant of writing (A2)."""
         await stage.cluster.apply(gang(stage))
         for ordinal in range(1, stage.per_node):
-            assert (await stage.cluster.apply(seat(stage, ordinal))).verdict is Verdict.DONE
+            assert (await stage.cluster.apply(seat(stage, ordinal))).result is WriteResult.DONE
         before = await pods_of(stage)
-        assert (await stage.cluster.apply(seat(stage, 9))).verdict is Verdict.REFUSED
+        assert (await stage.cluster.apply(seat(stage, 9))).result is WriteResult.REFUSED
         assert set(await pods_of(stage)) == set(before)
 
     async def test_gang_that_does_not_fit_starts_nothing(self, stage):
         """All or none (A1)."""
         trainers = tuple(seat(stage, number, tier=Tier.CORE) for number in range(stage.per_node + 2))
         outcome = await stage.cluster.apply(AdmitGang(job=stage.job, pods=trainers))
-        assert outcome.verdict is Verdict.REFUSED
+        assert outcome.result is WriteResult.REFUSED
         assert await pods_of(stage) == {}
 
     async def test_creation_on_an_unknown_node_is_refused(self, stage):
@@ -94,33 +94,33 @@ class ClusterContract:
         wanted = CreatePod(
             job=stage.job, role=Role.TRAINER, ordinal=0, tier=Tier.CORE, node="no-such-node", cause=Cause.FREE_ROOM
         )
-        assert (await stage.cluster.apply(wanted)).verdict is Verdict.REFUSED
+        assert (await stage.cluster.apply(wanted)).result is WriteResult.REFUSED
 
     async def test_creation_for_an_unknown_job_is_refused(self, stage):
         """A job that has been deleted gets nothing."""
         wanted = CreatePod(
             job="no-such-job", role=Role.TRAINER, ordinal=0, tier=Tier.CORE, node=stage.nodes[0], cause=Cause.START
         )
-        assert (await stage.cluster.apply(wanted)).verdict is Verdict.REFUSED
+        assert (await stage.cluster.apply(wanted)).result is WriteResult.REFUSED
 
     async def test_leaving_pod_stands_until_it_is_gone(self, stage):
         """It occupies its node as TERMINATING or is gone for good; it never counts as a trainer again."""
         await stage.cluster.apply(gang(stage))
         await stage.cluster.apply(seat(stage, 1, node=1))
         pod = (await pods_of(stage))[Role.TRAINER, 1]
-        assert (await stage.cluster.apply(leave(stage, pod))).verdict is Verdict.DONE
+        assert (await stage.cluster.apply(leave(stage, pod))).result is WriteResult.DONE
         left = (await pods_of(stage)).get((Role.TRAINER, 1))
         assert left is None or (left.phase is PodPhase.TERMINATING and left.node in {stage.nodes[1], None})
         await stage.settle()
         assert (Role.TRAINER, 1) not in await pods_of(stage)
-        assert (await stage.cluster.apply(leave(stage, pod))).verdict is Verdict.DONE
+        assert (await stage.cluster.apply(leave(stage, pod))).result is WriteResult.DONE
 
     async def test_deletion_names_the_right_job_or_is_refused(self, stage):
         """A pod is never deleted on behalf of another job."""
         await stage.cluster.apply(gang(stage))
         pod = (await pods_of(stage))[Role.TRAINER, 0]
         outcome = await stage.cluster.apply(leave(stage, pod, job="another"))
-        assert outcome.verdict is Verdict.REFUSED
+        assert outcome.result is WriteResult.REFUSED
         assert (Role.TRAINER, 0) in await pods_of(stage)
 
     async def test_changes_between_two_waits_are_not_lost(self, stage):

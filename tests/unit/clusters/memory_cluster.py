@@ -6,7 +6,7 @@ holds them.  `check_capacity` is A2 on what stands.
 
 from dataclasses import replace
 
-from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.local.scheduling import place_pending
 from autoscaler.domain import (
     NOTHING,
@@ -198,39 +198,39 @@ class MemoryCluster:
         for want in wanted:
             job = self.jobs.get(want.job)
             if job is None or job.state is not JobState.ACTIVE or want.node not in self.nodes:
-                return Outcome(verdict=Verdict.REFUSED, message=f"{want.job} on {want.node}: gone")
+                return WriteOutcome(result=WriteResult.REFUSED, message=f"{want.job} on {want.node}: gone")
             pod = pod_of(job, want, self.now_s, is_graded=bool(self.scoped))
             if pod.name in self.pods:
                 if self.pods[pod.name].phase is PodPhase.TERMINATING or self.pods[pod.name].node != want.node:
-                    return Outcome(verdict=Verdict.REFUSED, message=f"{pod.name}: its name is taken")
+                    return WriteOutcome(result=WriteResult.REFUSED, message=f"{pod.name}: its name is taken")
                 continue
             made[pod.name] = pod
             coming = sum((other.requests for other in made.values() if other.node == want.node), start=NOTHING)
             if not self.nodes[want.node].is_open() or not coming.fits_into(self.free_on(want.node)):
-                return Outcome(verdict=Verdict.REFUSED, message=f"{want.node}: no room")
+                return WriteOutcome(result=WriteResult.REFUSED, message=f"{want.node}: no room")
         hard = self.hard.get(self.jobs[wanted[0].job].namespace)
         total = sum((pod.requests for pod in made.values()), start=NOTHING)
         if made and hard is not None:
             used = self.used_in(self.jobs[wanted[0].job].namespace)
             if any(total.amount(name) > max(0, amount - used.amount(name)) for name, amount in hard.amounts()):
-                return Outcome(verdict=Verdict.REFUSED, message=f"{wanted[0].job}: over its quota")
+                return WriteOutcome(result=WriteResult.REFUSED, message=f"{wanted[0].job}: over its quota")
         if (over := self.over_scoped(list(made.values()))) is not None:
-            return Outcome(verdict=Verdict.REFUSED, message=f"{wanted[0].job}: over its quota {over.name}")
+            return WriteOutcome(result=WriteResult.REFUSED, message=f"{wanted[0].job}: over its quota {over.name}")
         if made:
             self.pods |= made
             self.touch()
-        return Outcome(verdict=Verdict.DONE)
+        return WriteOutcome(result=WriteResult.DONE)
 
     def delete(self, action):
         pod = self.pods.get(action.pod)
         if pod is None or pod.phase is PodPhase.TERMINATING:
-            return Outcome(verdict=Verdict.DONE)
+            return WriteOutcome(result=WriteResult.DONE)
         if pod.job != action.job:
-            return Outcome(verdict=Verdict.REFUSED, message=f"{action.pod} is not of {action.job}")
+            return WriteOutcome(result=WriteResult.REFUSED, message=f"{action.pod} is not of {action.job}")
         self.pods[pod.name] = replace(pod, phase=PodPhase.TERMINATING)
         self.leaves_at_s[pod.name] = self.now_s + min(self.drain_s, action.grace_s)
         self.touch()
-        return Outcome(verdict=Verdict.DONE)
+        return WriteOutcome(result=WriteResult.DONE)
 
 
 def pod_of(job, want, now_s, *, is_graded=False):

@@ -5,35 +5,35 @@ from __future__ import annotations
 import pytest
 
 from autoscaler.cli.places import SizeChange, SizeRequest, format_size_changes
-from autoscaler.clusters.resize_requests import UnderWay
+from autoscaler.clusters.resize_requests import ResizeState
 
 
 @pytest.mark.parametrize(
     ("before", "count", "told"),
     [
-        (UnderWay(wanted=3, there=3), 2, ""),
-        (UnderWay(wanted=4, there=3), 2, "replaces the resize to 4 that was under way: 3 of 4 are there"),
+        (ResizeState(desired=3, present=3), 2, ""),
+        (ResizeState(desired=4, present=3), 2, "replaces the resize to 4 that was under way: 3 of 4 are there"),
         (
-            UnderWay(wanted=2, there=2, leaving=1),
+            ResizeState(desired=2, present=2, leaving=1),
             3,
             "replaces the resize to 2 that was under way: 2 of 2 are there, 1 is leaving; what has begun ends first",
         ),
         (
-            UnderWay(wanted=3, there=3, moving=12),
+            ResizeState(desired=3, present=3, moving=12),
             0,
             (
                 "replaces the resize to 3 that was under way: 3 of 3 are there, 12 buckets on the way; "
                 "what has begun ends first"
             ),
         ),
-        (UnderWay(wanted=3, there=1), 3, "the resize to 3 that is under way goes on: 1 of 3 is there"),
+        (ResizeState(desired=3, present=1), 3, "the resize to 3 that is under way goes on: 1 of 3 is there"),
         (
-            UnderWay(wanted=1, there=1, leaving=2),
+            ResizeState(desired=1, present=1, leaving=2),
             1,
             "the resize to 1 that is under way goes on: 1 of 1 is there, 2 are leaving",
         ),
         (
-            UnderWay(wanted=0, there=0, leaving=2, is_suspended=True),
+            ResizeState(desired=0, present=0, leaving=2, is_suspended=True),
             3,
             "the job is suspended: the size is kept, and holds once it is resumed",
         ),
@@ -41,7 +41,7 @@ from autoscaler.clusters.resize_requests import UnderWay
 )
 def test_the_second_resize_says_what_becomes_of_the_first(before, count, told):
     """Nothing where nothing is under way."""
-    assert before.tell(count) == told
+    assert before.describe(count) == told
 
 
 def test_each_role_that_was_set_has_its_line():

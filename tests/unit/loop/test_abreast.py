@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.domain import AdmitGang, CreatePod, DeletePod, PodPhase
 from autoscaler.fault_isolation import JobErrors, Step
 from autoscaler.loop import AT_ONCE, CALL_LIMIT_S, Loop
@@ -38,7 +38,7 @@ class Slow(MemoryCluster):
         finally:
             self.under_way.remove(action)
         if isinstance(action, DeletePod) and number in self.fails:
-            return Outcome(verdict=Verdict.FAILED, message="503")
+            return WriteOutcome(result=WriteResult.FAILED, message="503")
         return await super().apply(action)
 
 
@@ -70,7 +70,11 @@ def test_thirty_deletions_take_as_long_as_two():
 def test_one_that_fails_or_hangs_holds_up_no_other():
     cluster, step, took_s = virtual_time.run(rise(hangs={0}, fails={1}))
     assert leaving(cluster) == 30
-    assert [outcome.verdict for _, outcome in step.applied[:3]] == [Verdict.FAILED, Verdict.FAILED, Verdict.DONE]
+    assert [outcome.result for _, outcome in step.applied[:3]] == [
+        WriteResult.FAILED,
+        WriteResult.FAILED,
+        WriteResult.DONE,
+    ]
     assert step.applied[0][1].message == "no answer within 30 s"
     assert took_s == pytest.approx(CALL_LIMIT_S, abs=0.01)
 

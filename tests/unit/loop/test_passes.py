@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.domain import DeletePod, JobState, Policy, Reason
 from autoscaler.errors import InvalidViewError, TemporaryError
 from autoscaler.loop import DEBOUNCE_S, JOURNAL_LIMIT, SILENCE_S, Loop
@@ -156,7 +156,7 @@ async def test_failed_write_is_tried_again_within_a_second():
         async def apply(self, action):
             if self.failures:
                 self.failures -= 1
-                return Outcome(verdict=Verdict.FAILED, message="no disk")
+                return WriteOutcome(result=WriteResult.FAILED, message="no disk")
             return await super().apply(action)
 
     cluster = Failing([node("a")], [job("j")], end_s=1_004.0)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests import InvalidManifestError, parse_files
 from tests.cluster.hostile_manifests import CASES, Judge, by_judge
@@ -50,7 +50,7 @@ def test_the_operators_parser_refuses_it_by_its_field(name):
     """What the API server takes is InvalidSpec; what it refuses a definition older than EDL may have let pass."""
     case = CASES[name]
     with pytest.raises(InvalidSpecError) as caught:
-        read_job(as_stored(make_job(**case.edits)))
+        parse_job(as_stored(make_job(**case.edits)))
     assert is_named(case.field, caught.value.path), str(caught.value)
     assert len(str(caught.value)) < 1_000
     assert "\0" not in str(caught.value)
@@ -72,18 +72,18 @@ def test_edl_validate_refuses_it_by_its_field(name, tmp_path):
 @pytest.mark.parametrize("name", by_judge(Judge.NOBODY))
 def test_what_harms_nobody_is_read(name):
     """Strictness is no end in itself."""
-    read_job(as_stored(make_job(**CASES[name].edits)))
+    parse_job(as_stored(make_job(**CASES[name].edits)))
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_the_definition_refuses_the_operator_refuses_too(name):
     edits, path, _ = BAD[name]
     with pytest.raises(InvalidSpecError) as caught:
-        read_job(as_stored(make_job(**edits)))
+        parse_job(as_stored(make_job(**edits)))
     assert is_named(FIRST_OF_SEVERAL.get(name, path), caught.value.path), str(caught.value)
 
 
 def test_a_job_that_has_started_is_not_judged_by_newer_rules():
     """Its template stands until it is suspended: an operator that learns a rule loses no running job by it."""
     job = as_stored(make_job(**CASES["nodeSelectr"].edits))
-    read_job(job | {"status": {"startTime": "2026-01-01T00:00:00Z"}})
+    parse_job(job | {"status": {"startTime": "2026-01-01T00:00:00Z"}})

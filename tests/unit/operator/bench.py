@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.cache.object_cache import KINDS
+from autoscaler.clusters.kubernetes.cache.object_cache import WATCHED_KINDS
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
 from autoscaler.fault_isolation import JobErrors
@@ -120,8 +120,8 @@ class OperatorBench:
 
     async def refresh(self):
         """What the watches would bring."""
-        for kind in KINDS:
-            self.cache.take_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
+        for kind in WATCHED_KINDS:
+            self.cache.apply_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
         self.cluster.view()
 
     async def round(self):
@@ -146,7 +146,7 @@ class OperatorBench:
         await self.refresh()
         seats = [seat(Role.TRAINER, 0), seat(Role.TRAINER, 1), seat(Role.SERVER, 0, "n2"), seat(Role.MASTER, 0, "n2")]
         outcome = await self.cluster.apply(AdmitGang(job=JOB, pods=tuple(seats)))
-        assert outcome.verdict == "done", outcome
+        assert outcome.result == "done", outcome
         await self.settle()
         assert self.names(PODS) >= {"digits-trainer-0", "digits-trainer-1", "digits-server-0"}
         assert self.names(DEPLOYMENTS) == {"digits-master"}

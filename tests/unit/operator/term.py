@@ -5,7 +5,7 @@ from contextlib import suppress
 from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.cache.object_cache import KINDS
+from autoscaler.clusters.kubernetes.cache.object_cache import WATCHED_KINDS
 from autoscaler.domain import Policy, Reclaim
 from autoscaler.errors import ClusterError
 from autoscaler.jobs.master_connections import Masters
@@ -63,9 +63,9 @@ class Term:
         return self.bench.server
 
     async def watch(self):
-        for kind in KINDS:
+        for kind in WATCHED_KINDS:
             listing = await self.bench.api.list(kind, EVERYWHERE)
-            self.leading.cache.take_listing(kind, listing, asked_at_s=self.bench.now_s)
+            self.leading.cache.apply_listing(kind, listing, asked_at_s=self.bench.now_s)
         self.leading.cluster.view()
 
     async def step(self, times=1):

@@ -10,7 +10,7 @@ from autoscaler.domain import Capabilities, ClusterView, History, Plan, Policy, 
 from autoscaler.domain.eligibility import Taint
 from autoscaler.errors import InvalidSpecError
 from autoscaler.planner import plan
-from autoscaler.snapshots import Snapshot, format_document, from_document, parse_document, to_document
+from autoscaler.snapshots import SnapshotContent, format_document, from_document, parse_document, to_document
 from autoscaler.snapshots.codec import decode, encode
 from autoscaler.snapshots.forms import fields_of, unwrap
 from tests.unit.planner.setups import job, node, web
@@ -27,7 +27,7 @@ VIEW = ClusterView(
     capabilities=Capabilities(servers_elastic=True),
     history=History(since_s=5.0),
 )
-SNAPSHOT = Snapshot(now_s=75.25, policy=Policy(up_window_s=0.0), view=VIEW, made_by="edl 0.1.0")
+SNAPSHOT = SnapshotContent(now_s=75.25, policy=Policy(up_window_s=0.0), view=VIEW, made_by="edl 0.1.0")
 TEXT = format_document(to_document(SNAPSHOT))
 
 
@@ -136,7 +136,7 @@ def test_an_unknown_age_is_left_out():
 
 def test_nothing_secret_has_a_field():
     """No environment, command, token or path of a pod can get into a file: there is no field for it."""
-    names, ahead, seen = set(), [Snapshot], set()
+    names, ahead, seen = set(), [SnapshotContent], set()
     while ahead:
         declared = unwrap(ahead.pop())[0]
         if declared in seen:

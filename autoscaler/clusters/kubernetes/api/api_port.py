@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 
 Raw: TypeAlias = dict[str, Any]
-Slim: TypeAlias = Callable[[Raw], Raw]  # leaves out what nobody reads
+Trimmer: TypeAlias = Callable[[Raw], Raw]  # leaves out what nobody reads
 
 FIELD_MANAGER: Final = "edl"
 REQUEST_TIMEOUT_S: Final = 5.0  # a leader stops writing that long before its Lease can be taken (`fenced`)
@@ -98,13 +98,13 @@ def with_preconditions(change: Raw, only: Preconditions) -> Raw:
     return change if only == ANY else change | {"metadata": change.get("metadata", {}) | only.as_fields()}
 
 
-def without_bookkeeping(obj: Raw) -> Raw:
+def without_managed_fields(obj: Raw) -> Raw:
     """The object less `managedFields`, which is half of its size and nobody's but the server's.  In place."""
     obj.get("metadata", {}).pop("managedFields", None)
     return obj
 
 
-def without_ballast(obj: Raw, slim: Slim) -> Raw:
+def trim_or_keep(obj: Raw, slim: Trimmer) -> Raw:
     """The object without what nobody reads; whole, where that cannot be told: one object stops no stream (A11)."""
     try:
         return slim(obj)

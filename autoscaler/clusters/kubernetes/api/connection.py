@@ -46,20 +46,20 @@ from tenacity.wait import wait_base
 from autoscaler.clusters.kubernetes.api.api_port import REQUEST_TIMEOUT_S, Raw
 from autoscaler.clusters.kubernetes.api.clock_skew import clock_ahead_s
 from autoscaler.clusters.kubernetes.api.errors import ThrottledError, TooLongError, UnavailableError
-from autoscaler.clusters.kubernetes.api.responses import decode, error_of
+from autoscaler.clusters.kubernetes.api.responses import decode_json, error_of_status
 from autoscaler.errors import PermanentError
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 
-HearClock: TypeAlias = Callable[[float], None]
-Load: TypeAlias = Callable[[Configuration], Awaitable[None]]
-Sending: TypeAlias = Callable[[], tuple["Request", aiohttp.ClientTimeout]]
+ReportSkew: TypeAlias = Callable[[float], None]
+LoadCredentials: TypeAlias = Callable[[Configuration], Awaitable[None]]
+NextAttempt: TypeAlias = Callable[[], tuple["ApiRequest", aiohttp.ClientTimeout]]
 """What may be sent now, and how long its answer may take; raises UnavailableError when no time is left for it."""
 
 
-def ignore(_ahead_s: float) -> None:
+def ignore_skew(_ahead_s: float) -> None:
     """Nobody wants to know."""
 
 
@@ -76,10 +76,10 @@ class ConnectionPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ApiRequest:
     """One request; `doing` opens every error message ("create pods default/x")."""
 
-    doing: str
+    description: str
     path: str
     method: str = "GET"
     query: Mapping[str, str] = field(default_factory=dict)
@@ -94,8 +94,8 @@ class Request:
 
 
 async def open_connection(
-    kubeconfig: Path | None, context: str | None, policy: ConnectionPolicy, *, hear_clock: HearClock = ignore
-) -> Connection:
+    kubeconfig: Path | None, context: str | None, policy: ConnectionPolicy, *, report_skew: ReportSkew = ignore_skew
+) -> ApiConnection:
     """A connection by a kubeconfig, or by the service account of the pod that this process runs in.
 
     Nothing is sent yet.  `hear_clock` is told with each new date how far the server's clock is ahead.  Raises
@@ -115,14 +115,18 @@ async def open_connection(
 
     configuration = Configuration()
     await load(configuration)
-    return Connection(configuration, load, policy, hear_clock)
+    return ApiConnection(configuration, load, policy, report_skew)
 
 
-class Connection:
+class ApiConnection:
     """Connections to one API server under one identity."""
 
     def __init__(
-        self, configuration: Configuration, load: Load, policy: ConnectionPolicy, hear_clock: HearClock = ignore
+        self,
+        configuration: Configuration,
+        load: LoadCredentials,
+        policy: ConnectionPolicy,
+        hear_clock: ReportSkew = ignore_skew,
     ) -> None:
         self.policy: Final = policy
         self._hear_clock = hear_clock
@@ -131,7 +135,7 @@ class Connection:
         self._load = load
         self._pool = _Pool(configuration, policy)
 
-    async def ask(self, request: Request, *, timeout_s: float | None = None, most_bytes: int | None = None) -> Any:
+    async def send(self, request: ApiRequest, *, timeout_s: float | None = None, most_bytes: int | None = None) -> Any:
         """Return the decoded answer; attempts, deadlines and errors as the module says.
 
         Raises TooLongError for an answer of more than `most_bytes`, of which no more than that was taken.
@@ -151,7 +155,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(
-        self, request: Request, *, total_s: float | None, silence_s: float | None
+        self, request: ApiRequest, *, total_s: float | None, silence_s: float | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The answer's body as it comes.  UnavailableError after `total_s`, or `silence_s` without a byte."""
         connect_s = self.policy.request_timeout_s
@@ -167,17 +171,17 @@ class Connection:
         """Let go of every connection."""
         await self._pool.close()
 
-    async def _ask_once(self, request: Request, sending: Sending, most_bytes: int | None) -> Any:
+    async def _ask_once(self, request: ApiRequest, sending: NextAttempt, most_bytes: int | None) -> Any:
         async with self._answer(sending) as answer:
             said = bytearray()
             async for chunk in answer.content.iter_any():
                 said += chunk
                 if most_bytes is not None and len(said) > most_bytes:
-                    raise TooLongError(f"{request.doing}: more than {most_bytes:,} bytes")
+                    raise TooLongError(f"{request.description}: more than {most_bytes:,} bytes")
         try:
-            return decode(said)
+            return decode_json(said)
         except (ValueError, RecursionError) as error:  # a proxy's page
-            raise UnavailableError(f"{request.doing}: {error}", may_have_happened=request.is_write) from error
+            raise UnavailableError(f"{request.description}: {error}", may_have_happened=request.is_write) from error
 
     def _is_worth_another(self, error: BaseException) -> bool:
         match error:
@@ -189,7 +193,7 @@ class Connection:
                 return False
 
     @asynccontextmanager
-    async def _answer(self, sending: Sending) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, sending: NextAttempt) -> AsyncIterator[aiohttp.ClientResponse]:
         """A 2xx answer, its body still to be read; what goes wrong until the end of the block is one of our errors."""
         request, limits = sending()
         asked_s = time.time()
@@ -206,10 +210,10 @@ class Connection:
                     await _refuse(request, answer)
                 yield answer
         except aiohttp.ClientConnectorError as error:  # before a byte was sent
-            raise UnavailableError(f"{request.doing}: {error}", may_have_happened=False) from error
+            raise UnavailableError(f"{request.description}: {error}", may_have_happened=False) from error
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
             told = str(error) or type(error).__name__
-            raise UnavailableError(f"{request.doing}: {told}", may_have_happened=request.is_write) from error
+            raise UnavailableError(f"{request.description}: {told}", may_have_happened=request.is_write) from error
 
     def _look_at_clock(self, answer: aiohttp.ClientResponse, asked_s: float) -> None:
         date = answer.headers.get("Date", "")
@@ -219,7 +223,7 @@ class Connection:
         if (ahead_s := clock_ahead_s(date, asked_s=asked_s, heard_s=time.time())) is not None:
             self._hear_clock(ahead_s)
 
-    async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _send(self, request: ApiRequest, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         headers = {"Accept": JSON, "Content-Type": request.content_type, "User-Agent": "edl"}
         query = f"?{urlencode(request.query)}" if request.query else ""
@@ -232,25 +236,25 @@ class Connection:
         )
 
 
-def _within(request: Request, ends_s: float) -> tuple[Request, aiohttp.ClientTimeout]:
+def _within(request: ApiRequest, ends_s: float) -> tuple[ApiRequest, aiohttp.ClientTimeout]:
     """The write, which this process and the server both give up at `ends_s`."""
     left_s = round(ends_s - time.monotonic(), 2)
     if left_s <= 0:
-        raise UnavailableError(f"{request.doing}: no time left for it", may_have_happened=False)
+        raise UnavailableError(f"{request.description}: no time left for it", may_have_happened=False)
     told = replace(request, query={**request.query, "timeout": f"{left_s:g}s"})
     return told, aiohttp.ClientTimeout(total=left_s)
 
 
-async def _refuse(request: Request, answer: aiohttp.ClientResponse) -> None:
+async def _refuse(request: ApiRequest, answer: aiohttp.ClientResponse) -> None:
     raw = await answer.read()
     try:
-        status = decode(raw)
+        status = decode_json(raw)
     except (ValueError, RecursionError):
         status = None  # a proxy's page, or plain text: the code has to do
-    raise error_of(
+    raise error_of_status(
         answer.status,
         status,
-        doing=request.doing,
+        doing=request.description,
         is_write=request.is_write,
         is_secret=request.is_secret,
         retry_after=answer.headers.get("Retry-After"),

@@ -24,57 +24,57 @@ from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
 from autoscaler.clusters.kubernetes.api.kinds import PODS, Kind
 
 
-class AroundApi:
+class ApiDecorator:
     """`port.Api`.  What a hook raises as it is entered keeps the call from being made."""
 
     def __init__(self, inner: Api) -> None:
         self._inner = inner
 
-    def reading(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
+    def around_read(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
         """Around list, get and check_create."""
         return nullcontext()
 
-    def writing(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
+    def around_write(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
         """Around create, apply, patch and delete."""
         return nullcontext()
 
-    def streaming(self, verb: str, kind: Kind) -> None:
+    def before_stream(self, verb: str, kind: Kind) -> None:
         """Before watch and log begin."""
 
     async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
         """See `port.Api.list`."""
-        with self.reading("list", kind):
+        with self.around_read("list", kind):
             return await self._inner.list(kind, scope)
 
     def watch(
         self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
     ) -> AsyncGenerator[WatchEvent, None]:
         """See `port.Api.watch`."""
-        self.streaming("watch", kind)
+        self.before_stream("watch", kind)
         return self._inner.watch(kind, scope, since=since, timeout_s=timeout_s, silence_s=silence_s)
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
     ) -> Raw:
         """See `port.Api.get`."""
-        with self.reading("get", kind):
+        with self.around_read("get", kind):
             return await self._inner.get(kind, name, namespace=namespace, subresource=subresource)
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
         """See `port.Api.create`."""
-        with self.writing("create", kind):
+        with self.around_write("create", kind):
             return await self._inner.create(kind, body)
 
     async def check_create(self, kind: Kind, body: Raw) -> None:
         """See `port.Api.check_create`."""
-        with self.reading("check", kind):
+        with self.around_read("check", kind):
             await self._inner.check_create(kind, body)
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
     ) -> Raw:
         """See `port.Api.apply`."""
-        with self.writing("apply", kind):
+        with self.around_write("apply", kind):
             return await self._inner.apply(kind, body, subresource=subresource, is_forced=is_forced)
 
     async def patch(
@@ -88,7 +88,7 @@ class AroundApi:
         subresource: Subresource | None = None,
     ) -> Raw:
         """See `port.Api.patch`."""
-        with self.writing("patch", kind):
+        with self.around_write("patch", kind):
             return await self._inner.patch(kind, name, change, namespace=namespace, only=only, subresource=subresource)
 
     async def delete(
@@ -102,7 +102,7 @@ class AroundApi:
         propagation: Propagation | None = None,
     ) -> None:
         """See `port.Api.delete`."""
-        with self.writing("delete", kind):
+        with self.around_write("delete", kind):
             await self._inner.delete(
                 kind, name, namespace=namespace, only=only, grace_s=grace_s, propagation=propagation
             )
@@ -118,7 +118,7 @@ class AroundApi:
         is_previous: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Api.log`."""
-        self.streaming("log", PODS)
+        self.before_stream("log", PODS)
         return self._inner.log(
             pod,
             namespace=namespace,
@@ -133,15 +133,15 @@ class AroundApi:
         await self._inner.close()
 
 
-class FencedApi(AroundApi):
+class FencedApi(ApiDecorator):
     """`port.Api` whose writes raise NotLeadingError, with nothing sent, unless `may_write()` says yes."""
 
     def __init__(self, inner: Api, may_write: Callable[[], bool]) -> None:
         super().__init__(inner)
         self._may_write = may_write
 
-    def writing(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
-        """See `AroundApi.writing`."""
+    def around_write(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
+        """See `ApiDecorator.around_write`."""
         self._check(f"{verb} {kind.plural}")
         return nullcontext()
 

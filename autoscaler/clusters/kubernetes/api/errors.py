@@ -30,7 +30,7 @@ from enum import StrEnum
 from autoscaler.errors import PermanentError, TemporaryError
 
 
-class Refusal(StrEnum):
+class RefusedBy(StrEnum):
     """Who said no with a 403."""
 
     QUOTA = "quota"
@@ -112,9 +112,9 @@ class InvalidError(PermanentError):
 class ForbiddenError(PermanentError):
     """The server understood and does not want to."""
 
-    def __init__(self, message: str, refusal: Refusal) -> None:
+    def __init__(self, message: str, refusal: RefusedBy) -> None:
         super().__init__(message)
-        self.refusal = refusal
+        self.refused_by = refusal
 
 
 class BadRequestError(PermanentError):

@@ -20,25 +20,25 @@ from autoscaler.clusters.kubernetes.api.api_port import (
     Propagation,
     Raw,
     Scope,
-    Slim,
     Subresource,
+    Trimmer,
     WatchEvent,
+    trim_or_keep,
     with_preconditions,
-    without_ballast,
 )
 from autoscaler.clusters.kubernetes.api.connection import (
     APPLY_PATCH,
     MERGE_PATCH,
-    Connection,
+    ApiConnection,
+    ApiRequest,
     ConnectionPolicy,
-    HearClock,
-    Request,
-    ignore,
+    ReportSkew,
+    ignore_skew,
     open_connection,
 )
 from autoscaler.clusters.kubernetes.api.errors import TooLongError
 from autoscaler.clusters.kubernetes.api.kinds import PODS, SECRETS, Kind
-from autoscaler.clusters.kubernetes.api.responses import read_line, read_object, read_page, typed
+from autoscaler.clusters.kubernetes.api.responses import parse_list_page, parse_object, parse_watch_line, with_type
 
 _PAGE_SIZE: Final = 500  # objects: about 2 MB of pods, decoded in 20 ms
 _PAGE_BYTES: Final = 8 << 20
@@ -56,23 +56,23 @@ async def connect(
     context: str | None = None,
     field_manager: str = FIELD_MANAGER,
     policy: ConnectionPolicy | None = None,
-    slims: Mapping[Kind, Slim] | None = None,
-    hear_clock: HearClock = ignore,
-) -> KubernetesApi:
+    trimmers: Mapping[Kind, Trimmer] | None = None,
+    report_skew: ReportSkew = ignore_skew,
+) -> HttpApi:
     """Open the door by `kubeconfig`, or by the service account of the pod that this process runs in.
 
     Nothing is sent yet.  What listings and watches bring goes through the `slims` of its kind, page by page: a listing
     is never held whole.  `hear_clock` is told by how many seconds the server's clock is ahead of ours.  Raises
     PermanentError when there are no usable credentials.
     """
-    connection = await open_connection(kubeconfig, context, policy or ConnectionPolicy(), hear_clock=hear_clock)
-    return KubernetesApi(connection, field_manager, slims or {})
+    connection = await open_connection(kubeconfig, context, policy or ConnectionPolicy(), report_skew=report_skew)
+    return HttpApi(connection, field_manager, trimmers or {})
 
 
-class KubernetesApi:
+class HttpApi:
     """`port.Api` on HTTP."""
 
-    def __init__(self, connection: Connection, field_manager: str, slims: Mapping[Kind, Slim]) -> None:
+    def __init__(self, connection: ApiConnection, field_manager: str, slims: Mapping[Kind, Trimmer]) -> None:
         self._connection = connection
         self._manager = field_manager
         self._slims = slims
@@ -85,17 +85,17 @@ class KubernetesApi:
         timeout_s = self._connection.policy.page_timeout_s
         while True:
             query = _selectors(scope) | {"limit": str(size)} | ({"continue": rest} if rest else {})
-            request = Request(doing=f"list {kind.plural}", path=kind.path(scope.namespace), query=query)
+            request = ApiRequest(description=f"list {kind.plural}", path=kind.path(scope.namespace), query=query)
             try:
                 most_bytes = _PAGE_BYTES if size > 1 else _OBJECT_BYTES
-                page = await self._connection.ask(request, timeout_s=timeout_s, most_bytes=most_bytes)
+                page = await self._connection.send(request, timeout_s=timeout_s, most_bytes=most_bytes)
             except TooLongError:
                 if size == 1:
                     raise
                 size = max(1, size // _FEWER)
                 continue
-            some, version, rest = read_page(page, kind, doing=request.doing)
-            items += [without_ballast(item, slim) for item in some]
+            some, version, rest = parse_list_page(page, kind, doing=request.description)
+            items += [trim_or_keep(item, slim) for item in some]
             if not rest:
                 return Listing(items=tuple(items), resource_version=version)
             size = min(2 * size, _PAGE_SIZE)
@@ -107,12 +107,12 @@ class KubernetesApi:
         slim = self._slims.get(kind, _as_it_is)
         turn = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": since}
         query = _selectors(scope) | turn | {"timeoutSeconds": str(max(1, round(timeout_s)))}
-        request = Request(doing=f"watch {kind.plural}", path=kind.path(scope.namespace), query=query)
+        request = ApiRequest(description=f"watch {kind.plural}", path=kind.path(scope.namespace), query=query)
         async with self._connection.stream(request, total_s=timeout_s + silence_s, silence_s=silence_s) as body:
-            async for line in whole_lines(body):
-                event = read_line(line, kind, doing=request.doing)
+            async for line in join_lines(body):
+                event = parse_watch_line(line, kind, doing=request.description)
                 is_whole = event.type is EventType.BOOKMARK
-                yield event if is_whole else replace(event, object=without_ballast(event.object, slim))
+                yield event if is_whole else replace(event, object=trim_or_keep(event.object, slim))
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
@@ -136,7 +136,7 @@ class KubernetesApi:
         request = _request("apply", kind, namespace, name, subresource)
         query = {"fieldManager": self._manager, "force": "true" if is_forced else "false"}
         return await self._ask(
-            replace(request, method="PATCH", query=query, body=typed(body, kind), content_type=APPLY_PATCH)
+            replace(request, method="PATCH", query=query, body=with_type(body, kind), content_type=APPLY_PATCH)
         )
 
     async def patch(
@@ -187,8 +187,8 @@ class KubernetesApi:
         """See `port.Api.log`."""
         said = {"follow": is_followed, "previous": is_previous}
         query = {"container": container, "tailLines": tail_lines} | {key: "true" for key, on in said.items() if on}
-        request = Request(
-            doing=f"log of pod {namespace}/{pod}",
+        request = ApiRequest(
+            description=f"log of pod {namespace}/{pod}",
             path=f"{PODS.path(namespace, pod)}/log",
             query={key: str(value) for key, value in query.items() if value is not None},
         )
@@ -205,19 +205,19 @@ class KubernetesApi:
         namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
         request = _request("create", kind, namespace, name)
         path, query = kind.path(namespace), {"fieldManager": self._manager, **options}
-        return await self._ask(replace(request, method="POST", path=path, query=query, body=typed(body, kind)))
+        return await self._ask(replace(request, method="POST", path=path, query=query, body=with_type(body, kind)))
 
-    async def _ask(self, request: Request) -> Raw:
-        answer = await self._connection.ask(request)
-        return read_object(answer, doing=request.doing, is_write=request.is_write)
+    async def _ask(self, request: ApiRequest) -> Raw:
+        answer = await self._connection.send(request)
+        return parse_object(answer, doing=request.description, is_write=request.is_write)
 
 
 def _request(
     verb: str, kind: Kind, namespace: str | None, name: str, subresource: Subresource | None = None
-) -> Request:
+) -> ApiRequest:
     where = f"{namespace}/{name}" if namespace else name
     doing = f"{verb} {kind.plural} {where}"
-    return Request(doing=doing, path=kind.path(namespace, name, subresource), is_secret=kind == SECRETS)
+    return ApiRequest(description=doing, path=kind.path(namespace, name, subresource), is_secret=kind == SECRETS)
 
 
 def _selectors(scope: Scope) -> dict[str, str]:
@@ -229,7 +229,7 @@ def _as_it_is(obj: Raw) -> Raw:
     return obj
 
 
-async def whole_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def join_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Whole lines out of chunks cut anywhere; a last one without its end is given too, for its reader to refuse.
 
     A long line costs its length, not its length times its chunks: an object of 9 MB that is edited all the time else

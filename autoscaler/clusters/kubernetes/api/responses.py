@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.api.api_port import EventType, Raw, WatchEvent, without_bookkeeping
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Raw, WatchEvent, without_managed_fields
 from autoscaler.clusters.kubernetes.api.errors import (
     AlreadyExistsError,
     BadRequestError,
@@ -22,7 +22,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     InvalidError,
     MalformedError,
     NotFoundError,
-    Refusal,
+    RefusedBy,
     ThrottledError,
     UnauthorizedError,
     UnavailableError,
@@ -40,7 +40,7 @@ _SIGN: Final = re.compile(rb'[\[{](?:[^"\[\]{}]++|' + _TEXT + rb")*+[\]}]|" + _T
 """A list or mapping with none in it, a text, or where a list or a mapping begins or ends."""
 
 
-def decode(said: bytes | bytearray) -> Any:
+def decode_json(said: bytes | bytearray) -> Any:
     """What JSON says; where it is nested too deeply for Python, `null` stands for what lies below `_MOST_LEVELS`.
 
     An API server takes 10,000 levels from whoever may write one object, in its managed fields or where a definition
@@ -71,13 +71,13 @@ def _without_depths(said: bytes) -> bytes:
     return b"".join([*kept, said[start:]])
 
 
-def read_line(line: bytes, kind: Kind, *, doing: str) -> WatchEvent:
+def parse_watch_line(line: bytes, kind: Kind, *, doing: str) -> WatchEvent:
     """One line of a watch.  Raises what an ERROR tells, MalformedError for what is no event."""
     try:
-        told = decode(line)
+        told = decode_json(line)
         type_, obj = told["type"], told["object"]
         if type_ == "ERROR":
-            raise error_of(int(obj.get("code") or 500), obj, doing=doing, is_write=False)
+            raise error_of_status(int(obj.get("code") or 500), obj, doing=doing, is_write=False)
         event = WatchEvent(type=EventType(type_), object=_object(obj, kind))
         if event.type is not EventType.BOOKMARK:
             _check_named(event.object)
@@ -86,7 +86,7 @@ def read_line(line: bytes, kind: Kind, *, doing: str) -> WatchEvent:
     return event
 
 
-def read_page(page: object, kind: Kind, *, doing: str) -> tuple[list[Raw], str, str]:
+def parse_list_page(page: object, kind: Kind, *, doing: str) -> tuple[list[Raw], str, str]:
     """A page's objects, its version, and where the rest is: empty on the last page.  Raises MalformedError."""
     try:
         told: Any = page
@@ -99,21 +99,21 @@ def read_page(page: object, kind: Kind, *, doing: str) -> tuple[list[Raw], str, 
         raise _malformed(doing, str(page)) from error
 
 
-def read_object(answer: object, *, doing: str, is_write: bool) -> Raw:
+def parse_object(answer: object, *, doing: str, is_write: bool) -> Raw:
     """The answer to a request for one object, or its Status.  Raises UnavailableError: a write may stand."""
     if not isinstance(answer, dict) or not isinstance(answer.get("metadata", {}), dict):
         raise UnavailableError(_words(doing, str(answer)), may_have_happened=is_write)
-    return without_bookkeeping(answer)
+    return without_managed_fields(answer)
 
 
-def typed(body: Raw, kind: Kind) -> Raw:
+def with_type(body: Raw, kind: Kind) -> Raw:
     """With kind and version: an item of a list says neither on the wire; here every object does."""
     return {"apiVersion": kind.api_version, "kind": kind.kind} | body
 
 
 def _object(item: Any, kind: Kind) -> Raw:
     int(str(item["metadata"]["resourceVersion"]))
-    return without_bookkeeping(typed(item, kind))
+    return without_managed_fields(with_type(item, kind))
 
 
 def _check_named(item: Raw) -> None:
@@ -134,14 +134,14 @@ _LONGEST_MESSAGE: Final = 500
 _DEFAULT_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 60.0
 _REFUSALS: Final = (
-    (re.compile(r"\bexceeded quota: |\bfailed quota: "), Refusal.QUOTA),
-    (re.compile(r"\b(?:minimum|maximum) \S+ usage per |\blimit to request ratio per "), Refusal.LIMIT_RANGE),
-    (re.compile(r"\bviolates PodSecurity "), Refusal.POD_SECURITY),
-    (re.compile(r"\b(?:User|user) \S+ cannot \S+ "), Refusal.RBAC),
+    (re.compile(r"\bexceeded quota: |\bfailed quota: "), RefusedBy.QUOTA),
+    (re.compile(r"\b(?:minimum|maximum) \S+ usage per |\blimit to request ratio per "), RefusedBy.LIMIT_RANGE),
+    (re.compile(r"\bviolates PodSecurity "), RefusedBy.POD_SECURITY),
+    (re.compile(r"\b(?:User|user) \S+ cannot \S+ "), RefusedBy.RBAC),
 )
 
 
-def error_of(
+def error_of_status(
     code: int, status: object, *, doing: str, is_write: bool, is_secret: bool = False, retry_after: str | None = None
 ) -> ClusterError:
     """The error for an answer of `code` whose body was `status` (a Status object, or anything else).
@@ -178,10 +178,10 @@ def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _refusal_of(message: str, causes: list[dict[str, Any]]) -> Refusal:
+def _refusal_of(message: str, causes: list[dict[str, Any]]) -> RefusedBy:
     if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
-        return Refusal.NAMESPACE_TERMINATING
-    return next((refusal for words, refusal in _REFUSALS if words.search(message)), Refusal.ADMISSION)
+        return RefusedBy.NAMESPACE_TERMINATING
+    return next((refusal for words, refusal in _REFUSALS if words.search(message)), RefusedBy.ADMISSION)
 
 
 def _problem(cause: dict[str, Any], *, is_secret: bool) -> FieldProblem:

@@ -74,7 +74,7 @@ class KeyPair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class JobIdentity:
     """All secrets of one job."""
 
     authority: KeyPair
@@ -83,7 +83,7 @@ class Identity:
     token: str = field(repr=False)
 
 
-def issue(job: KubeJob, now: datetime) -> Identity:
+def issue_identity(job: KubeJob, now: datetime) -> JobIdentity:
     """A new identity.  `now` has a time zone."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"{job.name} authority")
@@ -92,27 +92,27 @@ def issue(job: KubeJob, now: datetime) -> Identity:
     return _with_leaves(_pem(certificate, key), job, now, token=secrets.token_urlsafe(32))
 
 
-def renewed(identity: Identity, job: KubeJob, now: datetime) -> Identity:
+def renew_identity(identity: JobIdentity, job: KubeJob, now: datetime) -> JobIdentity:
     """New certificates for masters and members from the same authority; from a new one only when that is old too."""
     if _is_old(identity.authority, AUTHORITY_LIFE, now):
-        return replace(issue(job, now), token=identity.token)
+        return replace(issue_identity(job, now), token=identity.token)
     return _with_leaves(identity.authority, job, now, token=identity.token)
 
 
-def is_due(identity: Identity, now: datetime) -> bool:
+def is_renewal_due(identity: JobIdentity, now: datetime) -> bool:
     """Whether a third of a certificate's life or less is left: `renewed` is called for."""
     is_leaf_old = any(_is_old(pair, LEAF_LIFE, now) for pair in (identity.master, identity.member))
     return is_leaf_old or _is_old(identity.authority, AUTHORITY_LIFE, now)
 
 
-def read_identity(authority: Raw, member: Raw, master: Raw) -> Identity | None:
+def parse_identity(authority: Raw, member: Raw, master: Raw) -> JobIdentity | None:
     """The identity that stands in the three Secrets; None when a part is missing or is not what it should be.
 
     Whoever may write the job's Secrets chose what stands there: nothing that is longer or of another kind than what
     `issue` makes is read, since an RSA key's primes are tested in the operator's loop.
     """
     try:
-        identity = Identity(
+        identity = JobIdentity(
             authority=KeyPair(certificate=_of(authority, "ca.crt"), key=_of(authority, "ca.key")),
             member=KeyPair(certificate=_of(member, "tls.crt"), key=_of(member, "tls.key")),
             master=KeyPair(certificate=_of(master, "tls.crt"), key=_of(master, "tls.key")),
@@ -138,8 +138,8 @@ def etcd_password_of(master: Raw | None) -> str:
     return secrets.token_urlsafe(_PASSWORD_BYTES)
 
 
-def secrets_of(
-    job: KubeJob, identity: Identity, etcd: EtcdAccess, standing: Raw | None = None
+def build_secrets(
+    job: KubeJob, identity: JobIdentity, etcd: EtcdAccess, standing: Raw | None = None
 ) -> tuple[dict[str, Any], ...]:
     """The bodies of the three Secrets, the authority's first: members without it could not be renewed.
 
@@ -156,9 +156,9 @@ def secrets_of(
     )
 
 
-def _with_leaves(authority: KeyPair, job: KubeJob, now: datetime, *, token: str) -> Identity:
+def _with_leaves(authority: KeyPair, job: KubeJob, now: datetime, *, token: str) -> JobIdentity:
     hosts = [master_host(job.namespace, job.name), f"{master_name(job.name)}.{job.namespace}", master_name(job.name)]
-    return Identity(
+    return JobIdentity(
         authority=authority,
         master=_leaf(authority, f"{job.name} master", now, hosts=hosts),
         member=_leaf(authority, f"{job.name} member", now, hosts=[]),

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.builders.member_pods import (
-    equip,
     owner_reference,
     runs_our_program,
     template_metadata,
+    with_identity,
     with_program,
 )
 from autoscaler.clusters.kubernetes.builders.pod_environment import (
@@ -24,7 +24,7 @@ from autoscaler.clusters.kubernetes.builders.pod_environment import (
     METRICS_PORT,
     master_variables,
 )
-from autoscaler.clusters.kubernetes.builders.pod_security import restrict
+from autoscaler.clusters.kubernetes.builders.pod_security import with_restricted_defaults
 from autoscaler.clusters.kubernetes.objects.fields import Raw, parts
 from autoscaler.clusters.kubernetes.objects.labels import master_selector, pod_labels, role_labels
 from autoscaler.clusters.kubernetes.objects.names import master_name, master_secret
@@ -47,7 +47,7 @@ def build_master(
     labels = pod_labels(job.name, Role.MASTER, ordinal=None, tier=Tier.CORE)
     spec = prefer_apart(keep_to_willing_nodes(template.spec, avoid=avoid), master_selector(job.name))
     spec = prefer_nodes(spec, seats) if seats else spec
-    spec = equip(spec, template, master_variables(job, settings.etcd), secret=master_secret(job.name))
+    spec = with_identity(spec, template, master_variables(job, settings.etcd), secret=master_secret(job.name))
     said = spec["containers"][template.container]
     own = with_program(said, _COMMAND, settings.image)
     probes = {"readinessProbe": _readiness()} | ({"livenessProbe": _liveness()} if runs_our_program(said) else {})
@@ -71,7 +71,7 @@ def build_master(
             "revisionHistoryLimit": 1,
             "selector": {"matchLabels": master_selector(job.name)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "template": {"metadata": template_metadata(template, labels), "spec": restrict(spec)},
+            "template": {"metadata": template_metadata(template, labels), "spec": with_restricted_defaults(spec)},
         },
     }
 

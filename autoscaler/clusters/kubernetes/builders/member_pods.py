@@ -14,9 +14,9 @@ from autoscaler.clusters.kubernetes.builders.pod_environment import (
     IDENTITY_FOLDER,
     SERVER_PORT,
     member_variables,
-    merged,
+    merge_variables,
 )
-from autoscaler.clusters.kubernetes.builders.pod_security import restrict
+from autoscaler.clusters.kubernetes.builders.pod_security import with_restricted_defaults
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
 from autoscaler.clusters.kubernetes.objects.labels import API_VERSION, GATE, pod_labels
 from autoscaler.clusters.kubernetes.objects.names import member_secret, pod_name
@@ -48,7 +48,7 @@ def build_pod(
     else:
         spec = tie_to_node(spec, seat.node)
     variables = member_variables(job, seat.role, ordinal=seat.ordinal, tier=seat.tier, grace_s=grace_s)
-    spec = equip(spec, template, variables, secret=member_secret(job.name))
+    spec = with_identity(spec, template, variables, secret=member_secret(job.name))
     if seat.role is Role.SERVER:
         said = spec["containers"][template.container]
         own = with_program(said, _SERVER_COMMAND, settings.image)
@@ -68,7 +68,7 @@ def build_pod(
             "namespace": job.namespace,
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": restrict(spec),
+        "spec": with_restricted_defaults(spec),
     }
 
 
@@ -122,13 +122,13 @@ def template_metadata(template: RoleTemplate, labels: Raw) -> dict[str, Any]:
     return told
 
 
-def equip(spec: Raw, template: RoleTemplate, variables: list[dict[str, Any]], *, secret: str) -> dict[str, Any]:
+def with_identity(spec: Raw, template: RoleTemplate, variables: list[dict[str, Any]], *, secret: str) -> dict[str, Any]:
     """The pod's spec, of which EDL's container knows its job: by variables and by a read-only folder of secrets."""
     containers = [dict(container) for container in parts(spec, "containers")]
     own = containers[template.container]
     mounts = [dict(mount) for mount in parts(own, "volumeMounts") if mount.get("name") != _IDENTITY_VOLUME]
     own["volumeMounts"] = [*mounts, {"name": _IDENTITY_VOLUME, "mountPath": IDENTITY_FOLDER, "readOnly": True}]
-    own["env"] = merged(variables, own, template)
+    own["env"] = merge_variables(variables, own, template)
     volumes = [dict(volume) for volume in parts(spec, "volumes") if volume.get("name") != _IDENTITY_VOLUME]
     identity = {"name": _IDENTITY_VOLUME, "secret": {"secretName": secret, "defaultMode": 0o444}}
     return {**spec, "containers": containers, "volumes": [*volumes, identity]}

@@ -87,7 +87,7 @@ def password_file(etcd: EtcdAccess) -> str:
     return OWN_PASSWORD if etcd.is_separate else SHARED_PASSWORD
 
 
-def merged(said: Sequence[Raw], container: Raw, template: RoleTemplate) -> list[dict[str, Any]]:
+def merge_variables(said: Sequence[Raw], container: Raw, template: RoleTemplate) -> list[dict[str, Any]]:
     """What EDL says, then the user's own variables, then the threads that fit the request unless somebody said so."""
     names = {text(variable, "name") for variable in said}
     own = [dict(variable) for variable in parts(container, "env") if text(variable, "name") not in names]

@@ -11,7 +11,7 @@ from typing import Any
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
 
 
-def restrict(spec: Raw) -> dict[str, Any]:
+def with_restricted_defaults(spec: Raw) -> dict[str, Any]:
     """The pod's spec with the defaults of the restricted level, and without a token of the API server."""
     told = dict(spec)
     told["securityContext"] = _of_pod(spec)

@@ -17,13 +17,15 @@ from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import Key, key_of
 from autoscaler.fault_isolation import JobErrors, Step, of_object
 
-PATIENCE_S: Final = 10.0  # a watch that has shown nothing for that long is stale, and then nothing is written at all
+EXPECTATION_LIMIT_S: Final = (
+    10.0  # a watch that has shown nothing for that long is stale, and then nothing is written at all
+)
 
-Place: TypeAlias = tuple[Kind, Key]
+ObjectPlace: TypeAlias = tuple[Kind, Key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Creation:
+class ExpectedCreation:
     """May stand: it is being sent, or was and no answer came."""
 
     body: Raw
@@ -31,26 +33,26 @@ class Creation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
+class ExpectedDeletion:
     """Is leaving, or gone: the server has been told."""
 
     uid: str
     until_s: float
 
 
-Entry = TypeVar("Entry", Creation, Deletion)
+ExpectationT = TypeVar("ExpectationT", ExpectedCreation, ExpectedDeletion)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
     """What must show soon, by place."""
 
-    creations: Mapping[Place, Creation] = field(default_factory=dict)
-    deletions: Mapping[Place, Deletion] = field(default_factory=dict)
+    creations: Mapping[ObjectPlace, ExpectedCreation] = field(default_factory=dict)
+    deletions: Mapping[ObjectPlace, ExpectedDeletion] = field(default_factory=dict)
 
     def with_creation(self, kind: Kind, body: Raw, *, now_s: float) -> Expectations:
         """`body` is sent to be made, and nobody knows whether it was."""
-        entry = {(kind, key_of(body)): Creation(body=body, until_s=now_s + PATIENCE_S)}
+        entry = {(kind, key_of(body)): ExpectedCreation(body=body, until_s=now_s + EXPECTATION_LIMIT_S)}
         return replace(self, creations={**self.creations, **entry})
 
     def without_creation(self, kind: Kind, body: Raw) -> Expectations:
@@ -60,7 +62,7 @@ class Expectations:
 
     def with_deletion(self, kind: Kind, obj: Raw, *, now_s: float) -> Expectations:
         """This very object was told to go, and the server has heard it."""
-        entry = {(kind, key_of(obj)): Deletion(uid=obj["metadata"]["uid"], until_s=now_s + PATIENCE_S)}
+        entry = {(kind, key_of(obj)): ExpectedDeletion(uid=obj["metadata"]["uid"], until_s=now_s + EXPECTATION_LIMIT_S)}
         return replace(self, deletions={**self.deletions, **entry})
 
     def settled(self, find: Callable[[Kind, Key], Raw | None], *, now_s: float, errors: JobErrors) -> Expectations:
@@ -81,8 +83,11 @@ class Expectations:
 
 
 def _open(
-    entries: Mapping[Place, Entry], is_open: Callable[[Place, Entry], bool], now_s: float, errors: JobErrors
-) -> dict[Place, Entry]:
+    entries: Mapping[ObjectPlace, ExpectationT],
+    is_open: Callable[[ObjectPlace, ExpectationT], bool],
+    now_s: float,
+    errors: JobErrors,
+) -> dict[ObjectPlace, ExpectationT]:
     """Those that are still counted on."""
     found = {}
     for place, one in entries.items():
@@ -96,6 +101,6 @@ def _open(
     return found
 
 
-def _stays(obj: Raw | None, told: Deletion) -> bool:
+def _stays(obj: Raw | None, told: ExpectedDeletion) -> bool:
     """The store shows it as if nobody had said anything."""
     return obj is not None and obj["metadata"]["uid"] == told.uid and "deletionTimestamp" not in obj["metadata"]

@@ -23,7 +23,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing, Raw, Slim, WatchEvent, without_ballast
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing, Raw, Trimmer, WatchEvent, trim_or_keep
 from autoscaler.clusters.kubernetes.api.kinds import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -41,10 +41,18 @@ from autoscaler.fault_isolation import JobErrors, Step, of_object, of_raw
 
 Key: TypeAlias = tuple[str, str]  # namespace (empty for objects of the whole cluster), name
 
-AGEING: Final = (PODS, NODES, TRAINING_JOBS)
+AGED_KINDS: Final = (PODS, NODES, TRAINING_JOBS)
 """The kinds whose age is the view's (A7)."""
 
-KINDS: Final = (*AGEING, DEPLOYMENTS, POD_AUTOSCALERS, DAEMON_SETS, PRIORITY_CLASSES, RESOURCE_QUOTAS, LIMIT_RANGES)
+WATCHED_KINDS: Final = (
+    *AGED_KINDS,
+    DEPLOYMENTS,
+    POD_AUTOSCALERS,
+    DAEMON_SETS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    LIMIT_RANGES,
+)
 """What a view rests on (`beside-the-scheduler.md` 19).
 
 Old news of a class or a quota costs a refused write at worst.
@@ -60,13 +68,13 @@ def key_of(obj: Raw) -> Key:
     return metadata.get("namespace") or "", metadata["name"]
 
 
-class Store:
+class ObjectCache:
     """The objects as last heard of.  Whoever reads one must not change it."""
 
     def __init__(
         self,
         errors: JobErrors,
-        slims: Mapping[Kind, Slim] | None = None,
+        slims: Mapping[Kind, Trimmer] | None = None,
         *,
         namespaces: Mapping[Kind, tuple[str, ...]] | None = None,
     ) -> None:
@@ -106,14 +114,14 @@ class Store:
         known = [at_s for at_s in heard if at_s is not None]
         return min(known) if known and len(known) == len(heard) else None
 
-    def take_changes(self) -> Mapping[Kind, frozenset[Key]]:
+    def pop_changes(self) -> Mapping[Kind, frozenset[Key]]:
         """Which objects have come, changed or gone since the last call."""
         found = {kind: frozenset(stream.changed) for kind, stream in self._streams.items() if stream.changed}
         for kind in found:
             self._streams[kind].changed.clear()
         return found
 
-    def take_listing(self, kind: Kind, listing: Listing, *, asked_at_s: float, source: str = CLUSTER) -> bool:
+    def apply_listing(self, kind: Kind, listing: Listing, *, asked_at_s: float, source: str = CLUSTER) -> bool:
         """All that the source has of the kind, as it stood; False, and nothing changed, when more is known already."""
         stream, version = self._stream(kind), int(listing.resource_version)
         told = stream.told[source]
@@ -132,7 +140,7 @@ class Store:
         told.version, told.heard_at_s = version, asked_at_s
         return True
 
-    def take_event(self, kind: Kind, event: WatchEvent, *, at_s: float, source: str = CLUSTER) -> None:
+    def apply_event(self, kind: Kind, event: WatchEvent, *, at_s: float, source: str = CLUSTER) -> None:
         """One change; repetitions change nothing.  Raises InvariantViolationError before the first listing."""
         stream, version = self._stream(kind), int(event.resource_version)
         told = stream.told[source]
@@ -154,11 +162,11 @@ class Store:
             case EventType.BOOKMARK:
                 pass
 
-    def hear(self, kind: Kind, *, at_s: float, source: str = CLUSTER) -> None:
+    def note_progress(self, kind: Kind, *, at_s: float, source: str = CLUSTER) -> None:
         """The server has said that nothing is new."""
         self._stream(kind).told[source].heard_at_s = at_s
 
-    def learn(self, kind: Kind, obj: Raw) -> None:
+    def put_written(self, kind: Kind, obj: Raw) -> None:
         """The answer to a write of our own.  What the stream has passed already it knows better."""
         stream, key = self._stream(kind), key_of(obj)
         told = stream.told.get(CLUSTER) or stream.told.get(key[0])
@@ -182,7 +190,7 @@ class _Told:
 class _Stream:
     """One kind: its objects with their versions, and how far each of its sources has come."""
 
-    def __init__(self, slim: Slim | None, sources: Iterable[str]) -> None:
+    def __init__(self, slim: Trimmer | None, sources: Iterable[str]) -> None:
         self.objects: dict[Key, Raw] = {}
         self.shown: Mapping[Key, Raw] = MappingProxyType(self.objects)
         self.versions: dict[Key, int] = {}
@@ -194,7 +202,7 @@ class _Stream:
         """Unless what stands is as new."""
         version = int(obj["metadata"]["resourceVersion"])
         if version > self.versions.get(key, 0):
-            self.objects[key] = without_ballast(obj, self._slim) if self._slim else obj
+            self.objects[key] = trim_or_keep(obj, self._slim) if self._slim else obj
             self.versions[key] = version
             self.changed.add(key)
 
@@ -215,9 +223,9 @@ class StaleViewError(TemporaryError):
         super().__init__(message, retry_after_s=1.0)
 
 
-def check_fresh(store: Store, now_s: float) -> None:
+def check_fresh(store: ObjectCache, now_s: float) -> None:
     """Raise StaleViewError unless the server has lately said how things stand."""
-    heard_at_s = store.oldest_heard_at_s(AGEING)
+    heard_at_s = store.oldest_heard_at_s(AGED_KINDS)
     if heard_at_s is None:
         raise StaleViewError("not all of the cluster has been listed yet")
     if now_s - heard_at_s > STALE_LIMIT_S:

@@ -23,7 +23,7 @@ from typing import Final
 from autoscaler.clusters.kubernetes.api.api_port import Api, EventType, Scope
 from autoscaler.clusters.kubernetes.api.errors import ExpiredError, ThrottledError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import Kind
-from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, Store
+from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, ObjectCache
 from autoscaler.errors import ClusterError
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class WatchPolicy:
     longest_pause_s: float = 10.0
 
 
-class Watching:
+class Reflector:
     """Follows `kinds` into `store`, each from all its sources there.
 
     `jitter` gives a number in [0, 1); `notify` is called after news.
@@ -49,7 +49,7 @@ class Watching:
     def __init__(
         self,
         api: Api,
-        store: Store,
+        store: ObjectCache,
         kinds: Iterable[Kind],
         *,
         now: Callable[[], float],
@@ -94,7 +94,7 @@ class Watching:
     async def _list(self, kind: Kind, source: str) -> None:
         asked_at_s = self._now()
         listing = await self._api.list(kind, _scope(source))
-        if not self._store.take_listing(kind, listing, asked_at_s=asked_at_s, source=source):
+        if not self._store.apply_listing(kind, listing, asked_at_s=asked_at_s, source=source):
             message = f"list {kind.plural}: version {listing.resource_version} is older than what is known"
             raise ExpiredError(message)
         self._notify()
@@ -105,12 +105,12 @@ class Watching:
         watch = self._api.watch(kind, _scope(source), since=since, timeout_s=policy.turn_s, silence_s=policy.silence_s)
         async with aclosing(watch) as events:
             async for event in events:
-                self._store.take_event(kind, event, at_s=self._now(), source=source)
+                self._store.apply_event(kind, event, at_s=self._now(), source=source)
                 if event.type is not EventType.BOOKMARK:
                     self._notify()
         if self._now() - began_at_s < policy.turn_s / 2:  # a server on its way down ends every watch at once
             raise UnavailableError(f"watch {kind.plural}: ended early", may_have_happened=False, retry_after_s=0.0)
-        self._store.hear(kind, at_s=self._now(), source=source)
+        self._store.note_progress(kind, at_s=self._now(), source=source)
 
     def _is_ill(self, kind: Kind, source: str, error: ClusterError) -> None:
         """Told once in the log, however often it is tried again."""

@@ -4,7 +4,7 @@
 on.  What objects mean is in `reading`; what a job's own life adds comes from the operator, as `Facts`.
 """
 
-from autoscaler.clusters.kubernetes.cluster_view.job_view import NEVER_S, Facts, FactsOf
-from autoscaler.clusters.kubernetes.cluster_view.view_builder import Views
+from autoscaler.clusters.kubernetes.cluster_view.job_view import NEVER_S, JobRuntime, RuntimeOf
+from autoscaler.clusters.kubernetes.cluster_view.view_builder import ViewBuilder
 
-__all__ = ["NEVER_S", "Facts", "FactsOf", "Views"]
+__all__ = ["NEVER_S", "JobRuntime", "RuntimeOf", "ViewBuilder"]

@@ -10,15 +10,15 @@ from typing import Final, TypeAlias
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, POD_AUTOSCALERS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.cache.object_cache import Store
-from autoscaler.clusters.kubernetes.cluster_view.view_delta import Brought, Changes
+from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view.view_delta import ChangedKeys, ViewDelta
 from autoscaler.clusters.kubernetes.objects.fields import whole
 from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import conflicting_job
-from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, PodLimits, read_limits
+from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, PodLimits, parse_limit_ranges
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
-from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning
-from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, planned_job, read_job
+from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwners
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, parse_job, to_planner_job
 from autoscaler.domain import Job, JobName, JobState, NodeName
 from autoscaler.domain.view import check
 from autoscaler.errors import InvalidSpecError
@@ -30,7 +30,7 @@ NEVER_S: Final = 1e15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class JobRuntime:
     """What a job's own life adds to what its object says.  Instants on the cluster's clock."""
 
     state: JobState
@@ -39,16 +39,16 @@ class Facts:
     remaining_s: float | None = None
     trainers_per_server: int | None = None  # measured; None: as its file says
     waiting_share: float = 0.0  # of its trainers' time, 0 to 1: for parameter servers to answer
-    avoid: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
-    owning: Owning | None = None  # which of its servers own buckets; None: nobody says so now
+    avoided_nodes: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
+    bucket_owners: BucketOwners | None = None  # which of its servers own buckets; None: nobody says so now
 
 
-FactsOf: TypeAlias = Callable[[KubeJob], Facts]
+RuntimeOf: TypeAlias = Callable[[KubeJob], JobRuntime]
 
 _life_of: Final = attrgetter("state", "hold_until_s", "checkpoint_age_s", "remaining_s", "waiting_share")
 
 
-class Jobs:
+class TrackedJobs:
     """The TrainingJobs of the store.
 
     `known` are those that could be read, `wrong` those that could not, and why; `contested` those whose count somebody
@@ -62,10 +62,16 @@ class Jobs:
     """
 
     def __init__(
-        self, store: Store, *, offset_s: float, facts_of: FactsOf, errors: JobErrors, leaves_observed: bool = False
+        self,
+        store: ObjectCache,
+        *,
+        offset_s: float,
+        facts_of: RuntimeOf,
+        errors: JobErrors,
+        leaves_observed: bool = False,
     ) -> None:
         self.known: dict[JobName, KubeJob] = {}
-        self.wrong: dict[JobName, InvalidSpecError] = {}
+        self.invalid: dict[JobName, InvalidSpecError] = {}
         self.contested: frozenset[JobName] = frozenset()
         self.refused: dict[JobName, str] = {}
         self.observed: dict[JobName, Job] = {}
@@ -80,7 +86,7 @@ class Jobs:
         self._planned: dict[JobName, Job] = {}
         self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # before its life is put in
 
-    def read(self, changes: Changes) -> set[JobName]:
+    def read(self, changes: ChangedKeys) -> set[JobName]:
         """Read what has changed; return the jobs that came, went or are another one under the old name."""
         raws, moved = self._store.objects(TRAINING_JOBS), set[JobName]()
         if changes.get(LIMIT_RANGES):
@@ -88,12 +94,12 @@ class Jobs:
         for key in changes.get(TRAINING_JOBS, ()):
             name = job_key(*key)
             before = self.known.pop(name, None)
-            self.wrong.pop(name, None)
+            self.invalid.pop(name, None)
             self.refused.pop(name, None)
             if (raw := raws.get(key)) is not None:
                 self._errors.attempt(name, Step.READ, partial(self._read, name, raw))
-                if name not in self.known and name not in self.wrong:
-                    self.wrong[name] = InvalidSpecError("spec", self._errors.problem(name))
+                if name not in self.known and name not in self.invalid:
+                    self.invalid[name] = InvalidSpecError("spec", self._errors.problem(name))
             after = self.known.get(name)
             if (before and before.uid) != (after and after.uid):
                 moved.add(name)
@@ -110,7 +116,7 @@ class Jobs:
             self.contested = frozenset(job for job in found if job is not None)
         return moved
 
-    def plan(self, classes: PriorityClasses, trainers: Mapping[JobName, int]) -> Brought[Job, JobName]:
+    def plan(self, classes: PriorityClasses, trainers: Mapping[JobName, int]) -> ViewDelta[Job, JobName]:
         """Return the planner's jobs that are new or different.  `trainers`: how many stand, of `counted` jobs."""
         self.observed = {}
         planned: dict[JobName, Job] = {}
@@ -126,9 +132,9 @@ class Jobs:
         before, self._planned = self._planned, planned
         for name in self._drawn.keys() - planned.keys():
             del self._drawn[name]
-        for name in self._generations.keys() - self.known.keys() - self.wrong.keys():
+        for name in self._generations.keys() - self.known.keys() - self.invalid.keys():
             del self._generations[name]
-        return Brought(
+        return ViewDelta(
             found=[job for name, job in planned.items() if job is not (last := before.get(name)) and job != last],
             gone=before.keys() - planned.keys(),
         )
@@ -143,14 +149,14 @@ class Jobs:
         """Return the jobs that want to run, as of the last `plan`."""
         return {name: self.known[name] for name, job in self._planned.items() if job.state is JobState.ACTIVE}
 
-    def facts(self, job: KubeJob) -> Facts:
+    def runtime(self, job: KubeJob) -> JobRuntime:
         """Return what the job's own life says now."""
         return self._facts_of(job)
 
-    def owning(self, name: JobName) -> Owning | None:
+    def bucket_owners(self, name: JobName) -> BucketOwners | None:
         """Return which of the job's servers own buckets."""
         job = self.known.get(name)
-        return None if job is None else self._facts_of(job).owning
+        return None if job is None else self._facts_of(job).bucket_owners
 
     def _read(self, name: JobName, raw: Raw) -> None:
         generation = whole(raw, "metadata", "generation")
@@ -158,9 +164,9 @@ class Jobs:
             self._errors.take_edit(name)
         self._generations[name] = generation
         try:
-            self._know(read_job(raw))
+            self._know(parse_job(raw))
         except InvalidSpecError as error:
-            self.wrong[name] = error
+            self.invalid[name] = error
 
     def _know(self, job: KubeJob) -> None:
         """Keep the job with what its namespace's LimitRanges make of it."""
@@ -177,7 +183,7 @@ class Jobs:
         self._limits = {}
         for namespace, raws in by_namespace.items():
             with self._errors.around(of_object("limitranges", namespace, ""), Step.READ):
-                self._limits |= read_limits(raws)
+                self._limits |= parse_limit_ranges(raws)
         for job in tuple(self.known.values()):
             with self._errors.around(job.key, Step.READ):
                 self._know(job)
@@ -187,14 +193,14 @@ class Jobs:
         kept = self._drawn.get(job.key)
         if kept is not None and kept[0] is job and kept[1:3] == (priority, avoid):
             return kept[3]
-        drawn = planned_job(job, priority=priority, offset_s=self._offset_s, avoid=avoid)
+        drawn = to_planner_job(job, priority=priority, offset_s=self._offset_s, avoid=avoid)
         self._drawn[job.key] = (job, priority, avoid, drawn)
         return drawn
 
     def _plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job:
         facts = self._facts_of(job)
         value = classes.value_of(job.spec.priority_class)
-        planned = self._draw(job, classes.default if value is None else value, facts.avoid)
+        planned = self._draw(job, classes.default if value is None else value, facts.avoided_nodes)
         if job.key in self.contested and not planned.trainer.pinned_replicas:
             # Its owner has not written a count yet: it stays at the one that it has.
             pinned = planned.trainer.largest_allowed(trainers)

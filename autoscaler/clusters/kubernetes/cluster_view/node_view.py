@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from autoscaler.clusters.kubernetes.api.kinds import DAEMON_SETS, NODES, PODS
-from autoscaler.clusters.kubernetes.cache.object_cache import Key, Store
-from autoscaler.clusters.kubernetes.cluster_view.view_delta import Brought, Changes
+from autoscaler.clusters.kubernetes.cache.object_cache import Key, ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view.view_delta import ChangedKeys, ViewDelta
 from autoscaler.clusters.kubernetes.objects.fields import controller_of, created_at_s, text
 from autoscaler.clusters.kubernetes.parsing.node_objects import (
     ARRIVAL_S,
     DaemonSet,
-    read_daemonset,
-    read_node,
+    parse_daemonset,
+    parse_node,
     reserve_for_daemons,
 )
 from autoscaler.domain import Node, NodeName
 
 
-class Nodes:
+class TrackedNodes:
     """The nodes of the store."""
 
-    def __init__(self, store: Store, *, offset_s: float) -> None:
+    def __init__(self, store: ObjectCache, *, offset_s: float) -> None:
         self._store = store
         self._offset_s = offset_s
         self._daemonsets: tuple[DaemonSet, ...] = ()
@@ -27,23 +27,23 @@ class Nodes:
         self._bare: dict[Key, Node] = {}  # young ones, with the room of what has not arrived
         self._read_as: dict[Key, Node] = {}
 
-    def read(self, changes: Changes, now_s: float) -> Brought[Node, NodeName]:
+    def read(self, changes: ChangedKeys, now_s: float) -> ViewDelta[Node, NodeName]:
         """Return the nodes that are new or different."""
         raws = self._store.objects(NODES)
         if changes.get(DAEMON_SETS):
-            self._daemonsets = tuple(read_daemonset(raw) for raw in self._store.objects(DAEMON_SETS).values())
+            self._daemonsets = tuple(parse_daemonset(raw) for raw in self._store.objects(DAEMON_SETS).values())
         changed = set(changes.get(NODES, ()))
         dirty = changed | self._young
         self._bare = {key: node for key, node in self._bare.items() if key in self._young and key not in changed}
         self._young = {key for key in dirty if key in raws and now_s < self._grown_up_at_s(key)}
         arrived = self._arrivals() if self._young and self._daemonsets else {}
-        brought: Brought[Node, NodeName] = Brought()
+        brought: ViewDelta[Node, NodeName] = ViewDelta()
         for key in dirty:
             if (raw := raws.get(key)) is None:
                 if self._read_as.pop(key, None) is not None:
                     brought.gone.add(NodeName(key[1]))
                 continue
-            bare = self._bare.get(key) or read_node(raw)
+            bare = self._bare.get(key) or parse_node(raw)
             if key in self._young:
                 self._bare[key] = bare
             node = reserve_for_daemons(

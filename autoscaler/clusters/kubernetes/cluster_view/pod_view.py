@@ -15,15 +15,21 @@ from itertools import count
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
-from autoscaler.clusters.kubernetes.cache.object_cache import Key, Store
-from autoscaler.clusters.kubernetes.cluster_view.view_delta import Brought, Changes
+from autoscaler.clusters.kubernetes.cache.object_cache import Key, ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view.view_delta import ChangedKeys, ViewDelta
 from autoscaler.clusters.kubernetes.objects.fields import EMPTY, part, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB, MASTER_SEATS, ROLE
 from autoscaler.clusters.kubernetes.objects.names import job_key, master_name
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import job_of_master
-from autoscaler.clusters.kubernetes.parsing.pod_objects import ENDED, PodContext, gates_of, read_pod, seat_masters
-from autoscaler.clusters.kubernetes.parsing.pod_shapes import room_of_spec, shape_of_spec, split_pin
-from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning, as_successor, replaced_by
+from autoscaler.clusters.kubernetes.parsing.pod_objects import (
+    ENDED,
+    PodContext,
+    assign_master_ordinals,
+    gates_of,
+    parse_pod,
+)
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import occupied_shape, shape_of_spec, split_node_pin
+from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwners, as_replacement, find_replaced_pod
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Tier
 from autoscaler.domain.view import check
@@ -34,25 +40,25 @@ MANY_ORDINALS = 10_000  # masters that have gone are forgotten then
 SIZED = frozenset({PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY})
 
 
-class Pods:
+class TrackedPods:
     """The pods of the store, and of own writes that the watches have not shown yet."""
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectCache,
         *,
         jobs_by_uid: Mapping[str, JobName],
         reclaim: Reclaim,
         offset_s: float,
         expected: Callable[[], Expectations],
-        owning: Callable[[JobName], Owning | None],
+        bucket_owners: Callable[[JobName], BucketOwners | None],
         errors: JobErrors,
     ) -> None:
         self._store = store
         self._errors = errors
         self._unread: dict[Key, JobName] = {}  # pods that could not be read: they stay in the view as they were
         self._expected = expected
-        self._owning = owning
+        self._owning = bucket_owners
         self._successors: set[Key] = set()  # servers whose place depends on what their job's master says
         self._counted_on = Expectations()
         self._masters: dict[str, str] = {}  # NAMESPACE/DEPLOYMENT -> UID of its job
@@ -73,7 +79,7 @@ class Pods:
         self._stamps: dict[JobName, int] = {}
         self._stamping = count(1)  # for all jobs, so that none of them meets a number again
 
-    def read(self, changes: Changes, moved: Iterable[JobName]) -> Brought[Pod, PodName]:
+    def read(self, changes: ChangedKeys, moved: Iterable[JobName]) -> ViewDelta[Pod, PodName]:
         """Return the pods that are new or different.  `moved`: jobs that came, went or are another one."""
         touched = set(moved) | self._read_masters(changes)
         dirty = set(changes.get(PODS, ())) | self._take_expectations()
@@ -85,7 +91,7 @@ class Pods:
                 self._number_masters(job)
             dirty |= self._labelled.get(job, set())
         dirty |= self._successors
-        brought: Brought[Pod, PodName] = Brought()
+        brought: ViewDelta[Pod, PodName] = ViewDelta()
         self._read_all(dirty, brought)
         self._unseated |= touched
         for job in touched:
@@ -95,7 +101,7 @@ class Pods:
                 self._stamps.pop(job, None)
         return brought
 
-    def seat_masters(self, jobs: Mapping[JobName, KubeJob], brought: Brought[Pod, PodName]) -> None:
+    def seat_masters(self, jobs: Mapping[JobName, KubeJob], brought: ViewDelta[Pod, PodName]) -> None:
         """Add to `brought` the seats of masters that are yet to come, and those that are no longer kept.
 
         `jobs`: those that want to run.
@@ -147,7 +153,7 @@ class Pods:
         places = {*before.creations, *before.deletions, *self._counted_on.creations, *self._counted_on.deletions}
         return {key for kind, key in places if kind == PODS}
 
-    def _read_all(self, keys: set[Key], brought: Brought[Pod, PodName]) -> None:
+    def _read_all(self, keys: set[Key], brought: ViewDelta[Pod, PodName]) -> None:
         """Read these pods, and those again that could not be read; what goes wrong is their job's alone (A11)."""
         before = set(self._unread.values())
         again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, Step.PODS)}
@@ -171,7 +177,7 @@ class Pods:
         for job in before.difference(self._unread.values()):
             self._errors.clear(job, Step.PODS)
 
-    def _occupy(self, key: Key, brought: Brought[Pod, PodName]) -> None:
+    def _occupy(self, key: Key, brought: ViewDelta[Pod, PodName]) -> None:
         """Let a pod that cannot be read hold its room as somebody's, unless it is known from before.
 
         Its room is where it stands, or where EDL has tied it to: the scheduler is about to bind it there.  One that has
@@ -186,14 +192,14 @@ class Pods:
         if raw is None or is_known:
             return
         node = text(raw, "spec", "nodeName")
-        pin = None if node or gates_of(raw) else split_pin(shape_of_spec(raw["spec"], part(raw, "status")))[1]
+        pin = None if node or gates_of(raw) else split_node_pin(shape_of_spec(raw["spec"], part(raw, "status")))[1]
         if not node and pin is None:
             return
         self._read_as[key] = pod = Pod(
             name=PodName(f"{key[0]}/{key[1]}"),
             role=Role.OTHER,
             tier=Tier.FOREIGN,
-            shape=room_of_spec(raw["spec"], part(raw, "status")),
+            shape=occupied_shape(raw["spec"], part(raw, "status")),
             phase=PodPhase.STARTING if node else PodPhase.PENDING,
             node=NodeName(node) or None,
             nominated_node=pin,
@@ -201,8 +207,8 @@ class Pods:
         )
         brought.found.append(pod)
 
-    def _read(self, key: Key, raw: Raw | None, brought: Brought[Pod, PodName]) -> None:
-        pod = None if raw is None else read_pod(raw, self._context)
+    def _read(self, key: Key, raw: Raw | None, brought: ViewDelta[Pod, PodName]) -> None:
+        pod = None if raw is None else parse_pod(raw, self._context)
         self._successors.discard(key)
         if raw is None or pod is None:
             self._leave(key, brought)
@@ -211,15 +217,15 @@ class Pods:
             pod = replace(pod, phase=PodPhase.TERMINATING)
         if pod.role is Role.MASTER:
             pod = self._seated(pod)
-        elif pod.role is Role.SERVER and pod.job is not None and (old := replaced_by(raw, self._pod)) is not None:
+        elif pod.role is Role.SERVER and pod.job is not None and (old := find_replaced_pod(raw, self._pod)) is not None:
             self._successors.add(key)
-            pod = as_successor(pod, old, self._owning(pod.job))
+            pod = as_replacement(pod, old, self._owning(pod.job))
         if self._read_as.get(key) != pod:
             check(pod)
             self._read_as[key] = pod
             brought.found.append(pod)
 
-    def _leave(self, key: Key, brought: Brought[Pod, PodName]) -> None:
+    def _leave(self, key: Key, brought: ViewDelta[Pod, PodName]) -> None:
         """It is not in the view any more."""
         if self._read_as.pop(key, None) is not None:
             brought.gone.add(PodName(f"{key[0]}/{key[1]}"))
@@ -240,7 +246,7 @@ class Pods:
 
     # ---- masters ------------------------------------------------------------------------------------------------
 
-    def _read_masters(self, changes: Changes) -> set[JobName]:
+    def _read_masters(self, changes: ChangedKeys) -> set[JobName]:
         """Bring up to date whose masters the Deployments are; return the jobs concerned."""
         deployments, touched = self._store.objects(DEPLOYMENTS), set[JobName]()
         for key in changes.get(DEPLOYMENTS, ()):
@@ -260,7 +266,7 @@ class Pods:
         """Give each of the masters' pods an ordinal of its own; those that have one keep it."""
         uids = {text(raw, "metadata", "uid") for raw in self._master_pods(job)}
         known = {uid: self._ordinals[uid] for uid in uids if uid in self._ordinals}
-        self._ordinals |= seat_masters(known, uids)
+        self._ordinals |= assign_master_ordinals(known, uids)
         if len(self._ordinals) > MANY_ORDINALS:
             alive = {text(raw, "metadata", "uid") for raw in self._store.objects(PODS).values()}
             for uid in self._ordinals.keys() - alive:
@@ -280,7 +286,7 @@ class Pods:
         nodes = self.seat_nodes(pod.job)
         return replace(pod, nominated_node=nodes[pod.ordinal]) if pod.ordinal < len(nodes) else pod
 
-    def _seat_masters(self, job: JobName, known: KubeJob | None, brought: Brought[Pod, PodName]) -> None:
+    def _seat_masters(self, job: JobName, known: KubeJob | None, brought: ViewDelta[Pod, PodName]) -> None:
         """Let the seats of masters that are yet to come stand, or take them away."""
         seats: dict[PodName, Pod] = {}
         if known is not None:

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 from autoscaler.clusters.kubernetes.api.kinds import PRIORITY_CLASSES, RESOURCE_QUOTAS
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
-from autoscaler.clusters.kubernetes.cache.object_cache import AGEING, KINDS, Store
-from autoscaler.clusters.kubernetes.cluster_view.job_view import FactsOf, Jobs
-from autoscaler.clusters.kubernetes.cluster_view.node_view import Nodes
-from autoscaler.clusters.kubernetes.cluster_view.pod_view import Pods
-from autoscaler.clusters.kubernetes.cluster_view.workload_view import Workloads, read_quotas
-from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses, read_classes
+from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS, ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view.job_view import RuntimeOf, TrackedJobs
+from autoscaler.clusters.kubernetes.cluster_view.node_view import TrackedNodes
+from autoscaler.clusters.kubernetes.cluster_view.pod_view import TrackedPods
+from autoscaler.clusters.kubernetes.cluster_view.workload_view import TrackedWorkloads, read_quotas
+from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses, parse_priority_classes
 from autoscaler.domain import Capabilities, ClusterView, Reclaim
 from autoscaler.fault_isolation import JobErrors
 
 
-class Views:
+class ViewBuilder:
     """The store's content as the planner sees it; `jobs`, `pods` and `classes` are as of the last `view`.
 
     `offset_s` takes Unix time to the cluster's clock.  `expected`: own writes that the watches have not shown yet.
@@ -26,11 +26,11 @@ class Views:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectCache,
         *,
         reclaim: Reclaim,
         offset_s: float,
-        facts_of: FactsOf,
+        facts_of: RuntimeOf,
         expected: Callable[[], Expectations],
         errors: JobErrors,
         elastic_servers: bool = False,
@@ -41,26 +41,28 @@ class Views:
         self._reclaim = reclaim
         self.classes = PriorityClasses()
         self._errors = errors
-        self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of, errors=errors, leaves_observed=leaves_observed)
-        self.pods = Pods(
+        self.jobs = TrackedJobs(
+            store, offset_s=offset_s, facts_of=facts_of, errors=errors, leaves_observed=leaves_observed
+        )
+        self.pods = TrackedPods(
             store,
             jobs_by_uid=self.jobs.by_uid,
             reclaim=reclaim,
             offset_s=offset_s,
             expected=expected,
-            owning=self.jobs.owning,
+            bucket_owners=self.jobs.bucket_owners,
             errors=errors,
         )
-        self._nodes = Nodes(store, offset_s=offset_s)
-        self._workloads = Workloads(store, errors)
+        self._nodes = TrackedNodes(store, offset_s=offset_s)
+        self._workloads = TrackedWorkloads(store, errors)
         capabilities = Capabilities(replaces_masters=True, servers_elastic=elastic_servers, moves_servers=moves_servers)
         self._view = ClusterView(revision=0, observed_at_s=0.0, is_synced=False, capabilities=capabilities)
 
-    def view(self, now_s: float) -> ClusterView:
+    def build(self, now_s: float) -> ClusterView:
         """Return the view of everything that the store holds now.  Its revision rises with each difference."""
-        changes = self._store.take_changes()
+        changes = self._store.pop_changes()
         if changes.get(PRIORITY_CLASSES):
-            self.classes = read_classes(self._store.objects(PRIORITY_CLASSES).values())
+            self.classes = parse_priority_classes(self._store.objects(PRIORITY_CLASSES).values())
         moved = self.jobs.read(changes)
         pods = self.pods.read(changes, moved)
         jobs = self.jobs.plan(self.classes, self.pods.trainers(self.jobs.counted))
@@ -80,7 +82,7 @@ class Views:
             gone_workloads=workloads.gone,
             quotas=quotas,
             revision=self._view.revision + is_new,
-            observed_at_s=self._store.oldest_heard_at_s(AGEING) or 0.0,
-            is_synced=self._store.is_synced(KINDS),
+            observed_at_s=self._store.oldest_heard_at_s(AGED_KINDS) or 0.0,
+            is_synced=self._store.is_synced(WATCHED_KINDS),
         )
         return self._view

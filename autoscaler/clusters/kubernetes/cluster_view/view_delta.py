@@ -9,19 +9,19 @@ from typing import Generic, TypeAlias, TypeVar
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import Key
 
-Changes: TypeAlias = Mapping[Kind, Collection[Key]]
+ChangedKeys: TypeAlias = Mapping[Kind, Collection[Key]]
 """By kind the keys of what came, changed or went since the last view."""
 
-Thing = TypeVar("Thing")
-Name = TypeVar("Name")
+ThingT = TypeVar("ThingT")
+NameT = TypeVar("NameT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought(Generic[Thing, Name]):
+class ViewDelta(Generic[ThingT, NameT]):
     """Things that are new or different, and the names of those that are no longer there."""
 
-    found: list[Thing] = field(default_factory=list)
-    gone: set[Name] = field(default_factory=set)
+    found: list[ThingT] = field(default_factory=list)
+    gone: set[NameT] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.found or self.gone)

@@ -8,13 +8,13 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, POD_AUTOSCALERS, PRIORITY_CLASSES, RESOURCE_QUOTAS
-from autoscaler.clusters.kubernetes.cache.object_cache import Key, Store
-from autoscaler.clusters.kubernetes.cluster_view.view_delta import Brought, Changes
+from autoscaler.clusters.kubernetes.cache.object_cache import Key, ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view.view_delta import ChangedKeys, ViewDelta
 from autoscaler.clusters.kubernetes.objects.fields import whole
 from autoscaler.clusters.kubernetes.objects.names import split_key
-from autoscaler.clusters.kubernetes.parsing.deployment_objects import hpa_target, read_workload
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import hpa_target, parse_workload
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
-from autoscaler.clusters.kubernetes.parsing.resource_quotas import read_quota
+from autoscaler.clusters.kubernetes.parsing.resource_quotas import parse_quota
 from autoscaler.domain import Quota, Reclaim, Workload, WorkloadName
 from autoscaler.fault_isolation import JobErrors, Step, of_object
 
@@ -23,14 +23,14 @@ ANNOUNCED_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
+class AnnouncedGrowth:
     """A workload wants more than these replicas, and has had no further one since then."""
 
     made: int
     since_s: float
 
 
-class Workloads:
+class TrackedWorkloads:
     """The Deployments of the store.
 
     Growth is believed for `ANNOUNCED_S` after the last replica came: whoever may write a Deployment has many ways to
@@ -38,14 +38,14 @@ class Workloads:
     that was not believed any more is believed again when a replica has come; until then its pods count as they come.
     """
 
-    def __init__(self, store: Store, errors: JobErrors) -> None:
+    def __init__(self, store: ObjectCache, errors: JobErrors) -> None:
         self._store = store
         self._errors = errors
         self._scalers: dict[Key, Raw] = {}
         self._read_as: dict[Key, Workload] = {}
-        self._announced: dict[Key, Announced] = {}
+        self._announced: dict[Key, AnnouncedGrowth] = {}
 
-    def read(self, changes: Changes, classes: PriorityClasses, now_s: float) -> Brought[Workload, WorkloadName]:
+    def read(self, changes: ChangedKeys, classes: PriorityClasses, now_s: float) -> ViewDelta[Workload, WorkloadName]:
         """Return the workloads that are new or different."""
         raws, dirty = self._store.objects(DEPLOYMENTS), set(changes.get(DEPLOYMENTS, ()))
         if changes.get(POD_AUTOSCALERS):
@@ -53,7 +53,7 @@ class Workloads:
         if changes.get(PRIORITY_CLASSES):
             dirty |= raws.keys()
         dirty |= {key for key, told in self._announced.items() if self._is_over(key, told, now_s)}
-        brought: Brought[Workload, WorkloadName] = Brought()
+        brought: ViewDelta[Workload, WorkloadName] = ViewDelta()
         for key in dirty:
             with self._errors.around(of_object("deployment", *key), Step.READ):
                 self._read(key, raws.get(key), classes, now_s, brought)
@@ -65,9 +65,9 @@ class Workloads:
         raw: Raw | None,
         classes: PriorityClasses,
         now_s: float,
-        brought: Brought[Workload, WorkloadName],
+        brought: ViewDelta[Workload, WorkloadName],
     ) -> None:
-        workload = None if raw is None else read_workload(raw, self._scalers.get(key), classes)
+        workload = None if raw is None else parse_workload(raw, self._scalers.get(key), classes)
         if raw is not None and workload is not None:
             workload = self._believed(key, workload, whole(raw, "status", "replicas"), now_s)
         if workload is None:
@@ -84,14 +84,14 @@ class Workloads:
         if told is not None and made <= told.made:
             told = self._announced[key] = replace(told, made=made)  # none has come; some may have gone
         elif workload.desired_replicas > made:
-            told = self._announced[key] = Announced(made=made, since_s=now_s)
+            told = self._announced[key] = AnnouncedGrowth(made=made, since_s=now_s)
         if told is None or workload.desired_replicas <= made:
             return workload
         if now_s < told.since_s + ANNOUNCED_S:
             return workload
         return replace(workload, desired_replicas=made, max_replicas=min(made, workload.max_replicas))
 
-    def _is_over(self, key: Key, told: Announced, now_s: float) -> bool:
+    def _is_over(self, key: Key, told: AnnouncedGrowth, now_s: float) -> bool:
         """Whether the workload's growth is still believed, and need be no more."""
         known = self._read_as.get(key)
         return known is not None and known.desired_replicas > told.made and now_s >= told.since_s + ANNOUNCED_S
@@ -106,10 +106,10 @@ class Workloads:
         return {*before, *self._scalers}
 
 
-def read_quotas(store: Store, reclaim: Reclaim, errors: JobErrors) -> tuple[Quota, ...]:
+def read_quotas(store: ObjectCache, reclaim: Reclaim, errors: JobErrors) -> tuple[Quota, ...]:
     """Return the quotas of all namespaces that count pods of EDL's."""
     found = (
-        errors.attempt(of_object("quota", *key), Step.READ, partial(read_quota, raw, reclaim))
+        errors.attempt(of_object("quota", *key), Step.READ, partial(parse_quota, raw, reclaim))
         for key, raw in store.objects(RESOURCE_QUOTAS).items()
     )
     return tuple(quota for quota in found if quota is not None)

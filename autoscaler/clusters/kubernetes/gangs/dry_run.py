@@ -21,7 +21,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.domain import CreatePod, NodeName, Role
 
-NO_DRY_RUN = "does not support dry run"
+NO_DRY_RUN_SUPPORT = "does not support dry run"
 """The API server's words about an admission webhook with side effects: then the write itself is the first question."""
 
 
@@ -51,7 +51,7 @@ async def _check(api: Api, job: KubeJob, kind: Kind, body: Raw) -> None:
         if kind == DEPLOYMENTS:
             check_own(await api.get(kind, metadata["name"], namespace=metadata["namespace"]), kind, job)
     except BadRequestError as error:
-        if NO_DRY_RUN not in str(error):
+        if NO_DRY_RUN_SUPPORT not in str(error):
             raise
 
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
-from autoscaler.clusters.kubernetes.cache.object_cache import Store
-from autoscaler.clusters.kubernetes.cluster_view import Views
-from autoscaler.clusters.kubernetes.gangs.start_backoff import Standing
+from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view import ViewBuilder
+from autoscaler.clusters.kubernetes.gangs.start_backoff import GangStatus
 from autoscaler.clusters.kubernetes.objects.fields import key_of, text
 from autoscaler.clusters.kubernetes.objects.labels import GATE, ORDINAL, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
-from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of, why_unschedulable
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of, unschedulable_reason
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import is_own
 from autoscaler.clusters.kubernetes.writes.pod_writer import ENDED, pinned_node
@@ -30,13 +30,13 @@ _MEMBERS = frozenset({Role.TRAINER.value, Role.SERVER.value})
 class GangPods:
     """Reads store and views."""
 
-    def __init__(self, store: Store, views: Views) -> None:
+    def __init__(self, store: ObjectCache, views: ViewBuilder) -> None:
         self._store = store
         self._views = views
-        self._looked: dict[JobName, tuple[str, int, Standing]] = {}  # UID, and stamp of its pods then
+        self._looked: dict[JobName, tuple[str, int, GangStatus]] = {}  # UID, and stamp of its pods then
         self._started: dict[JobName, str] = {}  # UID of jobs whose master's Deployment has been seen
 
-    def look(self, job: KubeJob) -> Standing:
+    def observe(self, job: KubeJob) -> GangStatus:
         """What stands of the job; looked through anew only when a pod of it has changed."""
         stamp, kept = self._views.pods.stamp(job.key), self._looked.get(job.key)
         if self._started.get(job.key) != job.uid and self.has_master(job):
@@ -69,7 +69,7 @@ class GangPods:
         raw = self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
         return raw is not None and is_own(raw, job)
 
-    def is_whole(self, job: KubeJob, standing: Standing) -> bool:
+    def is_whole(self, job: KubeJob, standing: GangStatus) -> bool:
         """Whether all that the job cannot run without is bound, its master aside.
 
         Surplus on its way is no part of that: beside it a master that somebody deleted has to come back.
@@ -85,7 +85,7 @@ class GangPods:
         raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(pods))
         return [raw for raw in raws if raw is not None]
 
-    def _standing(self, job: KubeJob) -> Standing:
+    def _standing(self, job: KubeJob) -> GangStatus:
         bound, unbound = set[PodName](), set[PodName]()
         members = self.members(job)
         for raw in members:
@@ -94,12 +94,12 @@ class GangPods:
                 bound.add(name)
             elif gates_of(raw) <= {GATE}:
                 unbound.add(name)  # behind somebody else's gate it is their business
-        return Standing(
+        return GangStatus(
             job=job.key,
             is_starting=True,
             bound=frozenset(bound),
             unbound=frozenset(unbound),
-            verdict=next(filter(None, map(why_unschedulable, members)), ""),
+            unschedulable_reason=next(filter(None, map(unschedulable_reason, members)), ""),
         )
 
 

@@ -18,22 +18,22 @@ from math import inf
 from typing import Final
 
 from autoscaler.bounded_gather import each
-from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.kubernetes.api.api_port import REQUEST_TIMEOUT_S, Api, Raw
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
-from autoscaler.clusters.kubernetes.cache.object_cache import Store
-from autoscaler.clusters.kubernetes.cluster_view import Views
+from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view import ViewBuilder
 from autoscaler.clusters.kubernetes.gangs import start_backoff
 from autoscaler.clusters.kubernetes.gangs.dry_run import check_gang
 from autoscaler.clusters.kubernetes.gangs.gang_pods import GangPods
-from autoscaler.clusters.kubernetes.gangs.start_backoff import Standing, Starts
+from autoscaler.clusters.kubernetes.gangs.start_backoff import GangStarts, GangStatus
 from autoscaler.clusters.kubernetes.objects.labels import GATE
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
-from autoscaler.clusters.kubernetes.writes.capacity_check import Room, find_room_problem, staying_in
+from autoscaler.clusters.kubernetes.writes.capacity_check import NodeSeat, find_capacity_problem, find_standing_pods
 from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
 from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, NodeName, Role, Shape
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lift:
+class GateLift:
     """A gang whose gates are being lifted: its room is proved, and no view shows it yet."""
 
     seats: tuple[CreatePod, ...]
@@ -62,14 +62,14 @@ class Lift:
     until_s: float = inf  # however long that takes
 
 
-class Gangs:
+class GangStarter:
     """The gangs of all jobs.  `prepare` makes what a job owns beside pods, which its pods mount."""
 
     def __init__(
         self,
         api: Api,
-        store: Store,
-        views: Views,
+        store: ObjectCache,
+        views: ViewBuilder,
         writer: PodWriter,
         settings: BuildSettings,
         *,
@@ -78,7 +78,7 @@ class Gangs:
         errors: JobErrors,
         is_frozen: bool = False,
     ) -> None:
-        self.starts = Starts()
+        self.starts = GangStarts()
         self._api = api
         self._store = store
         self._views = views
@@ -89,19 +89,19 @@ class Gangs:
         self._errors = errors
         self._is_frozen = is_frozen
         self._pods = GangPods(store, views)
-        self._lifts: dict[JobName, Lift] = {}
+        self._lifts: dict[JobName, GateLift] = {}
         self._masterless: set[JobName] = set()  # all that they need but their master was bound at the last look
         self._settled_at_s = -inf
         self._uids: Mapping[JobName, str] = {}  # of all jobs that could be read, when they could be last
 
-    async def admit(self, action: AdmitGang, view: ClusterView, newest: Callable[[], ClusterView]) -> Outcome:
+    async def admit(self, action: AdmitGang, view: ClusterView, newest: Callable[[], ClusterView]) -> WriteOutcome:
         """Start a gang whole or not at all.  `view` is of this instant, `newest` gives later ones."""
         job = self._views.jobs.known[action.job]
         if problem := self._find_problem(view, action, job):
-            return Outcome(verdict=Verdict.REFUSED, message=problem)
+            return WriteOutcome(result=WriteResult.REFUSED, message=problem)
         seats = [seat for seat in action.pods if seat.role is not Role.MASTER]
         masters = tuple(seat.node for seat in action.pods if seat.role is Role.MASTER)
-        avoid = self._views.jobs.facts(job).avoid
+        avoid = self._views.jobs.runtime(job).avoided_nodes
         try:
             await check_gang(self._api, job, seats, self._settings, avoid=avoid)
             await self._prepare(job)
@@ -111,12 +111,12 @@ class Gangs:
             self._refuse(job, str(error))
             newest()
             await self._drop_gated(job)
-            return Outcome(verdict=Verdict.REFUSED, message=str(error))
+            return WriteOutcome(result=WriteResult.REFUSED, message=str(error))
         if problem := self._find_problem(newest(), action, job):
-            return Outcome(verdict=Verdict.REFUSED, message=problem)
+            return WriteOutcome(result=WriteResult.REFUSED, message=problem)
         gated = [(raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw)]
-        await self._lift(job.key, Lift(seats=action.pods, shapes=shapes_of(job, avoid=avoid)), gated)
-        return Outcome(verdict=Verdict.DONE)
+        await self._lift(job.key, GateLift(seats=action.pods, shapes=shapes_of(job, avoid=avoid)), gated)
+        return WriteOutcome(result=WriteResult.DONE)
 
     async def settle(self, now_s: float) -> None:
         """Bring masters to gangs that are bound, and take away pods that lost their race.
@@ -127,12 +127,12 @@ class Gangs:
         is_paused = self._errors.is_paused
         managed = self._managed()
         jobs = [job for job in managed if not is_paused(job.key, Step.GANG)]
-        looked = [(job, attempt(job.key, Step.GANG, partial(self._pods.look, job))) for job in jobs]
+        looked = [(job, attempt(job.key, Step.GANG, partial(self._pods.observe, job))) for job in jobs]
         standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
         self._lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
         names, staying = {job.key for job in managed}, self._staying()
-        self.starts, lost = start_backoff.look(
+        self.starts, lost = start_backoff.observe_gangs(
             self.starts, standing.values(), now_s, jobs=staying, managed=names, errors=self._errors
         )
         given_up = {one.job for one in lost}
@@ -157,7 +157,7 @@ class Gangs:
         masters = (partial(self._errors.take, job.key, Step.START, partial(self._bring_master, job)) for job in due)
         await each([*deletions, *masters], at_once=AT_ONCE)
 
-    def _awaits_master(self, job: KubeJob, found: Standing) -> bool:
+    def _awaits_master(self, job: KubeJob, found: GangStatus) -> bool:
         return bool(found.bound) and not self._pods.has_master(job) and self._pods.is_whole(job, found)
 
     @property
@@ -168,7 +168,7 @@ class Gangs:
         tried_again = [errors.again_at_s(job, step) for step in _STEPS for job in errors.paused(step)]
         late = [
             account.late_at_s
-            for job, account in self.starts.accounts.items()
+            for job, account in self.starts.records.items()
             if not any(errors.fails(job, step) for step in _STEPS)
         ]
         at_s = min([*masters, *tried_again, *late], default=inf)
@@ -176,9 +176,9 @@ class Gangs:
 
     def hold_until_s(self, job: KubeJob) -> float:
         """Return until when the job creates nothing: it has lost its room to others, or was refused as it is."""
-        return self.starts.race(job.key).held_until_s(job.generation)
+        return self.starts.backoff(job.key).held_until_s(job.generation)
 
-    def rooms_held(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[Room]:
+    def reserved_seats(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[NodeSeat]:
         """Return what is proved for gangs whose gates are being lifted and does not stand in the view.
 
         `besides`: seats that are asked for now, each of which would be counted twice.
@@ -203,7 +203,7 @@ class Gangs:
 
     def _staying(self) -> set[JobName]:
         """All jobs that there are, those too that cannot be read, but not another one under an old name."""
-        before, known, wrong = self._uids, self._views.jobs.known, self._views.jobs.wrong
+        before, known, wrong = self._uids, self._views.jobs.known, self._views.jobs.invalid
         self._uids = {name: before[name] for name in wrong if name in before}
         self._uids |= {name: job.uid for name, job in known.items()}
         return {*wrong, *(name for name, job in known.items() if before.get(name, job.uid) == job.uid)}
@@ -216,15 +216,15 @@ class Gangs:
         return {job.key: max(self.hold_until_s(job), again_at_s(job.key, Step.START)) for job in jobs}
 
     def _refuse(self, job: KubeJob, why: str) -> None:
-        self.starts = start_backoff.refuse(self.starts, job.key, self._clock(), why, generation=job.generation)
+        self.starts = start_backoff.record_refusal(self.starts, job.key, self._clock(), why, generation=job.generation)
 
     def _find_problem(self, view: ClusterView, action: AdmitGang, job: KubeJob) -> str:
-        shapes = shapes_of(job, avoid=self._views.jobs.facts(job).avoid)
+        shapes = shapes_of(job, avoid=self._views.jobs.runtime(job).avoided_nodes)
         rooms = ((seat.node, shapes[seat.role]) for seat in action.pods)
-        held = self.rooms_held(view, besides=action.pods)
-        return find_room_problem(view, rooms, staying_in(view, action.pods), held=held)
+        held = self.reserved_seats(view, besides=action.pods)
+        return find_capacity_problem(view, rooms, find_standing_pods(view, action.pods), held=held)
 
-    async def _lift(self, job: JobName, lift: Lift, gated: list[tuple[Raw, NodeName]]) -> None:
+    async def _lift(self, job: JobName, lift: GateLift, gated: list[tuple[Raw, NodeName]]) -> None:
         """Lift the gates.  Cut off or unanswered, the room is held on: a patch may stand whose answer was lost."""
         self._lifts[job] = lift
         try:
@@ -249,7 +249,7 @@ class Gangs:
             log.warning("tj/%s: its master cannot be made: %s", job.key, error)
             await self._give_up(job, str(error))
         else:
-            self._store.learn(DEPLOYMENTS, raw)
+            self._store.put_written(DEPLOYMENTS, raw)
 
     async def _make_or_find(self, job: KubeJob, body: Raw) -> Raw:
         try:
@@ -262,7 +262,7 @@ class Gangs:
 
     async def _give_up(self, job: KubeJob, why: str) -> None:
         """The API server does not want its master: a gang that starts goes whole, one that runs is left, and waits."""
-        standing = self._pods.look(job)
+        standing = self._pods.observe(job)
         self._refuse(job, why)
         gone = self._pods.raws(standing.bound | standing.unbound) if standing.is_starting else []
         await each((partial(self._writer.delete, raw) for raw in gone), at_once=AT_ONCE)

@@ -38,7 +38,7 @@ TAKEN_AFTER: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Race:
+class StartBackoff:
     """What a job has lost lately.  `refusal`: what the API server said, if it was that which ended the last start.
 
     `refused`: how often in a row it was that; `generation`: of the definition that was refused.  `verdict`: what
@@ -51,7 +51,7 @@ class Race:
     refusal: str = ""
     refused_at_s: float = 0.0
     generation: int = 0
-    verdict: str = ""
+    unschedulable_reason: str = ""
 
     @property
     def is_taken(self) -> bool:
@@ -66,18 +66,18 @@ class Race:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class GangStatus:
     """What stands of a job that EDL made.  `unbound`: gated, un-gated or created with a node, and not there yet."""
 
     job: JobName
     is_starting: bool  # its master's Deployment does not stand, and has not stood
     bound: frozenset[PodName] = frozenset()
     unbound: frozenset[PodName] = frozenset()
-    verdict: str = ""  # see `Race`
+    unschedulable_reason: str = ""  # see `Race`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class BindDeadline:
     """Since when something is waited for, and for how long at most: the most that was ever allowed."""
 
     since_s: float
@@ -90,7 +90,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LatePods:
     """These pods of a job have to go."""
 
     job: JobName
@@ -99,12 +99,12 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class StartRecord:
     """What is remembered of one job: since when each pod is unbound and its gang starts, and what it has lost."""
 
-    unbound: Mapping[PodName, Wait] = field(default_factory=dict)
-    begun: Wait | None = None
-    race: Race = field(default_factory=Race)
+    unbound: Mapping[PodName, BindDeadline] = field(default_factory=dict)
+    begun: BindDeadline | None = None
+    backoff: StartBackoff = field(default_factory=StartBackoff)
 
     @property
     def late_at_s(self) -> float:
@@ -114,29 +114,29 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Starts:
+class GangStarts:
     """The accounts of all jobs."""
 
-    accounts: Mapping[JobName, Account] = field(default_factory=dict)
+    records: Mapping[JobName, StartRecord] = field(default_factory=dict)
 
-    def account(self, job: JobName) -> Account:
+    def record(self, job: JobName) -> StartRecord:
         """Return the job's account; of one that has none, an empty one."""
-        return self.accounts.get(job, Account())
+        return self.records.get(job, StartRecord())
 
-    def race(self, job: JobName) -> Race:
+    def backoff(self, job: JobName) -> StartBackoff:
         """Return what the job has lost lately."""
-        return self.account(job).race
+        return self.record(job).backoff
 
 
-def look(
-    starts: Starts,
-    standing: Iterable[Standing],
+def observe_gangs(
+    starts: GangStarts,
+    standing: Iterable[GangStatus],
     now_s: float,
     *,
     jobs: Collection[JobName],
     managed: Collection[JobName],
     errors: JobErrors,
-) -> tuple[Starts, tuple[Lost, ...]]:
+) -> tuple[GangStarts, tuple[LatePods, ...]]:
     """Take in what stands of jobs.  `jobs`: all that there are; the others are forgotten.
 
     Of a job that is not `managed` (suspended, say, or invalid) what it has lost stays: an edit there and one back lift
@@ -145,25 +145,27 @@ def look(
     """
     items = [item for item in standing if not errors.is_paused(item.job, Step.RACE)]
     limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
-    kept = {job: account for job, account in starts.accounts.items() if job in jobs}
+    kept = {job: account for job, account in starts.records.items() if job in jobs}
     accounts = {
-        job: account if job in managed else Account(race=account.race)
+        job: account if job in managed else StartRecord(backoff=account.backoff)
         for job, account in kept.items()
-        if job in managed or account.race != Race()
+        if job in managed or account.backoff != StartBackoff()
     }
-    lost: list[Lost] = []
+    lost: list[LatePods] = []
     for item in items:
         with errors.around(item.job, Step.RACE):
-            account, gone = take_in(kept.get(item.job, Account()), item, now_s, limit_s)
+            account, gone = observe_gang(kept.get(item.job, StartRecord()), item, now_s, limit_s)
             accounts.pop(item.job, None)
-            if account != Account():
+            if account != StartRecord():
                 accounts[item.job] = account
             if gone is not None:
                 lost.append(gone)
-    return Starts(accounts=accounts), tuple(lost)
+    return GangStarts(records=accounts), tuple(lost)
 
 
-def take_in(before: Account, item: Standing, now_s: float, limit_s: float) -> tuple[Account, Lost | None]:
+def observe_gang(
+    before: StartRecord, item: GangStatus, now_s: float, limit_s: float
+) -> tuple[StartRecord, LatePods | None]:
     """Take in what stands of one job.  `limit_s`: how long its pods may take to be bound.
 
     A start that is over has lost nothing any more; of a job that runs that holds once its pause is over and the next
@@ -174,14 +176,14 @@ def take_in(before: Account, item: Standing, now_s: float, limit_s: float) -> tu
     start = _wait(before.begun, now_s, limit_s + MASTER_LIMIT_S)
     if late or (item.is_starting and now_s >= start.until_s):
         gone = item.bound | item.unbound if item.is_starting else late
-        lost = Lost(job=item.job, pods=gone, reason=_story(item, late, waits, start))
+        lost = LatePods(job=item.job, pods=gone, reason=_story(item, late, waits, start))
         left = {pod: wait for pod, wait in waits.items() if pod not in gone}
-        race = replace(lose(before.race, now_s), verdict=item.verdict)
-        return Account(unbound=left, race=race), lost
+        race = replace(back_off(before.backoff, now_s), unschedulable_reason=item.unschedulable_reason)
+        return StartRecord(unbound=left, backoff=race), lost
     if item.is_starting and (item.bound or item.unbound):
-        return Account(unbound=waits, begun=start, race=before.race), None
-    race = _after(before, item, now_s) if item.bound and not item.unbound else before.race
-    return Account(unbound=waits, race=race), None
+        return StartRecord(unbound=waits, begun=start, backoff=before.backoff), None
+    race = _after(before, item, now_s) if item.bound and not item.unbound else before.backoff
+    return StartRecord(unbound=waits, backoff=race), None
 
 
 def bind_limit_s(pods: int) -> float:
@@ -189,41 +191,43 @@ def bind_limit_s(pods: int) -> float:
     return min(max(BIND_LIMIT_S, pods / PODS_BOUND_PER_S), LONGEST_BIND_S)
 
 
-def _wait(known: Wait | None, now_s: float, limit_s: float) -> Wait:
+def _wait(known: BindDeadline | None, now_s: float, limit_s: float) -> BindDeadline:
     """A limit once allowed stands: who is last in the scheduler's queue waits while those before it are bound."""
     if known is None:
-        return Wait(since_s=now_s, limit_s=limit_s)
+        return BindDeadline(since_s=now_s, limit_s=limit_s)
     return known if known.limit_s >= limit_s else replace(known, limit_s=limit_s)
 
 
-def _after(before: Account, item: Standing, now_s: float) -> Race:
+def _after(before: StartRecord, item: GangStatus, now_s: float) -> StartBackoff:
     """What is left of what a job has lost that runs, all of whose pods are bound."""
-    race = before.race
+    race = before.backoff
     has_won = now_s >= race.hold_until_s and not item.bound.isdisjoint(before.unbound)
     is_over = before.begun is not None or has_won or now_s >= race.hold_until_s + FORGOTTEN_AFTER_S
-    return Race() if is_over else race
+    return StartBackoff() if is_over else race
 
 
-def lose(race: Race, now_s: float) -> Race:
+def back_off(race: StartBackoff, now_s: float) -> StartBackoff:
     """One more race lost: the next pause."""
-    return Race(lost=race.lost + 1, hold_until_s=now_s + PAUSES_S[min(race.lost, len(PAUSES_S) - 1)])
+    return StartBackoff(lost=race.lost + 1, hold_until_s=now_s + PAUSES_S[min(race.lost, len(PAUSES_S) - 1)])
 
 
-def refuse(starts: Starts, job: JobName, now_s: float, refusal: str, *, generation: int) -> Starts:
+def record_refusal(starts: GangStarts, job: JobName, now_s: float, refusal: str, *, generation: int) -> GangStarts:
     """The API server refused what the job needs (a quota, say): pauses likewise, and nothing is tried in a storm.
 
     Those of refusals in a row double further.  `generation`: of the definition that was refused.
     """
-    account = starts.account(job)
-    race, refused = lose(account.race, now_s), account.race.refused + 1
+    account = starts.record(job)
+    race, refused = back_off(account.backoff, now_s), account.backoff.refused + 1
     if refused > len(PAUSES_S):
         pause_s = min(PAUSES_S[0] * 2.0 ** min(refused - 1, 16), LONGEST_PAUSE_S)
         race = replace(race, hold_until_s=now_s + pause_s)
     race = replace(race, refused=refused, refusal=refusal, refused_at_s=now_s, generation=generation)
-    return Starts(accounts={**starts.accounts, job: replace(account, begun=None, race=race)})
+    return GangStarts(records={**starts.records, job: replace(account, begun=None, backoff=race)})
 
 
-def _story(item: Standing, late: frozenset[PodName], waits: Mapping[PodName, Wait], start: Wait) -> str:
+def _story(
+    item: GangStatus, late: frozenset[PodName], waits: Mapping[PodName, BindDeadline], start: BindDeadline
+) -> str:
     """Tell it to the user."""
     if not late:
         return f"the gang is bound and its master's Deployment not made within {start.limit_s:g} s; it starts again"

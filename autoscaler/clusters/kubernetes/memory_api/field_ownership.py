@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.api.errors import ConflictError
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class FieldOwner:
     """Applying and updating are two owners, even of one manager; so are an object and its status."""
 
     manager: str
@@ -24,15 +24,15 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ListItem:
     """An element of a keyed list, by the value of its key."""
 
     key: str
     value: str
 
 
-Path: TypeAlias = tuple[str | Item, ...]
-Owners: TypeAlias = Mapping[Path, frozenset[Owner]]
+Path: TypeAlias = tuple[str | ListItem, ...]
+FieldOwners: TypeAlias = Mapping[Path, frozenset[FieldOwner]]
 
 _KEYS: Final[Mapping[str, str]] = {
     "conditions": "type",
@@ -63,7 +63,7 @@ def merge_patch(target: Any, change: Any) -> Any:
     return merged
 
 
-def updated(before: Raw, after: Raw, owners: Owners, owner: Owner) -> Owners:
+def owners_after_update(before: Raw, after: Raw, owners: FieldOwners, owner: FieldOwner) -> FieldOwners:
     """Ownership after a patch or a creation: what changed is the writer's alone, what went is nobody's."""
     old, new = dict(_fields(before)), dict(_fields(after))
     return {
@@ -72,7 +72,9 @@ def updated(before: Raw, after: Raw, owners: Owners, owner: Owner) -> Owners:
     }
 
 
-def apply_fields(current: Raw, body: Raw, owners: Owners, owner: Owner, *, is_forced: bool) -> tuple[Raw, Owners]:
+def apply_fields(
+    current: Raw, body: Raw, owners: FieldOwners, owner: FieldOwner, *, is_forced: bool
+) -> tuple[Raw, FieldOwners]:
     """The object and its ownership after an apply.  Raises ConflictError naming the fields that others hold."""
     wanted = dict(_fields(body))
     standing = dict(_fields(current))
@@ -116,7 +118,7 @@ def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
             yield from _leaves((*path, name), inner)
     elif key := _key_of(path, value):
         for inner in value:
-            yield from _leaves((*path, Item(key, str(inner[key]))), inner)
+            yield from _leaves((*path, ListItem(key, str(inner[key]))), inner)
     else:
         yield path, value
 
@@ -138,14 +140,14 @@ def _merge(current: Any, body: Any, path: Path = ()) -> Any:
         return merged
     if path and (key := _key_of(path, body)) and _key_of(path, current) == key:
         wanted = {inner[key]: inner for inner in body}
-        kept = [_merge(inner, wanted.pop(inner[key], {}), (*path, Item(key, inner[key]))) for inner in current]
+        kept = [_merge(inner, wanted.pop(inner[key], {}), (*path, ListItem(key, inner[key]))) for inner in current]
         return kept + list(wanted.values())
     return body
 
 
 def _is_key(path: Path) -> bool:
     item = path[-2] if len(path) > 1 else None
-    return isinstance(item, Item) and path[-1] == item.key
+    return isinstance(item, ListItem) and path[-1] == item.key
 
 
 def _remove(obj: Raw, path: Path) -> None:
@@ -156,7 +158,7 @@ def _remove(obj: Raw, path: Path) -> None:
     value = obj[name]
     if len(path) == 1:
         del obj[name]
-    elif isinstance(value, list) and isinstance(item := path[1], Item):
+    elif isinstance(value, list) and isinstance(item := path[1], ListItem):
         kept = [_without(inner, path[2:]) if str(inner.get(item.key)) == item.value else inner for inner in value]
         obj[name] = [inner for inner in kept if inner]
     elif isinstance(value, dict):

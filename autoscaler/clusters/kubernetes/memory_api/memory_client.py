@@ -28,8 +28,8 @@ from autoscaler.clusters.kubernetes.api.errors import (
     UnavailableError,
 )
 from autoscaler.clusters.kubernetes.api.kinds import PODS, Kind
-from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner, apply_fields, merge_patch
-from autoscaler.clusters.kubernetes.memory_api.memory_server import MemoryServer, check_meant
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner, apply_fields, merge_patch
+from autoscaler.clusters.kubernetes.memory_api.memory_server import MemoryServer, check_preconditions
 from autoscaler.clusters.kubernetes.memory_api.object_rules import check_known_fields, has_status
 from autoscaler.clusters.kubernetes.memory_api.selectors import parse_scope
 
@@ -96,19 +96,19 @@ class MemoryApi:
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
         """See `port.Api.create`."""
-        return _copy(self._server.create(kind, body, Owner(self._manager, is_apply=False)))
+        return _copy(self._server.create(kind, body, FieldOwner(self._manager, is_apply=False)))
 
     async def check_create(self, kind: Kind, body: Raw) -> None:
         """See `port.Api.check_create`."""
         check_known_fields(kind, body)
-        self._server.judge(kind, body)
+        self._server.check_new(kind, body)
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
     ) -> Raw:
         """See `port.Api.apply`."""
         namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
-        owner = Owner(self._manager, is_apply=True, subresource=subresource or "")
+        owner = FieldOwner(self._manager, is_apply=True, subresource=subresource or "")
         try:
             current = self._server.get(kind, namespace, name)
         except NotFoundError:
@@ -118,7 +118,7 @@ class MemoryApi:
                 raise
             obj, owners = apply_fields({}, body, {}, owner, is_forced=is_forced)
             return _copy(self._server.create(kind, obj, owner, owners))
-        check_meant(kind, current, _said(body))
+        check_preconditions(kind, current, _said(body))
         body = _copy(body)
         wanted, owners = apply_fields(
             current, body, self._server.owners(kind, namespace, name), owner, is_forced=is_forced
@@ -139,9 +139,9 @@ class MemoryApi:
         """See `port.Api.patch`."""
         current = self._server.get(kind, namespace, name)
         change = with_preconditions(change, only)
-        owner = Owner(self._manager, is_apply=False, subresource=subresource or "")
+        owner = FieldOwner(self._manager, is_apply=False, subresource=subresource or "")
         if subresource is Subresource.SCALE:
-            check_meant(kind, current, _said(change))
+            check_preconditions(kind, current, _said(change))
             change = self._scaled(kind, change)
         is_status = subresource is Subresource.STATUS and has_status(kind)
         wanted = merge_patch(current, change)

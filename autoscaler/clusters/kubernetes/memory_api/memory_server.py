@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
-    Refusal,
+    RefusedBy,
 )
 from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
@@ -33,9 +33,9 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     TRAINING_JOBS,
     Kind,
 )
-from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner, Owners, updated
-from autoscaler.clusters.kubernetes.memory_api.object_rules import changed, is_new_generation, made
-from autoscaler.clusters.kubernetes.memory_api.watch_history import History
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner, FieldOwners, owners_after_update
+from autoscaler.clusters.kubernetes.memory_api.object_rules import is_new_generation, prepare_new, prepare_update
+from autoscaler.clusters.kubernetes.memory_api.watch_history import WatchHistory
 
 Key: TypeAlias = tuple[str | None, str]  # namespace, name
 Admission: TypeAlias = Callable[[Kind, Raw, Raw | None], None]  # wanted, and what stands; raises to refuse
@@ -74,7 +74,7 @@ def _json(value: Any) -> Any:
 @dataclass(slots=True)
 class _Stored:
     obj: Raw
-    owners: Owners
+    owners: FieldOwners
 
 
 class MemoryServer:
@@ -89,7 +89,7 @@ class MemoryServer:
         scales: Mapping[Kind, ScalePaths] = DEFAULT_SCALES,
         namespaces: tuple[str, ...] = ("default",),
     ) -> None:
-        self.history: Final = History(window)
+        self.history: Final = WatchHistory(window)
         self.admissions = admissions
         self.scales: Final = scales
         self.logs: dict[Key, list[bytes]] = {}  # lines, by pod
@@ -97,7 +97,7 @@ class MemoryServer:
         self._made = 0
         self._objects: dict[Kind, dict[Key, _Stored]] = {}
         for name in namespaces:
-            self.create(NAMESPACES, {"metadata": {"name": name}}, Owner("kube-apiserver", is_apply=False))
+            self.create(NAMESPACES, {"metadata": {"name": name}}, FieldOwner("kube-apiserver", is_apply=False))
 
     # What the API does
 
@@ -114,24 +114,24 @@ class MemoryServer:
         """The object.  Raises NotFoundError."""
         return self._find(kind, namespace, name).obj
 
-    def owners(self, kind: Kind, namespace: str | None, name: str) -> Owners:
+    def owners(self, kind: Kind, namespace: str | None, name: str) -> FieldOwners:
         """Who has set which of its fields."""
         return self._find(kind, namespace, name).owners
 
-    def judge(self, kind: Kind, body: Raw) -> Raw:
+    def check_new(self, kind: Kind, body: Raw) -> Raw:
         """The object as it would stand; raises what `create` does, and stores nothing."""
         wanted = _json(body) | {"apiVersion": kind.api_version, "kind": kind.kind}
         namespace, name = _place(wanted)
         self._check_namespace(namespace)
-        obj = made(kind, wanted, self.all(PRIORITY_CLASSES))
+        obj = prepare_new(kind, wanted, self.all(PRIORITY_CLASSES))
         self._admit(kind, obj, None)
         if (namespace, name) in self._objects.get(kind, {}):  # after admission, as on a real server
             raise AlreadyExistsError(f'{kind.plural} "{name}" already exists')
         return obj
 
-    def create(self, kind: Kind, body: Raw, owner: Owner, owners: Owners | None = None) -> Raw:
+    def create(self, kind: Kind, body: Raw, owner: FieldOwner, owners: FieldOwners | None = None) -> Raw:
         """Store a new object; `owners` when an apply makes it."""
-        obj = self.judge(kind, body)
+        obj = self.check_new(kind, body)
         place = _place(obj)
         self._made += 1
         obj["metadata"] = obj["metadata"] | {
@@ -139,25 +139,32 @@ class MemoryServer:
             "creationTimestamp": self._time(),
             "generation": 1,
         }
-        stored = _Stored(obj, owners if owners is not None else updated({}, obj, {}, owner))
+        stored = _Stored(obj, owners if owners is not None else owners_after_update({}, obj, {}, owner))
         self._objects.setdefault(kind, {})[place] = stored
         self._enter(kind, None, stored, obj)
         return obj
 
     def change(
-        self, kind: Kind, before: Raw, wanted: Raw, *, is_status: bool, owner: Owner, owners: Owners | None = None
+        self,
+        kind: Kind,
+        before: Raw,
+        wanted: Raw,
+        *,
+        is_status: bool,
+        owner: FieldOwner,
+        owners: FieldOwners | None = None,
     ) -> Raw:
         """Store what a patch or an apply made of `before`; the same object again changes no version."""
         stored = self._find(kind, *_place(before))
         metadata = _json(wanted["metadata"])
         said = Preconditions(uid=metadata.get("uid"), resource_version=metadata.get("resourceVersion"))
-        check_meant(kind, before, said)
+        check_preconditions(kind, before, said)
         kept = {name: value for name, value in before["metadata"].items() if name in _SERVERS_OWN}
         metadata = {name: value for name, value in metadata.items() if name not in _SERVERS_OWN} | kept
-        obj = changed(kind, before, _json(wanted) | {"metadata": metadata}, is_status=is_status)
+        obj = prepare_update(kind, before, _json(wanted) | {"metadata": metadata}, is_status=is_status)
         _check_finalizers(kind, before, obj)
         self._admit(kind, obj, before)
-        stored.owners = owners if owners is not None else updated(before, obj, stored.owners, owner)
+        stored.owners = owners if owners is not None else owners_after_update(before, obj, stored.owners, owner)
         if is_new_generation(kind, before, obj):
             metadata["generation"] += 1
         return self.rewrite(kind, before, obj)
@@ -174,7 +181,7 @@ class MemoryServer:
     ) -> None:
         """Tell an object to go; it goes at once when nothing holds it."""
         before = self.get(kind, namespace, name)
-        check_meant(kind, before, only)
+        check_preconditions(kind, before, only)
         metadata = dict(before["metadata"])
         wanted_s, left_s = _grace_s(kind, before, grace_s), metadata.get("deletionGracePeriodSeconds")
         if left_s is None and propagation in _HOLDS:
@@ -245,13 +252,13 @@ class MemoryServer:
         found = self.get(NAMESPACES, None, namespace)
         if "deletionTimestamp" in found["metadata"]:
             message = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise ForbiddenError(message, Refusal.NAMESPACE_TERMINATING)
+            raise ForbiddenError(message, RefusedBy.NAMESPACE_TERMINATING)
 
     def _time(self, later_s: float = 0.0) -> str:
         return datetime.fromtimestamp(self._now() + later_s, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def check_meant(kind: Kind, obj: Raw, only: Preconditions) -> None:
+def check_preconditions(kind: Kind, obj: Raw, only: Preconditions) -> None:
     """Raises ConflictError unless it is the object that was meant."""
     for name, value in only.as_fields().items():
         if obj["metadata"][name] != value:

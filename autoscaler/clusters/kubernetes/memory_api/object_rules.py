@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     FieldProblem,
     ForbiddenError,
     InvalidError,
-    Refusal,
+    RefusedBy,
 )
 from autoscaler.clusters.kubernetes.api.kinds import (
     CONFIG_MAPS,
@@ -55,7 +55,7 @@ def has_status(kind: Kind) -> bool:
     return kind not in _WITHOUT_STATUS
 
 
-def made(kind: Kind, body: Raw, classes: Iterable[Raw]) -> Raw:
+def prepare_new(kind: Kind, body: Raw, classes: Iterable[Raw]) -> Raw:
     """The object as it is stored first: defaults filled in, the status that the writer sent left out.
 
     Raises InvalidError, ForbiddenError (a priority class that is not there).
@@ -91,7 +91,7 @@ def check_known_fields(kind: Kind, body: Raw) -> None:
         raise BadRequestError(f"{lead}: strict decoding error: {told}")
 
 
-def changed(kind: Kind, before: Raw, after: Raw, *, is_status: bool) -> Raw:
+def prepare_update(kind: Kind, before: Raw, after: Raw, *, is_status: bool) -> Raw:
     """The object as it is stored after a write that wanted `after`: each door changes its own part only.
 
     Raises InvalidError for what may not change.
@@ -136,7 +136,7 @@ def _priority(pod: Raw, classes: Iterable[Raw]) -> Raw:
     name = (pod.get("spec") or {}).get("priorityClassName")
     if name and name not in found:
         message = f'pods "{pod["metadata"]["name"]}" is forbidden: no PriorityClass with name {name} was found'
-        raise ForbiddenError(message, Refusal.ADMISSION)
+        raise ForbiddenError(message, RefusedBy.ADMISSION)
     chosen = found.get(name) or next((one for one in found.values() if one.get("globalDefault")), None)
     if chosen is None:
         return {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}

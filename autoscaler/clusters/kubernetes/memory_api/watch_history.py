@@ -19,7 +19,7 @@ from autoscaler.clusters.kubernetes.memory_api.selectors import Matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ObjectChange:
     """One object before and after; None where it was not or is no more."""
 
     version: int
@@ -39,7 +39,7 @@ class Change:
         return None
 
 
-class History:
+class WatchHistory:
     """What happened since version `forgotten`."""
 
     def __init__(self, window: int) -> None:
@@ -48,12 +48,12 @@ class History:
         self.bookmarks = 0  # how often every idle watch has been sent a bookmark
         self._window = window
         self._forgotten = 1
-        self._changes: list[Change] = []
+        self._changes: list[ObjectChange] = []
         self._waiting: set[asyncio.Event] = set()
 
     def append(self, kind: Kind, before: Raw | None, after: Raw | None) -> None:
         """Enter a change under the present version, and wake everybody."""
-        self._changes.append(Change(version=self.version, kind=kind, before=before, after=after))
+        self._changes.append(ObjectChange(version=self.version, kind=kind, before=before, after=after))
         if len(self._changes) > 2 * self._window:
             self.forget(self._changes[-self._window - 1].version)
         self._wake()
@@ -74,11 +74,11 @@ class History:
         self.bookmarks += 1
         self._wake()
 
-    def remembered(self) -> tuple[Change, ...]:
+    def remembered(self) -> tuple[ObjectChange, ...]:
         """All changes that are not forgotten, in order."""
         return tuple(self._changes)
 
-    def since(self, version: int) -> list[Change]:
+    def since(self, version: int) -> list[ObjectChange]:
         """The changes after `version`.  Raises ExpiredError, or UnavailableError for a version yet to come."""
         if version < self._forgotten:
             raise ExpiredError(f"too old resource version: {version} ({self._forgotten})")

@@ -20,10 +20,10 @@ GPU: Final = "nvidia.com/gpu"
 
 LARGEST: Final = 2**63 - 1
 
-Amounts = dict[str, int]
+AmountsByName = dict[str, int]
 
 
-def amounts_of(listed: Raw) -> Amounts:
+def amounts_of(listed: Raw) -> AmountsByName:
     """What a resource list says, by Kubernetes' names."""
     return {name: amount_of(name, value) for name, value in listed.items() if isinstance(value, (str, int, float))}
 
@@ -38,13 +38,13 @@ def amount_of(name: str, value: str | float) -> int:
     return max(0, min(math.ceil(number * 1000 if name == "cpu" else number), LARGEST))
 
 
-def add(total: Amounts, more: Mapping[str, int]) -> None:
+def add(total: AmountsByName, more: Mapping[str, int]) -> None:
     """Add to the total in place."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 
 
-def raise_to(total: Amounts, least: Mapping[str, int]) -> None:
+def raise_to(total: AmountsByName, least: Mapping[str, int]) -> None:
     """Raise the total in place to at least that much of each."""
     for name, amount in least.items():
         if amount > total.get(name, 0):

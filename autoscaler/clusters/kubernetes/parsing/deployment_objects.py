@@ -45,7 +45,7 @@ class ScaleTarget:
         return WorkloadName(self.name) if (self.kind, self.group) == _DEPLOYMENT else None
 
 
-def read_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -> Workload | None:
+def parse_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -> Workload | None:
     """The workload with its autoscaler, if it has one; None for a job's master, which is EDL's own.
 
     An autoscaler that wants more than the Deployment says announces growth; a Deployment at 0 switches it off.  One

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts, text
-from autoscaler.clusters.kubernetes.objects.resource_amounts import Amounts, amounts_of
+from autoscaler.clusters.kubernetes.objects.resource_amounts import AmountsByName, amounts_of
 from autoscaler.clusters.kubernetes.parsing.pod_requests import of_containers
 from autoscaler.quantities import QuantityError, parse_quantity
 
@@ -23,7 +23,7 @@ _HOLDERS: Final = ("containers", "initContainers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class LimitBounds:
     """One line of a LimitRange: `least` and `most` by resource as written, `ratio` of limit to request."""
 
     source: str
@@ -39,7 +39,7 @@ class PodLimits:
 
     requests: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
-    bounds: tuple[Bounds, ...] = ()
+    bounds: tuple[LimitBounds, ...] = ()
 
     def fill(self, spec: Raw) -> Raw:
         """The pod's spec as the server stores it."""
@@ -57,7 +57,7 @@ class PodLimits:
         }
         return {**container, "resources": resources}
 
-    def refusal(self, spec: Raw, path: str) -> str:
+    def find_problem(self, spec: Raw, path: str) -> str:
         """What the server will have against a pod of this spec, in words that name the field; empty: nothing."""
         if not self.bounds:
             return ""
@@ -87,7 +87,7 @@ class PodLimits:
 NO_LIMITS: Final = PodLimits()
 
 
-def read_limits(raws: Iterable[Raw]) -> dict[str, PodLimits]:
+def parse_limit_ranges(raws: Iterable[Raw]) -> dict[str, PodLimits]:
     """What holds in each namespace that has LimitRanges."""
     by_namespace: dict[str, list[Raw]] = {}
     for raw in sorted(raws, key=lambda raw: text(raw, "metadata", "name")):
@@ -98,7 +98,7 @@ def read_limits(raws: Iterable[Raw]) -> dict[str, PodLimits]:
 def _limits_of(ranges: Iterable[Raw]) -> PodLimits:
     requests: dict[str, Any] = {}
     limits: dict[str, Any] = {}
-    bounds: list[Bounds] = []
+    bounds: list[LimitBounds] = []
     for raw in ranges:
         for line in parts(raw, "spec", "limits"):
             kind = text(line, "type")
@@ -108,7 +108,7 @@ def _limits_of(ranges: Iterable[Raw]) -> PodLimits:
                 requests = {**part(line, "defaultRequest"), **requests}
                 limits = {**part(line, "default"), **limits}
             bounds.append(
-                Bounds(
+                LimitBounds(
                     source=text(raw, "metadata", "name"),
                     is_of_pod=kind == "Pod",
                     least=_pairs(line, "min"),
@@ -123,7 +123,7 @@ def _pairs(line: Raw, name: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((resource, str(value)) for resource, value in part(line, name).items()))
 
 
-def _resources(container: Raw) -> tuple[Amounts, Amounts]:
+def _resources(container: Raw) -> tuple[AmountsByName, AmountsByName]:
     resources = part(container, "resources")
     return amounts_of(part(resources, "requests")), amounts_of(part(resources, "limits"))
 
@@ -140,12 +140,12 @@ def _with_own_requests(spec: Raw) -> Raw:
     return {"resources": {**part(spec, "resources"), "requests": {**settled, **requests}}}
 
 
-def _above(amounts: Amounts, bounds: Amounts) -> list[str]:
+def _above(amounts: AmountsByName, bounds: AmountsByName) -> list[str]:
     """The resources of which there is more than the bound, where there is one."""
     return sorted(name for name, amount in amounts.items() if amount > bounds.get(name, amount))
 
 
-def _resources_of_pod(spec: Raw) -> tuple[Amounts, Amounts]:
+def _resources_of_pod(spec: Raw) -> tuple[AmountsByName, AmountsByName]:
     """What its containers ask for together, and its own word where it has one."""
     as_limits = {
         holder: [_with_requests(one, part(one, "resources", "limits")) for one in parts(spec, holder)]
@@ -160,7 +160,7 @@ def _with_requests(container: Raw, requests: Raw) -> Raw:
     return {**container, "resources": {"requests": requests}}
 
 
-def _exceeded(bounds: Bounds, requests: Amounts, limits: Amounts) -> Iterator[str]:
+def _exceeded(bounds: LimitBounds, requests: AmountsByName, limits: AmountsByName) -> Iterator[str]:
     """What one line has against these amounts; as the server, which wants an amount to be there where it bounds it."""
     for name, written in bounds.least:
         least = amounts_of({name: written})[name]

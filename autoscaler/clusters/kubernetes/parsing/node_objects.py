@@ -51,7 +51,7 @@ class DaemonSet:
     shape: Shape
 
 
-def read_node(raw: Raw) -> Node:
+def parse_node(raw: Raw) -> Node:
     """What the planner needs to know of a node."""
     labels = {k: v for k, v in part(raw, "metadata", "labels").items() if isinstance(v, str)}
     taints = parts(raw, "spec", "taints")
@@ -68,7 +68,7 @@ def read_node(raw: Raw) -> Node:
     )
 
 
-def read_daemonset(raw: Raw) -> DaemonSet:
+def parse_daemonset(raw: Raw) -> DaemonSet:
     """What a DaemonSet takes of each node."""
     shape = shape_of_template(part(raw, "spec", "template"))
     return DaemonSet(name=key_of(raw), shape=replace(shape, tolerations=shape.tolerations | _DAEMON_TOLERATIONS))

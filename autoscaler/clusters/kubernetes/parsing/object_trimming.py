@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.api.api_port import Raw, Slim
+from autoscaler.clusters.kubernetes.api.api_port import Raw, Trimmer
 from autoscaler.clusters.kubernetes.api.kinds import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -132,30 +132,30 @@ _COUNTS: Final = frozenset(
 _CLAIMED: Final = ("persistentVolumeClaim", "ephemeral")  # volumes that say where a pod may run
 
 
-def slim_pod(raw: Raw) -> Raw:
+def trim_pod(raw: Raw) -> Raw:
     """The pod without ballast; its parts are shared with `raw`, which nobody must change."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    kept = _slim_metadata(metadata)
+    kept = _trim_metadata(metadata)
     annotations = metadata.get("annotations") or {}
     if read := {name: annotations[name] for name in _ANNOTATIONS if name in annotations}:
         kept["annotations"] = read
-    slim = {**raw, "metadata": kept, "spec": slim_spec(spec), "status": _slim_status(status)}
+    slim = {**raw, "metadata": kept, "spec": trim_pod_spec(spec), "status": _trim_status(status)}
     most = LONGEST_TEMPLATE if JOB in kept.get("labels", {}) else LONGEST
     return _short_pod(slim) if is_longer(slim, most) else slim
 
 
-def slim_workload(raw: Raw) -> Raw:
+def trim_workload(raw: Raw) -> Raw:
     """The Deployment or DaemonSet likewise: how many pods it wants, and what each asks for."""
-    spec, template = _less(raw.get("spec") or {}, _WORKLOAD_SPEC), part(raw, "spec", "template")
+    spec, template = _without(raw.get("spec") or {}, _WORKLOAD_SPEC), part(raw, "spec", "template")
     if template:
-        pods = slim_spec(part(template, "spec"))
+        pods = trim_pod_spec(part(template, "spec"))
         spec["template"] = {"spec": _short_spec(pods, {}) if is_longer(pods, LONGEST) else pods}
     status = {name: value for name, value in (raw.get("status") or {}).items() if name != "conditions"}
     conditions = [one for one in parts(raw, "status", "conditions") if one.get("type") == "ReplicaFailure"]
-    kept = {**raw, "metadata": _slim_metadata(raw["metadata"]), "spec": spec, "status": status}
+    kept = {**raw, "metadata": _trim_metadata(raw["metadata"]), "spec": spec, "status": status}
     if conditions:
         status["conditions"] = [{name: one.get(name) for name in ("type", "status", "reason")} for one in conditions]
-    if not is_longer({**kept, "spec": _less(spec, frozenset({"template"}))}, LONGEST):
+    if not is_longer({**kept, "spec": _without(spec, frozenset({"template"}))}, LONGEST):
         return kept
     short = {name: spec[name] for name in ("template", "paused") if spec.get(name)}
     return _short(
@@ -163,39 +163,39 @@ def slim_workload(raw: Raw) -> Raw:
     )
 
 
-def slim_scaler(raw: Raw) -> Raw:
+def trim_autoscaler(raw: Raw) -> Raw:
     """The HorizontalPodAutoscaler without its metrics."""
     spec = {name: value for name, value in part(raw, "spec").items() if name in _SCALER_SPEC}
     status = {name: value for name, value in part(raw, "status").items() if name in _SCALER_STATUS}
-    kept = {**raw, "metadata": _slim_metadata(raw["metadata"]), "spec": spec, "status": status}
+    kept = {**raw, "metadata": _trim_metadata(raw["metadata"]), "spec": spec, "status": status}
     return _short(kept, spec=_counts(spec), status=_counts(status)) if is_longer(kept, LONGEST) else kept
 
 
-def slim_named(raw: Raw) -> Raw:
+def trim_named(raw: Raw) -> Raw:
     """Any other object: without labels, annotations and the like.  One that is too long says that alone.
 
     Of quotas and LimitRanges, which an administrator writes: the API server keeps to them and refuses what was planned.
     """
-    kept = {**raw, "metadata": _slim_metadata(raw["metadata"])}
+    kept = {**raw, "metadata": _trim_metadata(raw["metadata"])}
     return _short(kept, spec={TOO_LONG: True}, status={}) if is_longer(kept, LONGEST) else kept
 
 
-def slim_job(raw: Raw) -> Raw:
+def trim_job(raw: Raw) -> Raw:
     """The TrainingJob; a template that is too long says that alone and is refused for it, as is what stands beside.
 
     That of a job that has started is kept whole: it was judged by the rules of its day, and cannot be mended until the
     job is suspended (ADR 0161).
     """
-    kept, spec = {**raw, "metadata": _slim_metadata(raw["metadata"])}, raw.get("spec")
+    kept, spec = {**raw, "metadata": _trim_metadata(raw["metadata"])}, raw.get("spec")
     if isinstance(spec, dict) and not part(raw, "status").get("startTime"):
-        kept["spec"] = {TOO_LONG: True} if is_longer(beside_templates(spec), LONGEST) else _slim_roles(spec)
+        kept["spec"] = {TOO_LONG: True} if is_longer(beside_templates(spec), LONGEST) else _trim_roles(spec)
     return kept
 
 
 def beside_templates(spec: Mapping[str, Any]) -> Raw:
     """What a job says beside the templates of its pods."""
     return {
-        name: _less(value, frozenset({"template"})) if isinstance(value, dict) else value
+        name: _without(value, frozenset({"template"})) if isinstance(value, dict) else value
         for name, value in spec.items()
     }
 
@@ -219,22 +219,22 @@ def is_longer(value: Any, most: int) -> bool:
     return left < 0
 
 
-SLIMS: Final[Mapping[Kind, Slim]] = {
-    PODS: slim_pod,
-    DEPLOYMENTS: slim_workload,
-    DAEMON_SETS: slim_workload,
-    POD_AUTOSCALERS: slim_scaler,
-    RESOURCE_QUOTAS: slim_named,
-    LIMIT_RANGES: slim_named,
-    SERVICES: slim_named,
-    DISRUPTION_BUDGETS: slim_named,
-    TRAINING_JOBS: slim_job,
+TRIMMERS: Final[Mapping[Kind, Trimmer]] = {
+    PODS: trim_pod,
+    DEPLOYMENTS: trim_workload,
+    DAEMON_SETS: trim_workload,
+    POD_AUTOSCALERS: trim_autoscaler,
+    RESOURCE_QUOTAS: trim_named,
+    LIMIT_RANGES: trim_named,
+    SERVICES: trim_named,
+    DISRUPTION_BUDGETS: trim_named,
+    TRAINING_JOBS: trim_job,
 }
 """What an operator leaves out of what it holds, by kind: of answers to its own writes too."""
 
 
-def _slim_metadata(metadata: Raw) -> Raw:
-    kept = _less(metadata, _METADATA)
+def _trim_metadata(metadata: Raw) -> Raw:
+    kept = _without(metadata, _METADATA)
     labels = metadata.get("labels") or {}
     if read := {name: labels[name] for name in _LABELS if name in labels}:
         kept["labels"] = read
@@ -244,7 +244,7 @@ def _slim_metadata(metadata: Raw) -> Raw:
     return kept
 
 
-def _slim_roles(spec: Raw) -> Raw:
+def _trim_roles(spec: Raw) -> Raw:
     return {
         name: {**value, "template": {TOO_LONG: True}}
         if isinstance(value, dict) and is_longer(value.get("template"), LONGEST_TEMPLATE)
@@ -266,7 +266,7 @@ def _short(kept: Raw, *, spec: Raw, status: Raw) -> Raw:
 
 def _short_pod(slim: Raw) -> Raw:
     """What is left of a pod that is longer than any is: whose it is, where it stands, what it holds there."""
-    status = _less(slim["status"], frozenset({"containerStatuses", "initContainerStatuses", "message"}))
+    status = _without(slim["status"], frozenset({"containerStatuses", "initContainerStatuses", "message"}))
     return _short(slim, spec=_short_spec(slim["spec"], slim["status"]), status=status)
 
 
@@ -280,28 +280,28 @@ def _short_spec(spec: Raw, status: Raw) -> Raw:
     return {**kept, TOO_LONG: True, "containers": [{"name": "all", "resources": {"requests": requests}}]}
 
 
-def slim_spec(spec: Mapping[str, Any]) -> Raw:
+def trim_pod_spec(spec: Mapping[str, Any]) -> Raw:
     """A pod's spec without ballast."""
-    kept = _less(spec, _SPEC)
+    kept = _without(spec, _SPEC)
     for name in ("containers", "initContainers"):
         if found := spec.get(name):
-            kept[name] = [_less(one, _CONTAINER) for one in found]
+            kept[name] = [_without(one, _CONTAINER) for one in found]
     volumes = [one for one in spec.get("volumes") or () if any(name in one for name in _CLAIMED)]
     if volumes:
         kept["volumes"] = volumes
     return kept
 
 
-def _slim_status(status: Mapping[str, Any]) -> Raw:
-    kept = _less(status, _STATUS)
+def _trim_status(status: Mapping[str, Any]) -> Raw:
+    kept = _without(status, _STATUS)
     for name in ("containerStatuses", "initContainerStatuses"):
         if found := status.get(name):
-            kept[name] = [_less(one, _CONTAINER_STATUS) for one in found]
+            kept[name] = [_without(one, _CONTAINER_STATUS) for one in found]
     conditions = [one for one in status.get("conditions") or () if one.get("type") not in _CONDITIONS]
     if conditions:
-        kept["conditions"] = [_less(one, _CONDITION) for one in conditions]
+        kept["conditions"] = [_without(one, _CONDITION) for one in conditions]
     return kept
 
 
-def _less(fields: Mapping[str, Any], ballast: frozenset[str]) -> Raw:
+def _without(fields: Mapping[str, Any], ballast: frozenset[str]) -> Raw:
     return {name: value for name, value in fields.items() if name not in ballast}

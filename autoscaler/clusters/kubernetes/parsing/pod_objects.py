@@ -30,12 +30,17 @@ from autoscaler.clusters.kubernetes.objects.fields import (
 )
 from autoscaler.clusters.kubernetes.objects.labels import API_GROUP, GATE, JOB, ORDINAL, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.names import job_key, pod_name
-from autoscaler.clusters.kubernetes.parsing.pod_shapes import is_understood, room_of_spec, shape_of_spec, split_pin
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import (
+    is_understood,
+    occupied_shape,
+    shape_of_spec,
+    split_node_pin,
+)
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Shape, Tier, WorkloadName
 
 LOWEST_SURPLUS: Final = -8
 ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases of pods that hold nothing any more
-LATEST_S: Final = 3_600
+LONGEST_COUNTED_GRACE_S: Final = 3_600
 """Longest grace of somebody else's pod whose room is counted on: who deletes a pod may name any, a year too (A11)."""
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -61,7 +66,7 @@ class PodContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class PodSeat:
     """Whose pod it is, and as which of its pods."""
 
     job: JobName
@@ -70,7 +75,7 @@ class Seat:
     ordinal: int
 
 
-def read_pod(raw: Raw, context: PodContext) -> Pod | None:
+def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
     """The pod as it counts; None for one that does not: it has ended, or waits behind the gate of its gang."""
     if text(raw, "status", "phase") in ENDED:
         return None
@@ -85,7 +90,7 @@ def read_pod(raw: Raw, context: PodContext) -> Pod | None:
     spec, status = part(raw, "spec"), part(raw, "status")
     shape, pin = shape_of_spec(spec, status), None
     if seat.role is not Role.MASTER:
-        shape, pin = split_pin(shape)
+        shape, pin = split_node_pin(shape)
     node = NodeName(text(spec, "nodeName")) or None
     disruption = condition_of(raw, "DisruptionTarget")
     is_preempted = disruption.get("status") == "True" and disruption.get("reason") == "PreemptionByScheduler"
@@ -122,7 +127,7 @@ def deployment_of(raw: Raw) -> WorkloadName | None:
     return WorkloadName(f"{text(raw, 'metadata', 'namespace')}/{name[: -len(build) - 1]}")
 
 
-def seat_masters(known: Mapping[str, int], uids: Iterable[str]) -> dict[str, int]:
+def assign_master_ordinals(known: Mapping[str, int], uids: Iterable[str]) -> dict[str, int]:
     """An ordinal for each of one Deployment's pods: those that had one keep it, the others get the lowest free ones."""
     standing = sorted(uids)
     seats = {uid: known[uid] for uid in standing if uid in known}
@@ -156,10 +161,10 @@ def _foreign(raw: Raw, context: PodContext) -> Pod:
 
 
 def _foreign_shape(spec: Raw, status: Raw, *, is_bound: bool) -> Shape:
-    return room_of_spec(spec, status) if is_bound else shape_of_spec(spec, status)
+    return occupied_shape(spec, status) if is_bound else shape_of_spec(spec, status)
 
 
-def _seat_of(raw: Raw, context: PodContext) -> Seat | None:
+def _seat_of(raw: Raw, context: PodContext) -> PodSeat | None:
     labels = part(raw, "metadata", "labels")
     job, role, tier = text(labels, JOB), _ROLES.get(text(labels, ROLE)), _TIERS.get(text(labels, TIER))
     if not job or role is None or tier is None:
@@ -180,12 +185,12 @@ def _seat_of(raw: Raw, context: PodContext) -> Seat | None:
     named = job_key(text(raw, "metadata", "namespace"), job)
     if not uid or context.jobs.get(uid) != named:
         return None
-    return Seat(job=named, role=role, tier=tier, ordinal=ordinal)
+    return PodSeat(job=named, role=role, tier=tier, ordinal=ordinal)
 
 
 def _leaves_late(raw: Raw) -> bool:
     """Whether it was told to leave so late that nobody can count on its room."""
-    return whole(raw, "metadata", "deletionGracePeriodSeconds") > LATEST_S
+    return whole(raw, "metadata", "deletionGracePeriodSeconds") > LONGEST_COUNTED_GRACE_S
 
 
 def _phase_of(raw: Raw) -> PodPhase:
@@ -211,7 +216,7 @@ def _unschedulable_since(raw: Raw, phase: PodPhase, context: PodContext) -> floa
     return (created_at_s(raw) if since_s is None else since_s) + context.offset_s
 
 
-def why_unschedulable(raw: Raw) -> str:
+def unschedulable_reason(raw: Raw) -> str:
     """Return why kube-scheduler finds no node for a pod, where that is not for want of room; else nothing.
 
     A claim that is not bound, say: no room that EDL could prove helps.

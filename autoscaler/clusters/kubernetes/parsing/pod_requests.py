@@ -16,7 +16,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import EMPTY, Raw, condition_of, part, parts, text
-from autoscaler.clusters.kubernetes.objects.resource_amounts import Amounts, add, amounts_of, raise_to, to_resources
+from autoscaler.clusters.kubernetes.objects.resource_amounts import (
+    AmountsByName,
+    add,
+    amounts_of,
+    raise_to,
+    to_resources,
+)
 from autoscaler.domain import Resources
 
 PODS: Final = "pods"
@@ -32,18 +38,18 @@ def pod_request(spec: Raw, status: Raw = EMPTY) -> Resources:
     return to_resources(total)
 
 
-def of_containers(spec: Raw, status: Raw = EMPTY) -> Amounts:
+def of_containers(spec: Raw, status: Raw = EMPTY) -> AmountsByName:
     """The larger of what the containers take together and what the neediest moment of the start takes."""
     standing = {
         text(found, "name"): found
         for found in (*parts(status, "containerStatuses"), *parts(status, "initContainerStatuses"))
     }
     is_infeasible = _is_infeasible(status)
-    total: Amounts = {}
+    total: AmountsByName = {}
     for container in parts(spec, "containers"):
         add(total, _of_container(container, standing, is_infeasible=is_infeasible))
-    peak: Amounts = {}
-    sidecars: Amounts = {}
+    peak: AmountsByName = {}
+    sidecars: AmountsByName = {}
     for container in parts(spec, "initContainers"):
         if container.get("restartPolicy") == "Always":
             asked = _of_container(container, standing, is_infeasible=is_infeasible)
@@ -58,7 +64,7 @@ def of_containers(spec: Raw, status: Raw = EMPTY) -> Amounts:
     return total
 
 
-def _of_container(container: Raw, standing: Mapping[str, Raw], *, is_infeasible: bool) -> Amounts:
+def _of_container(container: Raw, standing: Mapping[str, Raw], *, is_infeasible: bool) -> AmountsByName:
     """What one container takes: wanted, in force or allocated, whichever is most; an infeasible wish does not count."""
     asked = _wanted(container)
     found = standing.get(text(container, "name"), EMPTY)
@@ -72,11 +78,11 @@ def _of_container(container: Raw, standing: Mapping[str, Raw], *, is_infeasible:
     return asked
 
 
-def _wanted(container: Raw) -> Amounts:
+def _wanted(container: Raw) -> AmountsByName:
     return amounts_of({**part(container, "resources", "limits"), **part(container, "resources", "requests")})
 
 
-def _put_pod_level(total: Amounts, spec: Raw, status: Raw) -> None:
+def _put_pod_level(total: AmountsByName, spec: Raw, status: Raw) -> None:
     """The pod's own request in place of its containers'; of a pod limit alone, where no container asks, the limit."""
     requests, limits = part(spec, "resources", "requests"), part(spec, "resources", "limits")
     if not requests and not limits:

@@ -45,12 +45,12 @@ def shape_of_spec(spec: Raw, status: Raw = EMPTY) -> Shape:
     )
 
 
-def room_of_spec(spec: Raw, status: Raw = EMPTY) -> Shape:
+def occupied_shape(spec: Raw, status: Raw = EMPTY) -> Shape:
     """What a pod that stands occupies: where else it could have stood makes no difference any more."""
     return _one(Shape(requests=pod_request(spec, status)))
 
 
-def split_pin(shape: Shape) -> tuple[Shape, NodeName | None]:
+def split_node_pin(shape: Shape) -> tuple[Shape, NodeName | None]:
     """The shape without the one node that every term ends with, and that node; None: it is not tied to a node.
 
     `building.affinity` ties a pod of EDL's to its node by the last requirement of each term.

@@ -52,7 +52,7 @@ def surplus_class(grade: int) -> str:
     return f"edl-surplus-{grade}"
 
 
-def read_classes(raws: Iterable[Raw]) -> PriorityClasses:
+def parse_priority_classes(raws: Iterable[Raw]) -> PriorityClasses:
     """The classes of a listing."""
     found = [
         PriorityClass(
@@ -67,7 +67,7 @@ def read_classes(raws: Iterable[Raw]) -> PriorityClasses:
     return PriorityClasses(by_name={one.name: one for one in found})
 
 
-def class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str, ...]:
+def find_class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str, ...]:
     """What keeps EDL from running on this cluster, in words; empty: nothing.
 
     With `reclaim: planner` surplus carries `LEVEL_SURPLUS`, and the graded classes are not used.
@@ -83,7 +83,7 @@ def class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str, ...
     return tuple(problems)
 
 
-def rank_problem(classes: PriorityClasses, name: str, reclaim: Reclaim) -> str:
+def find_rank_problem(classes: PriorityClasses, name: str, reclaim: Reclaim) -> str:
     """What is wrong with a job's class, in words: its core pods must rank above surplus.  Empty: nothing.
 
     A class that is not there is no matter of rank, and neither are EDL's own that are missing (`class_problems`).

@@ -31,7 +31,7 @@ _TRAITS: Final = {trait.value: trait for trait in Trait}
 _OPPOSITES: Final = {"NotBestEffort": Trait.BEST_EFFORT, "NotTerminating": Trait.TERMINATING}
 
 
-def read_quota(raw: Raw, reclaim: Reclaim) -> Quota | None:
+def parse_quota(raw: Raw, reclaim: Reclaim) -> Quota | None:
     """The quota; None for one that counts nothing that EDL makes.  What is not counted yet leaves no room."""
     limits = tuple(_limits(part(raw, "spec", "hard"), part(raw, "status", "used")))
     scopes = _scopes(part(raw, "spec"))

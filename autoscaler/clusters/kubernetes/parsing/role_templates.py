@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
 from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED, keep_to_willing_nodes, tie_to_node
-from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, LONGEST_TEMPLATE, is_longer, slim_spec
+from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, LONGEST_TEMPLATE, is_longer, trim_pod_spec
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import TOO_LONG
 from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
@@ -105,11 +105,11 @@ def _check_lists(spec: Raw, path: str) -> None:
 def _check_length(spec: Raw, path: str) -> None:
     """Raise InvalidSpecError unless what is read of a pod again and again is short, also with what EDL adds to it."""
     *avoided, own = LONGEST_NAMES
-    built = tie_to_node(keep_to_willing_nodes(slim_spec(spec), avoid=avoided), own)
+    built = tie_to_node(keep_to_willing_nodes(trim_pod_spec(spec), avoid=avoided), own)
     if is_longer(built, LONGEST_TEMPLATE - LONGEST):  # the rest is for labels, annotations and status
         hint = "EDL adds the nodes to avoid to each term of the node affinity: name fewer terms, with more values each"
         raise InvalidSpecError(path, "has too many terms of node affinity", hint)
-    if is_longer(slim_spec(spec), LONGEST):
+    if is_longer(trim_pod_spec(spec), LONGEST):
         hint = "most of it is affinity, tolerations, node selector, volume claims or resources: name fewer of them"
         raise InvalidSpecError(path, f"says more than {LONGEST:,} characters of where its pods may go", hint)
 

@@ -15,19 +15,19 @@ from autoscaler.domain import Pod, PodName, PodPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owning:
+class BucketOwners:
     """What a job's master says of its servers."""
 
     ordinals: frozenset[int]  # of those that own buckets
     is_moving: bool  # buckets are to go to another server, or are on their way
 
 
-def successor_mark(old: Raw) -> str:
+def replacement_annotation(old: Raw) -> str:
     """What the pod carries that takes this one's place: its name may be another's by the time that it is read."""
     return f"{text(old, 'metadata', 'name')}/{text(old, 'metadata', 'uid')}"
 
 
-def replaced_by(raw: Raw, find: Callable[[str, str], Raw | None]) -> Raw | None:
+def find_replaced_pod(raw: Raw, find: Callable[[str, str], Raw | None]) -> Raw | None:
     """The pod whose place this one takes, if it still stands.  `find`: a pod by namespace and name."""
     name, _, uid = text(raw, "metadata", "annotations", REPLACES).partition("/")
     old = find(text(raw, "metadata", "namespace"), name) if name and uid else None
@@ -36,7 +36,7 @@ def replaced_by(raw: Raw, find: Callable[[str, str], Raw | None]) -> Raw | None:
     return old
 
 
-def as_successor(pod: Pod, old: Raw, owning: Owning | None) -> Pod:
+def as_replacement(pod: Pod, old: Raw, owning: BucketOwners | None) -> Pod:
     """The pod as the planner is to see it while the other one stands.
 
     Ready: it owns buckets, and none is on its way.  `owning` None: nobody can say, so it is neither given up nor relied

@@ -78,12 +78,13 @@ class KubeJob:
     def refusal(self) -> str:
         """What LimitRanges have against its pods, with the field's path; empty: nothing."""
         found = (
-            self.limits.refusal(self.template(role).spec, f"spec.{FIELDS[role]}.template.spec") for role in self.roles
+            self.limits.find_problem(self.template(role).spec, f"spec.{FIELDS[role]}.template.spec")
+            for role in self.roles
         )
         return next(filter(None, found), "")
 
 
-def read_job(raw: Raw) -> KubeJob:
+def parse_job(raw: Raw) -> KubeJob:
     """The job.  Raises InvalidSpecError with the path of the first field that is wrong, and what to do."""
     metadata, written = part(raw, "metadata"), part(raw, "spec")
     name, namespace = text(metadata, "name"), text(metadata, "namespace")
@@ -119,11 +120,13 @@ def read_job(raw: Raw) -> KubeJob:
         created_at_s=created_at_s(raw),
         is_deleting=bool(metadata.get("deletionTimestamp")),
     )
-    planned_job(job, priority=0)  # what the sizes mean together is the domain's to refuse
+    to_planner_job(job, priority=0)  # what the sizes mean together is the domain's to refuse
     return job
 
 
-def planned_job(job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: frozenset[NodeName] = frozenset()) -> Job:
+def to_planner_job(
+    job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: frozenset[NodeName] = frozenset()
+) -> Job:
     """The planner's job, ACTIVE or SUSPENDED; the rest of its life is put in by whoever knows it.
 
     `avoid`: nodes where its pods keep failing.  Raises InvalidSpecError for sizes that contradict each other.

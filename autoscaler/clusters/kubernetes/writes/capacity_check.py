@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from autoscaler.domain import ClusterView, CreatePod, NodeName, PodName, PodPhase, Resources, Shape
 
-Room: TypeAlias = tuple[NodeName, Shape]
+NodeSeat: TypeAlias = tuple[NodeName, Shape]
 
 
-def find_room_problem(
-    view: ClusterView, seats: Iterable[Room], standing: Collection[PodName], *, held: Iterable[Room] = ()
+def find_capacity_problem(
+    view: ClusterView, seats: Iterable[NodeSeat], standing: Collection[PodName], *, held: Iterable[NodeSeat] = ()
 ) -> str:
     """Return why the seats do not all fit into room that is free now; empty: they do.
 
@@ -38,7 +38,7 @@ def find_room_problem(
     return ""
 
 
-def staying_in(view: ClusterView, seats: Iterable[CreatePod]) -> frozenset[PodName]:
+def find_standing_pods(view: ClusterView, seats: Iterable[CreatePod]) -> frozenset[PodName]:
     """Return the pods that are these very seats already, on their nodes.
 
     One that is leaving is none of them: its room is not free until it is gone, for its own job neither (A1).

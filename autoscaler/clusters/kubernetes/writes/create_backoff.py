@@ -11,11 +11,11 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy
 from autoscaler.clusters.kubernetes.gangs.start_backoff import PAUSES_S
 from autoscaler.domain import JobName, Tier
 
-LASTING: Final = frozenset({Refusal.QUOTA, Refusal.LIMIT_RANGE, Refusal.POD_SECURITY, Refusal.ADMISSION})
+LASTING: Final = frozenset({RefusedBy.QUOTA, RefusedBy.LIMIT_RANGE, RefusedBy.POD_SECURITY, RefusedBy.ADMISSION})
 """What stands until somebody changes something; rights that are missing are the operator's matter, not a job's."""
 
 
@@ -27,20 +27,20 @@ class _Turned:
 
 
 @dataclass(slots=True)
-class TurnedAway:
+class CreateBackoff:
     """What is remembered of refusals, by job and tier.  A new leader asks afresh."""
 
     _known: dict[tuple[JobName, Tier], _Turned] = field(default_factory=dict)
 
-    def why(self, job: JobName, tier: Tier, now_s: float) -> str:
+    def refusal(self, job: JobName, tier: Tier, now_s: float) -> str:
         """What the server said, while it is too early to ask again; else empty."""
         known = self._known.get((job, tier))
         return known.message if known is not None and now_s < known.until_s else ""
 
-    def note(self, job: JobName, tier: Tier, error: ForbiddenError, now_s: float) -> None:
+    def record(self, job: JobName, tier: Tier, error: ForbiddenError, now_s: float) -> None:
         """The server refused a pod of this tier; those that were sent beside it count as one with it."""
         known = self._known.get((job, tier))
-        if error.refusal not in LASTING or (known is not None and now_s < known.until_s):
+        if error.refused_by not in LASTING or (known is not None and now_s < known.until_s):
             return
         times = 0 if known is None else known.times
         pause_s = PAUSES_S[min(times, len(PAUSES_S) - 1)]
@@ -50,7 +50,7 @@ class TurnedAway:
         """It took one."""
         self._known.pop((job, tier), None)
 
-    def keep(self, jobs: Container[JobName]) -> None:
+    def retain(self, jobs: Container[JobName]) -> None:
         """Forget all other jobs."""
         for key in [key for key in self._known if key[0] not in jobs]:
             del self._known[key]

@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
-from autoscaler.clusters.kubernetes.cache.object_cache import Store, check_fresh
+from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, check_fresh
 from autoscaler.clusters.kubernetes.objects.fields import key_of, text
 from autoscaler.clusters.kubernetes.objects.labels import (
     GATE,
@@ -27,7 +27,7 @@ from autoscaler.clusters.kubernetes.objects.labels import (
     TIER,
 )
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
-from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec, split_pin
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec, split_node_pin
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import NameTakenError, is_own
 from autoscaler.domain import CreatePod, NodeName
@@ -41,7 +41,7 @@ class PodWriter:
     """The pods of all jobs.  Every write raises ClusterError; on a view that is too old, before it is sent."""
 
     def __init__(
-        self, api: Api, store: Store, settings: BuildSettings, *, clock: Callable[[], float], errors: JobErrors
+        self, api: Api, store: ObjectCache, settings: BuildSettings, *, clock: Callable[[], float], errors: JobErrors
     ) -> None:
         self._errors = errors
         self._api = api
@@ -91,7 +91,7 @@ class PodWriter:
             namespace=metadata["namespace"],
             only=Preconditions(uid=metadata["uid"], resource_version=metadata["resourceVersion"]),
         )
-        self._store.learn(PODS, written)
+        self._store.put_written(PODS, written)
 
     async def delete(self, raw: Raw, *, grace_s: float | None = None) -> None:
         """Tell this very pod to leave; None: within its own grace.  One that is gone has left.
@@ -124,7 +124,7 @@ class PodWriter:
                 raise
             raw = await self._api.get(PODS, metadata["name"], namespace=metadata["namespace"])
             check_same(raw, job, body)
-        self._store.learn(PODS, raw)
+        self._store.put_written(PODS, raw)
         return raw
 
 
@@ -145,4 +145,4 @@ def check_same(raw: Raw, job: KubeJob, body: Raw) -> None:
 
 def pinned_node(raw: Raw) -> NodeName | None:
     """Return the node to which EDL tied the pod."""
-    return split_pin(shape_of_spec(raw["spec"], raw.get("status") or {}))[1]
+    return split_node_pin(shape_of_spec(raw["spec"], raw.get("status") or {}))[1]

@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 from autoscaler.clusters.simulated.scheduling.scheduler import Scheduler
-from autoscaler.clusters.simulated.world.node_table import Slot
+from autoscaler.clusters.simulated.world.node_table import NodeSlot
 from autoscaler.clusters.simulated.world.world import World
 from autoscaler.domain import Node, NodeName, PodPhase
 from autoscaler.errors import InvalidSpecError
 
 
-class Nodes:
+class NodeLifecycle:
     """Changes nodes.  Every name is checked: an unknown one raises InvalidSpecError."""
 
     def __init__(self, world: World, scheduler: Scheduler) -> None:
@@ -51,17 +51,17 @@ class Nodes:
         self._world.start_node(name)
         self._put(replace(slot.node, is_ready=True))
 
-    def _detect(self, slot: Slot, death: int) -> None:
+    def _detect(self, slot: NodeSlot, death: int) -> None:
         if self._deaths[slot.node.name] != death:
             return
         self._put(replace(slot.node, is_ready=False))
         self._world.timeline.after(self._world.physics.eviction_s, partial(self._give_up, slot, death))
 
-    def _give_up(self, slot: Slot, death: int) -> None:
+    def _give_up(self, slot: NodeSlot, death: int) -> None:
         if self._deaths[slot.node.name] == death:
             self._evict(slot, why=f"{slot.node.name} is lost", evicts_jobs=True)
 
-    def _evict(self, slot: Slot, *, why: str, evicts_jobs: bool) -> None:
+    def _evict(self, slot: NodeSlot, *, why: str, evicts_jobs: bool) -> None:
         for pod in list(slot.pods.values()):
             if pod.owner and pod.phase is not PodPhase.TERMINATING and (pod.is_foreign or evicts_jobs):
                 self._world.tell_to_leave(pod, grace_s=pod.grace_s, why=why)
@@ -70,7 +70,7 @@ class Nodes:
         self._world.replace_node(node)
         self._scheduler.note_room()
 
-    def _slot(self, name: NodeName) -> Slot:
+    def _slot(self, name: NodeName) -> NodeSlot:
         if name not in self._world.table.index:
             raise InvalidSpecError(f"nodes.{name}", "there is no such node", "one of those the cluster was made with")
         return self._world.table.slot(name)

@@ -19,7 +19,7 @@ from autoscaler.errors import InvalidSpecError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class SimDeployment:
     """Somebody else's replicated pods.  Its controller's pods spread over the nodes."""
 
     name: str
@@ -45,7 +45,7 @@ class Hpa:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Replicas:
+class ReplicaController:
     """One controller's state."""
 
     name: str
@@ -88,7 +88,7 @@ class TokenBucket:
         return max(0.0, 1.0 - self._tokens) / self._rate_per_s
 
 
-def pods_to_make(replicas: Replicas) -> int:
+def pods_to_create(replicas: ReplicaController) -> int:
     """How many pods of the present template to create now.  A roll may go a quarter above what is wanted."""
     if not replicas.generation:
         return max(0, replicas.wanted - len(replicas.pods))
@@ -98,7 +98,7 @@ def pods_to_make(replicas: Replicas) -> int:
     return max(0, min(replicas.wanted - new, most - len(replicas.pods)))
 
 
-def pods_to_end(replicas: Replicas, physics: Physics, now_s: float) -> list[SimPod]:
+def pods_to_delete(replicas: ReplicaController, physics: Physics, now_s: float) -> list[SimPod]:
     """Whom the controller tells to leave now, first ones first.
 
     A roll ends old pods that never ran at once, others as long as three quarters of what is wanted stay ready.
@@ -107,12 +107,12 @@ def pods_to_end(replicas: Replicas, physics: Physics, now_s: float) -> list[SimP
         return []
     old = [pod for pod in replicas.pods.values() if pod.generation != replicas.generation]
     new = [pod for pod in replicas.pods.values() if pod.generation == replicas.generation]
-    leaving = in_line(new, physics, now_s)[: max(0, len(new) - replicas.wanted)]
+    leaving = removal_order(new, physics, now_s)[: max(0, len(new) - replicas.wanted)]
     if not old:
         return leaving
     ready = sum(pod.phase is PodPhase.READY for pod in replicas.pods.values())
     spare = max(0, ready - (replicas.wanted - replicas.wanted // 4))
-    for pod in in_line(old, physics, now_s):
+    for pod in removal_order(old, physics, now_s):
         if pod.phase is not PodPhase.READY:
             leaving.append(pod)
         elif spare > 0:
@@ -121,7 +121,7 @@ def pods_to_end(replicas: Replicas, physics: Physics, now_s: float) -> list[SimP
     return leaving
 
 
-def in_line(pods: Iterable[SimPod], physics: Physics, now_s: float) -> list[SimPod]:
+def removal_order(pods: Iterable[SimPod], physics: Physics, now_s: float) -> list[SimPod]:
     """Order pods by who leaves first: unbound, not ready, crowded (today), young."""
     all_pods = list(pods)
     crowd = Counter(pod.node for pod in all_pods) if physics.spreads_scale_down else Counter()

@@ -11,23 +11,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from autoscaler.clusters.simulated.controllers.training_model import Progress, Work
+from autoscaler.clusters.simulated.controllers.training_model import TrainingProgress, TrainingWork
 from autoscaler.clusters.simulated.world.run_recorder import JobRow
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
-from autoscaler.clusters.simulated.world.world import Change, World
+from autoscaler.clusters.simulated.world.world import PodChange, World
 from autoscaler.domain import Job, JobName, JobState, PodName, Role
 from autoscaler.errors import InvalidSpecError
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class JobLife:
+class SimulatedJob:
     """One job.  Pods that leave, or whose node has died, are neither `ready` nor `working`.
 
     Where servers can move their state, one that leaves works until it is gone.
     """
 
     job: Job
-    progress: Progress
+    progress: TrainingProgress
     pods: dict[PodName, SimPod] = field(default_factory=dict)
     ready: dict[Role, set[PodName]] = field(default_factory=lambda: {role: set() for role in Role})
     working: dict[Role, set[PodName]] = field(default_factory=lambda: {role: set() for role in Role})
@@ -36,34 +36,34 @@ class JobLife:
     is_trainable: bool = False
 
 
-class Jobs:
+class SimulatedJobs:
     """All jobs by name.  `when_over` is told each job that ends, before its pods are told to leave."""
 
     def __init__(self, world: World, when_over: Callable[[str], None]) -> None:
         self._world = world
         self._when_over = when_over
-        self.lives: dict[JobName, JobLife] = {}
+        self.by_name: dict[JobName, SimulatedJob] = {}
         world.listen(self.note)
 
-    def submit(self, job: Job, work: Work) -> None:
+    def submit(self, job: Job, work: TrainingWork) -> None:
         """The job exists from now on.  Raises InvalidSpecError if its name is taken."""
-        if job.name in self.lives:
+        if job.name in self.by_name:
             raise InvalidSpecError(f"jobs.{job.name}", "this name is taken", "another name")
         submitted = replace(job, submitted_at_s=self._world.now_s)
-        self.lives[job.name] = JobLife(job=submitted, progress=Progress(work))
-        self._record(self.lives[job.name])
+        self.by_name[job.name] = SimulatedJob(job=submitted, progress=TrainingProgress(work))
+        self._record(self.by_name[job.name])
         self._world.touch()
 
     def replace(self, job: Job) -> None:
         """Put in an edited spec: bounds, weight, state."""
-        life = self.lives[job.name]
+        life = self.by_name[job.name]
         life.job = replace(job, submitted_at_s=life.job.submitted_at_s)
         self._recount(life)
         self._world.touch()
 
     def end(self, name: JobName, *, is_deleted: bool) -> None:
         """Its pods leave; a deleted job is forgotten with the last of them."""
-        life = self.lives[name]
+        life = self.by_name[name]
         self._when_over(name)
         life.is_deleted = life.is_deleted or is_deleted
         life.job = replace(life.job, state=JobState.OVER)
@@ -74,41 +74,41 @@ class Jobs:
 
     def record_all(self) -> None:
         """Note every job's samples as they are now."""
-        for life in self.lives.values():
+        for life in self.by_name.values():
             life.progress.count(self._world.now_s)
             self._record(life)
 
-    def note(self, pod: SimPod, change: Change) -> None:
+    def note(self, pod: SimPod, change: PodChange) -> None:
         """Count the pod in or out."""
         if pod.is_foreign:
             return
-        life = self.lives[JobName(pod.owner)]
+        life = self.by_name[JobName(pod.owner)]
         match change:
-            case Change.CREATED:
+            case PodChange.CREATED:
                 life.pods[pod.name] = pod
-            case Change.RUNNING:
+            case PodChange.RUNNING:
                 life.ready[pod.role].add(pod.name)
-            case Change.WORKING:
+            case PodChange.WORKING:
                 life.working[pod.role].add(pod.name)
                 self._freeze_for(life, pod)
-            case Change.LEAVING:
+            case PodChange.LEAVING:
                 self._leave(life, pod)
-            case Change.STOPPED:
+            case PodChange.STOPPED:
                 self._stop(life, pod)
                 self._take_back(life, pod)
-            case Change.GONE:
+            case PodChange.GONE:
                 self._stop(life, pod)
                 if not pod.was_drained:
                     self._take_back(life, pod)
                 del life.pods[pod.name]
                 self._forget_if_empty(life)
-            case Change.BOUND:
+            case PodChange.BOUND:
                 return
             case _:
                 assert_never(change)
         self._recount(life)
 
-    def _recount(self, life: JobLife) -> None:
+    def _recount(self, life: SimulatedJob) -> None:
         """Set the job's speed by who works now."""
         servers, trainers = len(life.working[Role.SERVER]), len(life.working[Role.TRAINER])
         life.is_trainable = (
@@ -123,18 +123,18 @@ class Jobs:
         self._plan_end(life)
         self._record(life)
 
-    def _plan_end(self, life: JobLife) -> None:
+    def _plan_end(self, life: SimulatedJob) -> None:
         done_at_s = life.progress.done_at_s(self._world.now_s)
         life.finish += 1
         if done_at_s is not None:
             self._world.timeline.at(done_at_s, partial(self._finish, life, life.finish))
 
-    def _finish(self, life: JobLife, finish: int) -> None:
+    def _finish(self, life: SimulatedJob, finish: int) -> None:
         if life.finish == finish and life.job.state is JobState.ACTIVE:
             life.progress.count(self._world.now_s)
             self.end(life.job.name, is_deleted=False)
 
-    def _stop(self, life: JobLife, pod: SimPod) -> None:
+    def _stop(self, life: SimulatedJob, pod: SimPod) -> None:
         """The pod works no longer; note what is lost with it unless it hands over."""
         life.ready[pod.role].discard(pod.name)
         if pod.name not in life.working[pod.role]:
@@ -147,7 +147,7 @@ class Jobs:
             pod.at_risk_samples = progress.since_checkpoint(self._world.now_s)
         life.working[pod.role].discard(pod.name)
 
-    def _leave(self, life: JobLife, pod: SimPod) -> None:
+    def _leave(self, life: SimulatedJob, pod: SimPod) -> None:
         """The pod has been told to leave: a server that hands its state over answers until that is done."""
         if self._hands_over(pod):
             life.ready[pod.role].discard(pod.name)
@@ -155,7 +155,7 @@ class Jobs:
             self._stop(life, pod)
         self._freeze_for(life, pod)
 
-    def _take_back(self, life: JobLife, pod: SimPod) -> None:
+    def _take_back(self, life: SimulatedJob, pod: SimPod) -> None:
         life.progress.lose(pod.at_risk_samples, self._world.now_s)
         pod.at_risk_samples = 0.0
 
@@ -163,17 +163,17 @@ class Jobs:
         """Whether it is a server that answers until its state is elsewhere."""
         return pod.role is Role.SERVER and self._world.moves_servers
 
-    def _freeze_for(self, life: JobLife, pod: SimPod) -> None:
+    def _freeze_for(self, life: SimulatedJob, pod: SimPod) -> None:
         """Routes change when a server comes or leaves."""
         if self._hands_over(pod):
             now_s = self._world.now_s
             life.progress.freeze(now_s + self._world.physics.server_freeze_s, now_s)
 
-    def _forget_if_empty(self, life: JobLife) -> None:
+    def _forget_if_empty(self, life: SimulatedJob) -> None:
         if life.is_deleted and not life.pods:
-            self.lives.pop(life.job.name, None)
+            self.by_name.pop(life.job.name, None)
 
-    def _record(self, life: JobLife) -> None:
+    def _record(self, life: SimulatedJob) -> None:
         row = JobRow(
             t_s=self._world.now_s,
             trainers=len(life.ready[Role.TRAINER]),

@@ -41,7 +41,7 @@ class SpeedCurve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TrainingWork:
     """What a job has to do.  `in_hand_s`: seconds of its own work that a lost trainer had not handed in."""
 
     curve: SpeedCurve = SpeedCurve()
@@ -56,10 +56,10 @@ class Work:
             raise InvalidSpecError("work.samples_total", f"is {self.samples_total}", "above 0, or nothing")
 
 
-class Progress:
+class TrainingProgress:
     """The samples of one job: `trained` are in its next checkpoint, `lost` were done in vain."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: TrainingWork) -> None:
         self.work = work
         self.trained = 0.0
         self.lost = 0.0

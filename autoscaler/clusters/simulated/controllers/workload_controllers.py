@@ -11,41 +11,41 @@ from collections import deque
 from functools import partial
 
 from autoscaler.clusters.simulated.controllers.replica_sets import (
-    Deployment,
     Hpa,
     HpaState,
-    Replicas,
+    ReplicaController,
+    SimDeployment,
     TokenBucket,
-    pods_to_end,
-    pods_to_make,
+    pods_to_create,
+    pods_to_delete,
 )
 from autoscaler.clusters.simulated.world.run_recorder import WebRow
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
-from autoscaler.clusters.simulated.world.world import Change, World
+from autoscaler.clusters.simulated.world.world import PodChange, World
 from autoscaler.domain import PodName, Role, Shape, Tier, Workload, WorkloadName
 from autoscaler.errors import InvalidSpecError
 
 
-class Workloads:
+class WorkloadControllers:
     """All controllers by name.  `job/NAME/ROLE` is a part of a job, any other name a Deployment."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._controllers: dict[str, Replicas] = {}
+        self._controllers: dict[str, ReplicaController] = {}
         self._hpas: dict[str, HpaState] = {}
         physics = world.physics
-        self._queue: deque[Replicas] = deque()
+        self._queue: deque[ReplicaController] = deque()
         self._is_serving = False
         self._tokens = TokenBucket(physics.create_rate_per_s, physics.create_burst)
         world.listen(self.note)
 
     # ---- what users do ------------------------------------------------------------------------------------------
 
-    def add(self, deployment: Deployment) -> None:
+    def add(self, deployment: SimDeployment) -> None:
         """The Deployment exists.  Raises InvalidSpecError if its name is taken."""
         if deployment.name in self._controllers or "/" in deployment.name:
             raise InvalidSpecError(f"deployments.{deployment.name}", "this name is taken", "another name, without /")
-        self._controllers[deployment.name] = Replicas(
+        self._controllers[deployment.name] = ReplicaController(
             name=deployment.name,
             owner=deployment.name,
             role=Role.OTHER,
@@ -91,7 +91,7 @@ class Workloads:
         name = f"job/{job}/{role}"
         controller = self._controllers.get(name)
         if controller is None:
-            controller = self._controllers[name] = Replicas(
+            controller = self._controllers[name] = ReplicaController(
                 name=name,
                 owner=job,
                 role=role,
@@ -132,21 +132,21 @@ class Workloads:
             if controller.role is Role.OTHER
         )
 
-    def note(self, pod: SimPod, change: Change) -> None:
+    def note(self, pod: SimPod, change: PodChange) -> None:
         """A pod of a controller has changed: it may have to be replaced."""
         controller = None if pod.controller is None else self._controllers.get(pod.controller)
         if controller is None:
             return
         match change:
-            case Change.CREATED:
+            case PodChange.CREATED:
                 controller.pods[pod.name] = pod
-            case Change.RUNNING:
+            case PodChange.RUNNING:
                 controller.ready.add(pod.name)
                 if controller.generation:
                     self._look(controller)
-            case Change.STOPPED:
+            case PodChange.STOPPED:
                 controller.ready.discard(pod.name)
-            case Change.LEAVING | Change.GONE if pod.name in controller.pods:
+            case PodChange.LEAVING | PodChange.GONE if pod.name in controller.pods:
                 del controller.pods[pod.name]
                 controller.ready.discard(pod.name)
                 self._look(controller)
@@ -154,25 +154,25 @@ class Workloads:
                 return
         self._record(controller)
 
-    def _most(self, controller: Replicas) -> int:
+    def _most(self, controller: ReplicaController) -> int:
         hpa = self._hpas.get(controller.name)
         return 0 if hpa is None else hpa.hpa.max_replicas
 
     # ---- at work ------------------------------------------------------------------------------------------------
 
-    def _deployment(self, name: str) -> Replicas:
+    def _deployment(self, name: str) -> ReplicaController:
         if name not in self._controllers or "/" in name:
             known = ", ".join(sorted(name for name in self._controllers if "/" not in name)) or "none"
             raise InvalidSpecError(f"deployments.{name}", "there is no such Deployment", f"known: {known}")
         return self._controllers[name]
 
-    def _want(self, controller: Replicas, replicas: int) -> None:
+    def _want(self, controller: ReplicaController, replicas: int) -> None:
         controller.wanted = replicas
         self._world.touch()
         self._look(controller)
         self._record(controller)
 
-    def _look(self, controller: Replicas) -> None:
+    def _look(self, controller: ReplicaController) -> None:
         """Queue the controller for a token: it looks at its pods when it has one."""
         controller.victims.clear()
         if not controller.is_queued:
@@ -186,9 +186,9 @@ class Workloads:
         """Let the controllers do one call each, in turn, as far as the tokens go."""
         while self._queue:
             controller = self._queue[0]
-            makes = pods_to_make(controller) > 0
+            makes = pods_to_create(controller) > 0
             if not makes and not controller.victims:
-                controller.victims.extend(pods_to_end(controller, self._world.physics, self._world.now_s))
+                controller.victims.extend(pods_to_delete(controller, self._world.physics, self._world.now_s))
             if (makes or controller.victims) and not self._tokens.try_take(self._world.now_s):
                 self._world.timeline.after(self._tokens.next_in_s(), self._serve)
                 return
@@ -201,7 +201,7 @@ class Workloads:
                 self._end_next(controller)
         self._is_serving = False
 
-    def _end_next(self, controller: Replicas) -> None:
+    def _end_next(self, controller: ReplicaController) -> None:
         """Tell the next victim to leave; the others were chosen with it and follow."""
         pod = controller.victims.popleft()
         following = list(controller.victims)
@@ -209,7 +209,7 @@ class Workloads:
         self._look(controller)
         controller.victims.extend(other for other in following if not other.is_leaving)
 
-    def _make(self, controller: Replicas) -> None:
+    def _make(self, controller: ReplicaController) -> None:
         prefix = controller.owner if controller.role is Role.OTHER else f"{controller.owner}-{controller.role}"
         ordinal = self._world.next_ordinal(controller.owner, controller.role)
         pod = SimPod(
@@ -236,7 +236,7 @@ class Workloads:
             self._want(controller, wanted)
         self._world.timeline.after(self._world.physics.hpa_sync_s, partial(self._sync, name))
 
-    def _record(self, controller: Replicas) -> None:
+    def _record(self, controller: ReplicaController) -> None:
         if controller.role is Role.OTHER:
             running = len(controller.ready)
             row = WebRow(self._world.now_s, controller.wanted, running, len(controller.pods) - running)

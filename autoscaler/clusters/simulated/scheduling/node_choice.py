@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autoscaler.clusters.simulated.scheduling.node_scoring import Indices, ShapeBoard, accepts, spread_score
-from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile, Ties
+from autoscaler.clusters.simulated.scheduling.node_scoring import NodeIndices, ShapeScores, accepts, spread_score
+from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile, TieBreaking
 from autoscaler.clusters.simulated.world.node_table import NodeTable
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
 from autoscaler.domain import NodeName
@@ -21,14 +21,14 @@ LEAST_CANDIDATES = 100  # minFeasibleNodesToFind
 LEAST_PERCENT = 5  # minFeasibleNodesPercentageToFind
 
 
-class Chooser:
+class NodeChooser:
     """Chooses nodes.  `chance` yields numbers in [0, 1); it is asked only where nodes tie."""
 
     def __init__(self, table: NodeTable, profile: SchedulerProfile, chance: Callable[[], float]) -> None:
         self._table = table
         self._profile = profile
         self._chance = chance
-        self._boards: dict[int, ShapeBoard] = {}
+        self._boards: dict[int, ShapeScores] = {}
         self._start = 0  # where the next search begins
         self._turn = 0  # of round robin
         names = [slot.node.name for slot in table.slots]
@@ -49,14 +49,14 @@ class Chooser:
         best = candidates[scores == scores.max()]
         return self._table.slots[self._break_tie(best)].node.name
 
-    def _board(self, pod: SimPod) -> ShapeBoard:
+    def _board(self, pod: SimPod) -> ShapeScores:
         board = self._boards.get(pod.kind)
         if board is None:
-            board = self._boards[pod.kind] = ShapeBoard(self._table, self._profile, pod.shape, pod.amounts)
+            board = self._boards[pod.kind] = ShapeScores(self._table, self._profile, pod.shape, pod.amounts)
         board.refresh()
         return board
 
-    def _candidates(self, board: ShapeBoard, pod: SimPod) -> Indices:
+    def _candidates(self, board: ShapeScores, pod: SimPod) -> NodeIndices:
         """The nodes that are looked at, in the order of the search."""
         feasible = board.fits.nonzero()[0]
         spoken_for = [
@@ -78,10 +78,10 @@ class Chooser:
         coming = slot.nominated_amounts(pod.priority, but=pod.name)
         return accepts(slot, pod.shape) and slot.has_room_for(pod.amounts, besides=coming)
 
-    def _break_tie(self, best: Indices) -> int:
+    def _break_tie(self, best: NodeIndices) -> int:
         if len(best) == 1:
             return int(best[0])
-        if self._profile.ties is Ties.BY_CHANCE:
+        if self._profile.ties is TieBreaking.BY_CHANCE:
             return int(best[int(self._chance() * len(best))])
         self._turn += 1
         in_order = best[self._by_name_descending[best].argsort()]

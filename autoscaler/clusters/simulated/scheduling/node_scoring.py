@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile, Spreading
-from autoscaler.clusters.simulated.world.node_table import NodeTable, Slot, scored_amounts
+from autoscaler.clusters.simulated.world.node_table import NodeSlot, NodeTable, scored_amounts
 from autoscaler.domain import Shape
 
-Scores = npt.NDArray[np.int64]
-Indices = npt.NDArray[np.intp]
+SchedulerScores = npt.NDArray[np.int64]
+NodeIndices = npt.NDArray[np.intp]
 Amount = Any  # a number, or an array with one per node: the formulas are the same for both
 Pair = Sequence[Amount]  # cpu, memory, and whatever follows
 Lesser = Callable[[Any, Any], Any]  # of two amounts
@@ -29,7 +29,7 @@ Lesser = Callable[[Any, Any], Any]  # of two amounts
 MAX_SKEW = 3  # of the system's default constraint over hostnames (podtopologyspread/plugin.go)
 
 
-class ShapeBoard:
+class ShapeScores:
     """`fits` and `scores` of every node for one kind of pod; true after `refresh`."""
 
     def __init__(self, table: NodeTable, profile: SchedulerProfile, shape: Shape, amounts: tuple[int, ...]) -> None:
@@ -40,7 +40,7 @@ class ShapeBoard:
         self._asked = scored_amounts(amounts)
         self._seen = 0
         self.fits: npt.NDArray[np.bool_] = np.zeros(len(table.slots), dtype=np.bool_)
-        self.scores: Scores = np.zeros(len(table.slots), dtype=np.int64)
+        self.scores: SchedulerScores = np.zeros(len(table.slots), dtype=np.int64)
         self._build()
 
     def refresh(self) -> None:
@@ -69,10 +69,10 @@ class ShapeBoard:
             )
             self.scores[:] = self._sum(whole, requested, scored, np.minimum)
 
-    def _fits(self, slot: Slot) -> bool:
+    def _fits(self, slot: NodeSlot) -> bool:
         return accepts(slot, self._shape) and slot.has_room_for(self._amounts)
 
-    def _score(self, slot: Slot) -> int:
+    def _score(self, slot: NodeSlot) -> int:
         return int(self._sum(slot.allocatable, slot.requested, slot.scored, min))
 
     def _sum(self, whole: Pair, requested: Pair, scored: Pair, lesser: Lesser) -> Amount:
@@ -88,7 +88,7 @@ class ShapeBoard:
         return free + profile.balanced_weight * balanced(profile, exact, whole, lesser)
 
 
-def accepts(slot: Slot, shape: Shape) -> bool:
+def accepts(slot: NodeSlot, shape: Shape) -> bool:
     """Whether the node takes new pods of this shape at all, room apart."""
     return slot.node.is_open() and slot.node.accepts(shape)
 
@@ -123,7 +123,7 @@ def or_one(whole: Amount) -> Amount:
     return whole + (whole == 0)
 
 
-def spread_score(profile: SchedulerProfile, counts: Scores) -> Scores:
+def spread_score(profile: SchedulerProfile, counts: SchedulerScores) -> SchedulerScores:
     """Points of each candidate for holding few pods of the owner; there is one at least.
 
     Sources: podtopologyspread/scoring.go; in 1.6 priorities/selector_spreading.go.
@@ -132,6 +132,6 @@ def spread_score(profile: SchedulerProfile, counts: Scores) -> Scores:
         most = int(counts.max())
         points = profile.best_score * ((most - counts) / most) if most else np.full(len(counts), profile.best_score)
         return np.asarray(points, dtype=np.int64)
-    raw: Scores = np.floor(counts * log(len(counts) + 2) + (MAX_SKEW - 1) + 0.5).astype(np.int64)
+    raw: SchedulerScores = np.floor(counts * log(len(counts) + 2) + (MAX_SKEW - 1) + 0.5).astype(np.int64)
     highest, lowest = int(raw.max()), int(raw.min())
     return np.floor_divide(profile.best_score * (highest + lowest - raw), highest)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autoscaler.clusters.simulated.scheduling.node_scoring import accepts
-from autoscaler.clusters.simulated.world.node_table import NodeTable, Slot
+from autoscaler.clusters.simulated.world.node_table import NodeSlot, NodeTable
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
 from autoscaler.domain import NodeName
 
@@ -23,7 +23,7 @@ PRIORITY_FLOOR = 1 << 31  # added to each priority, so that more victims never s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class PreemptionCandidate:
     """A node and who would have to leave it, most important first."""
 
     node: NodeName
@@ -44,17 +44,17 @@ class Preemption:
     def __init__(self, table: NodeTable, chance: Callable[[], float]) -> None:
         self._table = table
         self._chance = chance
-        self._known: dict[tuple[int, int], dict[int, Candidate | None]] = {}
+        self._known: dict[tuple[int, int], dict[int, PreemptionCandidate | None]] = {}
         self._seen = 0
 
-    def candidate_for(self, pod: SimPod) -> Candidate | None:
+    def candidate_for(self, pod: SimPod) -> PreemptionCandidate | None:
         """The node and victims that cost least; None: nobody's leaving helps.  Nothing is written."""
         self._forget_touched()
         count = len(self._table.slots)
         enough = min(count, max(LEAST_CANDIDATES, count * CANDIDATES_PERCENT // 100))
         offset = int(self._chance() * count)
         known = self._known.setdefault((pod.kind, pod.priority), {})
-        best: Candidate | None = None
+        best: PreemptionCandidate | None = None
         found = 0
         for step in range(count):
             index = (offset + step) % count
@@ -88,7 +88,7 @@ def may_preempt(table: NodeTable, pod: SimPod) -> bool:
     return not any(other.is_leaving and other.is_preempted and other.priority < pod.priority for other in standing)
 
 
-def victims_on(slot: Slot, pod: SimPod) -> Candidate | None:
+def victims_on(slot: NodeSlot, pod: SimPod) -> PreemptionCandidate | None:
     """Who must leave this node for the pod; None: it cannot stand there, or nobody needs to leave."""
     lower = [other for other in slot.pods.values() if other.priority < pod.priority]
     if not lower or not accepts(slot, pod.shape):
@@ -110,7 +110,7 @@ def victims_on(slot: Slot, pod: SimPod) -> Candidate | None:
             spare = [room - amount for amount, room in zip(other.amounts, spare, strict=True)]
         else:
             victims.append(other)
-    return Candidate(node=slot.node.name, victims=tuple(victims)) if victims else None
+    return PreemptionCandidate(node=slot.node.name, victims=tuple(victims)) if victims else None
 
 
 def importance(pod: SimPod) -> tuple[int, float, str]:

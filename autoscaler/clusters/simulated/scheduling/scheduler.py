@@ -7,12 +7,12 @@ still give that room to somebody else is not emulated, nor are volumes, ports, p
 
 from __future__ import annotations
 
-from autoscaler.clusters.simulated.scheduling.node_choice import Chooser
+from autoscaler.clusters.simulated.scheduling.node_choice import NodeChooser
 from autoscaler.clusters.simulated.scheduling.preemption import Preemption, may_preempt
 from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile
-from autoscaler.clusters.simulated.scheduling.scheduling_queue import WaitingPods
+from autoscaler.clusters.simulated.scheduling.scheduling_queue import SchedulingQueue
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
-from autoscaler.clusters.simulated.world.world import Change, World
+from autoscaler.clusters.simulated.world.world import PodChange, World
 from autoscaler.domain import NodeName
 
 
@@ -22,21 +22,21 @@ class Scheduler:
     def __init__(self, world: World, profile: SchedulerProfile) -> None:
         self._world = world
         self._profile = profile
-        self._waiting = WaitingPods(profile)
-        self._chooser = Chooser(world.table, profile, world.chance)
+        self._waiting = SchedulingQueue(profile)
+        self._chooser = NodeChooser(world.table, profile, world.chance)
         self._preemption = Preemption(world.table, world.chance)
         self._is_deciding = False
         self._flush_at_s: float | None = None
         world.listen(self.note)
 
-    def note(self, pod: SimPod, change: Change) -> None:
+    def note(self, pod: SimPod, change: PodChange) -> None:
         """Take in what happened to a pod."""
-        if change is Change.CREATED:
+        if change is PodChange.CREATED:
             self._waiting.add(pod, self._world.now_s)
             self._go_on()
-        elif change is Change.BOUND:
+        elif change is PodChange.BOUND:
             self._waiting.remove(pod)
-        elif change is Change.GONE:
+        elif change is PodChange.GONE:
             self._waiting.remove(pod)
             if pod.node is not None:
                 self.note_room()

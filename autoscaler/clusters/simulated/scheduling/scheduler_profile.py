@@ -17,7 +17,7 @@ class Spreading(StrEnum):
     SELECTOR = "SelectorSpread"  # best where the fewest pods of the owner stand
 
 
-class Ties(StrEnum):
+class TieBreaking(StrEnum):
     """Which of several best nodes is taken."""
 
     BY_CHANCE = "by chance"
@@ -34,7 +34,7 @@ class SchedulerProfile:
     balanced_weight: int
     spreading: Spreading
     spreading_weight: int
-    ties: Ties
+    ties: TieBreaking
     samples_nodes: bool
     """On more than 100 nodes only so many feasible ones are looked for, from where the last search ended."""
     has_priorities: bool
@@ -58,7 +58,7 @@ KUBE_SCHEDULER: Final = SchedulerProfile(
     balanced_weight=1,
     spreading=Spreading.TOPOLOGY,
     spreading_weight=2,
-    ties=Ties.BY_CHANCE,
+    ties=TieBreaking.BY_CHANCE,
     samples_nodes=True,
     has_priorities=True,
     backoff_first_s=1.0,
@@ -78,7 +78,7 @@ KUBE_SCHEDULER_1_6: Final = SchedulerProfile(
     balanced_weight=1,
     spreading=Spreading.SELECTOR,
     spreading_weight=1,
-    ties=Ties.IN_TURN,
+    ties=TieBreaking.IN_TURN,
     samples_nodes=False,
     has_priorities=False,
     backoff_first_s=1.0,

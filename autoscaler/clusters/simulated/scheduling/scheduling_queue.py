@@ -17,7 +17,7 @@ from autoscaler.clusters.simulated.world.sim_pods import SimPod
 from autoscaler.domain import PodName
 
 
-class Ordered:
+class OrderedPods:
     """Pods by a key, first come first of equal keys.  Taking one out costs nothing until its turn would have come."""
 
     def __init__(self) -> None:
@@ -57,14 +57,14 @@ class Ordered:
         return pod
 
 
-class WaitingPods:
+class SchedulingQueue:
     """The scheduler's queue.  Times are given to it.  A pod is in one of its three parts, or not here."""
 
     def __init__(self, profile: SchedulerProfile) -> None:
         self._profile = profile
-        self._active = Ordered()  # by priority from the top, then by time
-        self._backing_off = Ordered()  # by the end of the back-off
-        self._unschedulable = Ordered()  # by the instant at which they are tried in any case
+        self._active = OrderedPods()  # by priority from the top, then by time
+        self._backing_off = OrderedPods()  # by the end of the back-off
+        self._unschedulable = OrderedPods()  # by the instant at which they are tried in any case
 
     @property
     def has_next(self) -> bool:

@@ -25,7 +25,7 @@ BUILT_IN: Final = ("cpu", "memory", "gpu")
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class NodeSlot:
     """One node: what it is, what it holds.  `requested` and `nominated` follow the table's resources."""
 
     node: Node
@@ -62,7 +62,7 @@ class NodeTable:
         extended = sorted({name for node in given for name, _ in node.allocatable.extended})
         self.resources: tuple[str, ...] = (*BUILT_IN, *extended)
         self.index: dict[NodeName, int] = {}
-        self.slots: list[Slot] = []
+        self.slots: list[NodeSlot] = []
         self.touched: list[int] = []
         self.spoken_for: dict[NodeName, None] = {}  # nodes where a pod is nominated
         self.groups: defaultdict[str, npt.NDArray[np.int64]] = defaultdict(lambda: np.zeros(len(given), dtype=np.int64))
@@ -73,7 +73,7 @@ class NodeTable:
             amounts = self.amounts_of(node.allocatable)
             if amounts is None or not all(0 <= amount <= MOST for amount in amounts):
                 raise InvalidSpecError(f"nodes.{node.name}", f"allocatable is {node.allocatable}", "0 to 2^56 of each")
-            self.slots.append(Slot(node=node, allocatable=amounts, requested=[0] * len(amounts), scored=[0, 0]))
+            self.slots.append(NodeSlot(node=node, allocatable=amounts, requested=[0] * len(amounts), scored=[0, 0]))
 
     def amounts_of(self, requests: Resources) -> tuple[int, ...] | None:
         """The amounts in the table's order; None: it asks for something that no node has."""
@@ -87,7 +87,7 @@ class NodeTable:
         extended = tuple(zip(self.resources[len(BUILT_IN) :], others, strict=True))
         return Resources(cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_count=gpu_count, extended=extended)
 
-    def slot(self, name: NodeName) -> Slot:
+    def slot(self, name: NodeName) -> NodeSlot:
         """The node of this name.  Raises KeyError."""
         return self.slots[self.index[name]]
 

@@ -14,7 +14,7 @@ from autoscaler.errors import InvalidSpecError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class DurationRange:
     """A duration between two bounds, uniformly."""
 
     low_s: float
@@ -29,9 +29,9 @@ class Spread:
         return self.low_s + (self.high_s - self.low_s) * chance
 
 
-def exactly(seconds: float) -> Spread:
+def fixed_duration(seconds: float) -> DurationRange:
     """A duration that never varies."""
-    return Spread(low_s=seconds, high_s=seconds)
+    return DurationRange(low_s=seconds, high_s=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +47,17 @@ class Physics:
     0.02 to 0.03 s after its creation, its default of 50 requests/s to the API says the same, and with it measured
     rises of the web come nearest (tests/unit/clusters/simulated/test_against_kwok.py)."""
 
-    start: Spread = Spread(low_s=1.0, high_s=3.0)
+    start: DurationRange = DurationRange(low_s=1.0, high_s=3.0)
     """From binding to Ready, images on the node.  2017: 100 pods ran 5.5 s (4 to 9) after they were asked for, of which
     3.5 s are `create_rate_per_s`."""
 
-    warm_up: Spread = Spread(low_s=0.0, high_s=0.0)
+    warm_up: DurationRange = DurationRange(low_s=0.0, high_s=0.0)
     """From Ready until a trainer trains: imports, registration, first pull of the parameters."""
 
-    drain: Spread = Spread(low_s=2.0, high_s=2.0)
+    drain: DurationRange = DurationRange(low_s=2.0, high_s=2.0)
     """A job's pod, from SIGTERM to its end, if its grace lets it: the rest of a batch and the hand-over (M7)."""
 
-    web_drain: Spread = Spread(low_s=0.1, high_s=0.5)
+    web_drain: DurationRange = DurationRange(low_s=0.1, high_s=0.5)
     """A pod of others, from SIGTERM to its end: Nginx closes at once on SIGTERM."""
 
     removal_s: float = 0.1
@@ -99,7 +99,7 @@ class Physics:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, Spread) and not (isfinite(value) and value >= 0):
+            if not isinstance(value, DurationRange) and not (isfinite(value) and value >= 0):
                 raise InvalidSpecError(f"physics.{field.name}", f"is {value}", "a number of at least 0")
         if not self.server_bytes_per_s:
             raise InvalidSpecError("physics.server_bytes_per_s", "state never moves", "above 0")
@@ -110,7 +110,7 @@ class Physics:
 
 
 PHYSICS_2017: Final = Physics(
-    start=Spread(low_s=0.5, high_s=2.2),
+    start=DurationRange(low_s=0.5, high_s=2.2),
     loss_detection_s=40.0,
     spreads_scale_down=False,
 )

@@ -62,10 +62,10 @@ class JobRow(NamedTuple):
     samples_lost: float
 
 
-Row = TypeVar("Row", UsageRow, WebRow, JobRow)
+RowT = TypeVar("RowT", UsageRow, WebRow, JobRow)
 
 
-class Recorder:
+class RunRecorder:
     """`capacity`: what all nodes offer, in the order of `resources` (cpu in thousandths, memory in bytes)."""
 
     def __init__(self, resources: Sequence[str], capacity: Sequence[int]) -> None:
@@ -81,20 +81,20 @@ class Recorder:
         self._pods.append(pod)
 
     def note_usage(self, row: UsageRow) -> None:
-        note(self.usage, row)
+        append_row(self.usage, row)
 
     def note_web(self, name: str, row: WebRow) -> None:
-        note(self.web[name], row)
+        append_row(self.web[name], row)
 
     def note_job(self, name: str, row: JobRow) -> None:
-        note(self.jobs[name], row)
+        append_row(self.jobs[name], row)
 
     def pods(self) -> tuple[PodTimeline, ...]:
         """Every pod that was ever created, in the order of creation."""
         return tuple(timeline_of(pod) for pod in self._pods)
 
 
-def note(rows: list[Row], row: Row) -> None:
+def append_row(rows: list[RowT], row: RowT) -> None:
     """Add a row; a later one of the same instant replaces it, one that says nothing new is left out."""
     if rows and rows[-1].t_s == row.t_s:
         rows[-1] = row

@@ -14,14 +14,14 @@ from functools import partial
 
 from autoscaler.clusters.simulated.world.node_table import NodeTable
 from autoscaler.clusters.simulated.world.physics import Physics
-from autoscaler.clusters.simulated.world.run_recorder import Recorder, UsageRow
+from autoscaler.clusters.simulated.world.run_recorder import RunRecorder, UsageRow
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
 from autoscaler.clusters.simulated.world.timeline import Timeline
 from autoscaler.domain import Node, NodeName, PodName, PodPhase, Role, Shape
 from autoscaler.errors import InvalidSpecError
 
 
-class Change(StrEnum):
+class PodChange(StrEnum):
     """What happened to a pod."""
 
     CREATED = "created"
@@ -33,7 +33,7 @@ class Change(StrEnum):
     GONE = "gone"
 
 
-Listener = Callable[[SimPod, Change], None]
+PodListener = Callable[[SimPod, PodChange], None]
 
 
 class World:
@@ -51,17 +51,17 @@ class World:
         self.moves_servers = False
         self.unbound_count = 0
         capacity = [sum(column) for column in zip(*(slot.allocatable for slot in table.slots), strict=True)]
-        self.record = Recorder(table.resources, capacity)
+        self.record = RunRecorder(table.resources, capacity)
         self._running = [0] * len(table.resources)
         self._next_ordinals: defaultdict[tuple[str, Role], int] = defaultdict(int)
-        self._listeners: list[Listener] = []
+        self._listeners: list[PodListener] = []
         self._kinds: dict[Shape, tuple[int, tuple[int, ...] | None]] = {}
 
     @property
     def now_s(self) -> float:
         return self.timeline.now_s
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: PodListener) -> None:
         """Tell this listener each change, after those that came before it."""
         self._listeners.append(listener)
 
@@ -84,7 +84,7 @@ class World:
         seat = (pod.owner, pod.role)
         self._next_ordinals[seat] = max(self._next_ordinals[seat], pod.ordinal + 1)
         self.record.note_pod(pod)
-        self._tell(pod, Change.CREATED)
+        self._tell(pod, PodChange.CREATED)
         if node is not None:
             self.bind(pod, node)
 
@@ -105,7 +105,7 @@ class World:
         pod.unschedulable_since_s = None
         self.unbound_count -= 1
         self.table.put(pod)
-        self._tell(pod, Change.BOUND)
+        self._tell(pod, PodChange.BOUND)
         self._start(pod)
 
     def stand(self, pod: SimPod, node: NodeName) -> None:
@@ -125,7 +125,7 @@ class World:
         pod.phase = PodPhase.TERMINATING
         self.table.leave_group(pod)
         pod.is_working = False
-        self._tell(pod, Change.LEAVING)
+        self._tell(pod, PodChange.LEAVING)
         if self.table.slot(pod.node).is_alive:
             needed_s = 0.0 if never_ran else self._time_to_end(pod)
             drains = needed_s <= grace_s
@@ -160,7 +160,7 @@ class World:
         for pod in list(slot.pods.values()):
             pod.is_working = False
             self._count_running(pod, is_running=False)
-            self._tell(pod, Change.STOPPED)
+            self._tell(pod, PodChange.STOPPED)
 
     def start_node(self, name: NodeName) -> None:
         """The machine is back: pods that were told to leave are gone, the others start again."""
@@ -199,7 +199,7 @@ class World:
         if pod.running_at_s is None:
             pod.running_at_s = self.now_s
         self._count_running(pod, is_running=True)
-        self._tell(pod, Change.RUNNING)
+        self._tell(pod, PodChange.RUNNING)
         wait_s = 0.0
         if pod.role is Role.TRAINER:
             wait_s = self.physics.warm_up.at(self.chance())
@@ -214,7 +214,7 @@ class World:
         if pod.phase is not PodPhase.READY or pod.starts != start or not self._is_alive(pod):
             return
         pod.is_working = True
-        self._tell(pod, Change.WORKING, is_visible=False)
+        self._tell(pod, PodChange.WORKING, is_visible=False)
 
     def _time_to_end(self, pod: SimPod) -> float:
         spread = self.physics.web_drain if pod.is_foreign else self.physics.drain
@@ -244,7 +244,7 @@ class World:
         self.table.nominate(pod, None)
         pod.gone_at_s = self.now_s
         del self.pods[pod.name]
-        self._tell(pod, Change.GONE)
+        self._tell(pod, PodChange.GONE)
 
     def _is_alive(self, pod: SimPod) -> bool:
         return pod.node is not None and self.table.slot(pod.node).is_alive
@@ -264,7 +264,7 @@ class World:
             known = self._kinds[shape] = (len(self._kinds), self.table.amounts_of(shape.requests))
         return known
 
-    def _tell(self, pod: SimPod, change: Change, *, is_visible: bool = True) -> None:
+    def _tell(self, pod: SimPod, change: PodChange, *, is_visible: bool = True) -> None:
         if is_visible:
             self.note_changed(pod)
         for listener in self._listeners:

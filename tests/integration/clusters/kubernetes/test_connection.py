@@ -29,7 +29,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from autoscaler.clusters.kubernetes.api.http_client import connect, whole_lines
+from autoscaler.clusters.kubernetes.api.http_client import connect, join_lines
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.errors import PermanentError
 from tests.integration.certificates import Authority
@@ -214,7 +214,7 @@ async def test_clock_of_the_server_is_heard_with_each_new_date(kubeconfig, serve
         return answer
 
     heard = []
-    api = await connect(kubeconfig, policy=POLICY, hear_clock=heard.append)
+    api = await connect(kubeconfig, policy=POLICY, report_skew=heard.append)
     hour_ago = formatdate(time.time() - 3600, usegmt=True)
     server.script = [at(hour_ago), at(hour_ago), at("no date"), at("")]
     for _ in range(4):
@@ -440,7 +440,7 @@ async def test_long_line_is_put_together_once():
             yield Chunk(text[at : at + 100])
 
     text = b"one\n\n" + b"x" * 10_000 + b"\ntwo\n" + b"y" * 250
-    found = [whole async for whole in whole_lines(chunks(text))]
+    found = [whole async for whole in join_lines(chunks(text))]
     assert (found, Chunk.copied) == (text.split(b"\n"), 0)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from autoscaler.cluster_port import Verdict
+from autoscaler.cluster_port import WriteResult
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, PodPhase, Role, Tier
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.lifecycle import Ending, Stage
@@ -107,10 +107,10 @@ async def test_a_server_takes_no_number_beside_those_of_its_job(tmp_path):
         await wait_until(cluster, lambda: cluster.table.pods["digits-server-0"].pid is not None)
         cluster.leave("digits-server-0", why="test")
         outcome = await cluster.apply(seat(1, Role.SERVER))
-        assert outcome.verdict is Verdict.REFUSED
+        assert outcome.result is WriteResult.REFUSED
         assert outcome.message == ("job digits has no server 1: its 1 are numbered from 0; still leaving: 0")
         await wait_until(cluster, lambda: "digits-server-0" not in cluster.table.pods, "its end")
-        assert (await cluster.apply(seat(0, Role.SERVER))).verdict is Verdict.DONE
+        assert (await cluster.apply(seat(0, Role.SERVER))).result is WriteResult.DONE
 
 
 def deletion(ordinal):
@@ -137,11 +137,11 @@ async def test_servers_come_and_go_and_the_master_is_told_how_many(tmp_path):
 
     async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
         await start(cluster, job(server=template(), most_servers=2))
-        assert (await cluster.apply(seat(1, Role.SERVER))).verdict is Verdict.DONE
-        assert (await cluster.apply(seat(2, Role.SERVER))).verdict is Verdict.REFUSED
+        assert (await cluster.apply(seat(1, Role.SERVER))).result is WriteResult.DONE
+        assert (await cluster.apply(seat(2, Role.SERVER))).result is WriteResult.REFUSED
         await wait_until(cluster, lambda: told == [2], "the growth")
         await wait_until(cluster, lambda: cluster.table.pods["digits-server-1"].phase is PodPhase.READY)
-        assert (await cluster.apply(deletion(1))).verdict is Verdict.DONE
+        assert (await cluster.apply(deletion(1))).result is WriteResult.DONE
         await wait_until(cluster, lambda: "digits-server-1" not in cluster.table.pods, "its end")
         await wait_until(cluster, lambda: told == [2, 1], "the shrink")
         assert record(cluster).life.failures == 0
@@ -191,7 +191,7 @@ async def test_a_number_that_holds_is_told_though_its_answer_came_too_late(tmp_p
 
     async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
         await start(cluster, job(server=template(), most_servers=2))
-        assert (await cluster.apply(seat(1, Role.SERVER))).verdict is Verdict.DONE
+        assert (await cluster.apply(seat(1, Role.SERVER))).result is WriteResult.DONE
         await wait_until(cluster, lambda: events(cluster, "ServersSet"), "the word of it")
         assert told == [2, 2]
         (said,) = events(cluster, "ServersSet")
@@ -251,12 +251,12 @@ async def test_place_of_a_drained_server_is_taken_at_once_under_another_number(t
         await wait_until(cluster, lambda: log.exists() and "deaf" in log.read_text(), "the trap")
         cluster.leave("digits-server-0", why="test")
         refused = await cluster.apply(seat(1, Role.SERVER))
-        assert (refused.verdict, "begins with its first" in refused.message) == (Verdict.REFUSED, True)
+        assert (refused.result, "begins with its first" in refused.message) == (WriteResult.REFUSED, True)
         lineage[0] = 1
         await wait_until(
             cluster, lambda: record(cluster).progress and record(cluster).progress.lineage, "the beginning"
         )
-        assert (await cluster.apply(seat(1, Role.SERVER))).verdict is Verdict.DONE
+        assert (await cluster.apply(seat(1, Role.SERVER))).result is WriteResult.DONE
         await wait_until(cluster, lambda: told == [2], "the new number")
 
 

@@ -3,7 +3,7 @@
 import copy
 
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.domain import Cause, CreatePod, Reclaim, Role, Tier
 
 SETTINGS = BuildSettings(image="edl:test", etcd=EtcdAccess(endpoints="https://etcd:2379", ca="CA", user="edl"))
@@ -42,7 +42,7 @@ def raw_job(name="digits", *, trainer=None, server=None, master=None, **spec):
 
 
 def kube_job(**fields):
-    return read_job(raw_job(**fields))
+    return parse_job(raw_job(**fields))
 
 
 def seat(role=Role.TRAINER, *, ordinal=0, tier=Tier.CORE, node="n1", grade=0):

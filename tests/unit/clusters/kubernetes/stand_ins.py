@@ -7,11 +7,11 @@ replicas.
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, collect
-from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
-from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
+from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 
-CONTROLLER = Owner("kube-controller-manager", is_apply=False)
+CONTROLLER = FieldOwner("kube-controller-manager", is_apply=False)
 HASH = "7d9f8c"
 
 
@@ -72,7 +72,7 @@ class RestOfTheCluster:
     def _bind(self, pod):
         shape = shape_of_spec(pod["spec"], {})
         for raw in self.server.all(NODES):
-            node = read_node(raw)
+            node = parse_node(raw)
             room = node.allocatable
             for other in self.server.all(PODS):
                 has_ended = other["status"].get("phase") in {"Succeeded", "Failed"}
@@ -139,7 +139,9 @@ def observe(server, deployment):
 def add_job(server, raw):
     """Submit a TrainingJob as its owner would; return it as it stands."""
     metadata = {name: raw["metadata"][name] for name in ("name", "namespace")}
-    return server.create(TRAINING_JOBS, {"metadata": metadata, "spec": raw["spec"]}, Owner("kubectl", is_apply=False))
+    return server.create(
+        TRAINING_JOBS, {"metadata": metadata, "spec": raw["spec"]}, FieldOwner("kubectl", is_apply=False)
+    )
 
 
 __all__ = ["MemoryApi", "MemoryServer", "RestOfTheCluster", "add_job"]

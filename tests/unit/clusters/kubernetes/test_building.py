@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.builders.disruption_budget import build_budget
-from autoscaler.clusters.kubernetes.builders.job_identity import issue, secrets_of
+from autoscaler.clusters.kubernetes.builders.job_identity import build_secrets, issue_identity
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_master, build_service
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER
@@ -215,7 +215,7 @@ def test_masters_environment_is_what_the_master_reads(tmp_path):
     job = kube_job(
         server={"minReplicas": 2, "maxReplicas": 5, "afterLoss": "Keep", "copies": 2}, master={"replicas": 3}
     )
-    _, _, secret = secrets_of(job, issue(job, NOW), SETTINGS.etcd)
+    _, _, secret = build_secrets(job, issue_identity(job, NOW), SETTINGS.etcd)
     write_files(tmp_path, secret)
     container = build_master(job, SETTINGS)["spec"]["template"]["spec"]["containers"][0]
     said = {name: value.replace(IDENTITY_FOLDER, str(tmp_path)) for name, value in variables(container).items()}
@@ -312,7 +312,7 @@ def test_no_body_has_a_null():
     """For a server-side apply a null is a wish."""
     job = kube_job(server={})
     bodies = [build(), build(is_gated=True), build_master(job, SETTINGS), build_service(job), build_budget(job, 2)]
-    bodies += secrets_of(job, issue(job, NOW), SETTINGS.etcd)
+    bodies += build_secrets(job, issue_identity(job, NOW), SETTINGS.etcd)
     assert [nulls(body) for body in bodies] == [[]] * len(bodies)
     assert all(body["metadata"]["ownerReferences"][0]["uid"] == UID for body in bodies)
 

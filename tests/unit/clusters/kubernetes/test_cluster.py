@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 import pytest_asyncio
 
-from autoscaler.cluster_port import Verdict
+from autoscaler.cluster_port import WriteResult
 from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE, Subresource
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
     NODES,
@@ -18,15 +18,15 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     RESOURCE_QUOTAS,
     TRAINING_JOBS,
 )
-from autoscaler.clusters.kubernetes.cache.object_cache import KINDS, StaleViewError, Store
-from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.cache.object_cache import WATCHED_KINDS, ObjectCache, StaleViewError
+from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.cluster_view.workload_view import ANNOUNCED_S
 from autoscaler.clusters.kubernetes.gangs.gang_starter import LIFT_LIMIT_S
 from autoscaler.clusters.kubernetes.gangs.start_backoff import BIND_LIMIT_S
 from autoscaler.clusters.kubernetes.kubernetes_cluster import SETTLE_EVERY_S, KubernetesCluster
 from autoscaler.clusters.kubernetes.objects.labels import GATE
 from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
-from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, SLIMS, is_longer
+from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, TRIMMERS, is_longer
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
 from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, NodeName, PodPhase, Role, Tier
@@ -57,14 +57,14 @@ class Bench:
     def lead(self):
         """A leader that knows nothing yet."""
         errors = JobErrors(lambda: self.now_s)
-        self.store = Store(errors, SLIMS)
+        self.store = ObjectCache(errors, TRIMMERS)
         return KubernetesCluster(
             self.api,
             self.store,
             SETTINGS,
             clock=lambda: self.now_s,
             offset_s=0.0,
-            facts_of=lambda _job: Facts(state=self.state, avoid=self.avoid),
+            facts_of=lambda _job: JobRuntime(state=self.state, avoided_nodes=self.avoid),
             prepare=self.prepare,
             errors=errors,
         )
@@ -74,8 +74,8 @@ class Bench:
 
     async def refresh(self):
         """What the watches would bring."""
-        for kind in KINDS:
-            self.store.take_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
+        for kind in WATCHED_KINDS:
+            self.store.apply_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
 
     async def settle(self):
         """Everybody does what there is to do."""
@@ -186,7 +186,7 @@ class TestViews:
 @pytest.mark.asyncio
 class TestGangs:
     async def test_pods_are_ungated_and_tied_in_the_write_that_starts_them(self, bench, stage):
-        assert (await bench.cluster.apply(gang(stage))).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(gang(stage))).result is WriteResult.DONE
         raw = bench.raw("digits-trainer-0")
         assert (gates_of(raw), pinned_node(raw)) == (frozenset(), "n1")
         assert bench.prepared == [JOB]
@@ -213,8 +213,8 @@ class TestGangs:
         bench.cluster._writer._api = Slow(bench.api)
         gangs = (gang(stage), gang_of("team-a/other", trainers=trainers))
         outcomes = await asyncio.gather(*map(bench.cluster.apply, gangs))
-        verdicts = [outcome.verdict for outcome in outcomes]
-        assert verdicts == [Verdict.DONE, Verdict.DONE if fits else Verdict.REFUSED]
+        verdicts = [outcome.result for outcome in outcomes]
+        assert verdicts == [WriteResult.DONE, WriteResult.DONE if fits else WriteResult.REFUSED]
         await bench.settle()
         masters = [raw["metadata"]["name"] for raw in bench.server.all(DEPLOYMENTS)]
         assert masters == (["digits-master", "other-master"] if fits else ["digits-master"])
@@ -224,7 +224,7 @@ class TestGangs:
         add_job(bench.server, small_job("other"))
         await bench.refresh()
         bench.cluster._writer._api = PatchLost(bench.api)
-        assert (await bench.cluster.apply(gang(stage))).verdict is Verdict.FAILED
+        assert (await bench.cluster.apply(gang(stage))).result is WriteResult.FAILED
         bench.cluster._writer._api = bench.api
         rival = gang_of("team-a/other", trainers=2)
         assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken"
@@ -245,7 +245,7 @@ class TestGangs:
         rival = gang_of("team-a/other")
         assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken"
         halting.goes_on.set()
-        assert (await lifting).verdict is Verdict.DONE
+        assert (await lifting).result is WriteResult.DONE
         assert bench.cluster._gangs._lifts == {}
 
     async def test_room_of_a_start_that_is_cut_off_is_held_and_then_forgotten(self, bench, stage):
@@ -265,17 +265,17 @@ class TestGangs:
         assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken"
         bench.now_s += LIFT_LIMIT_S
         await bench.refresh()
-        assert (await bench.cluster.apply(rival)).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(rival)).result is WriteResult.DONE
         await bench.cluster._gangs.settle(bench.now_s)
         assert bench.cluster._gangs._lifts == {}
 
     async def test_surplus_takes_no_room_of_its_own_gang_whose_answers_were_lost(self, bench, stage):
         """The gates may be up: a pod of the very job would be tied to their room (A2)."""
         bench.cluster._writer._api = PatchLost(bench.api)
-        assert (await bench.cluster.apply(gang_of(JOB, trainers=2))).verdict is Verdict.FAILED
+        assert (await bench.cluster.apply(gang_of(JOB, trainers=2))).result is WriteResult.FAILED
         bench.cluster._writer._api = bench.api
         outcomes = [await bench.cluster.apply(seat(stage, number)) for number in (2, 3)]
-        assert [outcome.verdict for outcome in outcomes] == [Verdict.DONE, Verdict.REFUSED]
+        assert [outcome.result for outcome in outcomes] == [WriteResult.DONE, WriteResult.REFUSED]
         assert outcomes[1].message == "the room on n1 is taken"
 
     async def test_a_refused_gang_pauses_though_its_pods_cannot_be_taken_away(self, bench, stage):
@@ -283,17 +283,17 @@ class TestGangs:
 
         def refuse(kind, wanted, _before):
             if kind == PODS and wanted["metadata"]["name"] == "digits-trainer-2":
-                raise ForbiddenError("exceeded quota: small", Refusal.QUOTA)
+                raise ForbiddenError("exceeded quota: small", RefusedBy.QUOTA)
 
         bench.server.admissions = (refuse,)
         bench.cluster._writer._api = NoDeletions(bench.api)
-        assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).verdict is Verdict.FAILED
-        assert bench.cluster.race(JOB).hold_until_s == bench.now_s + 10.0
+        assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).result is WriteResult.FAILED
+        assert bench.cluster.start_backoff(JOB).hold_until_s == bench.now_s + 10.0
 
     @pytest.mark.parametrize("ordinals", [(3, 4, 5), (0, 1, 2)])
     async def test_room_that_its_own_leaving_pods_have_is_not_free(self, bench, stage, ordinals):
         """Told to leave is not gone: for the job itself neither, and not for pods of the same names (A1)."""
-        assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).result is WriteResult.DONE
         await bench.settle()
         for raw in list(bench.store.objects(PODS).values()):
             if raw["metadata"]["name"].startswith("digits-trainer"):
@@ -301,7 +301,7 @@ class TestGangs:
         await bench.refresh()
         again = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in ordinals]
         outcome = await bench.cluster.apply(AdmitGang(job=JOB, pods=tuple(again)))
-        assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "the room on n1 is taken")
+        assert (outcome.result, outcome.message) == (WriteResult.REFUSED, "the room on n1 is taken")
 
     @pytest.mark.parametrize("nodes", [0, MOST_AVOIDED])
     async def test_gang_with_as_many_terms_and_nodes_to_avoid_as_may_be_is_bound(self, bench, stage, nodes):
@@ -314,7 +314,7 @@ class TestGangs:
         raw = small_job("wide", template=template(cpu="1", memory="256Mi", spec={"affinity": affinity}))
         add_job(bench.server, raw | {"metadata": raw["metadata"] | {"uid": "wide"}})
         await bench.refresh()
-        assert (await bench.cluster.apply(gang_of("team-a/wide", trainers=2))).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(gang_of("team-a/wide", trainers=2))).result is WriteResult.DONE
         assert is_longer(bench.raw("wide-trainer-0"), LONGEST)
         await bench.refresh()
         stands = [pod for pod in bench.cluster.view().pods if pod.job == "team-a/wide" and pod.role is Role.TRAINER]
@@ -331,7 +331,7 @@ class TestGangs:
         bench.now_s += BIND_LIMIT_S
         await bench.settle()
         assert bench.names() == set()
-        assert bench.cluster.race(JOB).lost == 1
+        assert bench.cluster.start_backoff(JOB).lost == 1
         (job,) = (await bench.cluster.observe()).jobs
         assert job.hold_until_s == bench.now_s + 10.0
 
@@ -345,23 +345,23 @@ class TestGangs:
         bench.cluster.touch()
         await asyncio.sleep(0)
         trainer = (await pods_of(stage))[Role.TRAINER, 0]
-        assert (await bench.cluster.apply(leave(stage, trainer))).verdict is Verdict.FAILED
+        assert (await bench.cluster.apply(leave(stage, trainer))).result is WriteResult.FAILED
         with pytest.raises(StaleViewError):
             await bench.cluster.delete_pod(bench.store.get(PODS, ("team-a", "digits-trainer-0")))
         keeping.cancel()
         assert "deletionTimestamp" not in bench.raw("digits-trainer-0")["metadata"]
-        assert bench.cluster.race(JOB).lost == 0
+        assert bench.cluster.start_backoff(JOB).lost == 0
 
     async def test_a_quota_that_refuses_one_pod_deletes_the_set(self, bench, stage):
         def refuse(kind, wanted, _before):
             if kind == PODS and wanted["metadata"]["name"] == "digits-trainer-2":
-                raise ForbiddenError("exceeded quota: small", Refusal.QUOTA)
+                raise ForbiddenError("exceeded quota: small", RefusedBy.QUOTA)
 
         bench.server.admissions = (refuse,)
         outcome = await bench.cluster.apply(gang_of(JOB, trainers=3))
-        assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "exceeded quota: small")
+        assert (outcome.result, outcome.message) == (WriteResult.REFUSED, "exceeded quota: small")
         assert bench.names() == set()
-        assert bench.cluster.race(JOB).hold_until_s == bench.now_s + 10.0
+        assert bench.cluster.start_backoff(JOB).hold_until_s == bench.now_s + 10.0
 
     async def test_room_that_goes_while_the_gang_is_gated_leaves_it_gated(self, bench, stage):
         made = bench.cluster._writer.create_gated
@@ -375,7 +375,7 @@ class TestGangs:
 
         bench.cluster._writer.create_gated = take_the_room
         outcome = await bench.cluster.apply(gang(stage))
-        assert outcome.verdict is Verdict.REFUSED
+        assert outcome.result is WriteResult.REFUSED
         assert gates_of(bench.raw("digits-trainer-0")) == {GATE}
         assert await pods_of(stage) == {}
         bench.now_s += BIND_LIMIT_S
@@ -396,7 +396,7 @@ class TestGangs:
         stage.cluster = bench.cluster = bench.lead()
         await bench.refresh()
         bench.cluster.view()
-        assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).result is WriteResult.DONE
         await bench.settle()
         assert set(await pods_of(stage)) == {(Role.MASTER, 0), *((Role.TRAINER, number) for number in range(3))}
         assert {pod.place for pod in (await bench.cluster.observe()).pods} == {"n1"}
@@ -468,7 +468,7 @@ class Slow:
 
 def refuse_pods(kind, _wanted, before):
     if kind == PODS and before is None:
-        raise ForbiddenError("exceeded quota: small", Refusal.QUOTA)
+        raise ForbiddenError("exceeded quota: small", RefusedBy.QUOTA)
 
 
 class CutShort:
@@ -505,10 +505,10 @@ class TestPods:
     async def test_a_pod_whose_answer_was_lost_occupies_its_room(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         bench.cluster._writer._api = CutShort(bench.api, 0)
-        assert (await bench.cluster.apply(seat(stage, 1))).verdict is Verdict.FAILED
+        assert (await bench.cluster.apply(seat(stage, 1))).result is WriteResult.FAILED
         assert (await pods_of(stage))[Role.TRAINER, 1].place == "n1"
         bench.cluster._writer._api = bench.api
-        assert (await bench.cluster.apply(seat(stage, 1))).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(seat(stage, 1))).result is WriteResult.DONE
 
     async def test_room_is_given_away_once_though_creations_overlap(self, bench, stage):
         """The loop sends sixteen at a time, and the planner may have seen more room than there is by now."""
@@ -516,18 +516,18 @@ class TestPods:
         await bench.cluster.apply(seat(stage, 1))  # of four CPUs three are taken
         bench.cluster._writer._api = Slow(bench.api)
         outcomes = await asyncio.gather(*(bench.cluster.apply(seat(stage, number)) for number in (2, 3)))
-        assert [outcome.verdict for outcome in outcomes] == [Verdict.DONE, Verdict.REFUSED]
+        assert [outcome.result for outcome in outcomes] == [WriteResult.DONE, WriteResult.REFUSED]
         assert "the room on n1 is taken" in outcomes[1].message
 
     async def test_room_of_a_creation_that_was_refused_is_free_again(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         await bench.cluster.apply(seat(stage, 1))
         bench.server.admissions = (refuse_pods,)
-        assert (await bench.cluster.apply(seat(stage, 2))).verdict is Verdict.REFUSED
+        assert (await bench.cluster.apply(seat(stage, 2))).result is WriteResult.REFUSED
         bench.server.admissions = ()
         bench.now_s += 10.0  # the pause after a refusal
         await bench.refresh()
-        assert (await bench.cluster.apply(seat(stage, 3))).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(seat(stage, 3))).result is WriteResult.DONE
 
     async def test_refusals_side_by_side_count_as_one(self, bench, stage):
         """Else the pause after the first would be the longest at once."""
@@ -539,7 +539,7 @@ class TestPods:
         bench.server.admissions = ()
         bench.now_s += 10.0
         await bench.refresh()
-        assert (await bench.cluster.apply(seat(stage, 1, node=1))).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(seat(stage, 1, node=1))).result is WriteResult.DONE
 
     async def test_a_deletion_that_fails_holds_up_no_other_job(self, bench, stage):
         """Of a gang that lost its race one pod cannot be deleted; beside it another gang waits for its master."""
@@ -579,8 +579,8 @@ class TestPods:
         }
         await bench.api.create(PODS, foreign)
         outcome = await bench.cluster.apply(seat(stage, 1))
-        assert (outcome.verdict, outcome.message) == (
-            Verdict.REFUSED,
+        assert (outcome.result, outcome.message) == (
+            WriteResult.REFUSED,
             "pod team-a/digits-trainer-1 stands and belongs to somebody else",
         )
 
@@ -590,14 +590,14 @@ class TestPods:
         chosen = (await pods_of(stage))[Role.TRAINER, 1]
         bench.rest.settle()  # it is bound meanwhile, and the watch has not said so
         outcome = await bench.cluster.apply(leave(stage, chosen))
-        assert outcome.verdict is Verdict.FAILED
+        assert outcome.result is WriteResult.FAILED
         assert "deletionTimestamp" not in bench.raw("digits-trainer-1")["metadata"]
 
     async def test_a_refusal_is_no_news(self, bench, stage):
         """Planned again at once it would be refused again at once, ten times a second."""
         await bench.cluster.apply(gang(stage))
         await bench.cluster.changed(0.0)
-        assert (await bench.cluster.apply(seat(stage, 1, node=0, role=Role.MASTER))).verdict is Verdict.REFUSED
+        assert (await bench.cluster.apply(seat(stage, 1, node=0, role=Role.MASTER))).result is WriteResult.REFUSED
         assert not await bench.cluster.changed(0.0)
 
     async def test_a_surplus_pod_not_bound_in_time_goes_alone(self, bench, stage):
@@ -630,7 +630,7 @@ class TestPods:
         trainer = (await pods_of(stage))[Role.TRAINER, 0]
         bench.rest.end("team-a", "digits-trainer-0", code=0)
         await bench.refresh()
-        assert (await bench.cluster.apply(leave(stage, trainer))).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(leave(stage, trainer))).result is WriteResult.DONE
         assert "deletionTimestamp" not in bench.raw("digits-trainer-0")["metadata"]
 
     async def test_masters_leave_with_their_deployment(self, bench, stage):
@@ -639,7 +639,7 @@ class TestPods:
         bench.state = JobState.OVER
         master = (await pods_of(stage))[Role.MASTER, 0]
         action = DeletePod(pod=master.name, job=JOB, role=Role.MASTER, node=master.node, cause=Cause.EDIT, grace_s=5.0)
-        assert (await bench.cluster.apply(action)).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(action)).result is WriteResult.DONE
         assert bench.server.all(DEPLOYMENTS) == []
         await bench.settle()
         assert set(await pods_of(stage)) == {(Role.TRAINER, 0)}
@@ -648,7 +648,7 @@ class TestPods:
         add_job(bench.server, small_job("watched") | {"spec": small_job("watched")["spec"] | {"mode": "observe"}})
         await bench.refresh()
         outcome = await bench.cluster.apply(gang_of("team-a/watched"))
-        assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "job team-a/watched is only observed")
+        assert (outcome.result, outcome.message) == (WriteResult.REFUSED, "job team-a/watched is only observed")
         assert bench.names() == set()
 
     async def test_nobody_gives_room_to_a_job_that_is_only_observed(self, bench, stage):
@@ -659,8 +659,8 @@ class TestPods:
         pod = (await pods_of(stage))[Role.TRAINER, 0]
         action = replace(leave(stage, pod), cause=Cause.GANG)
         outcome = await bench.cluster.apply(replace(action, beneficiary="team-a/watched"))
-        assert outcome.verdict is Verdict.REFUSED
-        assert (await bench.cluster.apply(replace(action, beneficiary="team-a/other"))).verdict is Verdict.DONE
+        assert outcome.result is WriteResult.REFUSED
+        assert (await bench.cluster.apply(replace(action, beneficiary="team-a/other"))).result is WriteResult.DONE
 
 
 class TimedBench(Bench):
@@ -707,7 +707,7 @@ def test_a_start_that_runs_out_of_time_is_seen_without_any_news():
         bench.rest.add_node("n1", cpu="4")
         add_job(bench.server, small_job())
         await bench.refresh()
-        assert (await bench.cluster.apply(gang_of(JOB))).verdict is Verdict.DONE
+        assert (await bench.cluster.apply(gang_of(JOB))).result is WriteResult.DONE
         await bench.refresh()
         keeping = asyncio.create_task(bench.cluster.keep())
         await asyncio.sleep(BIND_LIMIT_S / 2)

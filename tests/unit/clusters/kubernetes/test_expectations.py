@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
-from autoscaler.clusters.kubernetes.cache.expectations import PATIENCE_S, Expectations
+from autoscaler.clusters.kubernetes.cache.expectations import EXPECTATION_LIMIT_S, Expectations
 from autoscaler.fault_isolation import JobErrors, Step, of_object
 
 ERRORS = JobErrors(lambda: 0.0)
@@ -48,8 +48,8 @@ def test_what_does_not_show_in_time_did_not_happen(expect):
     """The loop starts from what it sees and decides again."""
     waiting = expect(PODS, pod(), now_s=5.0)
     shown = shows(pod()) if waiting.deletions else shows(None)
-    assert waiting.settled(shown, now_s=5.0 + PATIENCE_S - 0.001, errors=ERRORS) is waiting
-    assert waiting.settled(shown, now_s=5.0 + PATIENCE_S, errors=ERRORS) == Expectations()
+    assert waiting.settled(shown, now_s=5.0 + EXPECTATION_LIMIT_S - 0.001, errors=ERRORS) is waiting
+    assert waiting.settled(shown, now_s=5.0 + EXPECTATION_LIMIT_S, errors=ERRORS) == Expectations()
 
 
 def test_what_has_shown_or_waited_too_long_takes_nothing_else_along():
@@ -58,7 +58,7 @@ def test_what_has_shown_or_waited_too_long_takes_nothing_else_along():
     coming = {"metadata": {"name": "coming", "namespace": "n", "uid": "u3"}}
     sent = Expectations().with_creation(PODS, late, now_s=0.0).with_creation(PODS, pod(), now_s=5.0)
     sent = sent.with_creation(PODS, coming, now_s=5.0)
-    left = sent.settled(shows(pod()), now_s=PATIENCE_S, errors=ERRORS)
+    left = sent.settled(shows(pod()), now_s=EXPECTATION_LIMIT_S, errors=ERRORS)
     assert [one.body for one in left.creations.values()] == [coming]
 
 
@@ -75,4 +75,4 @@ def test_fault_with_one_object_keeps_the_others_and_lasts_no_longer_than_patienc
     errors = JobErrors(lambda: 0.0)
     assert list(waiting.settled(find, now_s=1.0, errors=errors).creations) == [(PODS, ("n", "poisoned"))]
     assert errors.fails(of_object("pods", "n", "poisoned"), Step.EXPECT)
-    assert not waiting.settled(find, now_s=PATIENCE_S, errors=errors).creations
+    assert not waiting.settled(find, now_s=EXPECTATION_LIMIT_S, errors=errors).creations

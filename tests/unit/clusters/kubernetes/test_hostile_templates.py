@@ -10,7 +10,7 @@ import pytest
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
-from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job, shapes_of
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, shapes_of
 from autoscaler.domain import Cause, CreatePod, Role, Tier
 from autoscaler.errors import InvalidSpecError
 from tests.unit.clusters.kubernetes.objects import raw_job, template
@@ -50,7 +50,7 @@ def job_with_own_master():
 
 
 def read_and_build(raw):
-    job = read_job(raw)
+    job = parse_job(raw)
     shapes_of(job)
     for role in (Role.TRAINER, Role.SERVER):
         seat = CreatePod(job=job.key, role=role, ordinal=0, node="n1", tier=Tier.CORE, cause=Cause.START)
@@ -123,6 +123,6 @@ def test_quantity_of_5000_digits_is_refused_by_its_path(cpu, put, path):
     raw = job_with_own_master()
     put(raw["spec"]["trainer"]["template"]["spec"], cpu)
     with pytest.raises(InvalidSpecError, match="characters, and 64 is the most") as refused:
-        read_job(raw)
+        parse_job(raw)
     assert refused.value.path == f"spec.trainer.template.spec.{path}"
     assert len(str(refused.value)) < 300

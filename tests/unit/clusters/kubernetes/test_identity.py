@@ -10,7 +10,13 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from autoscaler.clusters.kubernetes.builders.job_identity import is_due, issue, read_identity, renewed, secrets_of
+from autoscaler.clusters.kubernetes.builders.job_identity import (
+    build_secrets,
+    is_renewal_due,
+    issue_identity,
+    parse_identity,
+    renew_identity,
+)
 from tests.unit.clusters.kubernetes.identity import NOW, write_files
 from tests.unit.clusters.kubernetes.objects import SETTINGS, kube_job
 
@@ -39,14 +45,14 @@ def shake_hands(server_folder, client_folder, host):
 
 
 def folders(tmp_path, identity, name):
-    _, member, master = secrets_of(JOB, identity, SETTINGS.etcd)
+    _, member, master = build_secrets(JOB, identity, SETTINGS.etcd)
     return write_files(tmp_path / f"{name}-member", member), write_files(tmp_path / f"{name}-master", master)
 
 
 def test_members_and_masters_trust_one_another_and_nobody_else(tmp_path):
     """Mutual TLS within the job; another job's certificate, and a member in the master's place, are refused."""
-    member, master = folders(tmp_path, issue(JOB, datetime.now(UTC)), "own")
-    stranger, _ = folders(tmp_path, issue(JOB, datetime.now(UTC)), "other")
+    member, master = folders(tmp_path, issue_identity(JOB, datetime.now(UTC)), "own")
+    stranger, _ = folders(tmp_path, issue_identity(JOB, datetime.now(UTC)), "other")
     shake_hands(master, member, "digits-master.team-a.svc")
     with pytest.raises(ssl.SSLError):
         shake_hands(master, stranger, "digits-master.team-a.svc")
@@ -56,8 +62,8 @@ def test_members_and_masters_trust_one_another_and_nobody_else(tmp_path):
 
 def test_old_and_renewed_certificates_work_together(tmp_path):
     """The authority stays: pods that have the new files talk with pods that have not."""
-    first = issue(JOB, datetime.now(UTC) - timedelta(days=250))
-    second = renewed(first, JOB, datetime.now(UTC))
+    first = issue_identity(JOB, datetime.now(UTC) - timedelta(days=250))
+    second = renew_identity(first, JOB, datetime.now(UTC))
     old_member, old_master = folders(tmp_path, first, "old")
     new_member, new_master = folders(tmp_path, second, "new")
     shake_hands(new_master, old_member, "digits-master.team-a.svc")
@@ -68,24 +74,24 @@ def test_old_and_renewed_certificates_work_together(tmp_path):
 @pytest.mark.parametrize(("days", "due"), [(0, False), (243, False), (244, True), (364, True), (400, True)])
 def test_renewal_is_due_when_a_third_is_left(days, due):
     """Four months for an operator that is down."""
-    assert is_due(issue(JOB, NOW), NOW + timedelta(days=days)) is due
+    assert is_renewal_due(issue_identity(JOB, NOW), NOW + timedelta(days=days)) is due
 
 
 def test_authority_is_renewed_when_it_is_old_too():
     """Ten years hence; the job's shared secret stays."""
-    first = issue(JOB, NOW)
+    first = issue_identity(JOB, NOW)
     later = NOW + timedelta(days=3000)
-    second = renewed(first, JOB, later)
+    second = renew_identity(first, JOB, later)
     assert second.authority != first.authority
-    assert not is_due(second, later)
+    assert not is_renewal_due(second, later)
     assert second.token == first.token
 
 
 def test_identity_is_read_back_from_its_secrets():
     """What a new leader finds is what was issued."""
-    identity = issue(JOB, NOW)
-    authority, member, master = secrets_of(JOB, identity, SETTINGS.etcd)
-    assert read_identity(authority, member, master) == identity
+    identity = issue_identity(JOB, NOW)
+    authority, member, master = build_secrets(JOB, identity, SETTINGS.etcd)
+    assert parse_identity(authority, member, master) == identity
     assert "ca.key" not in member["data"]
     assert "ca.key" not in master["data"]
     assert "etcd-ca.crt" in master["data"]
@@ -100,14 +106,16 @@ def test_identity_is_read_back_from_its_secrets():
         lambda secrets: secrets[1]["data"].update({"tls.crt": "not base64"}),
         lambda secrets: secrets[2]["data"].update({"token": "b3RoZXI="}),
         lambda secrets: [secret["data"].update({"token": "b3Ro" * 10_000}) for secret in secrets[1:]],
-        lambda secrets: secrets[1]["data"].update(secrets_of(JOB, issue(JOB, NOW), SETTINGS.etcd)[1]["data"]),
+        lambda secrets: secrets[1]["data"].update(
+            build_secrets(JOB, issue_identity(JOB, NOW), SETTINGS.etcd)[1]["data"]
+        ),
     ],
 )
 def test_secrets_that_do_not_belong_together_are_no_identity(spoil):
     """A crash between two writes, or somebody's edit: it is issued anew, whole."""
-    secrets = secrets_of(JOB, issue(JOB, NOW), SETTINGS.etcd)
+    secrets = build_secrets(JOB, issue_identity(JOB, NOW), SETTINGS.etcd)
     spoil(secrets)
-    assert read_identity(*secrets) is None
+    assert parse_identity(*secrets) is None
 
 
 def rsa_pem(p, q):
@@ -127,7 +135,7 @@ def rsa_pem(p, q):
 @pytest.mark.parametrize(("whose", "file"), [(0, "ca.key"), (1, "tls.key"), (2, "tls.key")])
 def test_key_that_takes_minutes_to_read_is_not_read(whose, file, monkeypatch):
     """A tenant wrote it into its own job's Secret: the operator's loop stands still for nobody's key (A11)."""
-    secrets = secrets_of(JOB, issue(JOB, NOW), SETTINGS.etcd)
+    secrets = build_secrets(JOB, issue_identity(JOB, NOW), SETTINGS.etcd)
     huge = rsa_pem(2**4423 - 1, 2**4253 - 1)  # 8,676 bits: half a minute
     secrets[whose]["data"][file] = base64.b64encode(huge).decode()
     read = []
@@ -135,24 +143,24 @@ def test_key_that_takes_minutes_to_read_is_not_read(whose, file, monkeypatch):
     monkeypatch.setattr(
         serialization, "load_pem_private_key", lambda pem, password: read.append(pem) or load(pem, password)
     )
-    assert read_identity(*secrets) is None
+    assert parse_identity(*secrets) is None
     assert huge not in read
 
 
 @pytest.mark.parametrize(("whose", "file"), [(0, "ca.key"), (1, "tls.key"), (2, "tls.key")])
 def test_key_of_another_kind_is_no_identity(whose, file):
     """It is short enough to be read; certificates are signed on no curve but that of `issue`."""
-    secrets = secrets_of(JOB, issue(JOB, NOW), SETTINGS.etcd)
+    secrets = build_secrets(JOB, issue_identity(JOB, NOW), SETTINGS.etcd)
     other = ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     secrets[whose]["data"][file] = base64.b64encode(other).decode()
-    assert read_identity(*secrets) is None
+    assert parse_identity(*secrets) is None
 
 
 def test_secrets_are_not_shown():
     """Neither key nor token nor password reaches a log by way of a repr."""
-    identity = issue(JOB, NOW)
+    identity = issue_identity(JOB, NOW)
     etcd = replace(SETTINGS.etcd, password="hunter2", key="KEY-PEM")
     shown = repr(identity) + repr(etcd)
     assert identity.token not in shown

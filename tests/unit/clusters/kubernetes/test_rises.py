@@ -10,11 +10,11 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
-from autoscaler.clusters.kubernetes.cache.object_cache import KINDS, Store
-from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.cache.object_cache import WATCHED_KINDS, ObjectCache
+from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
-from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
-from autoscaler.clusters.kubernetes.parsing.object_trimming import SLIMS
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
+from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.domain import JobState, Policy, Reclaim
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.loop import Loop
@@ -99,7 +99,7 @@ class Town:
         for number in range(NODES):
             self.rest.add_node(f"n{number}", cpu=str(CPU))
         errors = JobErrors(lambda: self.now_s)
-        self.store = Store(errors, SLIMS)
+        self.store = ObjectCache(errors, TRIMMERS)
         self.api = MemoryApi(self.server)
         self.cluster = KubernetesCluster(
             Between(self.api, self.others_act),
@@ -107,7 +107,7 @@ class Town:
             planner_settings(),
             clock=lambda: self.now_s,
             offset_s=0.0,
-            facts_of=lambda _job: Facts(state=JobState.ACTIVE),
+            facts_of=lambda _job: JobRuntime(state=JobState.ACTIVE),
             prepare=self.prepare,
             errors=errors,
         )
@@ -119,12 +119,12 @@ class Town:
     async def others_act(self):
         for _ in range(self.draw.randrange(4)):
             self.rest.nudge()
-        for kind in KINDS:
+        for kind in WATCHED_KINDS:
             if self.draw.random() < 0.3:
                 await self.hear(kind)
 
     async def hear(self, kind):
-        self.store.take_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
+        self.store.apply_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
 
     async def turn(self):
         """A moment passes: the others act, the watches bring what they bring, the loop makes a pass."""
@@ -172,12 +172,12 @@ async def test_one_web_pod_costs_one_trainer_at_the_most(seed):
     sizes = {"minReplicas": 1, "maxReplicas": 20, "template": one}
     server = {"minReplicas": 1, "maxReplicas": 1, "template": one}
     add_job(town.server, raw_job("digits", trainer=sizes, server=server, master={"replicas": 1, "template": one}))
-    for kind in KINDS:
+    for kind in WATCHED_KINDS:
         await town.hear(kind)
     await town.until(lambda: (town.running("trainer"), town.running("master")) == (FULL, 1))
     assert len(town.trainers()) == FULL, "the room proved for the master was given to a trainer"
     before = town.trainers()
-    town.server.create(DEPLOYMENTS, web_of(5), Owner("kubectl", is_apply=False))
+    town.server.create(DEPLOYMENTS, web_of(5), FieldOwner("kubectl", is_apply=False))
     await town.until(lambda: town.running("web") == 5)
     for _ in range(20):
         await town.turn()

@@ -5,7 +5,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing, WatchEvent
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
-from autoscaler.clusters.kubernetes.cache.object_cache import Store
+from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view import pod_view as views
 from autoscaler.clusters.kubernetes.parsing import pod_objects as reading
 from autoscaler.domain import Reclaim, Role
@@ -20,14 +20,14 @@ class Watched:
 
     def __init__(self):
         errors = JobErrors(lambda: 0.0)
-        self.store, self.version = Store(errors), 4
-        self.pods = views.Pods(
+        self.store, self.version = ObjectCache(errors), 4
+        self.pods = views.TrackedPods(
             self.store,
             jobs_by_uid={},
             reclaim=Reclaim.PLANNER,
             offset_s=0.0,
             expected=Expectations,
-            owning=lambda _: None,
+            bucket_owners=lambda _: None,
             errors=errors,
         )
 
@@ -36,10 +36,10 @@ class Watched:
         self.version += 1
         pod = raw_pod(node="n1", status={"phase": phase}, meta={"resourceVersion": str(self.version)})
         if self.version == 5:
-            self.store.take_listing(PODS, Listing(items=(pod,), resource_version="5"), asked_at_s=0.0)
+            self.store.apply_listing(PODS, Listing(items=(pod,), resource_version="5"), asked_at_s=0.0)
         else:
-            self.store.take_event(PODS, WatchEvent(type=EventType.MODIFIED, object=pod), at_s=0.0)
-        return self.pods.read(self.store.take_changes(), ())
+            self.store.apply_event(PODS, WatchEvent(type=EventType.MODIFIED, object=pod), at_s=0.0)
+        return self.pods.read(self.store.pop_changes(), ())
 
 
 @pytest.mark.parametrize("was_read", [False, True])
@@ -54,11 +54,11 @@ def test_room_of_a_pod_that_cannot_be_read_is_free_once_it_has_ended(monkeypatch
     if was_read:
         [pod] = watched.look("Running").found
         assert (pod.name, pod.node) == (NAME, "n1")
-    monkeypatch.setattr(views, "read_pod", fail)
+    monkeypatch.setattr(views, "parse_pod", fail)
     held = watched.look("Running")
     assert [(pod.role, pod.node) for pod in held.found] == ([] if was_read else [(Role.OTHER, "n1")])
     assert not held.gone
     assert watched.look(end).gone == {NAME}
     assert watched.look(end).gone == set(), "it is told once"
-    monkeypatch.setattr(views, "read_pod", reading.read_pod)
+    monkeypatch.setattr(views, "parse_pod", reading.parse_pod)
     assert not watched.look(end).found

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
-from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, Store, key_of
-from autoscaler.clusters.kubernetes.cache.reflector import Watching, WatchPolicy
+from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, ObjectCache, key_of
+from autoscaler.clusters.kubernetes.cache.reflector import Reflector, WatchPolicy
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.fault_isolation import JobErrors
 from tests.harness import virtual_time
@@ -27,7 +27,7 @@ class Stage:
         self.server = MemoryServer(now=lambda: 1e9 + virtual_time.now(), namespaces=("n", "m", "other"))
         self.user = MemoryApi(self.server, field_manager="user")
         self.api = PerturbedApi(MemoryApi(self.server), self.server, plan or FaultPlan())
-        self.store = Store(JobErrors(lambda: 0.0), namespaces=dict.fromkeys(kinds, namespaces))
+        self.store = ObjectCache(JobErrors(lambda: 0.0), namespaces=dict.fromkeys(kinds, namespaces))
         self.news = 0
         self.kinds = kinds
         self.watching = None
@@ -37,7 +37,7 @@ class Stage:
 
     @asynccontextmanager
     async def watched(self, jitter=0.5):
-        self.watching = Watching(
+        self.watching = Reflector(
             self.api, self.store, self.kinds, now=virtual_time.now, jitter=lambda: jitter, notify=self._notify
         )
         running = asyncio.create_task(self.watching.run())
@@ -247,7 +247,7 @@ def test_server_that_has_travelled_back_is_not_believed():
     "error",
     [
         UnavailableError("connection refused", may_have_happened=False),
-        ForbiddenError("no", Refusal.RBAC),
+        ForbiddenError("no", RefusedBy.RBAC),
     ],
     ids=["away", "forbidden"],
 )
@@ -298,7 +298,7 @@ def test_namespaces_are_followed_one_by_one_and_no_other_is_asked_for():
             await asyncio.sleep(60.0)
             assert names(stage.store) == {"before", "after"}
             assert stage.age_s <= POLICY.turn_s
-            stage.api.closed = {"m": ForbiddenError("no", Refusal.RBAC)}
+            stage.api.closed = {"m": ForbiddenError("no", RefusedBy.RBAC)}
             await asyncio.sleep(60.0)
             await stage.make("later", namespace="n")
             await asyncio.sleep(0.1)

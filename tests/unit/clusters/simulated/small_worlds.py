@@ -1,15 +1,15 @@
 """Small simulated clusters for tests: instant physics unless told otherwise, nodes and jobs in round numbers."""
 
-from autoscaler.clusters.simulated import Physics, SimulatedCluster, SpeedCurve, Work, exactly
+from autoscaler.clusters.simulated import Physics, SimulatedCluster, SpeedCurve, TrainingWork, fixed_duration
 from autoscaler.domain import Job, MasterSpec, Node, Resources, Role, ServerSpec, Shape, TrainerSpec
 
 GIB = 1 << 30
 
 STEADY = Physics(
     scheduling_s=0.01,
-    start=exactly(1.0),
-    drain=exactly(2.0),
-    web_drain=exactly(0.5),
+    start=fixed_duration(1.0),
+    drain=fixed_duration(2.0),
+    web_drain=fixed_duration(0.5),
     removal_s=0.1,
 )
 """Nothing varies: instants can be worked out by hand."""
@@ -49,7 +49,7 @@ def placed(sim, owner):
 def running_job(work=None, *, servers=0, server=None, trainers=2, **fields):
     """A job that trains: master, servers and trainers ready at 1.05 s at the latest."""
     sim = cluster(node("a", cpu=40, gib=64), node("b", cpu=40, gib=64), **fields)
-    sim.submit(job(servers=servers, server=server, high=8), work or Work(curve=LINEAR, in_hand_s=0.5))
+    sim.submit(job(servers=servers, server=server, high=8), work or TrainingWork(curve=LINEAR, in_hand_s=0.5))
     sim.create_pods("j", Role.MASTER, 1)
     if servers:
         sim.create_pods("j", Role.SERVER, servers)

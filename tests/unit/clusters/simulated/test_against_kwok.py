@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from autoscaler.clusters.simulated import Physics, SimulatedCluster, exactly
+from autoscaler.clusters.simulated import Physics, SimulatedCluster, fixed_duration
 from autoscaler.domain import Role
 from tests.unit.clusters.simulated.small_worlds import job, node, shape
 
-AS_MEASURED = Physics(start=exactly(0.05), drain=exactly(2.0))
+AS_MEASURED = Physics(start=fixed_duration(0.05), drain=fixed_duration(2.0))
 CLIENT_S = 0.01  # between two creations of the measuring client
 
 

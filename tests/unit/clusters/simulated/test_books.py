@@ -2,7 +2,16 @@
 
 import pytest
 
-from autoscaler.clusters.simulated import Deployment, Hpa, Physics, SimulatedCluster, SpeedCurve, Spread, Work, exactly
+from autoscaler.clusters.simulated import (
+    DurationRange,
+    Hpa,
+    Physics,
+    SimDeployment,
+    SimulatedCluster,
+    SpeedCurve,
+    TrainingWork,
+    fixed_duration,
+)
 from autoscaler.domain import Role
 from autoscaler.errors import InvalidSpecError, InvariantViolationError
 from tests.unit.clusters.simulated.small_worlds import cluster, job, node, running_job, shape
@@ -51,7 +60,7 @@ def harm_count(sim):
 def test_large_clusters_are_checked_where_they_were_touched():
     """Above 500 nodes: the node of the event."""
     sim = cluster(*(node(f"n{number:03}") for number in range(501)))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=2))
     sim.run_until(5.0)
     touched, untouched = sim.pods["web-0"].node, sim.pods["web-1"].node
     sim._world.table.slot(untouched).requested[0] += 1
@@ -66,7 +75,7 @@ def test_large_clusters_are_checked_where_they_were_touched():
 def test_broken_books_stop_the_run(harm):
     """Every invariant bites: with the instant and the story."""
     sim = cluster(node("a"), node("b"))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=2))
     sim.run_until(5.0)
     sim.check()
     harm(sim)
@@ -83,7 +92,7 @@ def test_broken_books_stop_the_run(harm):
     [
         lambda sim: sim.scale("nobody", 1),
         lambda sim: sim.scale("web", -1),
-        lambda sim: sim.add_deployment(Deployment(name="web", shape=shape(1))),
+        lambda sim: sim.add_deployment(SimDeployment(name="web", shape=shape(1))),
         lambda sim: sim.set_load("web", 1.0),
         lambda sim: sim.lose_node("nowhere"),
         lambda sim: sim.create_pods("nobody", Role.TRAINER, 1),
@@ -96,7 +105,7 @@ def test_broken_books_stop_the_run(harm):
 def test_wrong_requests_are_refused(call):
     """With the field and what to do."""
     sim = cluster(node("a"))
-    sim.add_deployment(Deployment(name="web", shape=shape(1)))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1)))
     sim.submit(job())
     with pytest.raises(InvalidSpecError):
         call(sim)
@@ -110,9 +119,9 @@ def test_wrong_requests_are_refused(call):
         lambda: Physics(scheduling_s=0.0),
         lambda: Physics(eviction_s=float("nan")),
         lambda: Physics(create_rate_per_s=0.0),
-        lambda: Spread(low_s=2.0, high_s=1.0),
-        lambda: exactly(float("inf")),
-        lambda: Work(samples_total=0.0),
+        lambda: DurationRange(low_s=2.0, high_s=1.0),
+        lambda: fixed_duration(float("inf")),
+        lambda: TrainingWork(samples_total=0.0),
         lambda: SpeedCurve(fixed_s=0.0),
         lambda: Hpa(deployment="web", min_replicas=0, max_replicas=1, load_per_replica=1.0),
         lambda: SimulatedCluster([node("a"), node("a")]),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from autoscaler.cluster_port import Verdict
-from autoscaler.clusters.simulated import Deployment, run_loop
+from autoscaler.cluster_port import WriteResult
+from autoscaler.clusters.simulated import SimDeployment, run_loop
 from autoscaler.domain import Policy, Reclaim, Role, Tier
 from autoscaler.loop import Loop
 from tests.unit.clusters.simulated.small_worlds import cluster, job, node, shape
@@ -14,7 +14,7 @@ MODES = [Reclaim.PLANNER, Reclaim.SCHEDULER]
 def stage(reclaim, seed=1):
     """Two jobs fill 32 cpu; 8 web pods come at 60 s and go at 120 s."""
     sim = cluster(*(node(f"n{number}", cpu=8, gib=64) for number in range(4)), reclaim=reclaim, seed=seed)
-    sim.add_deployment(Deployment(name="web", shape=shape(1)))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1)))
     sim.submit(job("j0", low=2, high=20, servers=1))
     sim.at(5.0, lambda: sim.submit(job("j1", low=2, high=20, servers=1)))
     sim.at(60.0, lambda: sim.scale("web", 8))
@@ -92,6 +92,6 @@ async def test_lost_node_is_survived():
     sim.at(20.0, lambda: sim.lose_node("n1"))
     outcomes = await play(sim, Reclaim.PLANNER, 140.0)
     assert all(sim.record.jobs[name][-1].is_trainable for name in ("j0", "j1"))
-    assert {outcome.verdict for _, outcome in outcomes} <= {Verdict.DONE, Verdict.REFUSED}
+    assert {outcome.result for _, outcome in outcomes} <= {WriteResult.DONE, WriteResult.REFUSED}
     born = [life for life in sim.record.pods() if life.created_at_s > 71.0 and life.bound_at_s is not None]
     assert not [life for life in born if life.node == "n1"]

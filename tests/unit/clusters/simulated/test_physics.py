@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.simulated import Deployment, Hpa, Spread
+from autoscaler.clusters.simulated import DurationRange, Hpa, SimDeployment
 from autoscaler.domain import PodPhase, Resources, Role
 from autoscaler.errors import InvalidSpecError
 from tests.unit.clusters.simulated.small_worlds import STEADY, cluster, job, last, node, placed, running_job, shape
@@ -58,7 +58,7 @@ def test_pending_pod_leaves_at_once_and_a_starting_one_without_drain():
 
 def test_start_times_stay_within_their_spread_and_vary():
     """One draw per pod."""
-    sim = cluster(node("a", cpu=100, gib=1), physics=replace(STEADY, start=Spread(low_s=1.0, high_s=3.0)))
+    sim = cluster(node("a", cpu=100, gib=1), physics=replace(STEADY, start=DurationRange(low_s=1.0, high_s=3.0)))
     sim.submit(job(high=60))
     sim.create_pods("j", Role.TRAINER, 50)
     sim.run_until(10.0)
@@ -96,7 +96,7 @@ def test_daemons_stand_from_the_beginning():
 def test_controller_creates_a_burst_and_then_at_its_rate():
     """30 at once, then 20 a second: 100 pods are created within 3.5 s."""
     sim = cluster(*(node(f"n{number}", cpu=40) for number in range(4)))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=100))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=100))
     sim.run_until(20.0)
     created = sorted(life.created_at_s for life in sim.record.pods())
     assert created[:30] == [0.0] * 30
@@ -108,7 +108,7 @@ def test_controller_creates_a_burst_and_then_at_its_rate():
 def test_scale_down_takes_waiting_pods_first_then_crowded_nodes():
     """ReplicaSet order: unbound, not ready, many on one node."""
     sim = cluster(node("a", cpu=3), node("b", cpu=1))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=5))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=5))
     sim.run_until(5.0)
     assert len(placed(sim, "web")) == 4
     sim.scale("web", 3)
@@ -122,7 +122,7 @@ def test_scale_down_takes_waiting_pods_first_then_crowded_nodes():
 def test_scale_down_of_1_6_takes_the_youngest():
     """No rank by nodes there."""
     sim = cluster(node("a", cpu=10), physics=replace(STEADY, spreads_scale_down=False))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=2))
     sim.run_until(5.0)
     sim.scale("web", 4)
     sim.run_until(10.0)
@@ -134,7 +134,7 @@ def test_scale_down_of_1_6_takes_the_youngest():
 def test_lost_pod_of_a_controller_is_replaced():
     """Told to leave counts as gone."""
     sim = cluster(node("a", cpu=10))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=2))
     sim.run_until(5.0)
     sim.delete_pods(["web-0"])
     sim.run_until(10.0)
@@ -144,7 +144,7 @@ def test_lost_pod_of_a_controller_is_replaced():
 def test_roll_replaces_all_and_keeps_three_quarters():
     """Surge and unavailability of a quarter each."""
     sim = cluster(node("a", cpu=40, gib=40))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=8))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=8))
     sim.run_until(10.0)
     sim.roll("web")
     sim.run_until(60.0)
@@ -176,7 +176,7 @@ def test_parts_of_a_job_are_kept_by_controllers():
 def test_hpa_doubles_at_most_and_falls_after_five_minutes():
     """2, 4, 8, 10 by the load of 10; back to 2 no sooner than 300 s after the load has gone."""
     sim = cluster(node("a", cpu=40, gib=40))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=2))
     sim.add_hpa(Hpa(deployment="web", min_replicas=2, max_replicas=20, load_per_replica=1.0))
     sim.set_load("web", 10.0)
     sim.at(100.0, lambda: sim.set_load("web", 0.0))
@@ -191,7 +191,7 @@ def test_hpa_doubles_at_most_and_falls_after_five_minutes():
 def test_nobody_knows_the_load_before_the_hpa_has_looked():
     """A planner that saw the load itself would be up to 15 s ahead of any real one."""
     sim = cluster(node("a", cpu=40, gib=40))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=2))
     sim.add_hpa(Hpa(deployment="web", min_replicas=2, max_replicas=20, load_per_replica=1.0))
     sim.set_load("web", 10.0)
     told = []
@@ -207,7 +207,7 @@ def test_nobody_knows_the_load_before_the_hpa_has_looked():
 def test_lost_node_is_noticed_late_and_its_pods_leave_later():
     """Dead at 5, NotReady at 55, evicted at 355: training stops at once, replacements come last."""
     sim = cluster(node("a"), node("b"))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=2))
     sim.run_until(5.0)
     sim.lose_node("a")
     assert sim.record.web["web"][-1].running == 1
@@ -258,7 +258,7 @@ def test_pod_leaving_a_dead_node_stays_until_the_node_returns():
 def test_drain_evicts_others_and_leaves_jobs_to_the_planner():
     """is_draining in the view is what the planner acts on."""
     sim = cluster(node("a", cpu=10))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=1))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=1))
     sim.submit(job())
     sim.create_pods("j", Role.TRAINER, 1)
     sim.run_until(5.0)

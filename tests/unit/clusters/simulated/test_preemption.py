@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.simulated import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6, Deployment
-from autoscaler.clusters.simulated.scheduling.scheduling_queue import WaitingPods
+from autoscaler.clusters.simulated import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6, SimDeployment
+from autoscaler.clusters.simulated.scheduling.scheduling_queue import SchedulingQueue
 from autoscaler.clusters.simulated.world.sim_pods import SimPod
 from autoscaler.domain import PodPhase, Tier
 from tests.unit.clusters.simulated.small_worlds import cluster, job, node, placed, shape
@@ -27,7 +27,7 @@ def leaving(sim):
 
 
 def ask(sim, cpu=1, priority=0, **fields):
-    sim.add_deployment(Deployment(name="web", shape=shape(cpu), replicas=1, priority=priority, **fields))
+    sim.add_deployment(SimDeployment(name="web", shape=shape(cpu), replicas=1, priority=priority, **fields))
     sim.run_until(sim.now() + 0.1)
     return sim.pods["web-0"]
 
@@ -123,7 +123,7 @@ def test_more_urgent_pod_takes_the_nomination_and_the_other_looks_again():
     """The room of a victim goes to the pod of higher priority; the first one loses its nomination."""
     sim = filled(-1, -1, cpu=2)
     ask(sim)
-    sim.add_deployment(Deployment(name="urgent", shape=shape(2), replicas=1, priority=9))
+    sim.add_deployment(SimDeployment(name="urgent", shape=shape(2), replicas=1, priority=9))
     sim.run_until(sim.now() + 0.1)
     assert sim.pods["urgent-0"].nominated_node == "a"
     assert sim.pods["web-0"].nominated_node is None
@@ -149,7 +149,7 @@ def waiter(name="p", **fields):
 
 def attempts_at_s(profile, until_s, *, wake_every_s=None):
     """When one pod that never fits is tried."""
-    waiting, pod, now_s, tried = WaitingPods(profile), waiter(), 0.0, []
+    waiting, pod, now_s, tried = SchedulingQueue(profile), waiter(), 0.0, []
     waiting.add(pod, now_s)
     while now_s < until_s:
         while waiting.has_next:
@@ -178,7 +178,7 @@ def test_scheduler_with_nothing_else_to_do_waits_for_no_back_off():
 
 def test_pod_in_back_off_comes_after_those_that_are_not():
     """It is taken only when nothing else waits."""
-    waiting, first, second = WaitingPods(KUBE_SCHEDULER), waiter("first"), waiter("second")
+    waiting, first, second = SchedulingQueue(KUBE_SCHEDULER), waiter("first"), waiter("second")
     waiting.add(first, 0.0)
     waiting.refuse(waiting.pop(), 0.0)
     waiting.move(0.1)
@@ -202,7 +202,7 @@ def test_1_6_tries_again_after_each_back_off_up_to_a_minute():
 )
 def test_queue_goes_by_priority_then_by_time(profile, order):
     """PrioritySort; in 1.6 first come, first served."""
-    waiting = WaitingPods(profile)
+    waiting = SchedulingQueue(profile)
     late, early, high = waiter("late"), waiter("early"), waiter("high")
     high.priority = 5
     waiting.add(early, 1.0)
@@ -213,7 +213,7 @@ def test_queue_goes_by_priority_then_by_time(profile, order):
 
 def test_pod_that_left_is_not_tried():
     """Taken out of the queue wherever it waits."""
-    waiting, pod = WaitingPods(KUBE_SCHEDULER), waiter()
+    waiting, pod = SchedulingQueue(KUBE_SCHEDULER), waiter()
     waiting.add(pod, 0.0)
     waiting.refuse(waiting.pop(), 0.0)
     waiting.remove(pod)

@@ -5,7 +5,7 @@ import pytest
 
 from autoscaler.clusters.simulated import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6
 from autoscaler.clusters.simulated.scheduling.node_choice import sample_size
-from autoscaler.clusters.simulated.scheduling.node_scoring import ShapeBoard, spread_score
+from autoscaler.clusters.simulated.scheduling.node_scoring import ShapeScores, spread_score
 from autoscaler.clusters.simulated.world.node_table import NodeTable
 from autoscaler.domain import Taint, Toleration
 from tests.unit.clusters.simulated.small_worlds import cluster, job, node, placed, shape
@@ -13,7 +13,7 @@ from tests.unit.clusters.simulated.small_worlds import cluster, job, node, place
 
 def board(profile, wanted, *nodes):
     table = NodeTable(nodes)
-    return ShapeBoard(table, profile, wanted, table.amounts_of(wanted.requests))
+    return ShapeScores(table, profile, wanted, table.amounts_of(wanted.requests))
 
 
 def test_scores_of_today_are_those_of_the_source():
@@ -56,7 +56,7 @@ def test_scores_kept_up_to_date_equal_scores_built_anew(profile):
     sim.run_until(0.2)
     kept = sim._scheduler._chooser._boards[next(iter(sim.pods.values())).kind]
     kept.refresh()
-    fresh = ShapeBoard(sim._world.table, profile, shape(1), sim._world.table.amounts_of(shape(1).requests))
+    fresh = ShapeScores(sim._world.table, profile, shape(1), sim._world.table.amounts_of(shape(1).requests))
     assert kept.scores.tolist() == fresh.scores.tolist()
     assert kept.fits.tolist() == fresh.fits.tolist()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.clusters.simulated import SpeedCurve, Work
+from autoscaler.clusters.simulated import SpeedCurve, TrainingWork
 from autoscaler.domain import JobState, Role
 from autoscaler.errors import InvalidSpecError
 from tests.unit.clusters.simulated.small_worlds import LINEAR, cluster, job, last, node, running_job, shape
@@ -44,7 +44,7 @@ def test_killed_server_takes_the_job_back_to_its_checkpoint():
     """60 s between checkpoints, trained for 80 s: 20 s are lost."""
     sim = running_job(servers=1)
     sim.run_until(1.05)
-    begun_s = sim._jobs.lives["j"].progress.first_trained_at_s
+    begun_s = sim._jobs.by_name["j"].progress.first_trained_at_s
     sim.run_until(begun_s + 80.0)
     sim.kill_pod("j-server-0")
     assert last(sim).samples_lost == pytest.approx(20.0 * 20)
@@ -73,7 +73,7 @@ def test_few_servers_saturate():
 
 def test_job_ends_when_its_samples_are_trained():
     """1000 samples at 20 a second from 1.03 s on; then its pods leave and it is over."""
-    sim = running_job(Work(curve=LINEAR, samples_total=1_000.1))
+    sim = running_job(TrainingWork(curve=LINEAR, samples_total=1_000.1))
     sim.run_until(51.02)
     assert sim.jobs["j"].state is JobState.ACTIVE
     sim.run_until(51.04)
@@ -100,7 +100,7 @@ def test_edited_job_keeps_its_age_and_a_job_that_is_over_gets_no_pods():
 def test_job_that_is_over_is_not_started_again_by_its_controllers():
     """Its pods leave for good; under its name another job may come, of another shape."""
     sim = cluster(node("a", cpu=40))
-    sim.submit(job(), Work(curve=LINEAR, samples_total=100.0))
+    sim.submit(job(), TrainingWork(curve=LINEAR, samples_total=100.0))
     sim.set_replicas("j", Role.MASTER, 1, spreads=True)
     sim.set_replicas("j", Role.TRAINER, 2)
     sim.run_until(60.0)

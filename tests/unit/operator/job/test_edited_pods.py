@@ -3,10 +3,10 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
-from autoscaler.clusters.kubernetes.api.decorators import AroundApi
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
+from autoscaler.clusters.kubernetes.api.decorators import ApiDecorator
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import MOST_REPLICAS
 from autoscaler.domain import PodPhase
 from tests.unit.clusters.kubernetes.objects import raw_job, template
@@ -14,7 +14,7 @@ from tests.unit.clusters.kubernetes.stand_ins import add_job, observe
 from tests.unit.operator.term import Term
 
 
-class Meanwhile(AroundApi):
+class Meanwhile(ApiDecorator):
     """After a master has been brought back, something else happens before the next look at what stands."""
 
     happens = None
@@ -26,7 +26,7 @@ class Meanwhile(AroundApi):
         return raw
 
 
-SOMEBODY = Owner("kubectl", is_apply=False)
+SOMEBODY = FieldOwner("kubectl", is_apply=False)
 
 
 async def running(**job):
@@ -169,7 +169,7 @@ async def test_masters_that_somebody_scaled_are_as_many_as_before(replicas):
     assert len(term.bench.pods("master")) == 1
     assert term.reasons().count("MastersRestored") == 1
     owners = term.server.owners(DEPLOYMENTS, "team-a", "digits-master")["spec", "replicas"]
-    assert Owner("edl", is_apply=True) in owners
+    assert FieldOwner("edl", is_apply=True) in owners
 
 
 async def test_whoever_scales_masters_all_the_time_is_answered_now_and_then():
@@ -223,7 +223,7 @@ async def test_grace_that_cannot_be_shortened_holds_up_nothing_else(monkeypatch)
     await term.watch()
 
     async def refuse(_pod, _grace_s):
-        raise ForbiddenError("a webhook refuses it", Refusal.ADMISSION)
+        raise ForbiddenError("a webhook refuses it", RefusedBy.ADMISSION)
 
     monkeypatch.setattr(term.leading.jobs._writer, "shorten_grace", refuse)
     with pytest.raises(ForbiddenError):

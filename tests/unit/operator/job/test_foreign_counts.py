@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
-from autoscaler.clusters.kubernetes.api.decorators import AroundApi
+from autoscaler.clusters.kubernetes.api.decorators import ApiDecorator
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
@@ -66,7 +66,7 @@ class Write:
         return ""
 
 
-class WrittenApi(AroundApi):
+class WrittenApi(ApiDecorator):
     """Remembers each write that the server has taken or refused."""
 
     def __init__(self, inner, server):

@@ -289,7 +289,7 @@ async def test_three_failures_on_a_node_make_the_job_avoid_it():
     await fail(bench)
     await fail(bench, "digits-trainer-1")
     facts = bench.store.facts(bench.store.objects.jobs[JOB])
-    assert facts.avoid == frozenset()
+    assert facts.avoided_nodes == frozenset()
     record = bench.store.records[JOB]
     assert len(record.trouble.failed_at_s["n1"]) == 2
 

@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.gangs.start_backoff import BIND_LIMIT_S
-from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.objects.labels import REPLACES
 from autoscaler.domain import Policy, Reclaim, Role
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
@@ -53,7 +53,7 @@ class Scene(Term):
         body["spec"]["priority"] = 0
         if node is not None:
             body["spec"]["nodeName"] = node
-        self.server.create(PODS, body, Owner("kubectl", is_apply=False))
+        self.server.create(PODS, body, FieldOwner("kubectl", is_apply=False))
 
     async def live(self, times=1):
         for _ in range(times):

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.decorators import AroundApi
-from autoscaler.clusters.kubernetes.api.errors import BadRequestError, ForbiddenError, InvalidError, Refusal
+from autoscaler.clusters.kubernetes.api.decorators import ApiDecorator
+from autoscaler.clusters.kubernetes.api.errors import BadRequestError, ForbiddenError, InvalidError, RefusedBy
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.gangs.gang_pods import GangPods
 from autoscaler.clusters.kubernetes.gangs.start_backoff import START_LIMIT_S
@@ -91,7 +91,7 @@ def forge_pod(term, job, name, node="n1", *, is_tied=False, gates=()):
         term.server.bind("team-a", name, node)
 
 
-class Refusing(AroundApi):
+class Refusing(ApiDecorator):
     """Refuses the master's Deployment of one job, as it is judged too unless `is_late`."""
 
     def __init__(self, inner, error, *, is_late):
@@ -113,8 +113,8 @@ class Refusing(AroundApi):
 
 
 INVALID = InvalidError('create deployments team-a/aaa-master: Deployment.apps "aaa-master" is invalid: spec: no')
-QUOTA = ForbiddenError("create deployments team-a/aaa-master: exceeded quota: count", Refusal.QUOTA)
-HOOK = ForbiddenError('create deployments team-a/aaa-master: admission webhook "x" denied', Refusal.ADMISSION)
+QUOTA = ForbiddenError("create deployments team-a/aaa-master: exceeded quota: count", RefusedBy.QUOTA)
+HOOK = ForbiddenError('create deployments team-a/aaa-master: admission webhook "x" denied', RefusedBy.ADMISSION)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_a_master_that_the_server_refuses_costs_its_own_job_the_start(erro
     assert "aaa-trainer-0" not in names(term, PODS)
     pauses = []
     for _ in range(90):
-        hold_until_s = term.leading.cluster.race(OTHER).hold_until_s
+        hold_until_s = term.leading.cluster.start_backoff(OTHER).hold_until_s
         if not pauses or pauses[-1] != hold_until_s:
             pauses.append(hold_until_s)
         await step(term)
@@ -210,7 +210,7 @@ async def test_a_pod_that_nobody_will_ever_bind_holds_up_nobody():
     assert "digits-master" in names(term, DEPLOYMENTS)
 
 
-class Faulty(AroundApi):
+class Faulty(ApiDecorator):
     """EDL meets a fault of its own where it makes the master of one job."""
 
     async def create(self, kind, body):
@@ -228,7 +228,7 @@ async def test_a_start_whose_last_step_fails_ends_all_the_same():
     assert "aaa-trainer-0" in names(term, PODS)
     await step(term, int(START_LIMIT_S))
     assert "aaa-trainer-0" not in names(term, PODS)
-    assert term.leading.cluster.race(OTHER).lost == 1
+    assert term.leading.cluster.start_backoff(OTHER).lost == 1
 
 
 async def test_a_job_that_was_refused_is_tried_again_as_soon_as_it_is_edited():
@@ -237,10 +237,10 @@ async def test_a_job_that_was_refused_is_tried_again_as_soon_as_it_is_edited():
     add_job(term.server, small())
     for _ in range(200):
         await step(term)
-        if term.leading.cluster.race(OTHER).refused == 5:
+        if term.leading.cluster.start_backoff(OTHER).refused == 5:
             break
     await step(term, 11)
-    assert term.leading.cluster.race(OTHER).hold_until_s > term.bench.now_s + 100.0
+    assert term.leading.cluster.start_backoff(OTHER).hold_until_s > term.bench.now_s + 100.0
     assert admitted(term)[:2] == ("False", "PodInvalid")
     term.api.error = None
     before = term.server.get(TRAINING_JOBS, "team-a", "aaa")
@@ -263,7 +263,7 @@ async def test_an_edit_there_and_one_back_lift_no_pause(away):
     for number in range(60):
         edit(term, right | away if number % 2 else right)
         await step(term)
-        if (race := term.leading.cluster.race(OTHER)).refused_at_s not in refused_at_s:
+        if (race := term.leading.cluster.start_backoff(OTHER)).refused_at_s not in refused_at_s:
             refused_at_s.append(race.refused_at_s)
     assert all(later - before >= 10.0 for before, later in pairwise(refused_at_s) if before)
     assert race.refused >= 4
@@ -274,7 +274,7 @@ async def test_another_job_under_the_old_name_begins_anew():
     term = Term(around=lambda bench: Refusing(bench.api, INVALID, is_late=False))
     add_job(term.server, small())
     await step(term, USUAL_STEPS)
-    assert term.leading.cluster.race(OTHER).refused == 1
+    assert term.leading.cluster.start_backoff(OTHER).refused == 1
     before = term.server.get(TRAINING_JOBS, "team-a", "aaa")
     term.server.rewrite(TRAINING_JOBS, before, before | {"metadata": before["metadata"] | {"uid": "another"}})
     term.api.error = None
@@ -293,7 +293,7 @@ async def test_a_fault_with_a_refused_jobs_gang_lifts_no_pause(monkeypatch):
     term = Term(around=lambda bench: Refusing(bench.api, INVALID, is_late=False))
     add_job(term.server, small())
     await step(term, USUAL_STEPS)
-    before = term.leading.cluster.race(OTHER)
+    before = term.leading.cluster.start_backoff(OTHER)
     assert before.refused == 1
 
     def look(pods, job):
@@ -301,14 +301,14 @@ async def test_a_fault_with_a_refused_jobs_gang_lifts_no_pause(monkeypatch):
             raise ZeroDivisionError
         return real(pods, job)
 
-    real = GangPods.look
-    monkeypatch.setattr(GangPods, "look", look)
+    real = GangPods.observe
+    monkeypatch.setattr(GangPods, "observe", look)
     await step(term)
     assert term.leading.errors.fails(OTHER, Step.GANG)
-    assert term.leading.cluster.race(OTHER) == before
+    assert term.leading.cluster.start_backoff(OTHER) == before
 
 
-class NoDryRun(AroundApi):
+class NoDryRun(ApiDecorator):
     """An API server with a webhook that has side effects."""
 
     async def check_create(self, kind, body):

@@ -21,7 +21,7 @@ import autoscaler.operator
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Job, Policy, Reclaim
 from autoscaler.jobs.answers import NoProgress
@@ -39,6 +39,7 @@ from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, Re
 START_S = 1_800_000_000.0
 NOT_PER_JOB = (
     "autoscaler.clusters.kubernetes.api",  # the door itself; its stand-in is the rest of the world here
+    "autoscaler.clusters.kubernetes.memory_api",
     "autoscaler.operator.controllers.error_listener",  # the wall itself
 )
 
@@ -50,12 +51,12 @@ UNTOLD = frozenset(
         *("_where", "count_error"),  # of the metric by which this test is told
         *("_discard", "_is_judged"),  # ends of tasks, told by the event loop
         *(
-            "slim_named",
-            "slim_job",
-            "slim_workload",
-            "slim_scaler",
-            "_slim_metadata",
-            "_slim_role",
+            "trim_named",
+            "trim_job",
+            "trim_workload",
+            "trim_autoscaler",
+            "_trim_metadata",
+            "_trim_role",
             "is_longer",
         ),  # the object is held whole
         *(
@@ -101,7 +102,7 @@ class World:
             self.rest.add_node(f"n{number}", cpu="8")
         self.metrics = Metrics()
         revision = {"name": NAME, "annotations": {REVISION: str(NEEDED)}}
-        somebody = Owner("kubectl", is_apply=False)
+        somebody = FieldOwner("kubectl", is_apply=False)
         self.server.create(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": revision}, somebody)
         for name in (*others, "honest"):
             add_job(self.server, job(name))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.operator.controllers.definition_check import NEEDED, REVISION, DefinitionCheck, problem_of
@@ -52,7 +52,7 @@ async def test_no_pod_is_made_and_the_job_says_why_until_it_is_mended():
 async def test_without_an_answer_what_was_known_stands():
     class Refusing:
         async def get(self, kind, name):
-            raise ForbiddenError("no", Refusal.RBAC)
+            raise ForbiddenError("no", RefusedBy.RBAC)
 
     store = SimpleNamespace(definition_problem="it is old")
     assert not await DefinitionCheck(Refusing(), store).check()

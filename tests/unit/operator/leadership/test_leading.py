@@ -3,10 +3,10 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, LIMIT_RANGES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.cluster_view import NEVER_S
-from autoscaler.clusters.kubernetes.gangs.start_backoff import refuse
+from autoscaler.clusters.kubernetes.gangs.start_backoff import record_refusal
 from autoscaler.domain import JobState, Policy, Reclaim
 from autoscaler.fault_isolation import of_object
 from autoscaler.operator.metrics import ERRORS_KEPT_S, Metrics
@@ -73,7 +73,7 @@ async def test_a_trainer_that_somebody_deletes_while_its_job_waits_after_a_lost_
     term = Term()
     await term.step(12)
     gangs = term.leading.cluster._gangs
-    gangs.starts = refuse(gangs.starts, JOB, term.bench.now_s, "", generation=1)
+    gangs.starts = record_refusal(gangs.starts, JOB, term.bench.now_s, "", generation=1)
     await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a")
     await term.watch()
     await term.leading.jobs.reconcile(JOB)
@@ -121,7 +121,7 @@ async def test_a_quota_over_one_class_is_not_run_against_with_every_plan():
     def refuse(kind, wanted, _before):
         if kind == PODS and wanted["spec"].get("priorityClassName", "").startswith("edl-surplus"):
             asked.append(term.bench.now_s)
-            raise ForbiddenError("exceeded quota: surplus, requested: pods=1", Refusal.QUOTA)
+            raise ForbiddenError("exceeded quota: surplus, requested: pods=1", RefusedBy.QUOTA)
 
     term = Term()
     term.server.admissions = (*term.server.admissions, refuse)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.gangs.start_backoff import Race
+from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.domain import Bottleneck, Decision, Reason
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.answers import NoProgress
@@ -71,7 +71,7 @@ def seen(*pods, life=None, **fields):
     values = {
         "record": saved(replace(record, **fields.pop("record", {}))),
         "report": JobReport(decision=decision()),
-        "race": Race(),
+        "race": StartBackoff(),
         "pods": pods,
         "has_master": bool(pods),
         "before": {},
@@ -145,7 +145,7 @@ def unheard(what, **kept):
         ({}, "Admitted", ("False", "FairShare")),
         ({"priority": None}, "Admitted", ("False", "PriorityClassMissing")),
         ({"problems": {"PriorityClasses": "edl-core is missing"}}, "Admitted", ("False", "PriorityClasses")),
-        ({"race": Race(lost=3)}, "Admitted", ("False", "RoomTaken")),
+        ({"race": StartBackoff(lost=3)}, "Admitted", ("False", "RoomTaken")),
         ({"is_observed": True}, "Admitted", ("False", "Observed")),
         ({"report": JobReport()}, "Admitted", ("Unknown", "NotPlanned")),
         (
@@ -160,9 +160,13 @@ def unheard(what, **kept):
         ({"pods": RUNNING[:2], "has_master": True}, "Scaled", ("False", "Growing")),
         ({"pods": (unplaced(UNBOUND),), "has_master": False}, "Admitted", ("False", "Unschedulable")),
         ({"pods": (unplaced(NO_ROOM),), "has_master": False}, "Admitted", ("False", "FairShare")),
-        ({"race": Race(lost=1, verdict=UNBOUND)}, "Admitted", ("False", "Unschedulable")),
-        ({"race": Race(lost=1, verdict=UNBOUND)}, "Scaled", ("False", "Unschedulable")),
-        ({"pods": RUNNING, "race": Race(lost=1, verdict=UNBOUND)}, "Scaled", ("True", "FairShare")),  # all are there
+        ({"race": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Admitted", ("False", "Unschedulable")),
+        ({"race": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Scaled", ("False", "Unschedulable")),
+        (
+            {"pods": RUNNING, "race": StartBackoff(lost=1, unschedulable_reason=UNBOUND)},
+            "Scaled",
+            ("True", "FairShare"),
+        ),  # all are there
         ({"pods": (*RUNNING[:2], unplaced(UNBOUND, 2))}, "Scaled", ("False", "Unschedulable")),
         ({"is_contested": True}, "Scaled", ("False", "ConflictingAutoscaler")),
         ({"pods": RUNNING[:1], "has_master": True}, "Degraded", ("True", "FairShare")),
@@ -527,7 +531,7 @@ async def test_a_job_that_is_gone_is_no_error():
     ("fields", "reason"),
     [
         ({"pods": (unplaced(UNBOUND), unplaced(UNBOUND, 1)), "has_master": False}, "Unschedulable"),
-        ({"race": Race(lost=2, verdict=UNBOUND)}, "Unschedulable"),
+        ({"race": StartBackoff(lost=2, unschedulable_reason=UNBOUND)}, "Unschedulable"),
         ({"pods": (pod(0, is_ready=False), pod(1, is_ready=False), pod(0, "master"))}, "NotReady"),
         ({"pods": (*RUNNING[:2], RUNNING[3])}, "Max"),
     ],

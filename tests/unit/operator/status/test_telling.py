@@ -5,7 +5,7 @@ from dataclasses import replace
 import kopf
 import pytest
 
-from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.domain import Cause, DeletePod, Plan, Role
 from autoscaler.jobs.answers import NoProgress
@@ -182,7 +182,7 @@ def delete(number):
     )
 
 
-DONE = Outcome(verdict=Verdict.DONE)
+DONE = WriteOutcome(result=WriteResult.DONE)
 
 
 def test_a_decision_is_said_once():
@@ -213,7 +213,7 @@ def test_servers_have_resizes_of_their_own():
 
 def test_a_refusal_is_kept_until_a_write_goes_through():
     made, said, _ = reports()
-    refused = Outcome(verdict=Verdict.REFUSED, message="pods is forbidden: exceeded quota: q")
+    refused = WriteOutcome(result=WriteResult.REFUSED, message="pods is forbidden: exceeded quota: q")
     made.report(passed((delete(1), refused), decided=decision()))
     assert made._store.report_of(JOB).refusal.reason == "Quota"
     assert "Quota" in [note.reason for note in said]

@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
-    Refusal,
+    RefusedBy,
     UnavailableError,
 )
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, NAMESPACES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
@@ -89,7 +89,7 @@ async def test_hook_refuses_what_it_will(api, server):
 
     def no_pods(kind, obj, before):
         if kind == PODS and before is None:
-            raise ForbiddenError(f"exceeded quota: {obj['metadata']['name']}", Refusal.QUOTA)
+            raise ForbiddenError(f"exceeded quota: {obj['metadata']['name']}", RefusedBy.QUOTA)
 
     await api.create(PODS, pod("before"))
     server.admissions = (no_pods,)

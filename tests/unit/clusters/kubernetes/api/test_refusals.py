@@ -11,12 +11,12 @@ from autoscaler.clusters.kubernetes.api.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
-    Refusal,
+    RefusedBy,
     ThrottledError,
     UnauthorizedError,
     UnavailableError,
 )
-from autoscaler.clusters.kubernetes.api.responses import error_of
+from autoscaler.clusters.kubernetes.api.responses import error_of_status
 
 
 def status(code, reason="", message="", **details):
@@ -24,7 +24,7 @@ def status(code, reason="", message="", **details):
 
 
 def told(code, body=None, **how):
-    return error_of(code, body, doing="create pods n/x", is_write=how.pop("is_write", True), **how)
+    return error_of_status(code, body, doing="create pods n/x", is_write=how.pop("is_write", True), **how)
 
 
 @pytest.mark.parametrize(
@@ -53,32 +53,32 @@ def test_code_and_reason_make_the_error(code, reason, error):
 @pytest.mark.parametrize(
     ("message", "refusal"),
     [
-        ('pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0', Refusal.QUOTA),
-        ('pods "x" is forbidden: failed quota: q: must specify limits.cpu for: main', Refusal.QUOTA),
+        ('pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0', RefusedBy.QUOTA),
+        ('pods "x" is forbidden: failed quota: q: must specify limits.cpu for: main', RefusedBy.QUOTA),
         (
             'pods "x" is forbidden: [maximum cpu usage per Container is 1, but limit is 2, minimum memory usage]',
-            Refusal.LIMIT_RANGE,
+            RefusedBy.LIMIT_RANGE,
         ),
         (
             'pods "x" is forbidden: User "system:serviceaccount:n:edl" cannot create resource "pods" in API group ""',
-            Refusal.RBAC,
+            RefusedBy.RBAC,
         ),
-        ('pods "x" is forbidden: violates PodSecurity "restricted:latest": privileged', Refusal.POD_SECURITY),
-        ('pods "x" is forbidden: no PriorityClass with name nope was found', Refusal.ADMISSION),
-        ('admission webhook "w" denied the request: because', Refusal.ADMISSION),
+        ('pods "x" is forbidden: violates PodSecurity "restricted:latest": privileged', RefusedBy.POD_SECURITY),
+        ('pods "x" is forbidden: no PriorityClass with name nope was found', RefusedBy.ADMISSION),
+        ('admission webhook "w" denied the request: because', RefusedBy.ADMISSION),
     ],
 )
 def test_forbidden_says_by_whom(message, refusal):
     """Words of a real server of 1.36; `tests/cluster/test_kube_refusals_real.py` holds them."""
     found = told(403, status(403, "Forbidden", message))
     assert isinstance(found, ForbiddenError)
-    assert found.refusal is refusal
+    assert found.refused_by is refusal
 
 
 def test_namespace_on_its_way_out_is_told_by_its_cause():
     causes = [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]
     found = told(403, status(403, "Forbidden", "exceeded quota: as a name", causes=causes))
-    assert found.refusal is Refusal.NAMESPACE_TERMINATING
+    assert found.refused_by is RefusedBy.NAMESPACE_TERMINATING
 
 
 def test_invalid_names_every_field():
@@ -138,7 +138,7 @@ def test_answer_without_a_status_is_told_by_its_code(body):
 @pytest.mark.parametrize("details", [None, "text", {"causes": None}, {"causes": ["text"]}, {"causes": [{}]}])
 def test_odd_details_do_no_harm(details):
     body = {"kind": "Status", "reason": "Forbidden", "message": "no", "details": details}
-    assert told(403, body).refusal is Refusal.ADMISSION
+    assert told(403, body).refused_by is RefusedBy.ADMISSION
 
 
 def test_long_message_is_cut():

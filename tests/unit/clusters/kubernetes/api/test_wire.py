@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing
 from autoscaler.clusters.kubernetes.api.errors import ExpiredError, MalformedError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
-from autoscaler.clusters.kubernetes.api.responses import decode, read_line, read_object, read_page
-from autoscaler.clusters.kubernetes.cache.object_cache import Store
+from autoscaler.clusters.kubernetes.api.responses import decode_json, parse_list_page, parse_object, parse_watch_line
+from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
 from autoscaler.fault_isolation import JobErrors
 
 ONE = {"metadata": {"name": "c", "namespace": "n", "resourceVersion": "7", "managedFields": [{}]}}
@@ -26,7 +26,7 @@ def line(**said):
 
 
 def test_an_event_is_read_with_kind_and_version_and_without_bookkeeping():
-    event = read_line(line(type="ADDED", object=ONE), CONFIG_MAPS, doing="watch configmaps")
+    event = parse_watch_line(line(type="ADDED", object=ONE), CONFIG_MAPS, doing="watch configmaps")
     assert (event.type, event.object, event.resource_version) == (EventType.ADDED, BARE, "7")
 
 
@@ -39,7 +39,7 @@ def test_what_is_nested_too_deeply_is_cut_and_the_rest_is_read(opening, closing)
     """An API server takes 10,000 levels from whoever may write one pod; nobody saw any pod any more (A11)."""
     deep = nested(4_900, opening=opening, closing=closing)
     told = f'{{"before": [1, {{"x": "}}]"}}], "deep": {deep}, "after": [{deep}, "\\\\", 2.5]}}'
-    found = decode(told.encode())
+    found = decode_json(told.encode())
     assert (found["before"], found["after"][1:]) == ([1, {"x": "}]"}], ["\\", 2.5])
     assert json.loads(json.dumps(found)) == found
 
@@ -47,24 +47,26 @@ def test_what_is_nested_too_deeply_is_cut_and_the_rest_is_read(opening, closing)
 def test_an_event_with_managed_fields_of_any_depth_is_read():
     fields = nested(5_000, opening='{"f:a":')
     said = f'{{"type": "ADDED", "object": {json.dumps(ONE).replace("[{}]", f"[{fields}]")}}}'
-    assert read_line(said.encode(), CONFIG_MAPS, doing="watch configmaps").object == BARE
+    assert parse_watch_line(said.encode(), CONFIG_MAPS, doing="watch configmaps").object == BARE
 
 
 @pytest.mark.parametrize("said", [b"[" * 5_000, b'{"a":' * 3_000, b"[" * 2_000 + b'"a', b"]" * 9 + b"[" * 3_000])
 def test_what_is_deep_and_no_json_is_refused(said):
     with pytest.raises((ValueError, RecursionError)):
-        decode(said)
+        decode_json(said)
 
 
 def test_a_bookmark_needs_no_name():
-    told = read_line(line(type="BOOKMARK", object={"metadata": {"resourceVersion": "9"}}), CONFIG_MAPS, doing="watch")
+    told = parse_watch_line(
+        line(type="BOOKMARK", object={"metadata": {"resourceVersion": "9"}}), CONFIG_MAPS, doing="watch"
+    )
     assert told.resource_version == "9"
 
 
 def test_an_error_is_what_it_says():
     status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
     with pytest.raises(ExpiredError, match="watch configmaps: too old"):
-        read_line(line(type="ERROR", object=status), CONFIG_MAPS, doing="watch configmaps")
+        parse_watch_line(line(type="ERROR", object=status), CONFIG_MAPS, doing="watch configmaps")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_an_error_is_what_it_says():
 )
 def test_a_line_that_is_none_is_told_from_an_event(said):
     with pytest.raises(MalformedError, match="watch configmaps: no answer"):
-        read_line(said, CONFIG_MAPS, doing="watch configmaps")
+        parse_watch_line(said, CONFIG_MAPS, doing="watch configmaps")
 
 
 WORDS = ("type", "object", "metadata", "name", "namespace", "resourceVersion", "items", "continue")
@@ -107,20 +109,24 @@ JSON = st.recursive(
 @given(type_=st.sampled_from([*EventType, "ERROR", "?"]), obj=JSON, more=JSON)
 def test_whatever_is_taken_for_an_event_the_store_can_take(type_, obj, more):
     metadata = {"name": "c", "resourceVersion": "7"} | (more if isinstance(more, dict) else {})
-    store = Store(JobErrors(lambda: 0.0))
-    store.take_listing(CONFIG_MAPS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
+    store = ObjectCache(JobErrors(lambda: 0.0))
+    store.apply_listing(CONFIG_MAPS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
     for said in (obj, {"metadata": metadata}):
         try:
-            event = read_line(line(type=type_, object=said), CONFIG_MAPS, doing="watch")
+            event = parse_watch_line(line(type=type_, object=said), CONFIG_MAPS, doing="watch")
         except (MalformedError, UnavailableError):
             continue
-        store.take_event(CONFIG_MAPS, event, at_s=0.0)
+        store.apply_event(CONFIG_MAPS, event, at_s=0.0)
 
 
 def test_a_page_is_read_with_where_the_rest_is():
     page = {"metadata": {"resourceVersion": "8", "continue": "there"}, "items": [ONE]}
-    assert read_page(page, CONFIG_MAPS, doing="list") == ([BARE], "8", "there")
-    assert read_page({"metadata": {"resourceVersion": "8"}, "items": None}, CONFIG_MAPS, doing="list") == ([], "8", "")
+    assert parse_list_page(page, CONFIG_MAPS, doing="list") == ([BARE], "8", "there")
+    assert parse_list_page({"metadata": {"resourceVersion": "8"}, "items": None}, CONFIG_MAPS, doing="list") == (
+        [],
+        "8",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,11 +147,11 @@ def test_a_page_is_read_with_where_the_rest_is():
 )
 def test_a_page_that_is_none_is_refused(page):
     with pytest.raises(MalformedError, match="list configmaps: no answer"):
-        read_page(page, CONFIG_MAPS, doing="list configmaps")
+        parse_list_page(page, CONFIG_MAPS, doing="list configmaps")
 
 
 @pytest.mark.parametrize("answer", [None, [], "ok", {"metadata": 3}], ids=repr)
 def test_an_answer_that_is_no_object_leaves_open_whether_it_was_done(answer):
     with pytest.raises(UnavailableError) as refused:
-        read_object(answer, doing="create configmaps n/c", is_write=True)
+        parse_object(answer, doing="create configmaps n/c", is_write=True)
     assert refused.value.may_have_happened

@@ -6,11 +6,11 @@ from autoscaler.clusters.kubernetes.parsing.deployment_objects import (
     conflicting_job,
     hpa_target,
     job_of_master,
-    read_workload,
+    parse_workload,
 )
-from autoscaler.clusters.kubernetes.parsing.node_objects import read_daemonset, read_node, reserve_for_daemons
-from autoscaler.clusters.kubernetes.parsing.object_trimming import slim_workload
-from autoscaler.clusters.kubernetes.parsing.priority_classes import class_problems, read_classes
+from autoscaler.clusters.kubernetes.parsing.node_objects import parse_daemonset, parse_node, reserve_for_daemons
+from autoscaler.clusters.kubernetes.parsing.object_trimming import trim_workload
+from autoscaler.clusters.kubernetes.parsing.priority_classes import find_class_problems, parse_priority_classes
 from autoscaler.domain import Reclaim, Resources, Taint, TaintEffect
 from tests.unit.clusters.kubernetes.objects import UID, condition, template
 
@@ -34,7 +34,7 @@ def raw_node(name="n1", *, labels=None, ready="True", taints=(), meta=None, **sp
 
 def test_node_offers_what_is_allocatable():
     """GPUs by their own count, everything else by its name."""
-    node = read_node(raw_node(labels={"zone": "a"}))
+    node = parse_node(raw_node(labels={"zone": "a"}))
     assert node.allocatable == Resources(cpu_milli=3920, memory_bytes=15 << 30, gpu_count=8, extended=(("pods", 110),))
     assert node.labels == {("zone", "a")}
     assert node.is_open()
@@ -52,7 +52,7 @@ def test_node_offers_what_is_allocatable():
 )
 def test_node_that_takes_nothing_new(raw, is_draining):
     """Cordoned: no growth; announced as leaving: EDL's pods leave too (rule 13)."""
-    node = read_node(raw)
+    node = parse_node(raw)
     assert node.is_cordoned
     assert node.is_draining is is_draining
 
@@ -64,26 +64,26 @@ def test_readiness_is_the_condition_and_its_taints_are_left_out():
         {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
         {"key": "slow", "effect": "PreferNoSchedule"},
     ]
-    node = read_node(raw_node(ready="Unknown", taints=taints))
+    node = parse_node(raw_node(ready="Unknown", taints=taints))
     assert not node.is_ready
     assert node.taints == {Taint(key="gpu", value="yes", effect=TaintEffect.NO_SCHEDULE)}
 
 
 def test_new_node_keeps_room_for_daemons_that_have_not_arrived():
     """For 60 s, and only for those that it accepts (rule 12)."""
-    everywhere = read_daemonset(
+    everywhere = parse_daemonset(
         {
             "metadata": {"namespace": "kube-system", "name": "log"},
             "spec": {"template": template(cpu="200m", memory="1Gi")},
         }
     )
-    elsewhere = read_daemonset(
+    elsewhere = parse_daemonset(
         {
             "metadata": {"namespace": "kube-system", "name": "arm"},
             "spec": {"template": template(cpu="3", spec={"nodeSelector": {"arch": "arm"}})},
         }
     )
-    node = read_node(raw_node())
+    node = parse_node(raw_node())
 
     def left(now_s, arrived=frozenset()):
         daemonsets = [everywhere, elsewhere]
@@ -108,8 +108,8 @@ def with_class(name, **fields):
 
 def test_classes_of_the_chart_are_right():
     """Surplus below the default, core level with it, none preempts (rules 3 and 4)."""
-    classes = read_classes(CLASSES)
-    assert class_problems(classes, Reclaim.SCHEDULER) == ()
+    classes = parse_priority_classes(CLASSES)
+    assert find_class_problems(classes, Reclaim.SCHEDULER) == ()
     assert (classes.value_of(None), classes.value_of("high"), classes.value_of("no")) == (0, 1000, None)
     assert classes.value_of("system-node-critical") == 2_000_001_000
 
@@ -129,14 +129,14 @@ def test_classes_of_the_chart_are_right():
 )
 def test_classes_that_would_let_surplus_stand_above_others_are_refused(raws, said):
     """Each in words that name the class (rule 3: a condition refuses to run)."""
-    assert said in "\n".join(class_problems(read_classes(raws), Reclaim.SCHEDULER))
+    assert said in "\n".join(find_class_problems(parse_priority_classes(raws), Reclaim.SCHEDULER))
 
 
 def test_graded_classes_are_not_asked_for_when_the_planner_reclaims():
     """Surplus stands at core's level then (rule 1)."""
     level = {"metadata": {"name": "edl-surplus"}, "value": 0, "preemptionPolicy": "Never"}
-    assert class_problems(read_classes([CLASSES[0], level]), Reclaim.PLANNER) == ()
-    assert "edl-surplus is missing" in class_problems(read_classes(CLASSES[:1]), Reclaim.PLANNER)[0]
+    assert find_class_problems(parse_priority_classes([CLASSES[0], level]), Reclaim.PLANNER) == ()
+    assert "edl-surplus is missing" in find_class_problems(parse_priority_classes(CLASSES[:1]), Reclaim.PLANNER)[0]
 
 
 def deployment(replicas=3, **meta):
@@ -167,7 +167,7 @@ def hpa(desired=0, most=10, *, kind="Deployment", api="apps/v1", name="web"):
 )
 def test_workload_wants_what_it_will_have_soon(raw, scaler, wanted, most):
     """Growth that an HPA announces is demand before the pods are there."""
-    found = read_workload(raw, scaler, read_classes(CLASSES))
+    found = parse_workload(raw, scaler, parse_priority_classes(CLASSES))
     assert (found.name, found.priority) == ("shop/web", 1000)
     assert (found.desired_replicas, found.max_replicas) == (wanted, most)
 
@@ -180,7 +180,7 @@ def test_replicas_that_the_api_server_refuses_are_not_announced(reason, status, 
     """A namespace without quota, a Deployment of many replicas: trainers left for pods that never came."""
     failure = condition("ReplicaFailure", status, reason=reason)
     raw = {**deployment(7), "status": {"replicas": 3, "conditions": [failure]}}
-    assert read_workload(raw, None, read_classes(CLASSES)).desired_replicas == wanted
+    assert parse_workload(raw, None, parse_priority_classes(CLASSES)).desired_replicas == wanted
 
 
 @pytest.mark.parametrize(
@@ -193,19 +193,19 @@ def test_replicas_that_the_api_server_refuses_are_not_announced(reason, status, 
     ],
     ids=["paused", "being deleted", "its newest ReplicaSet is refused", "never seen by its controller"],
 )
-@pytest.mark.parametrize("form", [lambda raw: raw, slim_workload], ids=["whole", "slim"])
+@pytest.mark.parametrize("form", [lambda raw: raw, trim_workload], ids=["whole", "slim"])
 def test_replicas_that_no_controller_makes_are_not_announced(form, meta, spec, status):
     """Each stays so for as long as a tenant likes: all free room was kept for pods that nobody would make (A11)."""
     raw = deployment(7, **meta)
     raw = {**raw, "spec": raw["spec"] | spec, "status": {"replicas": 3} | status}
-    workload = read_workload(form(raw), hpa(9), read_classes(CLASSES))
+    workload = parse_workload(form(raw), hpa(9), parse_priority_classes(CLASSES))
     assert (workload.desired_replicas, workload.max_replicas) == (3, 10)
 
 
 def test_replicas_that_the_controller_is_making_are_announced():
     """It has seen the newest specification: its pods are on their way."""
     raw = {**deployment(7, generation=3), "status": {"replicas": 3, "observedGeneration": 3}}
-    assert read_workload(slim_workload(raw), hpa(9), read_classes(CLASSES)).desired_replicas == 9
+    assert parse_workload(trim_workload(raw), hpa(9), parse_priority_classes(CLASSES)).desired_replicas == 9
 
 
 def test_masters_deployment_is_no_workload():
@@ -213,7 +213,7 @@ def test_masters_deployment_is_no_workload():
     owner = {"apiVersion": "edl.dev/v1alpha1", "kind": "TrainingJob", "name": "digits", "uid": UID, "controller": True}
     labels = {"edl.dev/role": "master", "edl.dev/job": "digits"}
     raw = deployment(ownerReferences=[owner], labels=labels)
-    assert read_workload(raw, None, read_classes(CLASSES)) is None
+    assert parse_workload(raw, None, parse_priority_classes(CLASSES)) is None
     assert job_of_master(raw) == UID
     assert job_of_master(deployment(labels=labels)) == ""
 

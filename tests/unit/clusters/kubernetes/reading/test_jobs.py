@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job
 from autoscaler.domain import JobState, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.api_types import Mode
@@ -21,7 +21,7 @@ def test_job_is_read_with_its_defaults():
 def test_planner_gets_the_job():
     """Sizes, shapes and the instant of submission on the cluster's clock."""
     raw = raw_job(server={"minReplicas": 2, "maxReplicas": 3}, trainer={"replicas": 4}, runPolicy={"suspend": True})
-    found = planned_job(read_job(raw), priority=7, offset_s=-CREATED_S)
+    found = to_planner_job(parse_job(raw), priority=7, offset_s=-CREATED_S)
     assert (found.name, found.namespace, found.priority, found.submitted_at_s) == ("team-a/digits", "team-a", 7, 0.0)
     assert (found.trainer.min_replicas, found.trainer.max_replicas, found.trainer.pinned_replicas) == (2, 8, 4)
     assert (found.servers.min_replicas, found.servers.max_replicas) == (2, 3)
@@ -32,7 +32,7 @@ def test_planner_gets_the_job():
 def test_planner_hears_of_two_copies(copies, is_apart):
     """Then servers rather stand on different nodes (ADR 0318)."""
     raw = raw_job(server={"minReplicas": 2, "maxReplicas": 3, "copies": copies})
-    assert planned_job(read_job(raw), priority=0).servers.prefers_anti_affinity is is_apart
+    assert to_planner_job(parse_job(raw), priority=0).servers.prefers_anti_affinity is is_apart
 
 
 def test_master_without_a_template_reaches_what_the_trainers_reach():
@@ -47,7 +47,7 @@ def test_master_without_a_template_reaches_what_the_trainers_reach():
     own = job.template(Role.MASTER).own_container
     assert own["volumeMounts"] == mounts
     assert job.template(Role.MASTER).spec["volumes"][0]["name"] == "shared"
-    planned = planned_job(job, priority=0)
+    planned = to_planner_job(job, priority=0)
     assert (planned.master.shape.requests.gpu_count, planned.master.shape.requests.cpu_milli) == (0, 100)
     assert not planned.master.shape.node_selector
 
@@ -131,7 +131,7 @@ def test_what_is_no_quantity_is_told_without_all_that_it_holds():
 def test_requests_of_the_whole_pod_are_requests():
     """Pod-level resources count (rule 12); a limit alone is the request."""
     bare = template(resources={"limits": {"cpu": "2"}}, spec={"resources": {"requests": {"memory": "3Gi"}}})
-    requests = planned_job(kube_job(trainer={"template": bare}), priority=0).trainer.shape.requests
+    requests = to_planner_job(kube_job(trainer={"template": bare}), priority=0).trainer.shape.requests
     assert (requests.cpu_milli, requests.memory_bytes) == (2000, 3 << 30)
 
 
@@ -139,5 +139,5 @@ def test_spec_that_is_no_mapping_is_refused_too():
     """Whatever stands there, the answer is a path and not a crash."""
     raw = raw_job() | {"spec": 5}
     with pytest.raises(InvalidSpecError) as refused:
-        read_job(raw)
+        parse_job(raw)
     assert refused.value.path.startswith("spec")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, read_limits
+from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, parse_limit_ranges
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 
 
@@ -11,7 +11,7 @@ def limit_range(*lines, name="range", namespace="team-a"):
 
 
 def limits_of(*lines):
-    return read_limits([limit_range(*lines)])["team-a"]
+    return parse_limit_ranges([limit_range(*lines)])["team-a"]
 
 
 def spec(requests=None, limits=None, **more):
@@ -66,7 +66,7 @@ def test_a_spec_is_not_touched_where_nothing_is_filled_in():
     ],
 )
 def test_what_will_be_refused_is_told_with_its_field(line, asked, told):
-    refusal = limits_of(line).refusal(asked, "spec.trainer.template.spec")
+    refusal = limits_of(line).find_problem(asked, "spec.trainer.template.spec")
     assert refusal.startswith("spec.trainer.template.spec")
     assert told in refusal
 
@@ -80,14 +80,14 @@ def test_what_will_be_refused_is_told_with_its_field(line, asked, told):
     ],
 )
 def test_what_is_within_the_bounds_is_not_refused(line, asked):
-    assert limits_of(line).refusal(asked, "spec") == ""
+    assert limits_of(line).find_problem(asked, "spec") == ""
 
 
 def test_each_namespace_has_its_own_and_the_first_by_name_fills_in():
     first = limit_range(of_container(defaultRequest={"cpu": "1"}), name="a")
     second = limit_range(of_container(defaultRequest={"cpu": "2", "memory": "1Gi"}), name="b")
     other = limit_range(of_container(defaultRequest={"cpu": "3"}), namespace="team-b")
-    found = read_limits([second, other, first])
+    found = parse_limit_ranges([second, other, first])
     asked = pod_request(found["team-a"].fill(spec()))
     assert (asked.cpu_milli, asked.memory_bytes) == (1_000, 1 << 30)
     assert pod_request(found["team-b"].fill(spec())).cpu_milli == 3_000

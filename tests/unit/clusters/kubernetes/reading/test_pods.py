@@ -6,10 +6,10 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
 from autoscaler.clusters.kubernetes.gangs.gang_pods import is_seated
 from autoscaler.clusters.kubernetes.parsing.pod_objects import (
     PodContext,
+    assign_master_ordinals,
     deployment_of,
-    read_pod,
-    seat_masters,
-    why_unschedulable,
+    parse_pod,
+    unschedulable_reason,
 )
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
@@ -36,7 +36,7 @@ def own(role=Role.TRAINER, *, is_gated=False, **fields):
 
 def test_own_pod_is_read_with_its_seat():
     """Role, ordinal, tier and owner come from what was fixed at creation; un-gated it stands where it is tied to."""
-    pod = read_pod(own(ordinal=3, tier=Tier.SURPLUS, grade=5, node="n7"), CONTEXT)
+    pod = parse_pod(own(ordinal=3, tier=Tier.SURPLUS, grade=5, node="n7"), CONTEXT)
     assert (pod.name, pod.job, pod.role, pod.ordinal, pod.tier) == (
         "team-a/digits-trainer-3",
         "team-a/digits",
@@ -50,14 +50,14 @@ def test_own_pod_is_read_with_its_seat():
 
 def test_gated_pod_of_ours_is_in_no_view():
     """It is no size and no room (ADR 0150)."""
-    assert read_pod(own(is_gated=True), CONTEXT) is None
+    assert parse_pod(own(is_gated=True), CONTEXT) is None
 
 
 def test_own_pod_behind_a_foreign_gate_keeps_its_room_and_waits():
     """Our gate is lifted, somebody else's is not: the proved room stays spoken for."""
     pod = own(node="n7")
     pod["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
-    read = read_pod(pod, CONTEXT)
+    read = parse_pod(pod, CONTEXT)
     assert (read.phase, read.place) == (PodPhase.PENDING, "n7")
 
 
@@ -82,7 +82,7 @@ def test_forged_labels_make_a_foreign_pod(forge):
     """Labels alone make nobody a trainer: EDL would delete what is not its own."""
     pod = own()
     forge(pod)
-    read = read_pod(pod, CONTEXT)
+    read = parse_pod(pod, CONTEXT)
     assert (read.role, read.tier, read.job) == (Role.OTHER, Tier.FOREIGN, None)
 
 
@@ -102,17 +102,17 @@ def test_master_is_found_through_its_deployment_and_numbered():
     context = PodContext(
         jobs=CONTEXT.jobs, masters=CONTEXT.masters, master_ordinals={"uid-digits-master-5d4f-abcde": 1}
     )
-    read = read_pod(pod, context)
+    read = parse_pod(pod, context)
     assert (read.role, read.ordinal, read.job) == (Role.MASTER, 1, "team-a/digits")
-    assert read_pod(pod, PodContext(jobs=CONTEXT.jobs)).role is Role.OTHER  # a Deployment that nobody knows
+    assert parse_pod(pod, PodContext(jobs=CONTEXT.jobs)).role is Role.OTHER  # a Deployment that nobody knows
 
 
 def test_masters_keep_their_ordinals_while_others_come_and_go():
     """Two pods of one job and role never share an ordinal, and none changes."""
-    first = seat_masters({}, ["b", "a"])
+    first = assign_master_ordinals({}, ["b", "a"])
     assert first == {"a": 0, "b": 1}
-    assert seat_masters(first, ["c", "b"]) == {"b": 1, "c": 0}
-    assert seat_masters(first, ["c", "b", "a"]) == {"a": 0, "b": 1, "c": 2}
+    assert assign_master_ordinals(first, ["c", "b"]) == {"b": 1, "c": 0}
+    assert assign_master_ordinals(first, ["c", "b", "a"]) == {"a": 0, "b": 1, "c": 2}
 
 
 @pytest.mark.parametrize(
@@ -127,23 +127,23 @@ def test_masters_keep_their_ordinals_while_others_come_and_go():
 )
 def test_phase_follows_binding_readiness_and_deletion(pod, phase):
     """A pod occupies its node from binding until it is gone (rule 13)."""
-    assert read_pod(pod, CONTEXT).phase is phase
+    assert parse_pod(pod, CONTEXT).phase is phase
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_terminal_pod_occupies_nothing(phase):
     """Also while it is being deleted (rule 13)."""
     pod = raw_pod(node="n1", status={"phase": phase}, meta={"deletionTimestamp": "2026-01-02T03:05:00Z"})
-    assert read_pod(pod, CONTEXT) is None
+    assert parse_pod(pod, CONTEXT) is None
 
 
 def test_verdict_and_nomination_are_read():
     """Demand is what the scheduler has judged; its nomination is occupied room (rules 1, 11 and 14)."""
     verdict = condition("PodScheduled", "False", reason="Unschedulable", lastTransitionTime="2026-01-02T03:04:15Z")
     pod = raw_pod(status={"conditions": [verdict], "nominatedNodeName": "n3"})
-    read = read_pod(pod, PodContext(offset_s=-CREATED_S))
+    read = parse_pod(pod, PodContext(offset_s=-CREATED_S))
     assert (read.created_at_s, read.unschedulable_since_s, read.place) == (0.0, 10.0, "n3")
-    assert read_pod(raw_pod(), CONTEXT).unschedulable_since_s is None
+    assert parse_pod(raw_pod(), CONTEXT).unschedulable_since_s is None
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_verdict_and_nomination_are_read():
 )
 def test_who_can_preempt(reclaim, fields, expected):
     """Rule 1: what the scheduler will do by itself is left to it."""
-    assert read_pod(raw_pod(**fields), PodContext(reclaim=reclaim)).can_preempt is expected
+    assert parse_pod(raw_pod(**fields), PodContext(reclaim=reclaim)).can_preempt is expected
 
 
 @pytest.mark.parametrize(
@@ -176,30 +176,30 @@ def test_who_can_preempt(reclaim, fields, expected):
 )
 def test_what_the_fit_test_does_not_know_is_not_modelled(spec):
     """EDL does nothing for such a pod while it waits (rule 14); once it stands it just occupies."""
-    assert not read_pod(raw_pod(**spec), CONTEXT).is_modelled
-    assert read_pod(raw_pod(node="n1", **spec), CONTEXT).is_modelled
+    assert not parse_pod(raw_pod(**spec), CONTEXT).is_modelled
+    assert parse_pod(raw_pod(node="n1", **spec), CONTEXT).is_modelled
 
 
 def test_spread_and_ports_are_modelled_as_rooms_that_may_be_refused():
     """They cost at most two trainers (rule 15)."""
     pod = raw_pod(topologySpreadConstraints=[{"maxSkew": 1}], affinity={"podAntiAffinity": {}})
-    assert read_pod(pod, CONTEXT).is_modelled
+    assert parse_pod(pod, CONTEXT).is_modelled
 
 
 def test_preemption_is_told_from_other_ends():
     """DisruptionTarget by the scheduler, not by a drain (status and metrics tell them apart)."""
     pod = own()
     pod["status"]["conditions"] = [condition("DisruptionTarget", "True", reason="PreemptionByScheduler")]
-    assert read_pod(pod, CONTEXT).is_preempted
-    assert read_pod(pod, CONTEXT).phase is PodPhase.TERMINATING  # its deletion follows
+    assert parse_pod(pod, CONTEXT).is_preempted
+    assert parse_pod(pod, CONTEXT).phase is PodPhase.TERMINATING  # its deletion follows
     pod["status"]["conditions"][0]["reason"] = "EvictionByEvictionAPI"
-    assert not read_pod(pod, CONTEXT).is_preempted
+    assert not parse_pod(pod, CONTEXT).is_preempted
 
 
 def test_web_pod_knows_its_deployment():
     """From the name of its ReplicaSet less the hash: ReplicaSets are not watched (rule 19)."""
     pod = raw_pod(labels={"pod-template-hash": "7c9"}, owner=WEB_OWNER)
-    assert read_pod(pod, CONTEXT).workload == "team-a/web"
+    assert parse_pod(pod, CONTEXT).workload == "team-a/web"
     assert deployment_of(raw_pod(owner=WEB_OWNER)) is None
 
 
@@ -282,4 +282,4 @@ def test_a_pod_is_seated_as_edl_seats_it(spoil, counts):
 )
 def test_what_kube_scheduler_says_is_told_where_room_is_not_what_lacks(status, reason, message, told):
     pod = raw_pod(status={"conditions": [condition("PodScheduled", status, reason=reason, message=message)]})
-    assert why_unschedulable(pod) == (f"pod team-a/web-1: {message}" if told else "")
+    assert unschedulable_reason(pod) == (f"pod team-a/web-1: {message}" if told else "")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.parsing.resource_quotas import read_quota, traits_of
+from autoscaler.clusters.kubernetes.parsing.resource_quotas import parse_quota, traits_of
 from autoscaler.domain import QuotaLimit, Reclaim, Role, Trait
 from tests.unit.planner.setups import job
 
@@ -23,7 +23,7 @@ def test_quota_speaks_of_requests_by_the_domains_names():
     hard |= {"count/deployments.apps": "3", "requests.storage": "1Ti", "count/pods": "9", "services": "2"}
     hard |= {"gold.storageclass.storage.k8s.io/requests.storage": "1Gi"}
     used = {"cpu": "2500m", "requests.memory": "1Gi", "requests.nvidia.com/gpu": "1", "pods": "2", "count/pods": "3"}
-    found = read_quota(quota(hard, used), Reclaim.SCHEDULER)
+    found = parse_quota(quota(hard, used), Reclaim.SCHEDULER)
     assert sorted(found.limits, key=str) == sorted(
         [
             QuotaLimit(resource="cpu", hard=10_000, used=2_500),
@@ -38,7 +38,7 @@ def test_quota_speaks_of_requests_by_the_domains_names():
 
 def test_quota_that_is_not_counted_yet_leaves_nothing():
     """The API server refuses pods until it has counted."""
-    assert read_quota(quota({"cpu": "10"}), Reclaim.SCHEDULER).limits == (
+    assert parse_quota(quota({"cpu": "10"}), Reclaim.SCHEDULER).limits == (
         QuotaLimit(resource="cpu", hard=10_000, used=10_000),
     )
 
@@ -50,7 +50,7 @@ def selector(operator, *values, scope="PriorityClass"):
 def scoped(*lines, scopes=(), reclaim=Reclaim.SCHEDULER):
     spec = {"scopeSelector": {"matchExpressions": list(lines)}} if lines else {}
     spec |= {"scopes": list(scopes)} if scopes else {}
-    return read_quota(quota({"cpu": "1"}, {"cpu": "0"}, **spec), reclaim)
+    return parse_quota(quota({"cpu": "1"}, {"cpu": "0"}, **spec), reclaim)
 
 
 def counted(found, core_class="edl-core"):

@@ -4,6 +4,7 @@ import copy
 import json
 
 import pytest
+from autoscaler.operator.controllers.watched_store import FollowedStore
 
 from autoscaler.clusters.kubernetes.api.api_port import Listing
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, TRAINING_JOBS
@@ -11,27 +12,26 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungat
 from autoscaler.clusters.kubernetes.objects.fields import controller_of
 from autoscaler.clusters.kubernetes.objects.labels import MASTER_SEATS, REPLACES
 from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
-from autoscaler.clusters.kubernetes.parsing.deployment_objects import read_workload
-from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import parse_workload
+from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.object_trimming import (
     LONGEST,
     LONGEST_TEMPLATE,
-    SLIMS,
+    TRIMMERS,
     is_longer,
-    slim_job,
-    slim_pod,
-    slim_scaler,
-    slim_workload,
+    trim_autoscaler,
+    trim_job,
+    trim_pod,
+    trim_workload,
 )
-from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, deployment_of, gates_of, read_pod
+from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, deployment_of, gates_of, parse_pod
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
-from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
-from autoscaler.operator.controllers.watched_store import FollowedStore
 from autoscaler.operator.job.job_pods import has_ended, is_gated, is_leaving, is_ready, own_pods
 from autoscaler.operator.job.pod_termination import end_of
 from tests.unit.clusters.kubernetes.objects import (
@@ -116,7 +116,7 @@ def told(raw):
     """What every reader finds."""
     end = end_of(raw, frozenset())
     return {
-        "pod": read_pod(raw, CONTEXT),
+        "pod": parse_pod(raw, CONTEXT),
         "request": pod_request(raw.get("spec") or {}, raw.get("status") or {}),
         "gates": gates_of(raw),
         "owner": (controller_of(raw), deployment_of(raw)),
@@ -134,22 +134,22 @@ def told(raw):
 def test_no_reader_misses_what_is_left_out(kind):
     raw = PODS_OF_ALL_KINDS[kind]
     before = copy.deepcopy(raw)
-    slim = slim_pod(raw)
+    slim = trim_pod(raw)
     assert told(slim) == told(raw)
     assert raw == before
-    assert slim_pod(slim) == slim
+    assert trim_pod(slim) == slim
 
 
 @pytest.mark.parametrize("kind", ["a web pod", "a trainer that runs"])
 def test_most_of_a_pod_is_left_out(kind):
     raw = PODS_OF_ALL_KINDS[kind]
-    assert len(json.dumps(slim_pod(raw))) < len(json.dumps(raw)) * 0.6
+    assert len(json.dumps(trim_pod(raw))) < len(json.dumps(raw)) * 0.6
 
 
 def test_an_unknown_field_stays():
     raw = foreign(newIn2030={"a": 1})
     raw["spec"]["containers"][0]["newIn2031"] = True
-    spec = slim_pod(raw)["spec"]
+    spec = trim_pod(raw)["spec"]
     assert spec["newIn2030"] == {"a": 1}
     assert spec["containers"][0]["newIn2031"]
 
@@ -160,7 +160,7 @@ def test_the_answer_to_a_write_is_held_without_it_too():
     raw = foreign()
     raw["metadata"]["resourceVersion"] = "7"
     store.learn(PODS, raw)
-    assert store.get(PODS, ("team-a", "web-1")) == slim_pod(raw)
+    assert store.get(PODS, ("team-a", "web-1")) == trim_pod(raw)
 
 
 BROKEN = frozenset(NodeName(f"node-{number:03}.{'x' * 240}") for number in range(MOST_AVOIDED))
@@ -177,17 +177,17 @@ def zones(count):
 @pytest.mark.parametrize("is_gated", [True, False])
 def test_pod_of_a_job_is_held_whole_with_all_that_edl_adds_to_its_terms(is_gated):
     """Held short, it had lost its gate and its node: the gang stood admitted for ever."""
-    body = build_pod(read_job(zones(20)), seat(Role.TRAINER), SETTINGS, is_gated=is_gated, avoid=BROKEN)
+    body = build_pod(parse_job(zones(20)), seat(Role.TRAINER), SETTINGS, is_gated=is_gated, avoid=BROKEN)
     raw = as_stored(body)
     raw["metadata"]["annotations"] = {MASTER_SEATS: "n1,n2", REPLACES: "digits-server-0/first"}
     assert is_longer(raw["spec"]["affinity"], 10 * LONGEST)
-    assert told(slim_pod(raw)) == told(raw)
+    assert told(trim_pod(raw)) == told(raw)
 
 
 def test_job_whose_pods_would_be_held_short_is_refused():
     """At a time when there is no node to avoid yet, and the template itself is short."""
     with pytest.raises(InvalidSpecError) as refused:
-        read_job(zones(60))
+        parse_job(zones(60))
     assert refused.value.path == "spec.trainer.template.spec"
 
 
@@ -220,10 +220,10 @@ def made_long(raw, kind):
 def test_pod_that_is_as_long_as_its_author_likes_is_held_short_and_holds_its_room(kind):
     """Five hundred of a megabyte each were most of an operator's memory, and a restart met them again (A11)."""
     raw = made_long(foreign(), kind)
-    slim = slim_pod(raw)
+    slim = trim_pod(raw)
     assert not is_longer(slim, LONGEST)
     assert len(json.dumps(slim)) < 2 * LONGEST
-    full, short = read_pod(raw, CONTEXT), read_pod(slim, CONTEXT)
+    full, short = parse_pod(raw, CONTEXT), parse_pod(slim, CONTEXT)
     assert (short.requests.cpu_milli, short.requests.memory_bytes) == (
         full.requests.cpu_milli,
         full.requests.memory_bytes,
@@ -240,7 +240,7 @@ def test_waiting_pod_that_is_too_long_is_one_for_which_nothing_is_done():
     """Its affinity is not known any more: to make room for it could be in vain."""
     raw = made_long(foreign(status={"phase": "Pending", "conditions": [UNPLACED]}), "tolerations")
     del raw["spec"]["nodeName"]
-    assert not read_pod(slim_pod(raw), CONTEXT).is_modelled
+    assert not parse_pod(trim_pod(raw), CONTEXT).is_modelled
 
 
 def deployment(**spec):
@@ -277,17 +277,17 @@ SCALER = {
 def test_no_reader_of_a_deployment_and_its_scaler_misses_what_is_left_out():
     classes = PriorityClasses()
     raw = deployment(nodeSelector={"zone": "a"}, tolerations=[{"key": "gpu", "operator": "Exists"}])
-    slim = slim_workload(raw)
-    assert read_workload(slim, slim_scaler(SCALER), classes) == read_workload(raw, SCALER, classes)
-    assert len(json.dumps([slim, slim_scaler(SCALER)])) < 2_000
-    assert slim_workload(slim) == slim
+    slim = trim_workload(raw)
+    assert parse_workload(slim, trim_autoscaler(SCALER), classes) == parse_workload(raw, SCALER, classes)
+    assert len(json.dumps([slim, trim_autoscaler(SCALER)])) < 2_000
+    assert trim_workload(slim) == slim
 
 
 def test_deployment_whose_template_is_too_long_announces_pods_that_fit_nowhere():
     raw = deployment(tolerations=[{"key": f"k{number}"} for number in range(5_000)])
-    slim = slim_workload(raw)
+    slim = trim_workload(raw)
     assert len(json.dumps(slim)) < LONGEST
-    assert not read_node({"metadata": {"name": "n1"}}).accepts(read_workload(slim, None, PriorityClasses()).shape)
+    assert not parse_node({"metadata": {"name": "n1"}}).accepts(parse_workload(slim, None, PriorityClasses()).shape)
 
 
 @pytest.mark.parametrize("field", ["trainer", "master"])
@@ -296,11 +296,11 @@ def test_template_that_is_too_long_is_refused_and_not_held(field):
     long = {**template(), "metadata": {"annotations": {f"note-{number}": BIG for number in range(3)}}}
     raw["spec"][field] = {**raw["spec"].get(field, {}), "template": long}
     raw["metadata"]["annotations"] = {"note": BIG}
-    slim = slim_job(raw)
+    slim = trim_job(raw)
     assert len(json.dumps(slim)) < 5_000
     for one in (slim, raw):
         with pytest.raises(InvalidSpecError) as refused:
-            read_job(one)
+            parse_job(one)
         assert refused.value.path == f"spec.{field}.template"
         assert f"{LONGEST_TEMPLATE:,}" in refused.value.problem
 
@@ -310,7 +310,7 @@ def test_template_with_thousands_of_tolerations_is_refused():
     raw = raw_job()
     raw["spec"]["trainer"]["template"]["spec"]["tolerations"] = [{"key": f"k{number}"} for number in range(5_000)]
     with pytest.raises(InvalidSpecError) as refused:
-        read_job(raw)
+        parse_job(raw)
     assert refused.value.path == "spec.trainer.template.spec"
 
 
@@ -331,13 +331,13 @@ def test_job_that_has_started_is_not_held_to_a_bound_that_came_later(more):
     raw = raw_job()
     raw["spec"]["trainer"]["template"]["spec"] |= more
     with pytest.raises(InvalidSpecError):
-        read_job(slim_job(raw))
-    job = read_job(slim_job(raw | OLD))
+        parse_job(trim_job(raw))
+    job = parse_job(trim_job(raw | OLD))
     assert job.template(Role.TRAINER).raw == raw["spec"]["trainer"]["template"]
     assert job.template(Role.TRAINER).grace_s <= LONGEST_GRACE_S
 
 
-@pytest.mark.parametrize("kind", SLIMS, ids=lambda kind: kind.plural)
+@pytest.mark.parametrize("kind", TRIMMERS, ids=lambda kind: kind.plural)
 def test_nothing_of_any_kind_is_held_as_long_as_its_author_likes(kind):
     """Labels by the thousand, an owner's name that the API server does not measure, fields nobody has thought of."""
     names = {f"edl.dev/{number}": BIG[:60] for number in range(9_000)}
@@ -345,7 +345,7 @@ def test_nothing_of_any_kind_is_held_as_long_as_its_author_likes(kind):
     owner = {**WEB, "name": BIG}
     spec = {"replicas": 3, "scaleTargetRef": {"name": BIG}, "hard": MANY, "limits": [MANY], "newIn2030": BIG}
     raw = {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": spec}
-    assert len(json.dumps(SLIMS[kind](raw))) < 2 * LONGEST
+    assert len(json.dumps(TRIMMERS[kind](raw))) < 2 * LONGEST
 
 
 @pytest.mark.parametrize("kind", [RESOURCE_QUOTAS, LIMIT_RANGES])
@@ -355,17 +355,17 @@ def test_quota_of_usual_length_is_held_as_it_is(kind):
         "spec": {"hard": {"cpu": "3"}},
         "status": {"used": {"cpu": "1"}},
     }
-    assert SLIMS[kind](raw) == raw
+    assert TRIMMERS[kind](raw) == raw
 
 
 def test_job_that_says_too_much_beside_its_templates_is_refused():
     raw = raw_job(checkpoint={"uri": f"file:///{BIG}"})
-    for one in (raw, SLIMS[TRAINING_JOBS](raw)):
+    for one in (raw, TRIMMERS[TRAINING_JOBS](raw)):
         with pytest.raises(InvalidSpecError) as refused:
-            read_job(one)
+            parse_job(one)
         assert (refused.value.path, f"{LONGEST:,}" in refused.value.problem) == ("spec", True)
 
 
 def test_job_of_usual_length_is_held_as_it_is():
     raw = raw_job()
-    assert read_job(slim_job(raw)) == read_job(raw)
+    assert parse_job(trim_job(raw)) == parse_job(raw)

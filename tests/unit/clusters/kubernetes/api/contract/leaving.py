@@ -8,7 +8,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
-    Refusal,
+    RefusedBy,
 )
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, NAMESPACES, PODS
 from tests.unit.clusters.kubernetes.api.contract.stage import GATE, number
@@ -116,7 +116,7 @@ class Leaving:
         try:
             with pytest.raises(ForbiddenError) as refused:
                 await stage.api.create(CONFIG_MAPS, stage.config("late"))
-            assert refused.value.refusal is Refusal.NAMESPACE_TERMINATING
+            assert refused.value.refused_by is RefusedBy.NAMESPACE_TERMINATING
         finally:
             await stage.api.patch(CONFIG_MAPS, "hold", {"metadata": {"finalizers": None}}, namespace=stage.namespace)
 

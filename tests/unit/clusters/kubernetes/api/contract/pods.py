@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, Refusal
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, RefusedBy
 from autoscaler.clusters.kubernetes.api.kinds import PODS, PRIORITY_CLASSES
 from tests.unit.clusters.kubernetes.api.contract.stage import GATE
 
@@ -69,7 +69,7 @@ class OfPods:
     async def test_unknown_priority_class_is_forbidden(self, stage):
         with pytest.raises(ForbiddenError) as refused:
             await stage.api.create(PODS, stage.pod("one", priorityClassName="no-such-class"))
-        assert refused.value.refusal is Refusal.ADMISSION
+        assert refused.value.refused_by is RefusedBy.ADMISSION
 
     async def test_priority_is_settled_at_creation(self, stage):
         name = f"{stage.namespace}-low"
