@@ -1,6 +1,6 @@
 """What travels on the control socket: one JSON line a message, bounded, with a version in each request.
 
-    -> {"v": 2, "do": "get", "type": "tj", "name": "digits"}
+    -> {"v": 1, "do": "get", "type": "tj", "name": "digits"}
     <- {"ok": true, "result": ...}                              once
     <- {"ok": true, "item": ...} ... {"ok": true, "done": true}  for what is watched
     <- {"ok": false, "error": "NotFound", "message": "..."}
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-WIRE_VERSION: Final = 2
+WIRE_VERSION: Final = 1
 LONGEST_REQUEST_BYTES: Final = 64 << 10
 LONGEST_ANSWER_BYTES: Final = 16 << 20
 
