@@ -1,28 +1,43 @@
-"""Which node a pending pod goes to, as kube-scheduler would decide for these pods: a filter, then LeastAllocated.
+"""Node for a pending pod, as kube-scheduler would choose it: a filter, preferred nodes, then LeastAllocated.
 
-Only web pods come here; EDL's own pods arrive with their node (`autoscaler.planner`).  A pod that fits nowhere stays
-pending with its verdict, which is the planner's demand.
+A pod that fits nowhere stays pending with its verdict, which is the planner's demand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from autoscaler.domain import Node, NodeName, Pod, PodName, Resources
 
 
 def place_pending(
-    pending: Sequence[Pod], nodes: Sequence[Node], free: Mapping[NodeName, Resources]
+    pending: Sequence[Pod],
+    nodes: Sequence[Node],
+    free: Mapping[NodeName, Resources],
+    *,
+    preferred: Mapping[PodName, Collection[str]] | None = None,
 ) -> dict[PodName, NodeName | None]:
-    """A node for each pod, None for those that fit nowhere; higher priority first, then the older, then by name."""
+    """A node for each pod, None for those that fit nowhere; higher priority first, then the older, then by name.
+
+    `preferred`: nodes that a pod would rather have; one of them is taken before any other that fits.
+    """
+    wishes = preferred or {}
     room = dict(free)
     placed: dict[PodName, NodeName | None] = {}
     for pod in sorted(pending, key=lambda p: (-p.priority, p.created_at_s, p.name)):
         fitting = [n for n in nodes if n.is_open() and n.accepts(pod.shape) and pod.requests.fits_into(room[n.name])]
-        best = max(fitting, key=lambda n: (score_least_allocated(n, room[n.name] - pod.requests), n.name), default=None)
-        placed[pod.name] = best.name if best is not None else None
+        scores = {
+            n.name: (
+                n.name in wishes.get(pod.name, ()),
+                score_least_allocated(n, room[n.name] - pod.requests),
+                n.name,
+            )
+            for n in fitting
+        }
+        best = max(scores, key=scores.__getitem__, default=None)
+        placed[pod.name] = best
         if best is not None:
-            room[best.name] -= pod.requests
+            room[best] -= pod.requests
     return placed
 
 

@@ -13,6 +13,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw
@@ -40,6 +42,7 @@ from autoscaler.clusters.kubernetes.memory_api.watch_history import WatchHistory
 Key: TypeAlias = tuple[str | None, str]  # namespace, name
 Admission: TypeAlias = Callable[[Kind, Raw, Raw | None], None]  # wanted, and what stands; raises to refuse
 
+_NUMBERED_UID: Final = "00000000-0000-4000-8000-{:012d}"
 WINDOW: Final = 10_000  # changes remembered for watches
 FOREGROUND: Final = "foregroundDeletion"  # goes once everything that it owns has gone
 ORPHAN: Final = "orphan"  # goes once nothing is owned by it any more
@@ -78,7 +81,10 @@ class _Stored:
 
 
 class MemoryServer:
-    """One API server.  `now` is the wall clock in seconds since the epoch, for the times that objects carry."""
+    """One API server.  `now` is the wall clock in seconds since the epoch, for the times that objects carry.
+
+    `new_uid` names each object that is made; without it they are numbered, so that a test reads the same every time.
+    """
 
     def __init__(
         self,
@@ -88,13 +94,14 @@ class MemoryServer:
         admissions: tuple[Admission, ...] = (),
         scales: Mapping[Kind, ScalePaths] = DEFAULT_SCALES,
         namespaces: tuple[str, ...] = ("default",),
+        new_uid: Callable[[], str] | None = None,
     ) -> None:
         self.history: Final = WatchHistory(window)
         self.admissions = admissions
         self.scales: Final = scales
         self.logs: dict[Key, list[bytes]] = {}  # lines, by pod
         self._now = now
-        self._made = 0
+        self._new_uid = new_uid or partial(next, map(_NUMBERED_UID.format, count(1)))
         self._objects: dict[Kind, dict[Key, _Stored]] = {}
         for name in namespaces:
             self.create(NAMESPACES, {"metadata": {"name": name}}, FieldOwner("kube-apiserver", is_apply=False))
@@ -133,9 +140,8 @@ class MemoryServer:
         """Store a new object; `owners` when an apply makes it."""
         obj = self.check_new(kind, body)
         place = _place(obj)
-        self._made += 1
         obj["metadata"] = obj["metadata"] | {
-            "uid": f"00000000-0000-4000-8000-{self._made:012d}",
+            "uid": self._new_uid(),
             "creationTimestamp": self._time(),
             "generation": 1,
         }

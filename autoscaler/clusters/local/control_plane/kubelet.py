@@ -1,0 +1,379 @@
+"""Kubelet: runs the pods that are bound to the nodes of this machine as processes, and reports their status.
+
+    bound pod --start--> Running --ended, restartPolicy Never---> Succeeded or Failed
+                         Running --ended, restartPolicy Always--> waiting (backoff) --start--> Running
+    deleted pod --SIGTERM, SIGKILL after the grace--> Succeeded or Failed --> gone
+
+`sync` is level-triggered: it compares a pod with what runs of it, so a pod may be shown any number of times.  A process
+that cannot be started because the machine is full is tried again and no failure is counted; a command that cannot be
+run has ended with 127, as in a shell.  Not here: which node a pod gets (`pod_scheduler`), what its process is
+(`pod_commands`), and the process table itself (`processes`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.memory_api import MemoryServer
+from autoscaler.clusters.kubernetes.objects.fields import Raw, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.labels import ROLE
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
+from autoscaler.clusters.local.gpus import choose
+from autoscaler.clusters.local.ports import HOST, Ports
+from autoscaler.clusters.local.processes import Ended, NoRoomError, Processes, StartError
+from autoscaler.domain import NodeName, Role
+from autoscaler.fault_isolation import JobErrors, Step, of_raw
+from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
+from master.api.host.unix_sockets import is_socket_address, socket_path
+
+GONE_AFTER_S: Final = 0.05
+"""How long an ended pod that was told to leave stays: its last status is news for those who watch."""
+
+NO_ROOM_PAUSE_S: Final = 1.0
+PROBE_EVERY_S: Final = 0.02
+PROBE_SLOWLY_EVERY_S: Final = 0.5
+PROBE_SLOWER_AFTER_S: Final = 5.0
+LOG_LINES: Final = 100
+LOG_BYTES: Final = 64 << 10
+NOT_RUN: Final = 127
+"""Exit code of a command that could not be run, as shells have it."""
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_SIGNALLED: Final = 128
+
+
+@dataclass(slots=True, kw_only=True)
+class PodRun:
+    """The kubelet's record of one pod.  `key` names its present process and is used for no other one."""
+
+    uid: str
+    namespace: str
+    name: str
+    port: int | None
+    gpus: tuple[int, ...]
+    node: str
+    starts: int = 0
+    quick_ends: int = 0  # ends in a row that came soon after the start
+    started_at_s: float = 0.0
+    log_offset: int = 0  # where the output of the present process begins
+    is_starting: bool = False
+    is_leaving: bool = False
+    timer: asyncio.TimerHandle | None = None  # the next start, or the end of the grace
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}#{self.uid}.{self.starts}"
+
+
+class Kubelet:
+    """One for all nodes.  `devices`: the GPU numbers of each node.
+
+    `on_crash` hears of faults that are no pod's; `errors` keeps those that are one pod's alone.
+    """
+
+    def __init__(
+        self,
+        server: MemoryServer,
+        commands: PodCommands,
+        *,
+        devices: Mapping[NodeName, Sequence[int]],
+        clock: Callable[[], float],
+        errors: JobErrors,
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        self._server = server
+        self._commands = commands
+        self._devices = devices
+        self._clock = clock
+        self._errors = errors
+        self._on_crash = on_crash
+        self._ports = Ports()
+        self._runs: dict[str, PodRun] = {}  # by UID
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self.processes = Processes(on_end=self._handle_end, on_lost=on_crash)
+
+    async def close(self) -> None:
+        """Nothing starts again; the processes themselves end with the context of `processes`."""
+        self._is_closed = True
+        for run in self._runs.values():
+            _cancel(run)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def sync(self, pod: Raw) -> None:
+        """Bring what runs of the pod to what its object says."""
+        with self._errors.around(of_raw("pod", pod), Step.LIFE):
+            run = self._runs.get(pod["metadata"]["uid"])
+            if "deletionTimestamp" in pod["metadata"]:
+                self._leave(pod, run)
+            elif run is None and text(pod, "spec", "nodeName") and text(pod, "status", "phase") not in _ENDED:
+                self._admit(pod)
+
+    def forget(self, uid: str) -> None:
+        """The pod's object is gone: what still runs of it is killed."""
+        run = self._runs.pop(uid, None)
+        if run is None:
+            return
+        _cancel(run)
+        if run.is_starting or self.processes.is_running(run.key):
+            self.processes.end(run.key)
+        if run.port is not None:
+            self._ports.give_back(run.port)
+
+    def send_signal(self, namespace: str, name: str, number: signal.Signals) -> bool:
+        """A fault from outside, as `kill` would make it; False if the pod has no process now."""
+        run = next((one for one in self._runs.values() if (one.namespace, one.name) == (namespace, name)), None)
+        if run is None or not self.processes.is_running(run.key):
+            return False
+        self.processes.signal(run.key, number)
+        return True
+
+    # ---- starting -----------------------------------------------------------------------------------------------
+
+    def _admit(self, pod: Raw) -> None:
+        node, metadata = NodeName(text(pod, "spec", "nodeName")), pod["metadata"]
+        used = (gpu for run in self._runs.values() if run.node == node for gpu in run.gpus)
+        serves = "EDL_JOB" not in _variables(pod) and _has_port(pod)
+        run = PodRun(
+            uid=metadata["uid"],
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            node=node,
+            gpus=choose(self._devices.get(node, ()), used, pod_request(pod["spec"]).gpu_count),
+            port=self._ports.take() if serves else None,
+        )
+        self._runs[run.uid] = run
+        self._start_soon(run)
+
+    def _start_soon(self, run: PodRun) -> None:
+        run.timer = None
+        task = asyncio.create_task(self._start_safely(run), name=f"start {run.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    async def _start_safely(self, run: PodRun) -> None:
+        """Start the pod's process; after a fault of EDL's again, when its pause is over (A11)."""
+        owner = of_raw("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
+        with self._errors.around(owner, Step.START):
+            await self._start(run)
+            return
+        run.is_starting = False
+        self._start_after(run, self._errors.again_at_s(owner, Step.START) - self._clock())
+
+    async def _start(self, run: PodRun) -> None:
+        pod = self._find(run)
+        if pod is None or self._is_closed:
+            return
+        log = self._commands.folder.log_of(run.name)
+        run.starts += 1
+        run.is_starting, run.started_at_s = True, self._clock()
+        run.log_offset = log.stat().st_size if log.exists() else 0
+        try:
+            await self.processes.start(run.key, self._commands.command_of(pod, port=run.port, gpus=run.gpus))
+        except NoRoomError as error:
+            run.is_starting = False
+            self._wait(run, "NoRoom", str(error), max(NO_ROOM_PAUSE_S, pause_s(run.quick_ends)))
+            return
+        except StartError as error:
+            run.is_starting = False
+            with suppress(OSError), log.open("a", encoding="utf-8") as file:
+                file.write(f"{error}\n")
+            self._handle_end(Ended(key=run.key, pid=0, code=NOT_RUN))
+            return
+        run.is_starting = False
+        pod = self._find(run)
+        if pod is None:
+            self.processes.end(run.key)
+        elif "deletionTimestamp" in pod["metadata"]:
+            self._leave(pod, run)
+        elif self.processes.is_running(run.key):
+            self._report(run, "Running", {"running": {"startedAt": _now()}})
+            await self._watch_readiness(run, pod)
+
+    async def _watch_readiness(self, run: PodRun, pod: Raw) -> None:
+        """A web pod is ready when its port answers, a master when its socket does, others at once."""
+        key, address, began_at_s = run.key, self._address_of(run, pod), self._clock()
+        while address and not await _answers(address):
+            is_early = self._clock() - began_at_s < PROBE_SLOWER_AFTER_S
+            await asyncio.sleep(PROBE_EVERY_S if is_early else PROBE_SLOWLY_EVERY_S)
+            if run.key != key or not self.processes.is_running(key):
+                return
+        if run.key == key and self.processes.is_running(key) and not run.is_leaving:
+            self._report(run, "Running", {"running": {"startedAt": _now()}}, is_ready=True)
+
+    def _address_of(self, run: PodRun, pod: Raw) -> str:
+        if text(pod, "metadata", "labels", ROLE) == Role.MASTER.value:
+            return self._commands.socket_of(_variables(pod).get("EDL_JOB", ""))
+        return "" if run.port is None else f"{HOST}:{run.port}"
+
+    # ---- ending -------------------------------------------------------------------------------------------------
+
+    def _leave(self, pod: Raw, run: PodRun | None) -> None:
+        """Tell the pod's process to leave, once; after the grace it is killed.  A shorter grace holds at once."""
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        if run is None or (not run.is_starting and not self.processes.is_running(run.key)):
+            if text(pod, "status", "phase") not in _ENDED or run is None:
+                self._server.finish(namespace, name)
+            return
+        if run.is_starting:
+            return  # its start finds out
+        if not run.is_leaving:
+            run.is_leaving = True
+            self.processes.signal(run.key, signal.SIGTERM)
+        _cancel(run)
+        left_s = float(whole(pod, "metadata", "deletionGracePeriodSeconds"))
+        run.timer = self._later(left_s, partial(self.processes.signal, run.key, signal.SIGKILL))
+
+    def _handle_end(self, ended: Ended) -> None:
+        uid = ended.key.rpartition("#")[2].rpartition(".")[0]
+        run = self._runs.get(uid)
+        if run is None or run.key != ended.key or self._is_closed:
+            return
+        owner = of_raw("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
+        with self._errors.around(owner, Step.JUDGE):
+            _cancel(run)
+            self._judge(run, ended.code)
+
+    def _judge(self, run: PodRun, code: int) -> None:
+        """The pod has ended, or its process is started again."""
+        pod = self._find(run)
+        if pod is None:
+            return
+        self._keep_log(run)
+        is_leaving = "deletionTimestamp" in pod["metadata"]
+        if not is_leaving and text(pod, "spec", "restartPolicy") != "Never":
+            has_run_long = self._clock() - run.started_at_s >= STEADY_AFTER_S
+            run.quick_ends = 1 if has_run_long else run.quick_ends + 1
+            self._wait(run, "CrashLoopBackOff", f"the process {_in_words(code)}", pause_s(run.quick_ends), code=code)
+            return
+        self._report(run, "Failed" if code else "Succeeded", {"terminated": _terminated(code)})
+        if is_leaving:
+            run.timer = self._later(GONE_AFTER_S, partial(self._remove, run))
+
+    def _remove(self, run: PodRun) -> None:
+        with suppress(NotFoundError):
+            if self._find(run) is not None:
+                self._server.finish(run.namespace, run.name)
+
+    def _wait(self, run: PodRun, reason: str, why: str, wait_s: float, *, code: int | None = None) -> None:
+        """No process of the pod runs for so long, and its status says why."""
+        state = {"waiting": {"reason": reason, "message": f"{why}; starts again in {wait_s:.0f} s"}}
+        last = None if code is None else {"terminated": _terminated(code)}
+        self._report(run, "Running" if run.starts > 1 else "Pending", state, last=last)
+        self._start_after(run, wait_s)
+
+    def _start_after(self, run: PodRun, wait_s: float) -> None:
+        _cancel(run)
+        run.timer = self._later(max(0.0, wait_s), partial(self._start_soon, run))
+
+    # ---- the pod's object ---------------------------------------------------------------------------------------
+
+    def _find(self, run: PodRun) -> dict[str, Any] | None:
+        """The pod as it stands; None once it is gone or another one bears its name."""
+        try:
+            pod = self._server.get(PODS, run.namespace, run.name)
+        except NotFoundError:
+            return None
+        return pod if pod["metadata"]["uid"] == run.uid else None
+
+    def _report(
+        self,
+        run: PodRun,
+        phase: str,
+        state: Mapping[str, Any],
+        *,
+        is_ready: bool = False,
+        last: Mapping[str, Any] | None = None,
+    ) -> None:
+        pod = self._find(run)
+        if pod is None:
+            return
+        container = {
+            "name": pod["spec"]["containers"][0]["name"],
+            "restartCount": max(0, run.starts - 1),
+            "ready": is_ready,
+            "state": dict(state),
+            "lastState": dict(last or {}),
+        }
+        scheduled = {"type": "PodScheduled", "status": "True"}
+        ready = {"type": "Ready", "status": "True" if is_ready else "False"}
+        status = {
+            **pod["status"],
+            "phase": phase,
+            "podIP": HOST,
+            "conditions": [scheduled, ready],
+            "containerStatuses": [container],
+        }
+        self._server.rewrite(PODS, pod, {**pod, "status": status})
+
+    def _keep_log(self, run: PodRun) -> None:
+        """What the last process wrote is what the API server answers for the pod's log."""
+        with suppress(OSError), self._commands.folder.log_of(run.name).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(run.log_offset if run.log_offset <= size else 0, size - LOG_BYTES))
+            lines = file.read(LOG_BYTES).splitlines(keepends=True)[-LOG_LINES:]
+            self._server.logs[run.namespace, run.name] = lines
+
+    def _later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_s, action)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_crash(error)
+
+
+def _cancel(run: PodRun) -> None:
+    if run.timer is not None:
+        run.timer.cancel()
+        run.timer = None
+
+
+def _variables(pod: Raw) -> dict[str, str]:
+    (container, *_) = parts(pod, "spec", "containers")
+    return {text(variable, "name"): text(variable, "value") for variable in parts(container, "env")}
+
+
+def _has_port(pod: Raw) -> bool:
+    return any(parts(container, "ports") for container in parts(pod, "spec", "containers"))
+
+
+def _terminated(code: int) -> dict[str, Any]:
+    exit_code = code if code >= 0 else _SIGNALLED - code
+    return {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "finishedAt": _now()}
+
+
+def _in_words(code: int) -> str:
+    return f"exited with {code}" if code >= 0 else f"was killed by signal {-code}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _answers(address: str) -> bool:
+    """True if somebody listens at `host:port` or `unix:PATH`."""
+    try:
+        if is_socket_address(address):
+            _, writer = await asyncio.open_unix_connection(socket_path(address))
+        else:
+            host, _, port = address.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+    except OSError:
+        return False
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True

@@ -1,0 +1,109 @@
+"""Command line and environment of a pod's process.
+
+A container says what it runs as on any cluster; a process of this machine differs in three points.  Its Secrets are
+files in the run's folder, so paths below a mount are rewritten.  It shares the machine's network with all others, so
+members of a job listen on Unix sockets in the run's private folder and not on EDL's fixed ports (ADR 0170).  And it
+inherits the environment of `edl run`, so that a script finds its libraries.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts, text
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.local.environment import device_list, inherit
+from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.processes import Command
+from autoscaler.domain import Role
+from master.api.host.unix_sockets import SCHEME
+
+_OF_PORTS: Final = ("EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_TLS_DIR")
+"""What only members with TCP ports are told: in the run's private folder no other user can connect or listen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCommands:
+    """What all pods of a run have in common.  `secret_of`: a Secret by namespace and name."""
+
+    folder: RunFolder
+    working_dir: Path
+    environment: Mapping[str, str]
+    secret_of: Callable[[str, str], Raw]
+
+    def command_of(self, pod: Raw, *, port: int | None, gpus: Sequence[int]) -> Command:
+        """What to run for the pod's one container.  The pod's Secrets stand as files after the call."""
+        (container, *_) = parts(pod, "spec", "containers")
+        name, request = text(pod, "metadata", "name"), pod_request(pod["spec"])
+        told = {text(one, "name"): _value_of(one, pod) for one in parts(container, "env")}
+        if "EDL_JOB" in told:
+            told = self._of_member(told, self._mount_identity(pod))
+        own = {"EDL_NAME": name, "HOSTNAME": name, "CUDA_VISIBLE_DEVICES": device_list(gpus)} | (
+            {"PORT": str(port)} if port else {}
+        )
+        folder = text(container, "workingDir")
+        return Command(
+            argv=_argv_of(container),
+            env=inherit(self.environment, path_first=Path(sys.executable).parent, cpu_milli=request.cpu_milli)
+            | told
+            | own,
+            cwd=self.working_dir / folder if folder else self.working_dir,
+            log=self.folder.log_of(name),
+        )
+
+    def socket_of(self, store_name: str) -> str:
+        """Where the job's master listens, its whole life long: `unix:PATH`."""
+        return f"{SCHEME}{self.folder.sockets}/{store_name.rpartition('.')[2]}-m"
+
+    def _of_member(self, told: Mapping[str, str], identity: Path) -> dict[str, str]:
+        """The environment of a master, server or trainer, with sockets in place of ports."""
+        kept = {
+            name: value.replace(IDENTITY_FOLDER, str(identity)) for name, value in told.items() if name not in _OF_PORTS
+        }
+        master = self.socket_of(told["EDL_JOB"])
+        listen = {Role.MASTER: master, Role.SERVER: f"{SCHEME}{self.folder.sockets}"}.get(Role(told["EDL_ROLE"]))
+        return kept | {"EDL_MASTER": master} | ({"EDL_LISTEN": listen} if listen else {})
+
+    def _mount_identity(self, pod: Raw) -> Path:
+        """The folder in which the Secret of the job's members or masters stands, for its owner's eyes only."""
+        namespace = text(pod, "metadata", "namespace")
+        volumes = parts(pod, "spec", "volumes")
+        name = next(said for volume in volumes if (said := text(volume, "secret", "secretName")))
+        secret = self.secret_of(namespace, name)
+        folder = self.folder.tokens / text(secret, "metadata", "uid")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for file, content in part(secret, "data").items():
+            _write_private(folder / file, base64.b64decode(content))
+        return folder
+
+
+def _argv_of(container: Raw) -> tuple[str, ...]:
+    """The container's command; a module of EDL's own runs in this interpreter, and no file of the user's shadows it."""
+    argv = (*container.get("command", ()), *container.get("args", ()))
+    match argv:
+        case ("python", "-m", module, *rest) if module.startswith(("master.", "trainer_sdk.")):
+            return (sys.executable, "-P", "-m", module, *rest)
+        case _:
+            return argv
+
+
+def _value_of(variable: Raw, pod: Raw) -> str:
+    """The variable's value; one of the downward API is read from the pod."""
+    path = text(variable, "valueFrom", "fieldRef", "fieldPath")
+    return text(pod, *path.split(".")) if path else text(variable, "value")
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Replace the file in one step: a process may be reading it."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    draft.replace(path)

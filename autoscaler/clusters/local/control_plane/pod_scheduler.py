@@ -1,0 +1,89 @@
+"""Scheduler: binds pending pods to nodes as kube-scheduler would.
+
+`scheduling` chooses the node.  A pod that fits nowhere gets the condition Unschedulable, which is the planner's demand.
+The scheduler preempts nobody: the planner of a run chooses every victim (`Reclaim.PLANNER`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.api.kinds import NODES, PODS
+from autoscaler.clusters.kubernetes.memory_api import MemoryServer
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, key_of, parts, text, whole
+from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
+from autoscaler.clusters.local.scheduling import place_pending
+from autoscaler.domain import Node, NodeName, Pod, PodName, PodPhase, Resources, Role, Tier
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def schedule_pods(server: MemoryServer) -> None:
+    """Each pending pod without gates is bound, or is told once that no node has room for it."""
+    pods = server.all(PODS)
+    pending = [pod for pod in pods if is_pending(pod)]
+    if not pending:
+        return
+    nodes = [parse_node(raw) for raw in server.all(NODES)]
+    preferred = {PodName(key_of(pod)): preferred_nodes(pod) for pod in pending}
+    placed = place_pending([_read(pod) for pod in pending], nodes, free_capacity(nodes, pods), preferred=preferred)
+    for pod in pending:
+        node = placed[PodName(key_of(pod))]
+        if node is not None:
+            server.bind(pod["metadata"]["namespace"], pod["metadata"]["name"], node)
+        elif condition_of(pod, "PodScheduled").get("reason") != "Unschedulable":
+            verdict = _unschedulable(len(nodes))
+            server.rewrite(PODS, pod, {**pod, "status": {**pod["status"], "conditions": [verdict]}})
+
+
+def free_capacity(nodes: Iterable[Node], pods: Iterable[Raw]) -> dict[NodeName, Resources]:
+    """What the nodes have left: a pod holds its requests from its binding until it has ended."""
+    free = {node.name: node.allocatable for node in nodes}
+    for pod in pods:
+        node = NodeName(text(pod, "spec", "nodeName"))
+        if node in free and text(pod, "status", "phase") not in _ENDED:
+            free[node] -= pod_request(pod["spec"], pod["status"])
+    return free
+
+
+def is_pending(pod: Raw) -> bool:
+    """True if the pod waits for a node, no gate holds it and nobody has deleted it."""
+    is_waiting = not text(pod, "spec", "nodeName") and not parts(pod, "spec", "schedulingGates")
+    return is_waiting and "deletionTimestamp" not in pod["metadata"]
+
+
+def preferred_nodes(pod: Raw) -> frozenset[str]:
+    """The nodes that the pod's affinity prefers by name: where EDL has proved room for a master."""
+    terms = parts(pod, "spec", "affinity", "nodeAffinity", _PREFERRED)
+    fields = [field for term in terms for field in parts(term, "preference", "matchFields")]
+    return frozenset(name for field in fields for name in field.get("values") or ())
+
+
+def _read(pod: Raw) -> Pod:
+    """What placing a pod depends on; its shape holds the node that EDL has tied it to."""
+    return Pod(
+        name=PodName(key_of(pod)),
+        role=Role.OTHER,
+        tier=Tier.FOREIGN,
+        shape=shape_of_spec(pod["spec"]),
+        phase=PodPhase.PENDING,
+        priority=whole(pod, "spec", "priority"),
+        created_at_s=created_at_s(pod),
+    )
+
+
+def _unschedulable(nodes: int) -> dict[str, Any]:
+    """The verdict in kube-scheduler's words, by which the planner knows that room is what the pod lacks."""
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": f"0/{nodes} nodes are available: {nodes} Insufficient cpu.",
+        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }

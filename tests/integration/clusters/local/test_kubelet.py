@@ -1,0 +1,309 @@
+"""The control plane of a run with real processes: pods come, serve, restart, leave and end as a kubelet lets them."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import urllib.request
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, SECRETS
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi
+from autoscaler.clusters.local.control_plane import kubelet
+from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
+from autoscaler.clusters.local.folder import make_run_folder
+from autoscaler.clusters.local.processes import NoRoomError, Processes
+from autoscaler.fault_isolation import JobErrors
+from tests.integration.clusters.local.local_cluster import DEADLINE_S, PROGRAMS, nodes
+
+SLEEPER = (sys.executable, "-c", "import time; time.sleep(1000)")
+DEAF = (sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); print('on'); time.sleep(1000)")
+
+
+class Plane:
+    """A control plane and its user.  `api`: as kubectl would write."""
+
+    def __init__(self, plane, folder):
+        self.kubelet, self.server, self.folder = plane.kubelet, plane.server, folder
+        self.api = MemoryApi(plane.server, field_manager="kubectl")
+
+    async def add(self, name="p", command=SLEEPER, *, restarts="Never", grace_s=5, cpu="1", **container):
+        main = {"name": "main", "command": list(command), "resources": {"requests": {"cpu": cpu}}, **container}
+        spec = {"containers": [main], "restartPolicy": restarts, "terminationGracePeriodSeconds": grace_s}
+        await self.api.create(PODS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+    async def deploy(self, replicas, *, cpu="1"):
+        ports = [{"containerPort": 8080}]
+        main = {"name": "web", "command": [sys.executable, str(PROGRAMS / "web.py")], "ports": ports}
+        main["resources"] = {"requests": {"cpu": cpu}}
+        template = {"metadata": {"labels": {"app": "web"}}}
+        template["spec"] = {"containers": [main], "terminationGracePeriodSeconds": 2}
+        spec = {"replicas": replicas, "template": template}
+        await self.api.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+
+    async def scale(self, replicas):
+        await self.api.patch(DEPLOYMENTS, "web", {"spec": {"replicas": replicas}}, namespace="default")
+
+    async def delete(self, name="p", grace_s=None):
+        await self.api.delete(PODS, name, namespace="default", grace_s=grace_s)
+
+    def pods(self):
+        return {pod["metadata"]["name"]: pod for pod in self.server.all(PODS)}
+
+    def state(self, name="p"):
+        statuses = self.pods()[name]["status"].get("containerStatuses") or [{"state": {}}]
+        return statuses[0]
+
+    def phase(self, name="p"):
+        return self.pods()[name]["status"]["phase"] if name in self.pods() else None
+
+    def is_ready(self, name="p"):
+        conditions = self.pods().get(name, {"status": {}})["status"].get("conditions", ())
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+    def log(self, name="p"):
+        path = self.folder.log_of(name)
+        return path.read_text() if path.exists() else ""
+
+    async def until(self, condition, what="it"):
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not happen in {DEADLINE_S:.0f} s"
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(tmp_path, on=None):
+    """A control plane whose faults fail the test."""
+    folder = make_run_folder(tmp_path, "test", described={"name": "test"})
+    crashes = []
+    errors = JobErrors(time.monotonic)
+    plane = ControlPlane(
+        on or nodes(),
+        folder,
+        working_dir=tmp_path,
+        environment=dict(os.environ),
+        clock=time.monotonic,
+        wall_s=time.time,
+        errors=errors,
+        on_crash=crashes.append,
+    )
+    try:
+        async with plane:
+            yield Plane(plane, folder)
+    finally:
+        shutil.rmtree(folder.sockets, ignore_errors=True)
+    assert crashes == []
+
+
+async def test_a_pod_is_bound_and_runs(tmp_path):
+    """It gets a node, a process and its log; a pod without a port is ready at once."""
+    async with running(tmp_path) as plane:
+        await plane.add(command=(sys.executable, "-c", "print('hello', flush=True); import time; time.sleep(1000)"))
+        await plane.until(lambda: plane.is_ready() and "hello" in plane.log(), "a running pod")
+        assert plane.phase() == "Running"
+        assert plane.pods()["p"]["spec"]["nodeName"] in {"node-1", "node-2"}
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (7, "Failed")])
+async def test_a_pod_that_never_restarts_ends_with_its_exit_code(tmp_path, code, phase):
+    """The operator judges the end of a trainer by it, with the last lines of the log."""
+    async with running(tmp_path) as plane:
+        await plane.add(command=(sys.executable, "-c", f"print('last words'); raise SystemExit({code})"))
+        await plane.until(lambda: plane.phase() == phase, phase)
+        assert plane.state()["state"]["terminated"]["exitCode"] == code
+        assert not plane.is_ready()
+        lines = [line async for line in plane.api.log("p", namespace="default", tail_lines=10)]
+        assert lines == [b"last words\n"]
+
+
+async def test_a_killed_pod_tells_the_signal_as_a_shell_does(tmp_path):
+    """128 and the signal's number."""
+    async with running(tmp_path) as plane:
+        await plane.add()
+        await plane.until(plane.is_ready)
+        assert plane.kubelet.send_signal("default", "p", signal.SIGKILL)
+        await plane.until(lambda: plane.phase() == "Failed")
+        assert plane.state()["state"]["terminated"]["exitCode"] == 137
+
+
+async def test_a_command_that_cannot_be_run_ends_with_127(tmp_path):
+    """As in a shell; the system's words stand in the log."""
+    async with running(tmp_path) as plane:
+        await plane.add(command=("/no/such/program",))
+        await plane.until(lambda: plane.phase() == "Failed")
+        assert plane.state()["state"]["terminated"]["exitCode"] == 127
+        assert "No such file" in plane.log()
+
+
+async def test_a_pod_that_restarts_does_so_at_once_and_then_with_pauses(tmp_path):
+    """A loop of crashes does not burn the machine, and its status says why nothing runs."""
+    async with running(tmp_path) as plane:
+        await plane.add(command=(sys.executable, "-c", "print('no table'); raise SystemExit(7)"), restarts="Always")
+        await plane.until(lambda: plane.state().get("restartCount", 0) >= 1, "a restart")
+        await plane.until(
+            lambda: plane.state()["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff", "a pause"
+        )
+        assert plane.state()["lastState"]["terminated"]["exitCode"] == 7
+        assert plane.pods()["p"]["spec"]["nodeName"]
+
+
+async def test_a_deleted_pod_is_told_and_gone_once_it_has_left(tmp_path):
+    """SIGTERM first; how it ended is shown before it is gone."""
+    program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(3)); print('on', flush=True)"
+    async with running(tmp_path) as plane:
+        await plane.add(command=(sys.executable, "-c", f"{program}\nwhile True: time.sleep(0.01)"))
+        await plane.until(lambda: "on" in plane.log())
+        await plane.delete()
+        await plane.until(lambda: plane.phase() in {"Failed", None}, "its end")
+        if plane.phase() is not None:
+            assert plane.state()["state"]["terminated"]["exitCode"] == 3
+        await plane.until(lambda: plane.phase() is None, "its leaving")
+        assert [change.after["status"]["phase"] for change in _of(plane, "p")][-1] == "Failed"
+
+
+async def test_a_deaf_pod_is_killed_after_its_grace(tmp_path):
+    """No sooner, and not much later."""
+    async with running(tmp_path) as plane:
+        await plane.add(command=DEAF, grace_s=1)
+        await plane.until(lambda: "on" in plane.log())
+        told_at_s = time.monotonic()
+        await plane.delete()
+        await plane.until(lambda: plane.phase() is None)
+        assert time.monotonic() - told_at_s >= 1.0
+
+
+async def test_a_grace_may_be_shortened(tmp_path):
+    """As `kubectl delete --grace-period=1` said after a longer one."""
+    async with running(tmp_path) as plane:
+        await plane.add(command=DEAF, grace_s=1000)
+        await plane.until(lambda: "on" in plane.log())
+        await plane.delete()
+        await plane.delete(grace_s=1)
+        await plane.until(lambda: plane.phase() is None, "its end")
+
+
+async def test_a_pod_deleted_by_force_leaves_no_process(tmp_path):
+    """Its object is gone at once; what runs of it is killed."""
+    async with running(tmp_path) as plane:
+        await plane.add(command=DEAF)
+        await plane.until(lambda: "on" in plane.log())
+        (run,) = plane.kubelet._runs.values()
+        await plane.delete(grace_s=0)
+        assert plane.phase() is None
+        await plane.until(lambda: not plane.kubelet.processes.is_running(run.key), "the end of its process")
+
+
+async def test_a_pod_deleted_before_it_has_a_node_is_gone_at_once(tmp_path):
+    """There is nothing to wait for."""
+    async with running(tmp_path, on=nodes(1, cpu_milli=500)) as plane:
+        await plane.add()
+        await plane.until(lambda: "conditions" in plane.pods()["p"]["status"], "a verdict")
+        await plane.delete()
+        assert plane.phase() is None
+
+
+async def test_a_full_machine_starts_nothing_and_fails_nobody(tmp_path, monkeypatch):
+    """It is tried again until there is room; the pod says why it waits."""
+    real, refusals = Processes.start, []
+
+    async def start(self, key, command):
+        if not refusals:
+            refusals.append(key)
+            raise NoRoomError("Resource temporarily unavailable")
+        return await real(self, key, command)
+
+    monkeypatch.setattr(Processes, "start", start)
+    monkeypatch.setattr(kubelet, "NO_ROOM_PAUSE_S", 0.1)
+    async with running(tmp_path) as plane:
+        await plane.add()
+        await plane.until(lambda: plane.state()["state"].get("waiting", {}).get("reason") == "NoRoom", "the reason")
+        await plane.until(plane.is_ready, "its start")
+
+
+async def test_web_pods_are_ready_when_their_ports_answer_and_give_way(tmp_path):
+    """Each has a port of its own; what fits nowhere waits for room, and takes it."""
+    async with running(tmp_path, on=nodes(1, cpu_milli=2000)) as plane:
+        await plane.deploy(3)
+        await plane.until(lambda: sum(map(plane.is_ready, plane.pods())) == 2, "two ready pods")
+        answers = set()
+        for run in plane.kubelet._runs.values():
+            reply = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{run.port}/", timeout=60)
+            answers.add(reply.read().decode())
+            reply.close()
+        assert len(answers) == 2
+        (waiting,) = [name for name in plane.pods() if not plane.pods()[name]["spec"].get("nodeName")]
+        ready = next(name for name in plane.pods() if plane.is_ready(name))
+        await plane.delete(ready)
+        await plane.until(lambda: plane.is_ready(waiting), "the room")
+        await plane.scale(0)
+        await plane.until(lambda: not plane.pods(), "the end of all")
+
+
+async def test_gpus_are_a_pods_alone(tmp_path):
+    """Nobody sees another's devices; they are free again once the pod is gone."""
+    show = (
+        sys.executable,
+        "-c",
+        "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep(99)",
+    )
+    wants = {"resources": {"requests": {"cpu": "100m", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}}
+    async with running(tmp_path, on=nodes(1, gpus=(4, 5))) as plane:
+        for name in ("a", "b"):
+            await plane.add(name, command=show, **wants)
+        await plane.until(lambda: plane.log("a") and plane.log("b"))
+        assert {plane.log("a").strip(), plane.log("b").strip()} == {"4", "5"}
+        freed = plane.log("a").strip()
+        await plane.delete("a")
+        await plane.until(lambda: plane.phase("a") is None)
+        await plane.add("c", command=show, **wants)
+        await plane.until(lambda: plane.log("c"))
+        assert plane.log("c").strip() == freed
+
+
+async def test_a_member_finds_its_secret_as_files_and_its_master_at_a_socket(tmp_path):
+    """What a container mounts is a folder of the run, for its owner's eyes only; ports and TLS are for networks."""
+    show = "import os, json; print(json.dumps(dict(os.environ)))"
+    told = {
+        "EDL_JOB": "default.digits.0123abcd",
+        "EDL_ROLE": "server",
+        "EDL_MASTER": "digits-master.default.svc:7164",
+        "EDL_LISTEN": "0.0.0.0:7166",
+        "EDL_TOKEN_FILE": "/var/run/edl/identity/token",
+        "EDL_TLS_DIR": "/var/run/edl/identity",
+    }
+    async with running(tmp_path) as plane:
+        secret = {"metadata": {"name": "digits-member", "namespace": "default"}, "data": {"token": "c2VjcmV0"}}
+        await plane.api.create(SECRETS, secret)
+        volumes = [{"name": "edl-identity", "secret": {"secretName": "digits-member"}}]
+        env = [{"name": name, "value": value} for name, value in told.items()]
+        env.append({"name": "EDL_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
+        main = {"name": "main", "command": [sys.executable, "-c", show], "env": env}
+        spec = {"containers": [main], "volumes": volumes, "restartPolicy": "Never"}
+        await plane.api.create(PODS, {"metadata": {"name": "digits-server-0", "namespace": "default"}, "spec": spec})
+        await plane.until(lambda: plane.phase("digits-server-0") == "Succeeded")
+        found = json.loads(plane.log("digits-server-0"))
+        token = found["EDL_TOKEN_FILE"]
+        assert await asyncio.to_thread(_read_private, Path(token)) == "secret"
+        assert found["EDL_MASTER"].startswith(f"unix:{plane.folder.sockets}/")
+        assert found["EDL_LISTEN"] == f"unix:{plane.folder.sockets}"
+        assert found["EDL_NAME"] == "digits-server-0"
+        assert "EDL_TLS_DIR" not in found
+
+
+def _of(plane, name):
+    """What a watch of the pod was shown."""
+    changes = plane.server.history.remembered()
+    return [one for one in changes if one.kind == PODS and one.after and one.after["metadata"]["name"] == name]
+
+
+def _read_private(path):
+    """The content of a file that only its owner may read."""
+    assert path.stat().st_mode & 0o077 == 0
+    return path.read_text()
