@@ -1,8 +1,7 @@
-"""What becomes of a batch: given, pushed, answered by every bucket, confirmed (rules 6, 7, 9, 11 and 12).
+"""Life of a batch: given, pushed, answered by every bucket, confirmed (rules 6, 7, 9, 11 and 12).
 
-A bucket may have part of a batch already, or may want it in two parts.  Then the script gets the missing part as a
-batch of its own, and its push goes to the buckets that miss it and to no other: the script sees smaller batches, never
-the reason.
+A bucket may have part of a batch already, or may need it in two parts.  Then the script gets the missing part as a
+batch of its own, and its push goes only to the buckets that miss it: the script sees smaller batches, never the reason.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from trainer_sdk.pserver.core.messages import PushVerdict, Ruling
 
 
 def handle_batch_requested(state: TrainerState) -> TrainerStep:
-    """Give a part that some bucket misses, else from the oldest lease.
+    """Gives a part that some bucket misses, else positions of the oldest lease.
 
-    When there is nothing, what is confirmed is acked at once (END may hang on it) and the script waits.
+    Without either the script waits, and confirmed positions are acked at once, because END may depend on the ack.
     """
     if state.final:
         return TrainerStep(_waiting(state, False), (state.final,))
@@ -86,9 +85,9 @@ def _give(
 
 
 def handle_pulled(state: TrainerState, lineage: Lineage) -> TrainerStep:
-    """A newer lineage than ours: the model was rolled back and we have not heard yet (rule 14).
+    """A newer lineage than ours means a roll-back that the master has not told us yet: renounce (rule 14).
 
-    An older one is remembered as it is: what is computed on it will be dropped.
+    An older one is remembered: gradients that are computed on it will be dropped.
     """
     if lineage > state.lineage:
         return renounce(state)
@@ -96,7 +95,7 @@ def handle_pulled(state: TrainerState, lineage: Lineage) -> TrainerStep:
 
 
 def handle_push_requested(state: TrainerState, number: int) -> TrainerStep:
-    """Push under the lineage of the pull; a gradient of an older model is dropped and its positions given again."""
+    """Pushes under the lineage of the pull; a gradient of an older model is dropped and its positions given again."""
     flight = _find(state, number)
     if flight is None:
         return TrainerStep(state, (Discard(flight=number),))
@@ -109,7 +108,7 @@ def handle_push_requested(state: TrainerState, number: int) -> TrainerStep:
 
 
 def handle_push_answered(state: TrainerState, number: int, rulings: tuple[Ruling, ...]) -> TrainerStep:
-    """Every bucket's word on this push; the flight ends when each has given its last one."""
+    """Takes the verdicts of buckets; the flight ends when every bucket has given its last one."""
     flight = _find(state, number)
     if flight is None:
         return TrainerStep(state)
@@ -132,7 +131,7 @@ def handle_push_answered(state: TrainerState, number: int, rulings: tuple[Ruling
 
 
 def _try_pieces(positions: PositionSet, ruling: Ruling) -> tuple[PositionSet, ...] | None:
-    """What these buckets still miss of the batch, in the pieces to compute; None: the same push has to come again."""
+    """The pieces of the batch that these buckets still miss; None: the same push is sent again."""
     match ruling.verdict:
         case PushVerdict.APPLIED | PushVerdict.REPEAT:
             return ()
@@ -142,9 +141,7 @@ def _try_pieces(positions: PositionSet, ruling: Ruling) -> tuple[PositionSet, ..
             pieces = (positions - ruling.positions,)
         case PushVerdict.SPLIT:
             pieces = (positions & ruling.positions, positions - ruling.positions)
-        case (
-            PushVerdict.MOVED | PushVerdict.FROZEN | PushVerdict.NOT_YET
-        ):  # to whoever owns it by a newer route (rule 50)
+        case PushVerdict.MOVED | PushVerdict.FROZEN | PushVerdict.NOT_YET:  # to the owner by a newer route (rule 50)
             return None
         case PushVerdict.NOT_READY | PushVerdict.HELD | PushVerdict.STALE_LINEAGE:
             return None
@@ -154,7 +151,7 @@ def _try_pieces(positions: PositionSet, ruling: Ruling) -> tuple[PositionSet, ..
 
 
 def merge_parts(parts: Iterable[MissingPart]) -> tuple[MissingPart, ...]:
-    """Equal positions are computed once, for all the buckets that miss them."""
+    """Parts with equal positions become one, for all buckets that miss them."""
     by_work: dict[tuple[object, PositionSet], MissingPart] = {}
     for part in parts:
         key = (part.token, part.positions)
@@ -164,7 +161,7 @@ def merge_parts(parts: Iterable[MissingPart]) -> tuple[MissingPart, ...]:
 
 
 def handle_batch_done(state: TrainerState, number: int) -> TrainerStep:
-    """The script says so itself: there is no bucket but its own model (rule 33), or no model at all (rule 36)."""
+    """Confirms a batch without servers: the script has its own model (rule 33) or none (rule 36)."""
     flight = _find(state, number)
     if flight is None:
         return TrainerStep(state)
@@ -174,7 +171,7 @@ def handle_batch_done(state: TrainerState, number: int) -> TrainerStep:
 
 
 def _conclude(state: TrainerState, flight: Flight) -> TrainerStep:
-    """Confirm the positions that no part and no other flight still owes to some bucket (rule 12)."""
+    """Ends the flight and confirms its positions, but for those in a part or another flight (rule 12)."""
     flights = tuple([f for f in state.flights if f.number != flight.number])
     confirmed = flight.positions
     if state.parts or flights:

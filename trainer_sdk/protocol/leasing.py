@@ -1,7 +1,7 @@
-"""What the trainer holds and asks for: registering, acquiring, acking, returning (rules 10, 12, 13, 14 and 18).
+"""Leases of a trainer: registering, acquiring, acking, returning (rules 10, 12, 13, 14 and 18).
 
-Acks are collected and sent before the next Acquire or report, so that a batch boundary needs no call; more leases are
-asked for while half of the last grant is still to be given.
+Acks are collected and sent before the next Acquire, with the next report, or when the script has nothing to do, so a
+batch boundary needs no message.  The next lease is acquired while half of the last grant is still to be given.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from trainer_sdk.protocol.trainer_state import (
 
 
 def register(state: TrainerState) -> TrainerStep:
-    """Say who this is and what it holds; nothing but Registered means anything until it is answered."""
+    """Registers with the leases held; until Registered comes, other messages are ignored."""
     held = tuple(Lease(token=h.token, positions=h.rest | h.confirmed | _unconfirmed_of(state, h)) for h in state.leases)
     message = RegisterTrainer(
         name=state.name,
@@ -60,7 +60,7 @@ def register(state: TrainerState) -> TrainerStep:
 
 
 def renounce(state: TrainerState) -> TrainerStep:
-    """Rule 14: drop leases and gradients, register again, keep the process."""
+    """Drops leases and gradients and registers again, with the same process (rule 14)."""
     bare, discards = _drop_all(state)
     if state.phase in {TrainerPhase.DISCONNECTED, TrainerPhase.LEFT}:
         return TrainerStep(bare, discards)
@@ -69,7 +69,7 @@ def renounce(state: TrainerState) -> TrainerStep:
 
 
 def handle_registered(state: TrainerState, message: Registered) -> TrainerStep:
-    """The master knows this trainer: keep what it lets us keep, declare, ask for work."""
+    """Registered: keeps the leases that the master leaves us, declares, and acquires work."""
     if state.phase is not TrainerPhase.JOINING:
         return TrainerStep(state)
     effects: tuple[TrainerEffect, ...] = ()
@@ -94,7 +94,7 @@ def _drop_all(state: TrainerState) -> tuple[TrainerState, tuple[TrainerEffect, .
 
 
 def _keep(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerState, tuple[TrainerEffect, ...]]:
-    """Stamp the new tokens; what is not kept is dropped, and what was in hand of it is void."""
+    """Puts new tokens on the leases kept; the others are dropped with their batches."""
     confirmed = union(h.confirmed for h in state.leases)
     leases: list[LeaseProgress] = []
     flights: list[Flight] = []
@@ -117,7 +117,7 @@ def _keep(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerState, t
 
 
 def acquire_if_low(state: TrainerState) -> TrainerStep:
-    """Ask for a lease when what is left to give runs low and no question is open; acks ride along."""
+    """Acquires a lease if little is left to give and no request is open; acks are sent along."""
     if state.is_acquiring or not _can_ask(state):
         return TrainerStep(state)
     assert state.spec is not None
@@ -130,7 +130,7 @@ def acquire_if_low(state: TrainerState) -> TrainerStep:
 
 
 def acquire_again(state: TrainerState, request: int) -> TrainerStep:
-    """The wait is over, or the answer was lost: the same request again (rule 10)."""
+    """Sends the same request again, after a wait or a lost answer (rule 10)."""
     if not _can_ask(state) or not state.is_acquiring or request != state.request:
         return TrainerStep(state)
     return _ask(state)
@@ -148,7 +148,7 @@ def _ask(state: TrainerState) -> TrainerStep:
 
 
 def handle_granted(state: TrainerState, message: Granted) -> TrainerStep:
-    """Leases: of a job that keeps its own model, what the model has already is confirmed at once (rule 33)."""
+    """Takes granted leases; positions that the script's own model has already are confirmed at once (rule 33)."""
     if state.phase is not TrainerPhase.JOINED or not state.is_acquiring or message.request != state.request:
         return TrainerStep(state)
     known = {h.token for h in state.leases}
@@ -167,7 +167,7 @@ def handle_granted(state: TrainerState, message: Granted) -> TrainerStep:
 
 
 def handle_wait(state: TrainerState, message: Wait) -> TrainerStep:
-    """Others still hold positions, or a model that only this process has is not committed yet: ask again later."""
+    """Acquires later: others hold positions, or a model that only this process has is not committed yet."""
     if state.phase is not TrainerPhase.JOINED or message.request != state.request:
         return TrainerStep(state)
     state = replace(state, must_wait=True)
@@ -179,7 +179,7 @@ def handle_wait(state: TrainerState, message: Wait) -> TrainerStep:
 
 
 def handle_ended(state: TrainerState, message: Ended) -> TrainerStep:
-    """All is committed: whatever is still in hand here has been done by somebody (rule 32)."""
+    """Ends: all is committed, so batches still in hand here were trained by another trainer too (rule 32)."""
     if state.phase is not TrainerPhase.JOINED or message.request != state.request:
         return TrainerStep(state)
     bare, discards = _drop_all(state)
@@ -192,7 +192,7 @@ def handle_ended(state: TrainerState, message: Ended) -> TrainerStep:
 
 
 def flush_acks(state: TrainerState) -> TrainerStep:
-    """Ack what every bucket has confirmed; a lease with nothing left in it is forgotten."""
+    """Acks what every bucket has confirmed; a lease with nothing left in it is dropped."""
     if state.phase is not TrainerPhase.JOINED:
         return TrainerStep(state)
     acks = tuple(SendToMaster(message=Ack(token=h.token, positions=h.confirmed)) for h in state.leases if h.confirmed)
@@ -204,7 +204,7 @@ def flush_acks(state: TrainerState) -> TrainerStep:
 
 
 def return_rest(state: TrainerState) -> TrainerStep:
-    """Return what no flight carries: the front of the queue gets it at once (M7).  Parts are for others to compute."""
+    """Returns the positions of no flight, missing parts included; the queue gets them at once, at its front (M7)."""
     in_flight = union(f.positions for f in state.flights)
     effects: list[TrainerEffect] = []
     leases = []
@@ -218,7 +218,7 @@ def return_rest(state: TrainerState) -> TrainerStep:
 
 
 def handle_drain(state: TrainerState) -> TrainerStep:
-    """Finish what is in flight, give back the rest now."""
+    """Drains: batches in flight are finished, the rest is returned now."""
     if state.phase is TrainerPhase.LEFT or state.is_draining:
         return TrainerStep(state)
     step = return_rest(replace(state, is_draining=True))
@@ -227,14 +227,14 @@ def handle_drain(state: TrainerState) -> TrainerStep:
 
 
 def flush_drain(state: TrainerState) -> TrainerStep:
-    """While draining nothing waits: what is confirmed is acked, what some bucket misses goes back."""
+    """While draining: acks what is confirmed and returns what some bucket misses, without waiting."""
     returned = return_rest(state)
     acked = flush_acks(returned.state)
     return _then(TrainerStep(acked.state, acked.effects), returned.effects)
 
 
 def leave(state: TrainerState, reason: str, *, failed: tuple[TrainerEffect, ...] = ()) -> TrainerStep:
-    """Ack what is confirmed, return all else, say good-bye; what was in hand is void."""
+    """Acks what is confirmed, returns all else and leaves; batches in hand are discarded."""
     if state.phase is TrainerPhase.LEFT:
         return TrainerStep(state)
     acked = flush_acks(state)

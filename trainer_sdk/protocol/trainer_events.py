@@ -1,7 +1,7 @@
-"""What can happen to a trainer (events) and what it then has to do (effects).
+"""Events and effects of the trainer's protocol.
 
-The master's messages are events as they are; the others come from the script, the parameter servers and the clock of
-the shell.  Flights are named by a number that is never used twice in a process, so that a late answer finds nothing.
+The master's messages are events as they are; other events come from the script, the parameter servers and the clock.  A
+flight has a number that is never used twice in a process, so a late answer finds nothing.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from trainer_sdk.pserver.core.messages import Ruling
 
 @dataclass(frozen=True, slots=True)
 class MasterStreamOpened:
-    """A stream to a master stands; nothing has been said on it."""
+    """A new stream to a master is open, without messages so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class MasterStreamBroken:
-    """The stream is gone; leases are kept and trained meanwhile (M5)."""
+    """The stream to the master is broken; leases are kept and trained meanwhile (M5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquireDue:
-    """The time named by `AcquireLater` has passed, or no answer came to this request: ask (again)."""
+    """The time of `AcquireLater` has passed, or no answer came: send this Acquire again."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportDue:
-    """Time to report: confirmed positions are acked with it.  `steps` only grows."""
+    """A report is due, which also acks confirmed positions.  `steps` only grows."""
 
     steps: int
     samples_per_s: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
-    waiting_share: float = 0.0  # of the time: for parameter servers
+    waiting_share: float = 0.0  # share of the time spent waiting for parameter servers
 
 
 # ---- events: the script ---------------------------------------------------------------------------------------------
@@ -50,19 +50,19 @@ class ReportDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecDeclared:
-    """The script has said what it trains."""
+    """The script has declared what it trains."""
 
     spec: Declare
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRequested:
-    """The script is ready for its next batch.  Answered by GiveBatch or Finish, at once or after a later event."""
+    """The script is ready for its next batch; GiveBatch or Finish follows at once or after a later event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersPulled:
-    """The script computes with parameters of this lineage; where they mix two, of the older one (rule 9)."""
+    """The script computes with parameters of this lineage, the older one if they mix two (rule 9)."""
 
     lineage: Lineage
 
@@ -76,7 +76,7 @@ class PushRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushAnswered:
-    """What the buckets said to this flight's push (rule 6).  A bucket that no ruling names is pushed again."""
+    """Verdicts of buckets on this flight's push (rule 6).  A bucket that no ruling names gets the push again."""
 
     flight: int
     rulings: tuple[Ruling, ...]
@@ -84,14 +84,14 @@ class PushAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDone:
-    """The script has finished this flight itself: a job without parameter servers."""
+    """The script has trained this flight, in a job without parameter servers."""
 
     flight: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointWritten:
-    """The script's own model is in this file, with the marks it had (rule 35)."""
+    """The script's own model was written to this file with its marks (rule 35)."""
 
     offer: int
     file: FileRecord
@@ -99,12 +99,12 @@ class CheckpointWritten:
 
 @dataclass(frozen=True, slots=True)
 class FinalHookRun:
-    """The final-save hook has returned."""
+    """The script's final hook has returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptFailed:
-    """The script raised; `message` is what its author needs to see."""
+    """The script raised; `message` is for its author."""
 
     message: str
 
@@ -118,7 +118,7 @@ class DrainRequested:
 
 @dataclass(frozen=True, slots=True)
 class DrainDeadlinePassed:
-    """The batch in hand was not confirmed in time: what is unconfirmed is returned, never acked (rule 13)."""
+    """The batch in hand was not confirmed in time; unconfirmed positions are returned, never acked (rule 13)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ TrainerEvent = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendToMaster:
-    """Say this to the master, in this order.  Lost with the stream; the state knows what to say again."""
+    """Send this to the master, in order.  It may be lost with the stream; the state knows what to repeat."""
 
     message: TrainerMessage
 
@@ -168,7 +168,7 @@ class AcquireLater:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveBatch:
-    """Hand these positions to the script.  A part that a bucket still misses comes this way too (rule 11)."""
+    """Give these positions to the script, also a part that some buckets still miss (rule 11)."""
 
     flight: int
     positions: PositionSet
@@ -186,7 +186,7 @@ class SendPush:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResendPush:
-    """Push the *same* gradient, same lineage, to these buckets; first by a newer route, or after a while (rule 2)."""
+    """Push the *same* gradient under the same lineage to these buckets, by a newer route or after a while (rule 2)."""
 
     flight: int
     buckets: PositionSet
@@ -194,14 +194,14 @@ class ResendPush:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard:
-    """Nothing that this flight computed counts any more: forget its gradient (rule 14)."""
+    """Drop this flight's gradient, which does not count any more (rule 14)."""
 
     flight: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseRoute:
-    """The buckets are there from now on."""
+    """Pull from and push to the owners in this route from now on."""
 
     route: Route
     bucket_count: int
@@ -209,7 +209,7 @@ class UseRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignRank:
-    """Rank and size of the group, as of now."""
+    """Take this rank among so many trainers."""
 
     rank: int
     world_size: int
@@ -217,7 +217,7 @@ class AssignRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """The model begins, or begins anew, from this file (None: from nothing) which has these positions (rule 35)."""
+    """Start the script's model from this file, which contains these positions (None: from nothing; rule 35)."""
 
     file: FileRecord | None
     data: PositionSet
@@ -225,19 +225,19 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class RequestCheckpoint:
-    """Nothing is left to train and the script's own model is not committed: END waits for its checkpoint (rule 32)."""
+    """Write a checkpoint of the script's own model: nothing is left to train, and END waits for it (rule 32)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveOffer:
-    """The offered checkpoint was committed, or refused with a reason."""
+    """Return the master's answer to the offered checkpoint: committed, or refused with a reason."""
 
     answer: OfferAnswered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRefusal:
-    """The master refuses what the script declared; it will not get better by asking again."""
+    """Tell the script that the master refuses its declaration for good."""
 
     field: str
     message: str
@@ -250,7 +250,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """No batch will be given any more.  `final_saver`: this trainer runs the final-save hook."""
+    """Give no more batches.  `final_saver`: this trainer runs the final hook."""
 
     reason: FinishReason
     final_saver: bool = False

@@ -17,15 +17,15 @@ from trainer_sdk.protocol.trainer_events import Finish, TrainerEffect
 
 
 class TrainerPhase(StrEnum):
-    DISCONNECTED = "apart"  # no stream; what is held is trained meanwhile
-    JOINING = "joining"  # registered on this stream, not answered yet
+    DISCONNECTED = "apart"  # no stream; leases are trained meanwhile
+    JOINING = "joining"  # RegisterTrainer was sent on this stream
     JOINED = "joined"
-    LEFT = "left"  # returned everything, said good-bye
+    LEFT = "left"  # returned everything and said Leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseProgress:
-    """A lease as the trainer sees it."""
+    """A lease and its progress on this trainer."""
 
     token: LeaseToken
     rest: PositionSet  # not given to the script yet
@@ -34,7 +34,7 @@ class LeaseProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingPart:
-    """Positions whose gradient some buckets still miss: to be computed anew and pushed to these alone (rule 11)."""
+    """Positions that some buckets still miss: computed anew and pushed to these alone (rule 11)."""
 
     token: LeaseToken
     positions: PositionSet
@@ -43,17 +43,17 @@ class MissingPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flight:
-    """A batch in the script's hands, or pushed and not answered."""
+    """A batch that was given to the script and is not confirmed yet."""
 
     number: int
     token: LeaseToken
     positions: PositionSet
-    buckets: PositionSet = EMPTY  # that still miss it; empty: every bucket there is
+    buckets: PositionSet = EMPTY  # buckets that still miss it; empty: all buckets
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerState:
-    """Everything the trainer knows; a value that hashes, so that a checker can keep it in a set.
+    """State of the trainer's protocol; it hashes, so that a checker can keep it in a set.
 
     Without slots for the sake of `with_hand`, which runs twice a batch.
     """
@@ -66,18 +66,18 @@ class TrainerState:
     phase: TrainerPhase = TrainerPhase.DISCONNECTED
     lineage: Lineage = NO_LINEAGE
     spec: Declare | None = None
-    buckets: PositionSet = EMPTY  # every bucket there is; empty until the route is known
+    buckets: PositionSet = EMPTY  # all buckets; empty until the route is known
 
     leases: tuple[LeaseProgress, ...] = ()
     parts: tuple[MissingPart, ...] = ()
     flights: tuple[Flight, ...] = ()
     next_flight: int = 0
-    pulled: Lineage = NO_LINEAGE  # of the parameters that the script computes with
+    pulled: Lineage = NO_LINEAGE  # lineage of the parameters that the script computes with
 
-    request: int = 0  # the last one sent; 0: none yet
-    is_acquiring: bool = False  # no Granted yet for `request`: asked, or told to wait
-    must_wait: bool = False  # ... the latter
-    granted_count: int = 0  # positions of the last grant: says when to ask for more
+    request: int = 0  # number of the last Acquire; 0: none yet
+    is_acquiring: bool = False  # `request` is open: sent, or to be repeated after a wait
+    must_wait: bool = False  # ... the latter: the master answered Wait
+    granted_count: int = 0  # positions of the last grant: half of it is the mark for the next Acquire
     is_script_waiting: bool = False  # the script waits for a batch
     is_draining: bool = False
     final: Finish | None = None
@@ -95,7 +95,7 @@ class TrainerState:
         next_flight: int,
         is_script_waiting: bool,
     ) -> TrainerState:
-        """The same with other work in hand; what `dataclasses.replace` does, in a tenth of its 6 us."""
+        """The same state with other work; as `dataclasses.replace`, in a tenth of its 6 us."""
         hand = {
             "leases": leases,
             "parts": parts,
@@ -109,17 +109,17 @@ class TrainerState:
 
     @property
     def held_positions(self) -> PositionSet:
-        """Every position that is this trainer's to finish or to give back."""
+        """Every position that this trainer has to finish or to return."""
         return union((*(h.rest | h.confirmed for h in self.leases), self.unconfirmed))
 
     @property
     def unconfirmed(self) -> PositionSet:
-        """Given to the script, or partly applied: some bucket may miss them."""
+        """Positions given to the script, or applied by some buckets alone."""
         return union(p.positions for p in self.pieces)
 
     @property
     def pieces(self) -> tuple[MissingPart | Flight, ...]:
-        """All that some bucket may miss, computed or to be computed."""
+        """Parts and flights: all that some bucket may miss."""
         return (*self.parts, *self.flights)
 
     @property
@@ -133,19 +133,19 @@ class TrainerState:
 
 @dataclass(frozen=True, slots=True)
 class TrainerStep:
-    """The state after an event, and what the shell does next, in this order."""
+    """Result of an event: the next state, and what the shell does, in this order."""
 
     state: TrainerState
     effects: tuple[TrainerEffect, ...] = ()
 
 
 def start(*, name: MemberName, ordinal: int, incarnation: Incarnation, has_final_hook: bool = False) -> TrainerState:
-    """A process that has just begun: no stream, no lease, no model."""
+    """State of a process that has just begun: no stream, no lease, no model."""
     return TrainerState(name=name, ordinal=ordinal, incarnation=incarnation, has_final_hook=has_final_hook)
 
 
 def check_invariants(state: TrainerState) -> None:
-    """Raises AssertionError when a position stands in two places, or something is owed to nobody."""
+    """Raises AssertionError when a position stands in two places, or in none that leads to an end."""
     unconfirmed = state.unconfirmed
     seen = EMPTY
     tokens = {h.token for h in state.leases}

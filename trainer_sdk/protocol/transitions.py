@@ -1,4 +1,4 @@
-"""The dispatch: one event, one function that decides."""
+"""Transitions of the trainer's protocol: the one table from events to the functions that decide."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _Rare = (
 
 
 def handle(state: TrainerState, event: TrainerEvent) -> TrainerStep:
-    """The next state and what to do.  Raises nothing: an event that comes too late changes nothing."""
+    """The next state and its effects.  Raises nothing: an event that comes too late changes nothing."""
     step = _decide(state, event)
     if step.state.is_script_waiting and not isinstance(event, BatchRequested):
         given = batches.handle_batch_requested(step.state)
@@ -176,7 +176,7 @@ def _report(state: TrainerState, event: ReportDue) -> TrainerStep:
 
 
 def _offer(state: TrainerState, event: CheckpointWritten) -> TrainerStep:
-    """Offer the file under the world it was trained in; said again on a new stream until it is answered (rule 35)."""
+    """Offers the file under its world; the offer is repeated on each new stream until it is answered (rule 35)."""
     offer = OfferCheckpoint(offer=event.offer, world=state.lineage, file=event.file)
     return TrainerStep(
         replace(state, offer=offer), (SendToMaster(message=offer),) if state.phase is TrainerPhase.JOINED else ()

@@ -1,8 +1,9 @@
 """`python -m trainer_sdk.pserver`: one parameter server, as its pod's environment says (`trainer_sdk.environment`).
 
-It holds no model until the job's master tells it which (RESTORE), and may be killed at any moment: its buckets then
-come from the last checkpoint.  At SIGTERM it says that it has to go and stays until the others have its buckets, or its
-grace is nearly over (`departure`); a second SIGTERM ends it at once.  Its exit code says what became of its buckets.
+The server holds no model until the job's master orders one (RESTORE).  It may be killed at any moment: its buckets
+then come from the last checkpoint.  At SIGTERM it tells the master and stays until other servers have its buckets, or
+its grace period is nearly over (`core.shutdown`); a second SIGTERM ends it at once.  Its exit code tells whether the
+job still needs its buckets.
 """
 
 from __future__ import annotations
@@ -52,17 +53,18 @@ EXIT_REFUSED: Final = 3
 EXIT_BROKEN: Final = 70  # EX_SOFTWARE
 EXIT_OWNING: Final = 75  # EX_TEMPFAIL: others do not have its buckets
 _PARENT_CHECK_S: Final = 1.0
-_SWITCH_S: Final = 0.0005  # a push that has come waits so long at most for a thread that packs a bucket; usual are 5 ms
+_SWITCH_S: Final = 0.0005  # the longest that a push waits for a thread that packs a bucket; Python's default is 5 ms
 
 
 class _Signalled:
-    """SIGTERM, of which a signal handler cannot say more: it takes no lock."""
+    """SIGTERM, as the signal handler queues it: a handler may take no lock."""
 
 
 def main() -> int:
-    """Runs until it is released, or told to go (0; 75: with buckets that the job needs), or the master refuses it (3).
+    """Runs the server; returns the exit code.
 
-    2: wrong environment; 70: a bug.
+    0: released, or told to go; 75: told to go, with buckets that the job needs; 3: refused by the master; 2: wrong
+    environment; 70: a bug.
     """
     sys.setswitchinterval(_SWITCH_S)
     raise_limit()
@@ -128,7 +130,7 @@ def _run(variables: Mapping[str, str]) -> int:
 def _next(
     facts: queue.SimpleQueue[ShutdownEvent | _Signalled], due_s: float, parent: str | None
 ) -> ShutdownEvent | _Signalled | None:
-    """What has happened; None: nothing until `due_s` (monotonic), or for as long as a look at the parent waits."""
+    """The next event; None if none comes until `due_s` (monotonic) or until the parent is checked again."""
     wait_s = min(due_s - time.monotonic(), _PARENT_CHECK_S if parent else math.inf)
     try:
         return facts.get(timeout=None if wait_s == math.inf else max(0.0, wait_s))
@@ -140,7 +142,7 @@ def _next(
 
 
 def _die(error: BaseException) -> None:
-    """Marks and parameters may be apart: nothing of this process may be used any more."""
+    """Ends the process at once: marks and parameters may be apart, so its buckets must not be used any more."""
     log.critical("the process ends, its buckets come from the last checkpoint", exc_info=error)
     logging.shutdown()
     os._exit(EXIT_BROKEN)

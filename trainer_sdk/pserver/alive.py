@@ -1,9 +1,9 @@
-"""`python -m trainer_sdk.pserver.alive`: does the parameter server of this pod answer?  For its liveness probe.
+"""Liveness probe of a parameter server's pod: `python -m trainer_sdk.pserver.alive`.
 
-A process that is stopped keeps its port: the kernel accepts connections for it.  So this goes as far as a trainer
-goes, to the end of the handshake.  Whatever the server says is an answer, a refusal too: only silence, or nobody
-listening, is none.  Not seen: threads that wait for one another over the model, which the handshake does not touch;
-trainers give up on those.  Neither NumPy nor gRPC is imported: a tenth of a second, 20 MB.
+The kernel accepts connections for a stopped process, so the probe completes the handshake, as a trainer would.  Any
+answer counts, a refusal too; only silence, or a closed port, fails.  The probe does not see threads that deadlock over
+the model, which the handshake does not touch; trainers time out on those.  It imports neither NumPy nor gRPC, so it
+takes a tenth of a second and 20 MB.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
 from trainer_sdk.pserver.transport.handshake import PROBE, greet_server
 from trainer_sdk.pserver.transport.security import Security
 
-LIMIT_S: Final = 10.0  # for each step; whoever probes has a limit for all of it
+LIMIT_S: Final = 10.0  # for each step; the kubelet has a limit for the whole probe
 
 
 def main() -> int:
-    """0: it answers.  1: it does not, or is not there."""
+    """Exit code 0 if the server answers, else 1."""
     try:
         _ask(os.environ)
     except OSError as error:
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _ask(variables: Mapping[str, str]) -> None:
-    """Raises OSError when nobody listens or nothing comes."""
+    """Completes the handshake.  Raises OSError if the port is closed or the server is silent."""
     with _dial(variables["EDL_LISTEN"]) as raw:
         try:
             security = Security.from_environment(variables)

@@ -52,25 +52,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerContext:
-    """What a server needs of the world.  `tell` and `fatal` may be called under the lock and must not block."""
+    """What a server needs from its process; the two callbacks may be called under the lock and must not block."""
 
     storage: Storage
     notify_master: Callable[[ServerMessage], None]
     fatal: Callable[[BaseException], None]
-    security: Security = field(default_factory=Security)  # towards other servers
+    security: Security = field(default_factory=Security)  # of connections to other servers
 
 
 def _of_nothing() -> BucketLoadMeter:
-    """Holds no model's memory."""
+    """The meter while there is no model."""
     return BucketLoadMeter(Model(Layout.of((), 1), EMPTY), 0.0)
 
 
 BackgroundJob = SendCopy | LoadModel | WriteFork
-"""What is begun under the lock and goes on without it."""
+"""Effects that are begun under the lock and go on without it."""
 
 
 class Shell:
-    """What one server has.  Everything here is read, changed and called under `lock`, but for `control` and `close`."""
+    """State and model of one server.  Used under `lock`, but for `control` and `close`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Shell:
         self.context = context
         self._begin = begin
         self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)  # the cut, a lineage that is ready, the end
+        self.changed = threading.Condition(self.lock)  # notified of a new cut, a loaded lineage, the end
         self.state = ServerState(incarnation=incarnation, limits=limits)
         self.model: Model | None = None
         self.load_meter = _of_nothing()  # of the model
@@ -92,20 +92,20 @@ class Shell:
         self.is_closed = False
 
     def close(self) -> None:
-        """Whoever waits for a change goes on, and finds this closed."""
+        """Wakes all waiting threads, which find the shell closed."""
         with self.lock:
             self.is_closed = True
             self.changed.notify_all()
 
     def control(self, event: ServerEvent) -> None:
-        """Takes a message of the master, or a result of this server's own threads."""
+        """Handles a message of the master, or the result of a background job."""
         with self.lock:
             self.handle(event)
 
     # ---- the core's answers, under the lock -------------------------------------------------------------------------
 
     def handle(self, event: ServerEvent) -> tuple[ServerEffect, ...]:
-        """All effects; those of a copy are for who brought it, the others are carried out."""
+        """Carries out the event's effects and returns them all; the caller acts on those about its copy."""
         before = self.state.lineage
         step = control.handle(self.state, event, time.monotonic())
         self._set(step.state)
@@ -118,7 +118,7 @@ class Shell:
         return step.effects
 
     def apply_push(self, step: pushes.PushOutcome, gradients: list[Gradient], pushed: PositionSet) -> None:
-        """A push's marks and parameters; `gradients` were checked against the model."""
+        """Changes marks and parameters by a push; `gradients` were checked against the model."""
         self._apply(self.loaded(), step.effects, gradients, pushed)
         self._set(step.state)
         log.debug("%s", step.effects)
@@ -130,14 +130,14 @@ class Shell:
         return self.model
 
     def install_model(self, order: Restore, model: Model) -> bool:
-        """Whether this model is still wanted; it is the one from now on."""
+        """Makes this the model; False: a newer order was taken meanwhile."""
         if self.state.restoring is not order:
-            return False  # a newer order was taken meanwhile
+            return False
         self.model, self.load_meter = model, BucketLoadMeter(model, time.monotonic())
         return True
 
     def _left(self, buckets: PositionSet) -> Model | None:
-        """The model with nothing but these; None: there are none, and this one's memory is free for a new one."""
+        """The model with these buckets alone; None, without buckets, frees its memory for a new one."""
         if not buckets:
             self.load_meter = _of_nothing()
             return None
@@ -146,7 +146,7 @@ class Shell:
         return model
 
     def model_of(self, layout: bytes) -> Model:
-        """The model.  Raises WireError where a trainer has another layout in mind."""
+        """The model.  Raises WireError if a trainer computes with another layout."""
         model = self.loaded()
         if model.layout.digest != layout:
             raise WireError("the trainer's tables or number of buckets are not those of this job: register again")
@@ -175,12 +175,12 @@ class Shell:
             case ServeStaged() | DropStaged() | DropLive():
                 self._change_buckets(effect)
             case ApplyLive() | ApplyBoth() | StageCopy() | RequestFullCopy():
-                pass  # whoever brought the gradient or the copy acts on these
+                pass  # the caller has the gradient or the copy, and acts on these
             case _:
                 assert_never(effect)
 
     def _change_buckets(self, effect: ServeStaged | DropStaged | DropLive) -> None:
-        """A copy was checked when it came; should it not fit all the same, marks and parameters would be apart."""
+        """Serves or drops contents.  A failure would leave marks and parameters apart, so it is fatal."""
         try:
             match effect:
                 case ServeStaged():
@@ -213,7 +213,7 @@ class Shell:
 
 
 class DeadlineThread:
-    """Watched until the shell is closed."""
+    """Hands in expired holds and forks, and reports bucket loads, until the shell is closed."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -221,7 +221,7 @@ class DeadlineThread:
         self._thread.start()
 
     def join(self) -> None:
-        """Once the shell is closed: nothing happens any more."""
+        """Waits for the thread's end, once the shell is closed."""
         self._thread.join()
 
     def _watch(self) -> None:
@@ -236,7 +236,7 @@ class DeadlineThread:
             raise
 
     def _wait_for_tally(self) -> LoadSample | None:
-        """What a report that is due is made of, without the lock; deadlines are kept meanwhile.  None: look again."""
+        """The sample for a report that is due; None after a deadline, a change, or the end."""
         shell = self._shell
         with shell.lock:
             report_s = shell.load_meter.due_s if shell.state.is_ready else math.inf

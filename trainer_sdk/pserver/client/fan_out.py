@@ -1,12 +1,12 @@
-"""Requests to several servers and their answers, over connections that may break at any moment.
+"""Requests to all servers at once and their answers, over connections that may break at any moment.
 
-Requests go out to all servers before any answer is read, so they work at the same time; with one thread and blocking
-sockets, for the trainer has nothing else to do.  A broken connection is made again within the budget and the *same*
-requests are sent again: a bucket that has applied a push says REPEAT (rule 6).
+Requests go out to all servers before any answer is read, so the servers work at the same time; one thread and blocking
+sockets will do, because the trainer only waits.  A broken connection is opened again within the budget and the *same*
+requests are sent again: a bucket that has applied a push answers REPEAT (rule 6).
 
 A script's signal handler may raise between any two lines (a timer, Ctrl-C in a notebook), and the script may go on.
-Half a frame must not be completed by the next one, nor an old answer be taken for a new one, so a connection that owes
-something (`is_owed`) is closed before its next use.
+The next request must not complete half a frame, nor take an old answer for its own, so a connection with unread answers
+is closed before its next use.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind
 from trainer_sdk.pserver.transport.server_connection import ServerConnection
 
 _ANSWERS: Final = frozenset({FrameKind.PUSH_ANSWER, FrameKind.PULL_ANSWER})
-_MAX_TEXT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """One frame to one server, and where the body of its answer goes."""
+    """One frame to one server, and the memory for the body of its answer."""
 
     kind: FrameKind
     head: bytes
@@ -35,7 +34,7 @@ class ServerRequest:
 
 
 ServerRequests = tuple[ServerRequest, ...]
-"""To one server, sent back to back; none: nothing of interest lies there."""
+"""Requests to one server, sent back to back; empty if nothing is asked of it."""
 
 
 def exchange(
@@ -43,8 +42,8 @@ def exchange(
 ) -> list[list[Frame]]:
     """The answers to each server's requests, in order; `deadline_s` is on the monotonic clock.
 
-    An answer without a body is taken where one was expected: no model there, say.  Raises ServerUnavailableError when
-    the deadline passed, and WireError when a server refuses.
+    An answer may lack the expected body, from a server without a model for example.  Raises ServerUnavailableError at
+    the deadline, and WireError when a server refuses.
     """
     answers: list[list[Frame]] = [[] for _ in requests]
     waiting = {index for index, some in enumerate(requests) if some}
@@ -61,7 +60,7 @@ def exchange(
 
 
 def _try_send(connection: ServerConnection, requests: ServerRequests, deadline_s: float) -> bool:
-    """False: the connection broke.  Raises ServerUnavailableError when none can be made."""
+    """Sends the requests; False if the connection broke.  Raises ServerUnavailableError if none can be opened."""
     if connection.has_unread_answers:
         connection.close()
     channel = connection.channel(deadline_s)
@@ -76,7 +75,7 @@ def _try_send(connection: ServerConnection, requests: ServerRequests, deadline_s
 
 
 def _try_receive(connection: ServerConnection, requests: ServerRequests) -> list[Frame] | None:
-    """None: the connection broke.  Raises WireError when the server refuses or answers something else."""
+    """The answers; None if the connection broke.  Raises WireError when the server refuses or answers wrongly."""
     channel = connection.channel(0.0)
     try:
         answers = [_answer(channel, request, connection.place.name) for request in requests]
@@ -93,7 +92,7 @@ def _try_receive(connection: ServerConnection, requests: ServerRequests) -> list
 def _answer(channel: FrameChannel, request: ServerRequest, server: str) -> Frame:
     frame = channel.receive()
     if frame.kind not in _ANSWERS:
-        raise WireError(f"{server} refuses: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+        raise WireError(f"{server} refuses: {frame.text}")
     if frame.body_bytes:
         expected = sum(piece.nbytes for piece in request.into)
         if frame.body_bytes != expected:

@@ -1,7 +1,7 @@
-"""Pull and push for a trainer: every batch goes to every server, and what comes back is of one lineage.
+"""Pull and push for a trainer: every batch goes to every server, and every pull is of one lineage.
 
-What to do with verdicts, rules 11 to 14, is decided in `trainer_sdk.protocol`; how requests travel is in `exchange`,
-how arrays are cut in `slices`.  Not thread-safe but for `give_up`.
+`trainer_sdk.protocol` decides what follows from verdicts (rules 11 to 14); `fan_out` sends requests, `shares` splits
+arrays by server.  Not thread-safe but for `cancel`.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class PulledTables(NamedTuple):
 
 
 class PulledRows(NamedTuple):
-    """`rows[i]` is row `ids[i]` of the question."""
+    """Rows of a sparse table: `rows[i]` is the row of the i-th id asked for."""
 
     lineage: Lineage
     rows: Array
 
 
 class _Question(NamedTuple):
-    """A pull of dense tables: where its answer will stand, and what is sent to each server."""
+    """A pull of dense tables: the arrays for its answer, and the requests to each server."""
 
     tables: dict[str, Array]
     requests: tuple[ServerRequests, ...]
@@ -84,7 +84,7 @@ class PserverClient:
         *,
         is_outdated: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_outdated`: a newer route than the one set is known, so a server that is gone is not waited for."""
+        """`is_outdated` is true once a newer route is known: then a server that is gone is not waited for."""
         self._is_outdated = is_outdated
         self._security = security or Security()
         self._settings = settings or ConnectionSettings()
@@ -99,7 +99,7 @@ class PserverClient:
         self._arrays: dict[str, Array] = {}
 
     def set_route(self, route: Route, tables: tuple[TableSpec, ...], bucket_count: int) -> None:
-        """From now on pulls and pushes go to the owners that it names.  Raises TableError or UsageError."""
+        """Sends pulls and pushes to the owners in this route from now on.  Raises TableError or UsageError."""
         check_route(route, bucket_count)
         layout = self._layout
         if (tables, bucket_count) != (layout.tables, layout.bucket_count):
@@ -121,7 +121,7 @@ class PserverClient:
         )
 
     def cancel(self) -> None:
-        """The call that waits, if one does, and every later one raise ServerUnavailableError.  From any thread."""
+        """Makes the waiting call and every later one raise ServerUnavailableError.  From any thread."""
         self._cancellation.cancel()
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class PserverClient:
         *,
         buckets: PositionSet | None = None,
     ) -> PushAnswer:
-        """One batch, computed on a pull of `lineage`, to all buckets or to these; the rulings of all servers.
+        """Pushes one batch, computed on a pull of `lineage`, to all buckets or to these; the rulings of all servers.
 
         Every bucket asked for stands in one ruling; HELD only if a hold outlasted the budget.  May be called again with
         the same arguments after any error (rule 9).  Raises ServerUnavailableError, TableError, UsageError.
@@ -206,10 +206,10 @@ class PserverClient:
             pulled = PulledTables(only.lineage, dict(question.tables))
         return PushAnswer(lineage=lineage, rulings=said), pulled
 
-    # ---- questions --------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     def _question(self, names: Iterable[str] | None) -> _Question:
-        """The same for every pull of these tables until the route changes: heads and memory are kept."""
+        """Requests for a pull of these tables; heads and memory are kept until the route changes."""
         key = None if names is None else tuple(names)
         found = self._questions.get(key)
         if found is None:
@@ -291,10 +291,10 @@ class PserverClient:
             raise NotReadyError("the parameter servers are not known yet: wait for the master's route")
         return self._route
 
-    # ---- talking ----------------------------------------------------------------------------------------------------
+    # ---- answers ----------------------------------------------------------------------------------------------------
 
     def _pull_at_one_lineage(self, requests: Sequence[ServerRequests]) -> Lineage:
-        """Asks all servers until all answers are of one lineage; a mixture is discarded."""
+        """Pulls from all servers until all answers are of one lineage; mixed answers are discarded."""
         self._current()
         deadline_s = time.monotonic() + self._settings.budget_s
         while True:

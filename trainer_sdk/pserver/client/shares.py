@@ -1,7 +1,7 @@
-"""A trainer's arrays taken apart by server, and put together again: what goes where, computed once for each route.
+"""Shares of servers in a trainer's arrays: which slices and rows go to which server, computed once for each route.
 
-Dense tables are slices of the trainer's own arrays, never copied; sparse rows are sorted by the server that their
-bucket belongs to.  Pure.
+Slices of dense tables are views of the trainer's own arrays, never copies; sparse rows are sorted by the server that
+owns their bucket.  Pure.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ SparseRows: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
 class TableSlice(NamedTuple):
-    """One dense table's part in some buckets: how it is announced, and which bytes of the flat table it is."""
+    """Slice of a dense table in some buckets: its section in a head, and its bytes in the flat table."""
 
     section: Section
     runs: tuple[slice, ...]
     gap: tuple[memoryview, ...]  # padding, if any
 
     def pieces(self, flat: Array) -> list[memoryview]:
-        """The part's bytes, as views."""
+        """The slice's bytes, as views."""
         data = flat.data.cast("B")
         return [data[run] for run in self.runs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one server owns: all its buckets, by version for pushes, and its part of each table (None: sparse)."""
+    """Share of one server: its buckets, by version for pushes, and its slice of each table (None: sparse)."""
 
     buckets: PositionSet
     targets: tuple[PushTarget, ...]
     slices: tuple[TableSlice | None, ...]
 
     def only(self, buckets: PositionSet, layout: Layout) -> Share:
-        """The part of it that lies in `buckets`."""
+        """The share within `buckets`."""
         targets = tuple(PushTarget(buckets=t.buckets & buckets, version=t.version) for t in self.targets)
         inside = self.buckets & buckets
         return Share(buckets=inside, targets=tuple(t for t in targets if t.buckets), slices=_cuts(layout, inside))
 
 
 def shares(route: Route, layout: Layout) -> tuple[Share, ...]:
-    """One for each server of the route, in its order."""
+    """One share for each server of the route, in its order."""
     out = []
     for index in range(len(route.servers)):
         by_version: dict[Version, list[int]] = {}
@@ -84,7 +84,7 @@ def _cut(table: int, runs: tuple[tuple[int, int], ...], item_bytes: int) -> Tabl
 
 
 def dense_gradient(spec: TableSpec, dtype: np.dtype[np.generic], given: npt.ArrayLike | SparseRows) -> Array:
-    """The gradient flat, contiguous and of the table's dtype; the caller's own memory where it is so already.
+    """The gradient flat, contiguous and of the table's dtype; the caller's own memory if it is so already.
 
     Raises TableError for another shape or another kind of number.
     """
@@ -116,7 +116,7 @@ def sparse_gradient(
 
 
 def row_ids(spec: TableSpec, given: npt.ArrayLike) -> Ids:
-    """Raises TableError unless they are whole numbers that name rows."""
+    """The ids as int64.  Raises TableError unless they are whole numbers that name rows."""
     ids = np.asarray(given)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise TableError(f"{spec.name}.ids", f"{ids.dtype} of shape {ids.shape}", hint="Give a flat array of integers")
@@ -126,7 +126,7 @@ def row_ids(spec: TableSpec, given: npt.ArrayLike) -> Ids:
 
 
 def rows_by_server(layout: Layout, route: Route, ids: Ids) -> list[npt.NDArray[np.intp]]:
-    """For each server, where in `ids` its rows stand."""
+    """For each server, the places of its rows in `ids`."""
     if len(route.servers) == 1:
         return [np.arange(len(ids))]
     owner = np.asarray(route.owner, dtype=np.int32)[buckets_of_rows(ids, layout.bucket_count)]
@@ -134,7 +134,7 @@ def rows_by_server(layout: Layout, route: Route, ids: Ids) -> list[npt.NDArray[n
 
 
 def rows_in(layout: Layout, ids: Ids, buckets: PositionSet) -> npt.NDArray[np.bool_]:
-    """Which ids lie in these buckets."""
+    """Mask of the ids whose rows lie in these buckets."""
     inside = np.zeros(layout.bucket_count, dtype=bool)
     for start, stop in buckets.ranges():
         inside[start:stop] = True

@@ -1,15 +1,15 @@
-"""Buckets come and go: WARM, FREEZE, HANDOVER, ACTIVATE, FORGET on one server (rules 38 to 48 and 59).
+"""Moves of buckets between servers: WARM, FREEZE, HANDOVER, ACTIVATE, FORGET on one server (rules 38 to 48, 59).
 
 The problem: a bucket changes its server while trainers push to it, any of these messages may be late, lost or
-repeated, and either server or the master may die at any moment.  Two rules carry it.  *A frozen version never thaws*:
-what was handed over is all that version ever was, whoever asks.  *Every end of a move raises the version*, so what was
-meant for an earlier one finds the floor in its way.  Servers have no time-outs in any of this.
+repeated, and either server or the master may die at any moment.  Two rules solve it.  *A frozen version never thaws*:
+what was handed over is all that version will ever be.  *Every end of a move raises the version*, so the floor refuses
+messages for an earlier one.  Servers need no time-outs here.
 
     live, active --FREEZE--> live, frozen --FORGET--> gone            and, on the other server,
                                   `--ACTIVATE v + 1--> live, active   staged --ACTIVATE v + 1--> live, active
 
-Contents and sockets are the shell's (`SendCopy`, `StageCopy`, `ServeStaged`, ...).  Pushes: `bucket`; cuts: `fork`,
-which a move never waits for.  Pure.
+The shell sends, stages and serves contents (`SendCopy`, `StageCopy`, `ServeStaged`).  A move never waits for a cut
+(`fork`).  Pure.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from trainer_sdk.pserver.core.server_state import (
 from trainer_sdk.pserver.core.staged import StagedCopy, with_floor, with_staged, without_staged
 
 _MOST_AHEAD: Final = 1 << 20
-"""Ends of moves of one bucket, each of which raises its version by one, that a server may have missed: far more than a
-job has.  A copy of a version that cannot be would keep all true ones away for the rest of the lineage."""
+"""Versions by which a copy may be ahead of the floor: far more moves than a server can have missed.  A copy of an
+impossible version would keep all true ones away for the rest of the lineage."""
 
 # ---- the source -----------------------------------------------------------------------------------------------------
 
 
 def handle_warm(state: ServerState, event: Warm) -> ServerStep:
-    """A copy goes ahead; the bucket goes on as before (rule 42)."""
+    """Sends a copy ahead; the bucket takes pushes as before (rule 42)."""
     group = _try_live(state, event.bucket)
     if event.lineage != state.lineage or group is None or group.version != event.version:
         return ServerStep(state)
@@ -63,9 +63,9 @@ def handle_warm(state: ServerState, event: Warm) -> ServerStep:
 
 
 def handle_freeze(state: ServerState, event: Freeze) -> ServerStep:
-    """Frozen first, then handed over; a repeat hands over the same again (rule 43).
+    """Freezes the bucket, then hands it over; a repeat hands over the same again (rule 43).
 
-    A fork that still wants a position of it would wait for what goes to the new owner: it ends, before that (rule 59).
+    A fork that still wants a position of this bucket ends first: the push would go to the new owner (rule 59).
     """
     group = _try_live(state, event.bucket)
     if event.lineage != state.lineage or group is None or group.version != event.version or group.is_backup:
@@ -78,7 +78,7 @@ def handle_freeze(state: ServerState, event: Freeze) -> ServerStep:
 
 
 def handle_full_copy_requested(state: ServerState, event: FullCopyRequested) -> ServerStep:
-    """The whole of what was handed over, once more."""
+    """Hands the frozen bucket over once more, whole."""
     group = _try_live(state, event.bucket)
     is_meant = group is not None and group.is_frozen and event.version == group.version + 1
     if group is None or not is_meant or event.lineage != state.lineage:
@@ -87,7 +87,7 @@ def handle_full_copy_requested(state: ServerState, event: FullCopyRequested) -> 
 
 
 def try_current(state: ServerState, order: SendCopy) -> SendCopy | None:
-    """The order with the marks that the bucket has now; None: what it was given for is over."""
+    """The order with the bucket's marks as of now; None: its move is over."""
     group = _try_live(state, order.bucket)
     is_meant = group is not None and group.version + 1 == order.version and (group.is_frozen or not order.is_final)
     if group is None or not is_meant or order.lineage != state.lineage:
@@ -114,19 +114,19 @@ def _sent(
 
 
 def can_stage(state: ServerState, head: CopyHead) -> bool:
-    """Whether this copy would be staged: worth to be received."""
+    """True if this copy would be staged, so that its body is worth receiving."""
     known = state.moves.try_staged(head.bucket)
     return _is_for_us(state, head) and not _is_known(known, head)
 
 
 def has_base(state: ServerState, head: CopyHead) -> bool:
-    """Whether what a difference builds on is staged here; a copy of everything needs nothing (rule 42)."""
+    """True if the base of a difference is staged here; a whole copy needs none (rule 42)."""
     known = state.moves.try_staged(head.bucket)
     return not head.base or (known is not None and known.digest == head.base)
 
 
 def handle_copy_arrived(state: ServerState, event: CopyArrived) -> ServerStep:
-    """Staged and, if it is final, INSTALLED; said again to a repeat (rule 44).  Anything else is left lying."""
+    """Stages the copy and, if it is final, reports INSTALLED, again to a repeat (rule 44); other copies are ignored."""
     head = event.head
     if not _is_for_us(state, head):
         return ServerStep(state)
@@ -176,7 +176,7 @@ def _installed(state: ServerState, staged: StagedCopy) -> tuple[ServerEffect, ..
 
 
 def handle_activate(state: ServerState, event: Activate) -> ServerStep:
-    """Serves what is staged for this version or what it holds of one before it; says which it serves (47, 62)."""
+    """Serves staged copies, or live ones of an earlier version, at this version; reports which (rules 47, 62)."""
     if not state.is_ready or event.lineage != state.lineage:
         return ServerStep(state)
     effects: list[ServerEffect] = []
@@ -207,18 +207,18 @@ def _activated(state: ServerState, bucket: BucketId, order: Activate) -> tuple[S
         return state, ()
     inside, outside = split_groups(state.groups, PositionSet.of(bucket))
     served = _as_ordered(inside[0], order)
-    cut = _with_left(state, inside) if order.is_backup else state.cut  # it was the owner's, and is listed no more
+    cut = _with_left(state, inside) if order.is_backup else state.cut  # a backup's fork counts as departed
     after = _risen(replace(state, groups=merge_groups((*outside, served)), cut=cut), bucket, order.version)
     return after, _dropped(state, after)
 
 
 def _may_serve(staged: StagedCopy | None, order: Activate) -> bool:
-    """Of an earlier version: the table has named this server since, and nothing was applied without it (rule 62)."""
+    """True for a final copy since whose version the table names this server: nothing was applied without it (62)."""
     return staged is not None and staged.is_final and order.since <= staged.version <= order.version
 
 
 def _is_own(live: BucketGroup, order: Activate) -> bool:
-    """The table has named this server at that version and ever since."""
+    """True if the table has named this server at the live version and ever since."""
     return order.since <= live.version
 
 
@@ -241,7 +241,7 @@ def _with_staged_served(
 
 
 def _risen(state: ServerState, bucket: BucketId, version: Version) -> ServerState:
-    """Nothing up to this version is taken any more."""
+    """Raises the floor above this version and drops a staged copy below it."""
     moving, staged = state.moves, state.moves.try_staged(bucket)
     if staged is not None and staged.version <= version:
         moving = without_staged(moving, PositionSet.of(bucket))
@@ -249,7 +249,7 @@ def _risen(state: ServerState, bucket: BucketId, version: Version) -> ServerStat
 
 
 def handle_forget(state: ServerState, event: Forget) -> ServerStep:
-    """Drops live copies below this version and staged ones up to it (rule 48)."""
+    """Drops live copies below this version and staged copies up to it (rule 48)."""
     if not state.is_ready or event.lineage != state.lineage:
         return ServerStep(state)
     inside, _ = split_groups(state.groups, event.buckets)
@@ -270,14 +270,14 @@ def _dropped(before: ServerState, after: ServerState) -> tuple[ServerEffect, ...
 
 
 def _let_go(state: ServerState, group: BucketGroup) -> tuple[ServerState, tuple[ServerEffect, ...]]:
-    """No fork wants anything of this bucket any more."""
+    """Ends the open fork if it still wants positions of this group."""
     if group.fork is None or not group.fork.wanted:
         return state, ()
     return fork.end_fork(state, Refusal.GONE, "a bucket that it still wants something of is being moved")
 
 
 def _without_live(state: ServerState, buckets: PositionSet) -> tuple[ServerState, tuple[ServerEffect, ...]]:
-    """These are not live here any more; the file of a complete fork of them is written all the same (rule 59)."""
+    """Drops live buckets; the file of a complete fork of them is written all the same (rule 59)."""
     if not buckets:
         return state, ()
     effects: tuple[ServerEffect, ...] = ()
@@ -292,7 +292,7 @@ def _without_live(state: ServerState, buckets: PositionSet) -> tuple[ServerState
 
 
 def _with_left(state: ServerState, groups: Iterable[BucketGroup]) -> CutState | None:
-    """The cut, of whose fork these are not live any more."""
+    """The cut once these groups have left: their complete forks stay in its file."""
     left = tuple(
         BucketMarks(buckets=g.buckets, applied=g.fork.applied, skipped=g.fork.skipped) for g in groups if g.fork
     )
@@ -300,7 +300,7 @@ def _with_left(state: ServerState, groups: Iterable[BucketGroup]) -> CutState | 
 
 
 def versions_of(state: ServerState, buckets: Collection[int]) -> dict[int, Version]:
-    """Of those that are live here."""
+    """Version by bucket, of those that are live here."""
     return {bucket: group.version for group in state.groups for bucket in buckets if bucket in group.buckets}
 
 

@@ -42,7 +42,7 @@ from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, Serv
 
 
 def handle(state: ServerState, event: ServerEvent, now_s: float) -> ServerStep:  # noqa: C901, PLR0912 - one case per event
-    """Takes everything but pushes.  `now_s` is a monotonic clock, read for nothing but new deadlines."""
+    """Handles every event but pushes.  `now_s`, on a monotonic clock, only sets new deadlines."""
     match event:
         case Hold():
             return fork.handle_hold(state, event, now_s)
@@ -86,7 +86,7 @@ def handle(state: ServerState, event: ServerEvent, now_s: float) -> ServerStep: 
 
 
 def next_deadline(state: ServerState) -> tuple[float, HoldTimedOut | ForkTimedOut] | None:
-    """When the shell is to hand in which event unless the state has changed by then; None: no deadline runs."""
+    """The next deadline (monotonic clock) and the event that the shell hands in then; None: no deadline runs."""
     cut = state.cut
     if cut is None or cut.deadline_s is None:
         return None
@@ -94,10 +94,11 @@ def next_deadline(state: ServerState) -> tuple[float, HoldTimedOut | ForkTimedOu
 
 
 def handle_skip(state: ServerState, event: Skip) -> ServerStep:
-    """Marks what is not applied yet as skipped, and answers which buckets skip some of it and which have applied some.
+    """SKIP: positions that no bucket is to apply any more (rule 31); it goes on while a cut holds pushes.
 
-    A bucket may be in both.  A repeat gets the same answer.  A server of another lineage names its own and no bucket;
-    of a bucket that is frozen or staged nothing is said: its owner is asked again (rule 60).
+    Positions that are not applied yet become skipped.  The answer names the buckets that skip some and those that have
+    applied some; a bucket may be in both, and a repeat gets the same answer.  A server of another lineage names its
+    own and no bucket.  Frozen and staged buckets are left out: the master asks their owner again (rule 60).
     """
     skipped = applied = EMPTY
     groups: list[BucketGroup] = []

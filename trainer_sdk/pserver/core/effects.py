@@ -27,7 +27,7 @@ from master.api.messages import (
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core.messages import CopyHead
 
-# ---- events: the shell tells the core -------------------------------------------------------------------------------
+# ---- events: the shell to the core -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class ForkTimedOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLoaded:
-    """LoadModel of this lineage is done; `marks` is what the files say (all of them: nothing trained and no file)."""
+    """The model of this lineage is loaded; `marks` is what the files say.  A bucket that no file names is untrained."""
 
     lineage: Lineage
     marks: tuple[BucketMarks, ...]
@@ -54,7 +54,7 @@ class ModelLoaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFailed:
-    """LoadModel of this lineage failed: a file is missing or does not verify, or the folder does not answer."""
+    """The model could not be loaded: a file is missing or does not verify, or the folder does not answer."""
 
     lineage: Lineage
     message: str
@@ -63,7 +63,7 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileWritten:
-    """WriteFork of this cut is done: the file is complete under its final name."""
+    """The file of this cut is complete under its final name."""
 
     cut: CutId
     file: FileRecord
@@ -71,7 +71,7 @@ class FileWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFailed:
-    """WriteFork of this cut failed: the disk is full, say."""
+    """The file of this cut could not be written: the disk is full, for example."""
 
     cut: CutId
     message: str
@@ -79,14 +79,14 @@ class FileFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyArrived:
-    """A copy came in whole: a full one has its digest, and so has a difference where the base it names is here."""
+    """A copy was received whole: its bytes have the digest that its head names."""
 
     head: CopyHead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullCopyRequested:
-    """The target of a hand-over lacks the base that it was made on (NEED_FULL)."""
+    """The target of a hand-over lacks the base of the difference (NEED_FULL)."""
 
     lineage: Lineage
     bucket: BucketId
@@ -101,7 +101,7 @@ ShellEvent = (
 ServerEvent = ControlEvent | ShellEvent
 
 
-# ---- effects: the core tells the shell, in the order in which they are to happen -------------------------------------
+# ---- effects: the core to the shell, in the order in which they are to happen -------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class ApplyBoth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFork:
-    """From here on parameters and slots of these buckets are kept as they are now, copied on the first write."""
+    """Keep parameters and slots of these buckets as they are now, by copy on write."""
 
     cut: CutId
     buckets: PositionSet
@@ -128,14 +128,14 @@ class OpenFork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropFork:
-    """The fork's copies and its file, if it is being written, are worthless."""
+    """Release the fork's copies; its file, if it is being written, is not wanted any more."""
 
     cut: CutId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFork:
-    """The fork is complete and changes no more: write its file, then say FileWritten or FileFailed."""
+    """Write the file of a fork that is complete and changes no more; then report FileWritten or FileFailed."""
 
     cut: CutId
     marks: tuple[BucketMarks, ...]
@@ -143,7 +143,7 @@ class WriteFork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadModel:
-    """Drop the model but for `keeps`, build what `restore` names besides, then say ModelLoaded or LoadFailed."""
+    """Drop the model but for the buckets `keeps`, load the others; then report ModelLoaded or LoadFailed."""
 
     restore: Restore
     keeps: PositionSet = EMPTY
@@ -158,7 +158,7 @@ class NotifyMaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendCopy:
-    """Send this bucket, as it is now, to another server; `is_full`: not as a difference to what was sent before."""
+    """Send this bucket, as it is now, to another server; `is_full`: whole, not as a difference to an earlier copy."""
 
     lineage: Lineage
     bucket: BucketId
@@ -170,7 +170,7 @@ class SendCopy:
     skipped: PositionSet
 
     def head(self, digest: str, base: str = "") -> CopyHead:
-        """Of the copy whose content has this digest; `base`: of what it is a difference to."""
+        """The head of a copy whose content has this digest; `base`: digest of what it is a difference to."""
         return CopyHead(
             lineage=self.lineage,
             bucket=self.bucket,
@@ -186,35 +186,35 @@ class SendCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCopy:
-    """Keep what has just come, in place of what was staged of this bucket; nobody reads it and no push reaches it."""
+    """Stage the copy that has just come, in place of an earlier one; no pull reads it and no push reaches it."""
 
     head: CopyHead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFullCopy:
-    """Answer the copy that has just come with NEED_FULL: the base that it names is not here (rule 42)."""
+    """Answer the copy that has just come with NEED_FULL: the base of the difference is not here (rule 42)."""
 
     head: CopyHead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeStaged:
-    """What is staged of these buckets is their live content from now on."""
+    """Make the staged copies of these buckets live."""
 
     buckets: PositionSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropStaged:
-    """What is staged of these buckets is worthless."""
+    """Release the staged copies of these buckets."""
 
     buckets: PositionSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropLive:
-    """The live content of these buckets belongs to somebody else; what a fork has of it stays."""
+    """Release the live content of these buckets; what a fork has of them stays."""
 
     buckets: PositionSet
 

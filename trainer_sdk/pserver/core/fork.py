@@ -1,13 +1,13 @@
 """A cut on one server: HOLD, CUT, the fork, and its end (rules 19 to 21).
 
 The problem: a checkpoint must be of one data state in all buckets of all servers while trainers go on pushing.  At HOLD
-pushes wait; at CUT, one round trip later, every bucket is forked by copy on write and wants what the cut's positions D
-name and it has not applied.  A push of wanted positions goes to the live bucket *and* to the fork, any other push to
-the live bucket alone; so the fork becomes exactly D without anybody's waiting.  Then its file is written, once.
+pushes wait.  At CUT, one round trip later, every bucket is forked by copy on write, and the fork *wants* the cut's
+positions D less those that it has applied.  A push of wanted positions goes to the live bucket *and* to the fork, any
+other push to the live bucket alone: the fork becomes exactly D, and nobody waits.  Then its file is written, once.
 
     HELD -> OPEN -> SEALED -> WRITTEN, and from each of the first three -> GONE: the id is never taken again
 
-The judgement of pushes is in `bucket`, the copies in `tables`, the file in `checkpoint_file`.  Pure.
+Pushes are judged in `pushes`; copy on write is in `tables`, the file in `transfer.checkpoint_file`.  Pure.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from trainer_sdk.pserver.core.server_state import (
 
 
 def age(cut: CutId) -> tuple[int, int, int]:
-    """Newer cuts are larger.  Lineage first: terms are compared within one lineage only (rule 29)."""
+    """Sort key: newer cuts are larger.  Lineage comes first: terms are compared within one lineage only (rule 29)."""
     return cut.lineage, cut.term, cut.sequence
 
 
 def handle_hold(state: ServerState, event: Hold, now_s: float) -> ServerStep:
-    """HELD with the marks, or the first answer again, or refused; a newer id ends an older hold or fork (rule 19)."""
+    """Answers HELD with the marks, the first answer again, or a refusal; a newer id ends an older cut (rule 19)."""
     known = state.cut
     if not state.is_ready:
         return _refuse(state, event.cut, Refusal.NOT_READY)
@@ -69,7 +69,7 @@ def handle_hold(state: ServerState, event: Hold, now_s: float) -> ServerStep:
 
 
 def handle_cut(state: ServerState, event: Cut, now_s: float) -> ServerStep:
-    """Forks every bucket that was listed and nothing else; the same answer to a repeat; otherwise GONE (20, 58)."""
+    """Forks the buckets that HELD listed and no others (20, 58); a repeat gets the same answer, other cuts GONE."""
     known = state.cut
     if known is None or known.cut != event.cut:
         return _refuse(state, event.cut, Refusal.GONE)
@@ -88,7 +88,7 @@ def handle_cut(state: ServerState, event: Cut, now_s: float) -> ServerStep:
 
 
 def handle_drop(state: ServerState, event: Drop) -> ServerStep:
-    """The cut is over; if it has not been heard of yet, it will not be taken when its HOLD arrives."""
+    """Ends the cut; one that is not known yet is refused when its HOLD arrives."""
     known = state.cut
     if known is not None and age(event.cut) < age(known.cut):
         return ServerStep(state)
@@ -99,17 +99,17 @@ def handle_drop(state: ServerState, event: Drop) -> ServerStep:
 
 
 def handle_hold_timed_out(state: ServerState, event: HoldTimedOut) -> ServerStep:
-    """Goes on without the cut: a server holds pushes for no longer than its own deadline (rule 19)."""
+    """Ends the hold: a server holds pushes no longer than its own deadline (rule 19)."""
     return _given_up(state, event.cut, CutPhase.HELD, Refusal.GONE, "no CUT came in time")
 
 
 def handle_fork_timed_out(state: ServerState, event: ForkTimedOut) -> ServerStep:
-    """The copies are released: what the cut wanted did not come in time (rule 21)."""
+    """Ends the fork: the wanted positions did not come in time (rule 21)."""
     return _given_up(state, event.cut, CutPhase.OPEN, Refusal.GONE, "the positions of the cut did not come in time")
 
 
 def handle_file_written(state: ServerState, event: FileWritten) -> ServerStep:
-    """WRITTEN, and again if CUT is repeated; the fork is dropped."""
+    """Drops the fork and reports WRITTEN, again if CUT is repeated."""
     known = state.cut
     if known is None or known.cut != event.cut or known.phase is not CutPhase.SEALED:
         return ServerStep(state)
@@ -121,17 +121,17 @@ def handle_file_written(state: ServerState, event: FileWritten) -> ServerStep:
 
 
 def handle_file_failed(state: ServerState, event: FileFailed) -> ServerStep:
-    """The cut is given up, training goes on."""
+    """Ends the cut; training goes on."""
     return _given_up(state, event.cut, CutPhase.SEALED, Refusal.FAILED, event.message)
 
 
 def mark_fork(fork: ForkMarks, positions: PositionSet) -> ForkMarks:
-    """The fork after a push that lies inside what it wants."""
+    """The fork's marks after a push of wanted positions."""
     return ForkMarks(applied=fork.applied | positions, skipped=fork.skipped, wanted=fork.wanted - positions)
 
 
 def seal_if_complete(state: ServerState) -> tuple[ServerState, tuple[WriteFork, ...]]:
-    """An open fork that wants nothing any more is immutable from here on: its file may be written."""
+    """Seals an open fork that wants nothing any more: it changes no more, and its file may be written."""
     known = state.cut
     if known is None or known.phase is not CutPhase.OPEN or any(g.fork and g.fork.wanted for g in state.groups):
         return state, ()
@@ -140,7 +140,7 @@ def seal_if_complete(state: ServerState) -> tuple[ServerState, tuple[WriteFork, 
 
 
 def end_if_hopeless(state: ServerState) -> tuple[ServerState, tuple[ServerEffect, ...]]:
-    """After a SKIP: a fork that wants what will never be applied would only wait for its time limit."""
+    """Ends a fork that wants skipped positions: they are never applied, so it would wait for its time limit."""
     known = state.cut
     if known is None or known.phase is not CutPhase.OPEN:
         return state, ()
@@ -150,7 +150,7 @@ def end_if_hopeless(state: ServerState) -> tuple[ServerState, tuple[ServerEffect
 
 
 def end_cut(state: ServerState) -> tuple[ServerState, tuple[ServerEffect, ...]]:
-    """No hold and no fork any more; the id of the newest cut is remembered, so that it is not taken again."""
+    """Ends hold and fork; the cut's id is remembered, so that it is never taken again."""
     known = state.cut
     if known is None or known.phase in {CutPhase.GONE, CutPhase.WRITTEN}:
         return state, ()
@@ -172,13 +172,13 @@ def _forked(state: ServerState, known: CutState, data: PositionSet, now_s: float
 
 
 def _can_fork_all(state: ServerState, known: CutState, data: PositionSet) -> bool:
-    """All that was listed is still here, and can be forked."""
+    """True if every listed bucket is still here and can be forked."""
     listed, _ = split_groups(state.groups, known.listed)
     return state.has(known.listed) and all(_can_fork(group, data) for group in listed)
 
 
 def _can_fork(group: BucketGroup, data: PositionSet) -> bool:
-    """Marks inside D; what it lacks of D it may still apply: it is not frozen, and skips nothing of that (rule 58)."""
+    """True if the marks lie inside D and the bucket may still apply the rest: not frozen, not skipped (rule 58)."""
     missing = data - group.applied
     return group.applied <= data and missing.isdisjoint(group.skipped) and not (missing and group.is_frozen)
 
@@ -189,7 +189,7 @@ def _forked_group(group: BucketGroup, data: PositionSet) -> BucketGroup:
 
 
 def end_fork(state: ServerState, reason: Refusal, message: str) -> tuple[ServerState, tuple[ServerEffect, ...]]:
-    """Ends the open fork, and tells the master."""
+    """Ends the open fork and notifies the master."""
     if state.cut is None:
         return state, ()
     step = _given_up(state, state.cut.cut, CutPhase.OPEN, reason, message)
@@ -197,7 +197,7 @@ def end_fork(state: ServerState, reason: Refusal, message: str) -> tuple[ServerS
 
 
 def _given_up(state: ServerState, cut: CutId, phase: CutPhase, reason: Refusal, message: str) -> ServerStep:
-    """Ends the cut if it is the one meant and in that phase, and tells the master."""
+    """Ends this cut if it is in that phase, and notifies the master."""
     if state.cut is None or state.cut.cut != cut or state.cut.phase is not phase:
         return ServerStep(state)
     after, effects = end_cut(state)

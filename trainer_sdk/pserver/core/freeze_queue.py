@@ -1,12 +1,12 @@
-"""When a bucket that has to go is frozen: once what may go ahead of it has gone, and as its turn comes.
+"""Queue of FREEZE orders: a bucket is frozen once its rows have been sent ahead and its turn has come.
 
-Pushes wait for a frozen bucket, so it should travel while it is not frozen yet: a FREEZE that has come is kept here
-until the bucket's rows are at the target, and only what has changed since is sent after it.  For everybody else it is
-a FREEZE that came late, which is always allowed (rule 43).  No more is frozen at once than its bytes allow: a batch
-waits for all of it.  Nothing is frozen later so that several could be together: under load each waited for the others,
-and the longest stall was twice as long.
+Pushes wait for a frozen bucket, so most of it should travel before the freeze.  A FREEZE is queued here until the
+bucket's rows are at the target; after the freeze only the rows that have changed since are sent.  To everybody else it
+looks like a FREEZE that came late, which is always allowed (rule 43).  The bytes that are frozen at once are bounded,
+because a batch waits for all of them.  Buckets are not frozen in groups: under load each waited for the others, and
+the longest stall was twice as long.
 
-Not here: what the core does with a FREEZE (`moving`), how copies travel (`couriers`).  Pure, not thread-safe.
+Not here: what a FREEZE does (`bucket_moves`), how copies travel (`transfer.bucket_sender`).  Pure, not thread-safe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from master.api.messages import Freeze
 from trainer_sdk.pserver.core.effects import SendCopy
 
 FROZEN_BYTES: Final = 8 << 20
-"""Frozen and on their way to one target: for more the next ones wait, but one may always go."""
+"""Bytes that are frozen and on their way to one target; the next buckets wait for more, but one may always go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class _Kept:
 
 
 class _Copy(NamedTuple):
-    """Of a frozen bucket, on its way.  In full it may set out before the difference that it replaces has ended."""
+    """Copy of a frozen bucket on its way.  A whole copy may set out before the difference that it replaces ends."""
 
     lineage: Lineage
     bucket: BucketId
@@ -45,43 +45,43 @@ class _Copy(NamedTuple):
 
 
 class FreezeQueue:
-    """Of one server, in one lineage."""
+    """The orders of one server, in one lineage."""
 
     def __init__(self) -> None:
         self._kept: dict[BucketId, _Kept] = {}  # in the order in which they came
         self._under_way: dict[_Copy, int] = {}  # their bytes
 
     def has(self, order: Freeze) -> bool:
-        """It has come before, and its turn has not."""
+        """True if this order is queued."""
         return (kept := self._kept.get(order.bucket)) is not None and kept.order == order
 
     def add(self, order: Freeze) -> None:
-        """In place of an earlier one for that bucket; until `ready` it is not due."""
+        """Queues the order in place of an earlier one for its bucket; it is not due before `mark_ready`."""
         self._kept.pop(order.bucket, None)
         self._kept[order.bucket] = _Kept(order=order, goes_ahead=True)
 
     def mark_ready(self, order: Freeze) -> None:
-        """What goes ahead of it has arrived, or nothing has to.  Nothing, if another one took its place."""
+        """The bucket's rows are at the target, or there are none.  No effect if another order took its place."""
         if self.has(order):
             self._kept[order.bucket] = replace(self._kept[order.bucket], goes_ahead=False)
 
     def drop(self, order: Freeze) -> None:
-        """It cannot go ahead: it is not frozen for a target that cannot be reached.  The master asks again."""
+        """Removes the order: no bucket is frozen for a target that cannot be reached.  The master asks again."""
         if self.has(order):
             del self._kept[order.bucket]
 
     def mark_sent(self, order: SendCopy, size_bytes: int) -> None:
-        """Frozen, and on its way."""
+        """The frozen bucket is on its way."""
         self._under_way[_Copy.of(order)] = size_bytes
 
     def mark_ended(self, order: SendCopy) -> None:
-        """It has arrived, or is not sent any more."""
+        """The copy has arrived, or is not sent any more."""
         self._under_way.pop(_Copy.of(order), None)
 
     def take_due(self, weigh: Callable[[BucketId], int]) -> list[Freeze]:
-        """Those whose turn it is; they are kept no longer.  `weigh`: bytes that are still to be sent of a bucket.
+        """Removes and returns the orders whose turn it is.  `weigh`: bytes of a bucket that are still to be sent.
 
-        Not all of them need get under way: their moves may be over.  So it is to be asked again until there are none.
+        Some may not get under way because their moves are over, so call again until there are none.
         """
         frozen: Counter[Incarnation] = Counter()
         for copy, size_bytes in self._under_way.items():

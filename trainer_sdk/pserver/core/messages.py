@@ -16,19 +16,22 @@ from master.api.positions import EMPTY, PositionSet
 
 
 class PushVerdict(StrEnum):
-    """What became of a push in one bucket (rules 6 and 50).  The order is part of the wire: new ones go to the end."""
+    """The answer to a push for one bucket; rule 6 has the order in which they are tried.
 
-    NOT_READY = "not-ready"  # no model here yet: ask again later
-    STALE_LINEAGE = "stale-lineage"  # discard the gradient
-    MOVED = "moved"  # not held, or another version: refresh the route, send the same gradient
-    SKIPPED = "skipped"  # positions: those quarantined; the others are to be computed again without them
-    REPEAT = "repeat"  # all applied before: confirmed
-    OVERLAP = "overlap"  # positions: those missing here; compute only them for these buckets
-    HELD = "held"  # a cut is being agreed on: send the same gradient again (the server itself waits first)
+    The order here is part of the wire: a new verdict goes to the end.
+    """
+
+    NOT_READY = "not-ready"  # this server holds no model yet: ask again later
+    STALE_LINEAGE = "stale-lineage"  # the model was rolled back: discard the gradient
+    MOVED = "moved"  # not here, or another version: send the same gradient by a newer route
+    SKIPPED = "skipped"  # positions: those quarantined; compute the others again without them
+    REPEAT = "repeat"  # all positions were applied before: confirmed
+    OVERLAP = "overlap"  # positions: those that are missing here; compute only them for these buckets
+    HELD = "held"  # pushes wait for CUT: send the same gradient again (the server itself waits first)
     SPLIT = "split"  # positions: those inside the open cut; compute them and the rest one after the other (rule 21)
     APPLIED = "applied"  # confirmed
-    FROZEN = "frozen"  # it is being handed over: refresh the route, send the same gradient (rule 50)
-    NOT_YET = "not-yet"  # it is here and not active yet: likewise
+    FROZEN = "frozen"  # the bucket is being handed over: send the same gradient by a newer route
+    NOT_YET = "not-yet"  # staged and not active, or its backup has not confirmed: send the same gradient again
 
 
 CONFIRMED = frozenset({PushVerdict.APPLIED, PushVerdict.REPEAT})
@@ -36,7 +39,7 @@ CONFIRMED = frozenset({PushVerdict.APPLIED, PushVerdict.REPEAT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushTarget:
-    """Buckets that a push addresses, at the version that its sender's route names (rules 37, 50)."""
+    """Buckets that a push addresses, at the version in the sender's route (rules 37, 50)."""
 
     buckets: PositionSet
     version: Version
@@ -56,7 +59,7 @@ class Push:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """One verdict and the buckets that it holds for; what `positions` means stands beside each Verdict."""
+    """One verdict and its buckets; each `PushVerdict` says what `positions` means."""
 
     buckets: PositionSet
     verdict: PushVerdict
@@ -65,7 +68,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushAnswer:
-    """Every bucket addressed stands in exactly one ruling; nearly always there is one ruling.
+    """A server's answer to a push: every addressed bucket stands in exactly one ruling, nearly always the only one.
 
     `lineage` is the server's own.
     """
@@ -79,7 +82,7 @@ class PushAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupPush:
-    """These targets of a push go to their backup first, as a Push of its own (rule 61)."""
+    """Targets of a push that go to their backup first, as a Push of its own (rule 61)."""
 
     to: ServerPlace
     targets: tuple[PushTarget, ...]
@@ -87,7 +90,7 @@ class BackupPush:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupAnswer:
-    """What this process answered to a push that was passed on to it at this version.  Of that it stays true."""
+    """A backup's ruling on a push that its owner sent on at this version; what it confirmed stays confirmed."""
 
     backup: Incarnation
     version: Version
@@ -99,17 +102,17 @@ class BackupAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyHead:
-    """What a copy of a bucket says of itself; parameters and slots follow it (rules 42, 43).
+    """Head of a bucket's copy between servers; parameters and slots follow it (rules 42, 43).
 
-    Final: HANDOVER, made after the freeze.  Else WARM: something to build on, no more.
+    A final copy is a HANDOVER, made after the freeze; any other is WARM, a base that a difference can build on.
     """
 
     lineage: Lineage
     bucket: BucketId
-    version: Version  # that the bucket would become
-    target: Incarnation  # the process that it is for
+    version: Version  # that the bucket has at the target, once active
+    target: Incarnation  # the process that the copy is for
     is_final: bool
     applied: PositionSet
     skipped: PositionSet
     digest: str  # of the whole content
-    base: str = ""  # digest of the content that what follows is a difference to; empty: what follows is everything
+    base: str = ""  # digest of the content that the body is a difference to; empty: the body is everything

@@ -1,9 +1,9 @@
-"""The core of a parameter server: every push is applied at most once to every bucket, whatever the network does.
+"""Judging pushes: every push is applied at most once to every bucket, whatever the network does (rule 6).
 
 A bucket's marks, the set of positions it has applied, change together with its parameters and go wherever they go.
-`push` judges a push bucket by bucket and says which buckets get the gradient; `handle` takes everything else.  Both
-are functions of state and event: sockets, files, clocks and NumPy are in the shell, which applies the effects under one
-lock with the new state, so that parameters and marks change as one.  Cuts are in `fork`.  Pure.
+`handle_push` judges a push bucket by bucket and names the buckets that get the gradient; `control` handles all other
+events.  Sockets, files, clocks and NumPy are in the shell: it applies effects and new state under one lock, so that
+parameters and marks change as one.  Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trainer_sdk.pserver.core.server_state import BucketGroup, ForkMarks, Server
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushOutcome:
-    """What a push leads to: the answer is sent once the effects are applied and `state` holds."""
+    """Result of a push: the shell sends the answer once the effects are applied and `state` holds."""
 
     state: ServerState
     answer: PushAnswer
@@ -42,25 +42,25 @@ class PushOutcome:
 
 
 def handle_push(state: ServerState, event: Push, said: tuple[BackupAnswer, ...] | None = None) -> PushOutcome:
-    """Judges a push by rule 6 and marks what is to be applied.
+    """Judges a push by rule 6 and marks the buckets that apply it.
 
-    HELD in the answer: nothing has changed, the shell asks again when the hold is over, or lets the trainer send it
-    again.  Every bucket is in at most one Apply effect, and in one exactly when its verdict is APPLIED.
+    A bucket is in one Apply effect if its verdict is APPLIED, else in none.  With HELD in the answer nothing has
+    changed: the shell asks again when the hold is over, or lets the trainer send the push again.
 
-    `passes`: nothing has changed and nothing is to be answered.  These go to their backups first, and the push is
-    judged again with what they have `said`: an owner applies what its backup has confirmed at this very version, and
-    no more (rule 61).  What was not asked of the right one by then is NOT_YET, and comes again.
+    With `backup_pushes` nothing has changed and nothing is answered.  The shell sends these to the backups and calls
+    again with their answers as `said`: an owner applies only what its backup has confirmed at this very version (rule
+    61).  A bucket whose backup was not asked by then is NOT_YET, and the trainer sends the push again.
     """
     return _judged(state, event, _PushJudgement(state=state, positions=event.positions, said=said))
 
 
 def handle_backup_push(state: ServerState, event: Push) -> PushOutcome:
-    """Judges what an owner passes on: taken only at the version at which this server is the backup (rules 61, 62)."""
+    """Judges a push that an owner sends on; only buckets that this server backs at that version apply it (61, 62)."""
     return _judged(state, event, _PushJudgement(state=state, positions=event.positions, of_backups=True))
 
 
 def parse_backup_answer(one: BackupPush, answer: PushAnswer) -> tuple[BackupAnswer, ...]:
-    """What a backup's answer says of the versions at which it was asked."""
+    """The rulings of a backup's answer, each with the version that it was asked for."""
     return tuple(
         BackupAnswer(backup=one.to.incarnation, version=target.version, ruling=inside)
         for target in one.targets
@@ -103,7 +103,7 @@ def _judged(state: ServerState, event: Push, judged: _PushJudgement) -> PushOutc
 
 
 class _PushJudgement:
-    """A push taken apart: verdicts by bucket, and which buckets get the gradient where."""
+    """A push while it is judged: rulings so far, and the buckets that get the gradient, live alone or with the fork."""
 
     __slots__ = ("_held", "_moving", "_of_backups", "_positions", "_rulings", "_said", "both", "live", "passes")
 
@@ -126,7 +126,7 @@ class _PushJudgement:
         self.passes: dict[Incarnation, tuple[ServerPlace, dict[Version, PositionSet]]] = {}
 
     def take(self, target: PushTarget, groups: tuple[BucketGroup, ...]) -> tuple[BucketGroup, ...]:
-        """Judges the target's buckets; returns all groups as they are afterwards, split where they now differ."""
+        """Judges the target's buckets; returns all groups afterwards, split where they now differ."""
         after: list[BucketGroup] = []
         missing = target.buckets
         for group in groups:
@@ -162,7 +162,7 @@ class _PushJudgement:
         )
 
     def _judge_backed(self, group: BucketGroup, buckets: PositionSet) -> tuple[BucketGroup, ...]:
-        """As `_judge`, where what is to be applied is applied as far as the backup has it (rule 61)."""
+        """As `_judge`; of a bucket with a backup only what the backup has confirmed is applied (rule 61)."""
         if group.backup is None:
             return (self._judge(group, buckets),)
         is_holding = bool(self._held) and not buckets.isdisjoint(self._held)
@@ -175,7 +175,7 @@ class _PushJudgement:
         return (judged, _part(group, rest)) if rest else (judged,)
 
     def _confirmed(self, group: BucketGroup, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
-        """Those that their backup has; of the others it is said what the trainer is to do, or they are passed on."""
+        """The buckets that their backup has confirmed; the others are ruled on, or sent to the backup first."""
         if self._said is None:
             _, asked = self.passes.setdefault(backup.incarnation, (backup, {}))
             before = asked.get(group.version)
@@ -190,7 +190,8 @@ class _PushJudgement:
                 confirmed = confirmed | inside if confirmed else inside
                 rest -= inside
             elif inside and said.ruling.verdict is PushVerdict.OVERLAP:
-                self._rule(inside, PushVerdict.SPLIT, self._positions - said.ruling.positions)  # what it is ahead by
+                ahead = self._positions - said.ruling.positions  # which the backup has applied before
+                self._rule(inside, PushVerdict.SPLIT, ahead)
                 rest -= inside
         if rest:
             self._rule(rest, PushVerdict.NOT_YET)
@@ -227,9 +228,9 @@ class _PushJudgement:
 
 
 def judge(group: BucketGroup, positions: PositionSet, *, is_holding: bool) -> tuple[PushVerdict, PositionSet]:
-    """Rules 6 and 50 for buckets live at the right lineage and version; a hold stops only what would be applied.
+    """The verdict of rule 6 for buckets that are live at the right lineage and version, and its positions.
 
-    A push of no positions is vacuously a REPEAT: it can mark nothing, so it may apply nothing.
+    A hold stops only what would be applied.  A push without positions is a REPEAT: it would mark nothing.
     """
     if group.skipped and (quarantined := group.skipped & positions):
         return PushVerdict.SKIPPED, quarantined
@@ -250,12 +251,12 @@ def judge(group: BucketGroup, positions: PositionSet, *, is_holding: bool) -> tu
 
 
 def _part(group: BucketGroup, buckets: PositionSet) -> BucketGroup:
-    """These buckets of the group, which are nearly always all of it."""
+    """The group with these of its buckets alone, which are nearly always all."""
     return group if buckets == group.buckets else replace(group, buckets=buckets)
 
 
 def _within(ruling: Ruling, buckets: PositionSet) -> Ruling | None:
-    """What it says of these buckets; None: nothing."""
+    """The part of the ruling about these buckets; None if it names none of them."""
     if ruling.buckets == buckets:
         return ruling
     common = ruling.buckets & buckets
@@ -263,7 +264,7 @@ def _within(ruling: Ruling, buckets: PositionSet) -> Ruling | None:
 
 
 def _common(held: PositionSet, asked: PositionSet) -> PositionSet:
-    """Both; the very object `asked` when it is all of what is held, which is nearly always."""
+    """The intersection; the very object `asked` if the sets are equal, as they nearly always are."""
     return asked if held == asked else held & asked
 
 

@@ -25,7 +25,7 @@ from trainer_sdk.pserver.core.staged import NO_MOVES
 
 
 def handle_restore(state: ServerState, event: Restore) -> ServerStep:
-    """Takes it, says Restored again when it has been carried out, or ignores it."""
+    """Takes the order, reports Restored again if it has been carried out, or ignores it."""
     if event.incarnation != state.incarnation:
         return ServerStep(state)
     if event.lineage == state.lineage:
@@ -42,7 +42,7 @@ def handle_restore(state: ServerState, event: Restore) -> ServerStep:
 
 
 def _kept(state: ServerState, order: Restore) -> Iterator[BucketGroup]:
-    """What stays, as it will be in the new lineage.  What an unfinished RESTORE kept is of that one's lineage."""
+    """The groups that stay, as they will be in the new lineage; those of an unfinished RESTORE are of its lineage."""
     lineage, groups = (state.lineage, state.groups) if state.is_ready else (state.newest_restore, state.kept)
     for named in order.kept:
         for group in split_groups(groups, named.buckets & order.buckets)[0] if named.lineage == lineage else ():
@@ -51,7 +51,7 @@ def _kept(state: ServerState, order: Restore) -> Iterator[BucketGroup]:
 
 
 def handle_model_loaded(state: ServerState, event: ModelLoaded) -> ServerStep:
-    """Serves from here on.  Of a bucket that no file names nothing is trained; the quarantine holds for all (27)."""
+    """Serves from here on; a bucket that no file names is untrained, and all skip the quarantine (rule 27)."""
     order = state.restoring
     if order is None or order.lineage != event.lineage:
         return ServerStep(state)
@@ -70,7 +70,7 @@ def handle_model_loaded(state: ServerState, event: ModelLoaded) -> ServerStep:
 
 
 def _with_backups(order: Restore, groups: Sequence[BucketGroup]) -> Iterator[BucketGroup]:
-    """Of each bucket whether it is a backup, or where its backup is (rule 61)."""
+    """The groups with their roles: a backup, or an owner with its backup's place (rule 61)."""
     standby, rest = split_groups(groups, order.standby)
     yield from (replace(group, is_backup=True) for group in standby)
     for backed in order.backed:
@@ -80,7 +80,7 @@ def _with_backups(order: Restore, groups: Sequence[BucketGroup]) -> Iterator[Buc
 
 
 def handle_load_failed(state: ServerState, event: LoadFailed) -> ServerStep:
-    """Holds no model but what it keeps; the same RESTORE may be tried again, an older one is not taken."""
+    """Reports the failure; the same RESTORE may be tried again, an older one is never taken."""
     if state.restoring is None or state.restoring.lineage != event.lineage:
         return ServerStep(state)
     after = replace(state, restoring=None)

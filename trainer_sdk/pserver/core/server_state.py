@@ -1,9 +1,8 @@
-"""What a parameter server knows of its buckets, apart from their numbers: lineage, marks, and the newest cut.
+"""State of a parameter server without its numbers: lineage, marks by bucket, and the newest cut.
 
-Live buckets with equal marks are one `Group`, so a server with hundreds of buckets usually has one set to keep (rule
-5).  A group also carries what the open fork has (`ForkMarks`), so live bucket and fork are judged and marked in one
-step.  Parameters and slots are in `tables`; the transitions in `bucket` (pushes), `fork` (cuts) and `moving` (buckets
-that come and go); what is here besides live buckets in `staged`.  Pure.
+Live buckets with equal marks are one `BucketGroup`, so a server with hundreds of buckets usually keeps one set (rule
+5).  A group also carries the marks of the open fork (`ForkMarks`): live bucket and fork are judged and marked in one
+step.  Transitions are in `pushes`, `fork` (cuts), `bucket_moves` and `restore`; staged copies in `staged`.  Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from trainer_sdk.pserver.core.staged import NO_MOVES, MoveState, check_moves
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """How long a server waits for others."""
+    """Time limits of a server."""
 
     hold_s: float = 0.25  # from HOLD to CUT: some round trips of the master to all servers (rule 19)
     fork_s: float = 60.0  # until the fork is complete: a few lease times (rule 21)
@@ -31,7 +30,7 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkMarks:
-    """A forked bucket: what its copy has applied and skipped, and what of the cut it still wants (rule 20)."""
+    """Marks of a forked bucket, and the positions of the cut that the fork still wants (rule 20)."""
 
     applied: PositionSet
     skipped: PositionSet
@@ -40,20 +39,20 @@ class ForkMarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketGroup:
-    """Buckets of this server that are equal in everything but their numbers (rule 5)."""
+    """Buckets of this server with equal marks, version and role; only their parameters differ (rule 5)."""
 
     buckets: PositionSet
     version: Version
     applied: PositionSet
     skipped: PositionSet
     fork: ForkMarks | None = None
-    is_frozen: bool = False  # handed over, or about to be: pulled from, never pushed to (rules 38, 43)
-    backup: ServerPlace | None = None  # of an owner: what is pushed is applied there first (rule 61)
-    is_backup: bool = False  # takes what its owner passes on, and nothing else; never pulled from, cut or frozen
+    is_frozen: bool = False  # being handed over: pulled, never pushed to (rules 38, 43)
+    backup: ServerPlace | None = None  # of an owned bucket: applies each push first (rule 61)
+    is_backup: bool = False  # takes its owner's pushes alone; never pulled, cut or frozen
 
 
 class CutPhase(StrEnum):
-    """How far a cut has come on this server."""
+    """Phase of a cut on this server."""
 
     HELD = "held"  # pushes wait for CUT
     OPEN = "open"  # forked; some position is still wanted
@@ -67,23 +66,24 @@ FORKED = frozenset({CutPhase.OPEN, CutPhase.SEALED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutState:
-    """The newest cut that this server has heard of."""
+    """The newest cut that this server was sent."""
 
     cut: CutId
     phase: CutPhase
-    held_answer: Held | None = None  # the first answer to HOLD, given again to a repeat
+    held_answer: Held | None = None  # the first answer to HOLD; a repeated HOLD gets it again
     file: FileRecord | None = None  # once WRITTEN
-    deadline_s: float | None = None  # HELD: for HoldTimedOut; OPEN: for ForkTimedOut
-    listed: PositionSet = EMPTY  # the buckets that HELD named: held, forked and written, no others (rule 58)
-    departed: tuple[BucketMarks, ...] = ()  # complete forks of buckets that are not live here any more (rule 59)
+    deadline_s: float | None = None  # HELD: of HoldTimedOut; OPEN: of ForkTimedOut
+    listed: PositionSet = EMPTY  # the buckets in the HELD answer: only these are forked and written (58)
+    departed: tuple[BucketMarks, ...] = ()  # complete forks of buckets that have left this server (59)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """One server process.  `lineage` is NO_LINEAGE while it holds no model.
+    """State of one server process.  `lineage` is NO_LINEAGE while it holds no model.
 
-    `taken` is the newest RESTORE taken, done or not: an older one is never taken after it (rule 27).  `kept`: what
-    stays of the lineage before until it is done, as it will be then; nobody pulls it and no push reaches it (rule 30).
+    `newest_restore` is the lineage of the newest RESTORE taken, done or not: an older one is never taken after it (rule
+    27).  `kept` has the buckets that stay from the lineage before, as they will be once the RESTORE is done; until then
+    no pull reads them and no push reaches them (rule 30).
     """
 
     incarnation: Incarnation
@@ -102,7 +102,7 @@ class ServerState:
 
     @property
     def is_holding(self) -> bool:
-        """Between HOLD and CUT no push is applied to what was listed."""
+        """True between HOLD and CUT, while no push is applied to the listed buckets."""
         return self.cut is not None and self.cut.phase is CutPhase.HELD
 
     @property
@@ -112,7 +112,7 @@ class ServerState:
 
     @property
     def buckets(self) -> PositionSet:
-        """The buckets that are live here, active or frozen, but for those that this server is the backup of."""
+        """The live buckets that this server owns, active or frozen."""
         return joined(*[group.buckets for group in self.groups if not group.is_backup])
 
     @property
@@ -121,14 +121,14 @@ class ServerState:
         return joined(*[group.buckets for group in self.groups if not (group.is_frozen or group.is_backup)])
 
     def has(self, buckets: PositionSet) -> bool:
-        """Whether all of these are here, to be pulled or cut."""
+        """True if this server owns all of these."""
         here = self.buckets
         return buckets == here or buckets <= here
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStep:
-    """What an event leads to: the state from now on, and what the shell does, in this order."""
+    """Result of an event: the state from now on, and what the shell does, in this order."""
 
     state: ServerState
     effects: tuple[ServerEffect, ...] = ()
@@ -136,7 +136,7 @@ class ServerStep:
 
 @lru_cache(maxsize=1024)
 def joined(*some: PositionSet) -> PositionSet:
-    """The union of sets of buckets: the same few in every push, and scattered once buckets have moved."""
+    """Union of bucket sets; cached, for every push has the same few."""
     return some[0] if len(some) == 1 else union(some)
 
 
@@ -161,7 +161,7 @@ def merge_groups(groups: Iterable[BucketGroup]) -> tuple[BucketGroup, ...]:
 def split_groups(
     groups: Iterable[BucketGroup], buckets: PositionSet
 ) -> tuple[tuple[BucketGroup, ...], tuple[BucketGroup, ...]]:
-    """(these buckets, the others), groups cut in two where need be."""
+    """(groups of these buckets, groups of the others); a group with both is split."""
     inside: list[BucketGroup] = []
     outside: list[BucketGroup] = []
     for group in groups:
@@ -174,13 +174,13 @@ def split_groups(
 
 
 def live_marks(state: ServerState) -> tuple[BucketMarks, ...]:
-    """Of the active buckets: what is frozen, staged or a backup is listed by nobody (58).  In few groups."""
+    """Marks of the active buckets; frozen, staged and backup copies are not listed (rule 58)."""
     active = (g for g in state.groups if not (g.is_frozen or g.is_backup))
     return _marks((g.buckets, g.applied, g.skipped) for g in active)
 
 
 def fork_marks(groups: Iterable[BucketGroup], left: Iterable[BucketMarks] = ()) -> tuple[BucketMarks, ...]:
-    """What the file of a complete fork says of itself; groups that differ in their live marks alone become one."""
+    """Marks of a complete fork, as its file has them; groups that differ in their live marks alone become one."""
     forked = [(g.buckets, g.fork.applied, g.fork.skipped) for g in groups if g.fork is not None]
     return _marks((*forked, *((marks.buckets, marks.applied, marks.skipped) for marks in left)))
 

@@ -1,10 +1,10 @@
-"""When a parameter server ends: told to go, it stays until its buckets are elsewhere, as long as that can come about.
+"""Graceful shutdown of a parameter server: after SIGTERM it stays until other servers have its buckets.
 
     serving --SIGTERM--> leaving --released, a second SIGTERM, no master for long, grace nearly over--> ended
 
-At once without a grace, or without a master where nothing would be lost.  A server may also be released without having
-been told: fewer are wanted (rule 49).  What is left when it ends is a loss, and comes back from the last checkpoint.
-Pure; times in seconds on a monotonic clock.
+It ends at once without a grace period, or without a master if nothing would be lost.  The master may also release a
+server that got no SIGTERM: fewer are needed (rule 49).  Buckets that only this server has when it ends come back from
+the last checkpoint.  Pure; times in seconds on a monotonic clock.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-MASTER_WAIT_S: Final = 12.0  # a successor leads within the lease and 2 s (M5: 8 s); then a server's pauses of up to 2 s
+MASTER_WAIT_S: Final = 12.0  # a successor leads within 8 s (M5: lease and 2 s); then this server's pauses of up to 2 s
 
 
 @dataclass(frozen=True, slots=True)
 class SigtermReceived:
-    """SIGTERM."""
+    """SIGTERM: the server has to go."""
 
 
 @dataclass(frozen=True, slots=True)
 class SigintReceived:
-    """SIGINT: somebody at a terminal."""
+    """SIGINT: a user at a terminal ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class ParentDied:
 
 @dataclass(frozen=True, slots=True)
 class MasterJoined:
-    """A master has taken this server in (ServerWelcome): an open stream alone may lead nowhere."""
+    """A master has registered this server (ServerWelcome); an open stream alone may lead nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class MasterLost:
-    """The stream to it is broken."""
+    """The stream to the master is broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedByMaster:
-    """The master has said Released."""
+    """The master lets this server go (Released)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +60,12 @@ ShutdownEvent = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownState:
-    """What bears on the end of one process."""
+    """All that decides when one process ends."""
 
     grace_s: float  # from SIGTERM until it has to be gone
     has_master: bool = False
-    leaving_until_s: float = math.inf  # finite: it was told to go
-    master_awaited_until_s: float = math.inf  # finite: leaving, and no master is heard
+    leaving_until_s: float = math.inf  # finite: SIGTERM was received
+    master_awaited_until_s: float = math.inf  # finite: leaving, and no master is connected
     has_ended: bool = False
     is_released: bool = False
     refusal: str = ""
@@ -76,12 +76,12 @@ class ShutdownState:
 
     @property
     def due_s(self) -> float:
-        """When it ends unless something happens before."""
+        """When the process ends unless another event comes first."""
         return min(self.leaving_until_s, self.master_awaited_until_s)
 
 
 def after_event(state: ShutdownState, fact: ShutdownEvent, now_s: float, *, would_lose: bool) -> ShutdownState:
-    """The state once this has happened.  `would_lose`: buckets are here, or on their way from a checkpoint."""
+    """The state after this event.  `would_lose`: buckets are here, or are being loaded from a checkpoint."""
     match fact:
         case SigtermReceived():
             return _told(state, now_s, would_lose=would_lose)
@@ -100,14 +100,14 @@ def after_event(state: ShutdownState, fact: ShutdownEvent, now_s: float, *, woul
 
 
 def _told(state: ShutdownState, now_s: float, *, would_lose: bool) -> ShutdownState:
-    """Where a master is heard it is asked even with nothing to lose: copies may be on their way here."""
+    """A connected master decides, even if nothing would be lost: copies may be on their way here."""
     if state.grace_s <= 0 or state.is_leaving:
         return _ended(state)
     return _alone(replace(state, leaving_until_s=now_s + state.grace_s), now_s, would_lose=would_lose)
 
 
 def _alone(state: ShutdownState, now_s: float, *, would_lose: bool) -> ShutdownState:
-    """Without a master nobody moves anything, but another one may come."""
+    """Without a master no bucket moves, but another master may come."""
     if state.has_master or not state.is_leaving:
         return state
     if not would_lose:

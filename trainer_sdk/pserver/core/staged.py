@@ -1,8 +1,8 @@
-"""What a server has of buckets besides its live ones: staged copies, and floors (rule 39).
+"""Staged copies of buckets, and floors: the lowest version of a bucket that this process still takes (rule 39).
 
-A staged copy waits for the table to name this server; it is never pulled, pushed to or cut.  A *floor* is the lowest
-version of a bucket that this process still takes, so that a late HANDOVER or ACTIVATE of an old move wakes nothing; it
-outlives the copy and ends with the lineage.  The transitions are in `moving`.  Pure.
+A staged copy waits until the routing table names this server; it is never pulled, pushed to or cut.  A *floor* keeps a
+late HANDOVER or ACTIVATE of an old move from reviving anything; it outlives the copy and ends with the lineage.  The
+transitions are in `bucket_moves`.  Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StagedCopy:
 
     bucket: BucketId
     version: Version
-    is_final: bool  # a HANDOVER; only such a copy may be activated
+    is_final: bool  # made after the freeze; only such a copy may be activated
     applied: PositionSet
     skipped: PositionSet
     digest: str
@@ -50,7 +50,7 @@ NO_MOVES: Final = MoveState()
 
 
 def with_staged(moving: MoveState, staged: StagedCopy) -> MoveState:
-    """In place of what was staged of this bucket."""
+    """The staged copy takes the place of an earlier one of its bucket."""
     others = without_staged(moving, PositionSet.of(staged.bucket)).staged
     return replace(moving, staged=tuple(sorted((*others, staged), key=lambda one: one.bucket)))
 
@@ -60,7 +60,7 @@ def without_staged(moving: MoveState, buckets: PositionSet) -> MoveState:
 
 
 def with_floor(moving: MoveState, buckets: Iterable[int], version: Version) -> MoveState:
-    """None of these buckets is taken below this version from now on; a floor never sinks."""
+    """Raises the floor of these buckets to this version; a floor never sinks."""
     lower = PositionSet.of(*(bucket for bucket in buckets if moving.floor(bucket) < version))
     if not lower:
         return moving

@@ -1,7 +1,7 @@
-"""The control side of a parameter server: a member's stream to the master, for as long as the process lives.
+"""Control stream of a parameter server: its registration at the master and the master's orders.
 
-Whenever a stream stands the server registers with the lineage that it holds, so a master that was restarted learns
-what is there and asks again for what it has not heard; the model is kept whatever becomes of the stream.
+On each new stream the server registers with the lineage that it holds, so a restarted master learns the lineage and
+asks again for whatever it missed.  The server keeps its model whatever happens to the stream.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerIdentity:
-    """How this server introduces itself."""
+    """Identity under which this server registers."""
 
     name: MemberName
     ordinal: int
@@ -49,7 +49,7 @@ class ServerIdentity:
 
 
 class ControlStream:
-    """Registers, takes orders, and says what the service answers; `happened` hears what bears on this process's end."""
+    """Registers, hands orders to the server and sends its answers; `happened` gets events that may end the process."""
 
     def __init__(self, identity: ServerIdentity, happened: Callable[[ShutdownEvent], None]) -> None:
         self._identity = identity
@@ -59,16 +59,16 @@ class ControlStream:
         self._channel = MasterStream(self)
 
     def serve(self, service: ParameterServer, address: MasterAddress) -> None:
-        """From now on the master is listened to."""
+        """Connects to the master and serves its orders."""
         self._service = service
         self._channel.connect(address)
 
     def send(self, message: ServerMessage) -> None:
-        """Says it if a stream stands; a master that missed it asks again.  Never blocks."""
+        """Sends the message if there is a stream; a master that missed it asks again.  Never blocks."""
         self._channel.send((message,))
 
     def leave(self, reason: str) -> None:
-        """The master is told that this server has to go, now and on every stream to come."""
+        """Tells the master, now and on every later stream, that this server has to go."""
         self._is_leaving = True
         self.send(ServerLeaving(reason=reason))
 

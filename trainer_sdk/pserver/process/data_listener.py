@@ -1,8 +1,8 @@
-"""The data port of a parameter server: one thread for each connection, blocking sockets.
+"""Data port of a parameter server: one thread for each connection, blocking sockets.
 
-A job has tens of trainers, each with one connection to each server, and servers that hand buckets over; a blocked
-thread costs nothing and holds no lock, and large copies, hashes and socket calls leave the interpreter to others.  What
-a stranger sends ends its own connection, never the server.
+A job has tens of trainers, each with one connection to each server, and servers that hand buckets over.  A blocked
+thread costs nothing and holds no lock, and large copies, hashes and socket calls release the interpreter.  Bytes from a
+stranger end its own connection, never the server.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS: Final = 1024  # of members
 _MAX_GREETINGS: Final = 256
-"""Connections that have not proved yet that they are members': beyond it the one that takes longest is cut.  A member
-needs a few milliseconds, so that strangers push out strangers."""
+"""Connections that have not finished the handshake; beyond it the oldest is cut.  A member needs a few milliseconds, so
+strangers push out strangers."""
 _BODY_SLOT: Final = -1
 _ACCEPT_PAUSE_S: Final = 0.1
 
 
 class DataListener:
-    """Serves on a listening socket, which is its own from then on, until `close`."""
+    """Serves on a listening socket, which it owns, until `close`."""
 
     def __init__(
         self, service: ParameterServer, security: Security, listening: socket.socket, limits: WireLimits
@@ -57,7 +57,7 @@ class DataListener:
         return int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Nobody is served any more; connections are cut."""
+        """Stops serving and cuts all connections."""
         with self._lock:
             self._is_closed = True
             for sock in (self._socket, *self._greeting, *self._open):
@@ -77,7 +77,7 @@ class DataListener:
             except OSError as error:
                 if self._is_closed:
                     return
-                log.warning("accept failed: %s", error)  # out of descriptors, say: those that are open go on
+                log.warning("accept failed: %s", error)  # out of descriptors, for example: open connections go on
                 time.sleep(_ACCEPT_PAUSE_S)
                 continue
             if not self._take_in(sock):
@@ -86,10 +86,10 @@ class DataListener:
             self._begin(sock)
 
     def _begin(self, sock: socket.socket) -> None:
-        """A thread serves it; where the system gives none now, the connection is over, and others are still let in."""
+        """Starts the connection's thread; without a thread the connection is closed, and others are still accepted."""
         try:
             threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True).start()
-        except RuntimeError as error:  # a limit on tasks, of which strangers may hold many, or no memory
+        except RuntimeError as error:  # no memory, or a limit on tasks, of which strangers may hold many
             log.warning("a connection was cut: %s", error)
             with self._lock:
                 self._greeting.pop(sock, None)
@@ -97,7 +97,7 @@ class DataListener:
             time.sleep(_ACCEPT_PAUSE_S)
 
     def _take_in(self, sock: socket.socket) -> bool:
-        """False: nobody is served any more."""
+        """Registers a new connection; False if the listener is closed."""
         with self._lock:
             if self._is_closed:
                 return False
@@ -110,7 +110,7 @@ class DataListener:
             return True
 
     def _take_over(self, raw: socket.socket, encrypted: socket.socket) -> None:
-        """From now on this one, which has the descriptor, is cut.  Raises WireError when it was already."""
+        """Registers the TLS socket, which has the descriptor now.  Raises WireError if it was cut meanwhile."""
         with self._lock:
             if raw not in self._greeting:
                 raise WireError("cut, for others greet sooner")
@@ -118,7 +118,7 @@ class DataListener:
             self._greeting[encrypted] = None
 
     def _take_as_member(self, sock: socket.socket) -> None:
-        """Raises WireError: there are too many, or it was cut meanwhile."""
+        """Counts the connection as a member's.  Raises WireError: too many members, or it was cut meanwhile."""
         with self._lock:
             if sock not in self._greeting:
                 raise WireError("cut, for others greet sooner")
@@ -128,7 +128,7 @@ class DataListener:
             self._open.add(sock)
 
     def _serve(self, sock: socket.socket) -> None:
-        """The outermost shell of a connection: whatever goes wrong in it ends it, and is said once in the log."""
+        """Serves one connection to its end; any error ends it and is logged once."""
         raw = sock
         try:
             sock.settimeout(self._limits.hello_s)
@@ -164,7 +164,7 @@ class DataListener:
                 else:
                     self._answer(arriving, frame, pool, role)
             except (WireError, TableError) as error:
-                arriving.skip()  # who still sends does not read why
+                arriving.skip()  # a peer that still sends does not read the refusal
                 channel.send(FrameKind.REFUSED, str(error).encode())
                 raise WireError(str(error)) from error
 
@@ -188,7 +188,7 @@ class DataListener:
                 raise WireError(f"{frame.kind.name} where a question was due")
 
     def _take_copy(self, arriving: _Arriving, frame: Frame, role: PeerRole) -> None:
-        """Nothing is allocated for the body before the head is one of a bucket that may come here now."""
+        """Receives a copy; nothing is allocated for its body before the head is judged."""
         if role is not PeerRole.SERVER:
             raise WireError("a bucket, from one who is no parameter server")
         head = decode_copy(frame.head)
@@ -203,19 +203,19 @@ class DataListener:
 
 
 class _Arriving:
-    """A body that is not, or not wholly, received yet."""
+    """Body of a frame while it is received."""
 
     def __init__(self, channel: FrameChannel, size: int) -> None:
         self.channel = channel
         self._left = size
 
     def receive(self, view: memoryview, least: int) -> int:
-        """Fills it with the next bytes, with so many at least, and returns how many those are."""
+        """Fills the view with the next bytes, at least so many, and returns their number."""
         got = self.channel.receive_some_of(view, least)
         self._left -= got
         return got
 
     def skip(self) -> None:
-        """Takes what is left, which nobody wants."""
+        """Receives and drops the rest."""
         self.channel.discard(self._left)
         self._left = 0

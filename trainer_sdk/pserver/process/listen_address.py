@@ -1,8 +1,8 @@
-"""Where a parameter server listens, and the address under which trainers and other servers reach it.
+"""Listening socket of a parameter server, and the address under which trainers and other servers reach it.
 
-Told nothing it takes any port of the one address that it uses towards its master: on one machine that is loopback, in a
-pod the pod's.  On one machine `edl run` names a private folder instead, in which each process takes a socket of its own
-name (ADR 0170).
+Without EDL_LISTEN the server takes any port of the address that it uses towards its master: loopback on one machine,
+the pod's own in a pod.  `edl run` names a private folder instead, in which each process takes a socket of its own name,
+so that no other user of the machine can connect (ADR 0170).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104
 
 
 def listen(variables: Mapping[str, str], master: str, own_name: str) -> tuple[socket.socket, str]:
-    """The listening socket and the address to tell others.  Raises UsageError: EDL_LISTEN names no such place.
+    """The listening socket and the advertised address.  Raises UsageError if EDL_LISTEN cannot be listened on.
 
-    `own_name`: what the socket is called in a folder; a process has another one than the process before it.
+    `own_name`: name of the socket in a folder, different for each process.
     """
     text = variables.get("EDL_LISTEN") or ""
     if is_socket_address(text):
@@ -61,7 +61,7 @@ def _listen_in_folder(text: str, own_name: str) -> tuple[socket.socket, str]:
 
 
 def _own_host(master: str) -> str:
-    """This machine's address on the way to the master; its name where there is no way."""
+    """This machine's address on the way to the master; its host name if there is no way."""
     if is_socket_address(master):
         return "127.0.0.1"
     host, _, port = master.rpartition(":")

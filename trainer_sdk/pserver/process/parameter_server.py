@@ -1,8 +1,7 @@
-"""One parameter server put together, and its doors: trainers push and pull, the master gives orders.
+"""Parameter server: pushes and pulls of trainers, orders of the master, transfers with other servers.
 
 Connections call `push` and `pull` from their own threads, the control stream calls `control`.  A push that meets a hold
-waits here, no longer than the hold may last.  Other servers' door is `copies`; what a server has, and the lock over it,
-is in `shell`.
+waits here, no longer than the hold may last.  Other servers use `copies`; state and lock are in `shell`.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ log = logging.getLogger(__name__)
 
 
 Receive = Callable[[memoryview, int], int]
-"""Fills what it is given with the next bytes of a body, with so many at least, and returns how many those are."""
+"""Fills a view with the next bytes of a body, at least so many, and returns their number."""
 
 PIECE_BYTES: Final = 128 * 1024
-"""At least, of a push that is passed on as it comes: small beside what links hold, large beside what a call costs."""
+"""Least size of the pieces in which a push goes to a backup: small beside a link's buffer, worth a system call."""
 
 
 class _ToReplicate(NamedTuple):
-    """What is to go to backups first.
+    """A push that goes to backups first.
 
-    `gradients` were checked against the tables, which are the same as long as the push's lineage is this server's.
+    `gradients` were checked against the tables, which stay the same while the push's lineage is this server's.
     """
 
     passes: tuple[BackupPush, ...]
@@ -50,14 +49,14 @@ class _ToReplicate(NamedTuple):
 
 
 class _Replicated(NamedTuple):
-    """What backups have `said` of it."""
+    """A push with the answers of its backups."""
 
     gradients: list[Gradient]
     said: tuple[BackupAnswer, ...]
 
 
 class ParameterServer:
-    """One parameter server, thread-safe."""
+    """One parameter server.  Thread-safe."""
 
     def __init__(
         self, *, name: MemberName, incarnation: Incarnation, context: ServerContext, limits: ServerLimits | None = None
@@ -81,7 +80,10 @@ class ParameterServer:
 
     @property
     def has_buckets(self) -> bool:
-        """Whether anything may be lost with this process; what was handed over may be its own by the table already."""
+        """True if the job would lose parameters with this process.
+
+        A bucket that was handed over to this server may be its own by the routing table already.
+        """
         state = self._shell.state
         is_handed_over = any(staged.is_final for staged in state.moves.staged)
         has_only_copies = any(not group.is_backup and group.backup is None for group in state.groups)
@@ -89,18 +91,18 @@ class ParameterServer:
 
     @property
     def has_copies(self) -> bool:
-        """Whether any bucket is here; others may have it too, and may be about to end as well."""
+        """True if any bucket is here, also one that other servers have: they may be about to end too."""
         return self.has_buckets or bool(self._shell.state.groups)
 
     def close(self) -> None:
-        """No deadline is watched any more; waiting pushes are answered, copies under way are broken off."""
+        """Answers waiting pushes, breaks off copies on their way, and ends the deadline thread."""
         self.copies.close()
         self._replication.close()
         self._shell.close()
         self._deadlines.join()
 
     def control(self, event: ServerEvent) -> None:
-        """Takes a message of the master."""
+        """Handles a message of the master."""
         if isinstance(event, Freeze):
             self.copies.freeze(event)
         else:
@@ -124,9 +126,9 @@ class ParameterServer:
     # ---- trainers ---------------------------------------------------------------------------------------------------
 
     def push(self, head: PushHead, body: memoryview, receive: Receive) -> PushAnswer:
-        """Judges, applies and marks as one step.  Raises WireError or TableError, and nothing has changed.
+        """Judges, applies and marks a push as one step.  Raises WireError or TableError, and changes nothing.
 
-        `receive` fills `body`, or piece after piece of it: what has a backup goes there as it comes, if it is large.
+        `receive` fills `body`, in pieces if the push is large and has a backup, to which each piece goes as it comes.
         """
         pushed = joined(*[target.buckets for target in head.push.targets])
         taken = self._take(head, body, pushed, self._received(head, body, pushed, receive))
@@ -135,11 +137,11 @@ class ParameterServer:
         passage = self._replication.begin(head, taken.passes, pushed, body.nbytes)
         passage.send_piece(body)
         answer = self._take(head, body, pushed, _Replicated(taken.gradients, passage.collect_answers()))
-        assert isinstance(answer, PushAnswer), "what backups have said, they are not asked again"
+        assert isinstance(answer, PushAnswer), "backups that have answered are not asked again"
         return answer
 
     def _received(self, head: PushHead, body: memoryview, pushed: PositionSet, receive: Receive) -> _Replicated | None:
-        """The body is here; and if it went on to its backups as it came, what they have said of it."""
+        """Receives the body; returns the backups' answers if it went to them as it came."""
         passes = self._passes(head) if body.nbytes > PIECE_BYTES else ()
         if not passes:
             receive(body, body.nbytes)
@@ -156,16 +158,16 @@ class ParameterServer:
         except BaseException:
             passage.abandon()
             raise
-        if gradients is None:  # another lineage came meanwhile: it is judged by its head
+        if gradients is None:  # the lineage changed meanwhile: the push is judged by its head
             passage.abandon()
             return None
         return _Replicated(gradients, passage.collect_answers())
 
     def _passes(self, head: PushHead) -> tuple[BackupPush, ...]:
-        """To whom this push goes first, as far as its head tells; none also where it is to be refused."""
+        """The backups that this push goes to first, by its head; none if it will be refused."""
         shell = self._shell
         with shell.lock:
-            has_backups = any(group.backup for group in shell.state.groups)  # else it need not be judged twice
+            has_backups = any(group.backup for group in shell.state.groups)  # else one judgement will do
             is_early = has_backups and self._is_of_this_model(head)
             return pushes.handle_push(shell.state, head.push, None).backup_pushes if is_early else ()
 
@@ -174,7 +176,7 @@ class ParameterServer:
         return model is not None and model.layout.digest == head.layout
 
     def push_as_backup(self, head: PushHead, pushed: PositionSet, body: memoryview) -> PushAnswer:
-        """What an owner passes on: some of the buckets that a trainer has `pushed` (rule 61).  Raises as `push`."""
+        """Takes an owner's push to this backup: some of the buckets that a trainer `pushed` (61).  Raises as `push`."""
         shell = self._shell
         with shell.lock:
             step = pushes.handle_backup_push(shell.state, head.push)
@@ -186,7 +188,7 @@ class ParameterServer:
     def _take(
         self, head: PushHead, body: memoryview, pushed: PositionSet, passed: _Replicated | None = None
     ) -> PushAnswer | _ToReplicate:
-        """The answer, with all that it says carried out; or what is to be passed on first, and nothing has changed."""
+        """The answer, once its effects are applied; or the push as it goes to backups first, with nothing changed."""
         begun = time.monotonic()
         shell = self._shell
         with shell.lock:
@@ -216,7 +218,7 @@ class ParameterServer:
         self._weigh(gradients, pushed)
 
     def pull(self, head: PullHead, body: memoryview, pool: BufferPool) -> tuple[PullAnswer, list[memoryview]]:
-        """The answer and its body, copied out under the lock: of one lineage, and no bucket torn.
+        """The answer and its body, copied under the lock: of one lineage, and no bucket torn.
 
         Raises WireError or TableError.
         """

@@ -26,13 +26,13 @@ from trainer_sdk.pserver.tables.model import check_ids
 from trainer_sdk.pserver.tables.optimisers import RULES
 
 BucketContents = dict[str, dict[str, Array]]
-"""By table name and array name: what `Model.content` gives and `Model.install` takes."""
+"""Arrays by table name and array name, as `Model.content` gives and `Model.install` takes them."""
 
 
 def check_contents(layout: Layout, bucket: int, contents: BucketContents, *, has_dense: bool = True) -> None:
     """Raises TableError unless `Model.install` takes it: all dense tables whole, sparse rows of this bucket alone.
 
-    Without dense tables (a copy that goes ahead): rows alone.
+    Without `has_dense` (a copy that is sent ahead) dense tables may be missing.
     """
     known = {spec.name for spec in layout.tables}
     for name in contents.keys() - known:
@@ -86,7 +86,7 @@ _DTYPES: Final = frozenset({"float32", "float64", "int64"})
 
 
 def encode_bucket(contents: Iterable[tuple[str, Mapping[str, Array]]], bucket_count: int) -> list[memoryview]:
-    """The pieces of the extent, in order; arrays are not copied."""
+    """The bucket's bytes as pieces in order; arrays are not copied."""
     tables: list[dict[str, Any]] = []
     pieces: list[memoryview] = []
     for name, arrays in contents:
@@ -98,7 +98,7 @@ def encode_bucket(contents: Iterable[tuple[str, Mapping[str, Array]]], bucket_co
 
 
 def decode_bucket(file: str, data: memoryview, bucket_count: int) -> dict[str, dict[str, Array]]:
-    """Arrays by table and name, as views of `data`.  Raises CheckpointError for all but a bucket of this layout."""
+    """Arrays by table and name, as views of `data`.  Raises CheckpointError unless it is a bucket of this layout."""
     try:
         (length,) = _LENGTH.unpack_from(data)
         at = _LENGTH.size + length

@@ -1,10 +1,10 @@
-"""What each bucket weighs: its bytes, and the bytes that trainers push to it and pull from it.
+"""Load of each bucket: its bytes, and the bytes that trainers push to it and pull from it.
 
-The master places buckets by it.  It must cost a push nothing that could be measured: dense tables are counted by
-message (a message covers whole buckets), the rows of sparse ones are looked at in one message of seventeen.  So few are
-seen that by chance alone a bucket may have twice what its neighbours have.  Therefore every bucket is said to have a
-little more, the same always and everywhere: this hides what chance can do, and leaves what is hot.  What was counted is
-taken in a moment (`Tally`) and summed later, without the lock that pushes wait for.  Pure.
+The master places buckets by these figures.  Counting must not slow a push: dense tables are counted by message (a
+message covers whole buckets), the rows of sparse tables in one message of seventeen.  In so small a sample a bucket may
+have twice its neighbours' rows by chance.  So the same constant is added to every bucket: it hides chance and leaves
+hot buckets visible.  A `LoadSample` is taken in a moment and summed later, without the lock that pushes wait for.
+Pure.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from trainer_sdk.pserver.tables.optimisers import RULES
 from trainer_sdk.pserver.tables.sparse_store import SparseStore
 
 REPORT_EVERY_S: Final = 10.0
-_LOOK_EVERY: Final = 17
-"""Of a table.  A prime: who sends what may take turns by twos or fours, and each of them is to be looked at."""
+_SAMPLE_EVERY: Final = 17
+"""Messages of a table.  A prime: trainers may take turns by twos or fours, and each of them must be sampled."""
 
 _FLOOR_ROWS: Final = 32
-"""Looked at in a stretch, added to each bucket.  The master heeds what is above twice the mean (`resizing.HOT`); with n
-added that is n more than twice what was seen, which is no chance: at least twice the root of n, eleven, deviations."""
+"""Sampled rows that are added to each bucket.  The master calls a bucket hot above twice the mean (`resizing.HOT`);
+with n rows added that takes n rows more than twice the mean, at least twice the root of n = 11 standard deviations."""
 
 _ID_BYTES: Final = 8
 
@@ -38,19 +38,19 @@ _ByBucket = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSample:
-    """What was counted in a stretch of time; nothing in it changes any more."""
+    """Counts of a stretch of time, immutable."""
 
     lineage: Lineage
     buckets: PositionSet  # those to be reported
     stretch_s: float
-    sizes: _ByBucket  # bytes that are there
+    sizes: _ByBucket  # bytes held
     dense_bytes: _ByBucket  # of one message, by table and bucket
-    messages: dict[PositionSet, list[int]]  # how many of each table covered just these buckets
+    messages: dict[PositionSet, list[int]]  # number by table that covered just these buckets
     row_bytes: _ByBucket
-    floor: float  # bytes a second that are added to each
+    floor: float  # bytes a second that are added to each bucket
 
     def report(self) -> ServerReport:
-        """Sums it: a few milliseconds for hundreds of tables and dozens of routes."""
+        """The sums: a few milliseconds for hundreds of tables and dozens of routes."""
         traffic = self.row_bytes.astype(np.float64)
         for covered, counts in self.messages.items():
             sums = np.array(counts, dtype=np.int64) @ self.dense_bytes
@@ -67,23 +67,23 @@ class LoadSample:
 
 
 class BucketLoadMeter:
-    """Of one model.  Not thread-safe."""
+    """Load counters of one model.  Not thread-safe."""
 
     def __init__(self, model: Model, now_s: float) -> None:
         self._model = model
         count = model.layout.bucket_count
         self._dense_bytes = np.zeros((len(model.stores), count), dtype=np.int64)
-        self._dense_sizes = np.zeros(count, dtype=np.int64)  # with what optimisers keep
+        self._dense_sizes = np.zeros(count, dtype=np.int64)  # with the slots of optimisers
         for index, part in enumerate(model.stores):
             self._dense_bytes[index] = _dense_bytes(model.layout, index)
             self._dense_sizes += _copies(part.spec) * self._dense_bytes[index]
-        self._messages: dict[PositionSet, list[int]] = {}  # by table, of those that covered just these buckets
+        self._messages: dict[PositionSet, list[int]] = {}  # number by table that covered just these buckets
         self._row_bytes = np.zeros(count, dtype=np.int64)
         self._row_messages = [0] * len(model.stores)
-        rows = (_looked_at_bytes(part.spec) for part in model.stores if isinstance(part, SparseStore))
+        rows = (_sampled_bytes(part.spec) for part in model.stores if isinstance(part, SparseStore))
         self._floor = _FLOOR_ROWS * max(rows, default=0) / REPORT_EVERY_S
         self._since_s = now_s
-        self._since = EMPTY  # the buckets that have been here since then
+        self._since = EMPTY  # the buckets that were here the whole time since then
 
     @property
     def due_s(self) -> float:
@@ -99,20 +99,20 @@ class BucketLoadMeter:
     def count_rows(self, table: int, ids: Ids) -> None:
         """A message had these rows."""
         self._row_messages[table] += 1
-        if self._row_messages[table] % _LOOK_EVERY:
+        if self._row_messages[table] % _SAMPLE_EVERY:
             return
         count = self._model.layout.bucket_count
         rows = np.bincount(buckets_of_rows(ids, count), minlength=count)
-        self._row_bytes += rows * _looked_at_bytes(self._model.layout.tables[table])
+        self._row_bytes += rows * _sampled_bytes(self._model.layout.tables[table])
 
     def first_report(self, lineage: Lineage, buckets: PositionSet) -> ServerReport:
-        """Sizes of these buckets, which have just come; nobody has asked them anything yet."""
+        """Sizes of buckets that have just been loaded, without traffic yet."""
         since_s = self._since_s
         self._since = buckets
         return self.take_sample(lineage, buckets, since_s).report()
 
     def take_sample(self, lineage: Lineage, buckets: PositionSet, now_s: float) -> LoadSample:
-        """Of those of these buckets that were here the whole time since the one before; counting begins anew."""
+        """Counts of those of these buckets that were here since the sample before; counting begins anew."""
         tally = LoadSample(
             lineage=lineage,
             buckets=self._since & buckets,
@@ -147,15 +147,15 @@ def _dense_bytes(layout: Layout, table: int) -> _ByBucket:
 
 
 def _copies(spec: TableSpec) -> int:
-    """How many numbers are kept for each of the table's."""
+    """Numbers kept for each parameter: itself and its slots."""
     return 1 + len(RULES[spec.optimiser.kind].slots)
 
 
-def _looked_at_bytes(spec: TableSpec) -> int:
-    """What one row that was looked at stands for."""
-    return _LOOK_EVERY * (_item_bytes(spec) + _ID_BYTES)
+def _sampled_bytes(spec: TableSpec) -> int:
+    """Bytes that one sampled row stands for."""
+    return _SAMPLE_EVERY * (_item_bytes(spec) + _ID_BYTES)
 
 
 def _item_bytes(spec: TableSpec) -> int:
-    """Of one row."""
+    """Bytes of one row."""
     return row_width(spec) * np.dtype(spec.dtype).itemsize

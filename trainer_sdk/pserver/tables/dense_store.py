@@ -1,9 +1,8 @@
-"""One server's part of a dense table: parameters and slots at their places in the table, copied on the first write
-after a cut.
+"""One server's blocks of a dense table: parameters and slots, with copy on write for forks.
 
-An ordinary push is one vectorised step over each maximal run of blocks that this server owns; blocks that come and go
-change which runs there are, never where a block stands (`room`).  A fork copies nothing when it is opened; before a
-block is first written, or leaves, its old content goes to the fork's arrays.  Pure.
+An ordinary push is one vectorised step over each maximal run of blocks that this server owns.  Blocks that come and go
+change the runs, never the place of a block (`lazy_array`).  A fork copies nothing when it is opened; before a block is
+first written, or leaves, its old content is copied to the fork's arrays.  Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FILL: Final = 1 << 20  # elements given their first values at a time
 
 
 class DenseArrays:
-    """Values, slots and step counts of a table: the live ones, or those of a fork.  Zeros until written."""
+    """Values, slots and step counts of a table, live or of a fork.  Zeros until written."""
 
     __slots__ = ("_rooms", "arrays", "counts")
 
@@ -34,7 +33,7 @@ class DenseArrays:
         dtype = np.dtype(spec.dtype)
         self._rooms = tuple(LazyArray(layout.size, dtype) for _ in range(1 + len(RULES[spec.optimiser.kind].slots)))
         self.arrays = tuple(room.array for room in self._rooms)  # values, then slots
-        self.counts = np.zeros(layout.block_count, dtype=np.int64)  # zero throughout unless the rule is counted
+        self.counts = np.zeros(layout.block_count, dtype=np.int64)  # stays zero unless the rule is counted
 
     def make_ready(self, start: int, end: int) -> None:
         for room in self._rooms:
@@ -46,7 +45,7 @@ class DenseArrays:
 
 
 class _Piece(NamedTuple):
-    """A run of blocks that one gradient steps."""
+    """Run of blocks that one slice of a gradient steps."""
 
     first: int
     stop: int
@@ -55,7 +54,7 @@ class _Piece(NamedTuple):
 
 
 class DenseStore:
-    """The blocks of one dense table that lie in this server's buckets; which those are its callers know."""
+    """Blocks of one dense table; its callers know which buckets are on this server."""
 
     def __init__(self, spec: TableSpec, layout: DenseLayout, buckets: PositionSet) -> None:
         self.spec, self.layout = spec, layout
@@ -63,7 +62,7 @@ class DenseStore:
         self._rule = RULES[spec.optimiser.kind]
         self._live = DenseArrays(spec, layout)
         self._fork: DenseArrays | None = None
-        self._saved = np.ones(layout.block_count, dtype=bool)  # by block: the fork does not need the live content
+        self._saved = np.ones(layout.block_count, dtype=bool)  # by block: the fork does not read the live content
         self._views: dict[PositionSet, tuple[Array, ...]] = {}
         self._plans: dict[tuple[PositionSet, PositionSet], tuple[_Piece, ...]] = {}
         if spec.initialiser.kind != "zeros":
@@ -75,9 +74,10 @@ class DenseStore:
     # ---- trainers ---------------------------------------------------------------------------------------------------
 
     def apply(self, buckets: PositionSet, gradient: Array, pushed: PositionSet, *, to_fork: bool) -> None:
-        """Steps `buckets`, and if so asked the fork; `gradient` is flat, covers `layout.runs(pushed)`, and is spoilt.
+        """One optimiser step of `buckets`, and with `to_fork` of the fork.
 
-        `pushed` contains `buckets`, which are all here.
+        `gradient` is flat, covers `layout.runs(pushed)`, and is overwritten.  `pushed` contains `buckets`, all of them
+        on this server.
         """
         for piece in self._planned(buckets, pushed):
             given = gradient[piece.part]
@@ -108,7 +108,7 @@ class DenseStore:
         return plan
 
     def _pieces(self, buckets: PositionSet, pushed: PositionSet) -> Iterator[_Piece]:
-        """Which runs of blocks get which part of a gradient."""
+        """The runs of blocks, each with its slice of the gradient."""
         base = 0
         todo = self.layout.blocks(buckets)
         for first, stop in self.layout.blocks(pushed).ranges():
@@ -133,7 +133,7 @@ class DenseStore:
     # ---- cuts -------------------------------------------------------------------------------------------------------
 
     def open_fork(self, buckets: PositionSet) -> None:
-        """The blocks of these buckets, as they are now, can be read by `forked` from now on."""
+        """From now on `forked` reads the blocks of these buckets as they are now."""
         self._fork = DenseArrays(self.spec, self.layout)
         self._fork.counts[:] = self._live.counts
         self._saved = np.ones(self.layout.block_count, dtype=bool)
@@ -144,12 +144,12 @@ class DenseStore:
         self._fork = None
 
     def forked(self, block: int) -> dict[str, Array]:
-        """Copies of one block as of the fork, under the names that they have in a file."""
+        """Copies of one block as of the fork, by their names in a file."""
         is_here = self._fork is None or not self._saved[block]
         return self._content(self._live if is_here or self._fork is None else self._fork, block)
 
     def _save(self, first: int, stop: int, fork: DenseArrays) -> None:
-        """What the fork lacks of these blocks is copied: they are about to change."""
+        """Copies blocks that are about to change and that the fork does not have yet."""
         saved = self._saved[first:stop]
         if saved.all():
             return
@@ -167,23 +167,23 @@ class DenseStore:
         return self._content(self._live, block)
 
     def install(self, block: int, arrays: Mapping[str, Array]) -> None:
-        """This block is live with this content; slots that `arrays` lacks are as they begin."""
+        """Makes this block live with this content; slots that `arrays` lacks begin at zero."""
         start, end = self.layout.span(block, block + 1)
         for name, array in zip(("values", *self._rule.slots), self._live.arrays, strict=True):
             array[start:end] = arrays["values"] if name == "values" else arrays.get(name, 0)
         self._live.counts[block] = arrays["steps"][0] if "steps" in arrays else 0
 
     def make_ready(self, bucket: int) -> None:
-        """There is memory for its block.  May be called without the lock."""
+        """Makes memory ready for the bucket's block.  May be called without the lock."""
         for start, stop in self.layout.runs(PositionSet.of(bucket)):
             self._live.make_ready(start, stop)
 
     def size_bytes(self, bucket: int) -> int:
-        """Of the content of its block, if one lies in it."""
+        """Bytes of the bucket's block; 0 if no block lies in it."""
         return len(self._live.arrays) * self.layout.count(PositionSet.of(bucket)) * self.dtype.itemsize
 
     def remove(self, buckets: PositionSet) -> None:
-        """Their blocks are not live here any more; what an open fork has of them stays."""
+        """Releases the blocks of these buckets; what an open fork has of them stays."""
         for first, stop in self.layout.blocks(buckets).ranges():
             if self._fork is not None:
                 self._save(first, stop, self._fork)
@@ -203,7 +203,7 @@ class DenseStore:
 
 
 def _equally_stepped(counts: Array, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Runs of blocks that have been stepped equally often, this step counted in; one run nearly always."""
+    """Runs of blocks with equal step counts, this step included; nearly always one run."""
     stepped = counts[first:stop]
     stepped += 1
     edges = [0, *(np.flatnonzero(np.diff(stepped)) + 1).tolist(), len(stepped)]

@@ -1,7 +1,7 @@
-"""First values of tables, a pure function of (table, seed, element): any server makes any bucket alike, in any order.
+"""Initial values of tables: a pure function of (table, seed, element), the same on every server and in any order.
 
-So a restore from nothing needs no data, a sparse row needs no memory before it is first trained, and the number of
-servers and buckets does not matter.  Random values come from a counter-based generator (splitmix64, Steele, Lea and
+So a start without a checkpoint needs no data, a sparse row needs no memory before it is first trained, and the number
+of servers and buckets does not matter.  Random values come from a counter-based generator (splitmix64, Steele, Lea and
 Flood 2014) evaluated at the element's number.  Pure.
 """
 

@@ -1,12 +1,12 @@
-"""Where each number of each table lives: tables are spread over a fixed number of virtual buckets.
+"""Table layout: which bucket each number of each table lies in, out of a fixed number of virtual buckets.
 
 A dense table is flattened and cut into equal blocks, at most one for a bucket.  Block i of n lies in bucket
 `first + i * bucket_count // n` (wrapping around), `first` being a hash of the table's name.  So a server that owns a
 contiguous range of buckets owns one or two contiguous slices of every table, of its fair share, and small tables do not
 all fall on the same server.  A sparse table's row lies in the bucket that a hash of its id names.
 
-Every member computes this by itself from the tables and the number of buckets; `Layout.digest` proves that two agree.
-Pure, vectorised.
+Every member computes the layout by itself from the tables and the number of buckets; `Layout.digest` proves that two
+agree.  Pure, vectorised.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HALF: Final = np.uint64(32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseLayout:
-    """How one dense table lies on the buckets.  Elements count through the flattened table."""
+    """Layout of one dense table over the buckets.  Elements count through the flattened table."""
 
     size: int
     block_count: int
@@ -73,7 +73,7 @@ class DenseLayout:
         return _count(self, buckets)
 
     def runs(self, buckets: PositionSet) -> tuple[tuple[int, int], ...]:
-        """The elements that lie in these buckets, as maximal half-open ranges in order: so they travel and are kept."""
+        """The elements that lie in these buckets: maximal half-open ranges, in the order of messages and files."""
         return _runs(self, buckets)
 
 
@@ -120,13 +120,13 @@ def row_width(spec: TableSpec) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """All tables of a job on its buckets.  `dense[i]` is None where table i is sparse."""
+    """Layout of all tables of a job over its buckets.  `dense[i]` is None where table i is sparse."""
 
     tables: tuple[TableSpec, ...]
     bucket_count: int
     dense: tuple[DenseLayout | None, ...]
     dtypes: tuple[np.dtype[np.generic], ...]
-    digest: bytes  # 8 bytes; equal for members that agree on all of this
+    digest: bytes  # 8 bytes; equal if two members agree on tables and buckets
 
     @classmethod
     def of(cls, tables: Iterable[TableSpec], bucket_count: int) -> Layout:
@@ -168,7 +168,7 @@ def check_tables(tables: tuple[TableSpec, ...]) -> None:
 
 
 def _check_counter(spec: TableSpec, path: str) -> None:
-    """Whole numbers are counted exactly, which leaves only steps by whole numbers."""
+    """int64 tables count exactly, so they only take steps by whole numbers."""
     if spec.optimiser.kind != "sgd" or not float(spec.optimiser.learning_rate).is_integer():
         raise TableError(
             f"{path}.optimiser",

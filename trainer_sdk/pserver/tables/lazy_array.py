@@ -1,9 +1,9 @@
-"""Arrays that have room for more than is in them: address space for a whole table, memory for what is written.
+"""Lazily populated arrays: address space for a whole table, memory only for what is written (ADR 0314).
 
-A server owns some blocks of a table, others tomorrow, and a step over its blocks is fast only where neighbours lie side
-by side.  So every block has the place in memory that it has in the table, whoever owns it; what was never written, or
-was given back, takes no memory.  Nothing is ever moved or joined.  Limit: where a system promises no more address space
-than it has memory (vm.overcommit_memory=2), every server of a job needs that promise for the whole table.  ADR 0314.
+A server owns some blocks of a table now and others later, and a step over its blocks is fast only if neighbours lie
+side by side.  So every block has the same place in memory as in the table, whoever owns it.  Elements that were never
+written, or were released, take no memory, and nothing is ever moved or joined.  Limit: a system that promises no more
+address space than it has memory (vm.overcommit_memory=2) must promise the whole table to every server of a job.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NO_RESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # MAP_NORESERVE, 
 
 
 class LazyArray:
-    """An array of zeros."""
+    """An array of zeros that takes memory as it is written."""
 
     __slots__ = ("_fills_up", "_map", "array")
 
     def __init__(self, count: int, dtype: np.dtype[np.generic], *, fills_up: bool = False) -> None:
-        """`fills_up`: written from the front on, so it may come in huge pages, which make scattered reads faster."""
+        """`fills_up`: it is written from the front on, so huge pages are used, which make scattered reads faster."""
         size = count * dtype.itemsize
         self._fills_up = fills_up
         self._map: mmap.mmap | None = None
@@ -46,11 +46,11 @@ class LazyArray:
             self.array = np.frombuffer(self._map, dtype)
 
     def populate(self, start: int, stop: int) -> None:
-        """Memory for these elements is there as far as the system can tell it; what is in them stays.
+        """Populates the memory of these elements where the system can; their content stays.
 
-        A first touch of much memory takes milliseconds: not for whoever holds a lock.  May be called beside writers.
-        In small pages, which the system makes huge ones in its own time: where memory is in pieces it looks long for a
-        huge one (4 MB in 10 ms instead of 2).
+        The first touch of much memory takes milliseconds, too long under a lock.  May be called beside writers.  Small
+        pages are used, which the system merges later: a huge page takes long to find in fragmented memory (4 MB in 10
+        ms instead of 2).
         """
         if self._map is None or _LIBC is None:
             return
@@ -66,13 +66,13 @@ class LazyArray:
             self._advise(_HUGE, low, high)
 
     def _advise(self, advice: int | None, low: int, high: int) -> None:
-        """Of pages, from byte to byte; a system that does not know it goes on as before."""
+        """Advises the system about pages, from byte to byte; an unknown advice is ignored."""
         if self._map is not None and advice is not None:
             with suppress(OSError):
                 self._map.madvise(advice, low, high - low)
 
     def release(self, start: int, stop: int) -> None:
-        """The elements start, ..., stop - 1 are zeros again, and whole pages of them take no memory."""
+        """Makes the elements start, ..., stop - 1 zeros again; whole pages of them take no memory."""
         if self._map is None:
             self.array[start:stop] = 0
             return

@@ -1,8 +1,8 @@
-"""All numbers of one server: the tables' parts in its buckets, and at most one fork of them.
+"""All parameters of one server: its buckets' share of every table, and at most one fork of them.
 
-No marks and no lineage here: the core says which buckets get a gradient and when a fork begins and ends; the shell
-applies that to this model and the core's new state under one lock.  Not thread-safe by itself.  Pure.
-Read `dense` and `sparse` for how a cut costs nothing but the first write after it.
+Marks and lineage are not here: the core names the buckets that get a gradient, and the shell changes model and core
+state under one lock.  Not thread-safe by itself.  `dense_store` and `sparse_store` show why a cut costs no more than
+the first write after it.  Pure.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from trainer_sdk.pserver.tables.sparse_store import SparseStore
 
 
 class DenseGradient(NamedTuple):
-    """`values` is flat and covers the elements of the push's buckets in order; worthless once applied."""
+    """Gradient of a dense table: `values` is flat and covers the push's buckets; overwritten by `apply`."""
 
     table: int
     values: Array
 
 
 class SparseGradient(NamedTuple):
-    """Row `ids[i]` gets `rows[i]`; worthless once applied."""
+    """Gradient of a sparse table: row `ids[i]` gets `rows[i]`; overwritten by `apply`."""
 
     table: int
     ids: Ids
@@ -40,15 +40,15 @@ Gradient = DenseGradient | SparseGradient
 
 
 class Portion(Enum):
-    """Of a bucket's content."""
+    """Portion of a bucket's content that a copy carries."""
 
     ALL = auto()
-    ROWS = auto()  # of sparse tables: what may go ahead, for a dense table is written whole by every push
+    ROWS = auto()  # of sparse tables; sent ahead, while every push rewrites a dense table whole
     REST = auto()  # dense tables, and the rows that were written since `Model.watch`
 
 
 class Model:
-    """Freshly made, every number has its initial value."""
+    """Parameters and slots of one server; freshly made, every number has its initial value."""
 
     def __init__(self, layout: Layout, buckets: PositionSet) -> None:
         self.layout, self.buckets = layout, buckets
@@ -95,7 +95,7 @@ class Model:
                     raise TypeError(gradient, part)
 
     def open_fork(self, buckets: PositionSet) -> None:
-        """From now on these buckets as they are can be read by a `ForkedModel`, until `drop_fork`."""
+        """From now on, until `drop_fork`, a `ForkedModel` reads these buckets as they are now."""
         for part in self.stores:
             part.open_fork(buckets)
 
@@ -114,39 +114,38 @@ class Model:
                     yield part.spec.name, part.content(block)
 
     def watch(self, bucket: int) -> None:
-        """What is written in its rows from now on is told apart (`Portion.REST`)."""
+        """From now on rows that are written belong to `Portion.REST`."""
         for part in self.stores:
             if isinstance(part, SparseStore):
                 part.watch(bucket)
 
     def end_watch(self, bucket: int) -> None:
-        """Its rows are not told apart any more."""
         for part in self.stores:
             if isinstance(part, SparseStore):
                 part.end_watch(bucket)
 
     def end_watches(self) -> None:
-        """Nothing is told apart any more, and pushes pay nothing for it."""
+        """Ends all watches; pushes pay nothing for them any more."""
         for part in self.stores:
             if isinstance(part, SparseStore):
                 part.end_watches()
 
     def row_count(self, bucket: int) -> int:
-        """Rows of it that have been trained, of all sparse tables."""
+        """Number of trained rows in this bucket, of all sparse tables."""
         return sum(int(part.row_counts[bucket]) for part in self.stores if isinstance(part, SparseStore))
 
     def rest_bytes(self, bucket: int) -> int:
-        """At most so much is in its REST, or in ALL of it where it is not watched."""
+        """Upper bound of the bytes in this bucket's REST, or in ALL of it if it is not watched."""
         return sum(part.size_bytes(bucket) for part in self.stores)
 
     def remove(self, buckets: PositionSet) -> None:
-        """These buckets are not here any more; what an open fork has of them stays, and no other bucket notices."""
+        """Drops these buckets; what an open fork has of them stays."""
         for part in self.stores:
             part.remove(buckets)
         self.buckets -= buckets
 
     def populators(self, bucket: int, row_counts: Mapping[str, int]) -> list[Callable[[], None]]:
-        """What makes memory ready for this bucket, and so many rows more by table: to be called without the lock."""
+        """Functions that make memory ready for this bucket and more rows by table; call them without the lock."""
         return [
             part.populator(row_counts.get(part.spec.name, 0))
             if isinstance(part, SparseStore)
@@ -155,9 +154,9 @@ class Model:
         ]
 
     def install(self, bucket: int, contents: Mapping[str, dict[str, Array]]) -> None:
-        """This bucket is here with this content, by table name; what it says of nothing stays as it is.
+        """Puts this content, by table name, into the bucket; tables that it lacks stay as they are.
 
-        Raises ValueError, KeyError or IndexError when the content does not fit (`contents.check_contents` says why).
+        Raises ValueError, KeyError or IndexError when it does not fit (`bucket_codec.check_contents` explains).
         """
         self.buckets |= PositionSet.of(bucket)
         for part, dense in zip(self.stores, self.layout.dense, strict=True):
@@ -187,7 +186,7 @@ class Model:
 class ForkedModel:
     """Reads a complete fork bucket by bucket, while the live model goes on.
 
-    Make it, and call `read`, under the lock that guards the model; between two calls others may have it.
+    Make it, and call `read`, under the lock that guards the model; release the lock between two calls.
     """
 
     def __init__(self, model: Model) -> None:
@@ -196,12 +195,12 @@ class ForkedModel:
         self._rows = {i: part.fork_reader() for i, part in enumerate(model.stores) if isinstance(part, SparseStore)}
 
     def arrange(self) -> None:
-        """Finds the rows of each bucket.  Call it once before `read`, without the lock: it sorts all ids."""
+        """Finds the rows of each bucket.  Call it once before `read`, without the lock, because it sorts all ids."""
         for reader in self._rows.values():
             reader.arrange()
 
     def read(self, bucket: int) -> Iterator[tuple[str, dict[str, Array]]]:
-        """Table name and arrays of each table that has something in this bucket; all of them copies."""
+        """Name and arrays, as copies, of each table with content in this bucket."""
         one = PositionSet.of(bucket)
         for index, (part, dense) in enumerate(zip(self._model.stores, self._model.layout.dense, strict=True)):
             if isinstance(part, SparseStore):

@@ -1,8 +1,11 @@
 """SGD, momentum, Adagrad and Adam on flat NumPy arrays, in place.
 
-A rule gets parameters, its slots and a gradient of one length, and how often these parameters have been stepped
-before.  It overwrites the gradient: on the server that is the buffer in which it arrived.  Where they live, and that a
-fork has its own, is the tables' business (`dense`, `sparse`).  Pure.
+A rule gets parameters, its slots and a gradient of one length, and the number of steps of these parameters.  It
+overwrites the gradient: on the server that is the buffer in which the push arrived.  `dense_store` and `sparse_store`
+hold the arrays, and those of a fork.  Pure.
+
+To add an optimiser: its step and its line in `RULES` here, its kind and fields in `master.api.identities`, a factory in
+`trainer_sdk.specs`; forks, moves and files follow from `RULES`.
 """
 
 from __future__ import annotations
@@ -21,18 +24,18 @@ _CHUNK: Final = 1 << 15  # elements at a time: gradient, parameters, slots and t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One optimiser: the names of its slots, each an array like the parameters, and its step."""
+    """One optimiser: the names of its slots, which are arrays like the parameters, and its step."""
 
     slots: tuple[str, ...]
-    is_counted: bool  # the step depends on how many came before it
+    is_counted: bool  # the step depends on the number of steps before it
     step: Callable[[OptimiserSpec, Array, Sequence[Array], Array, Array | int], None]
 
 
 def update(spec: OptimiserSpec, values: Array, slots: Sequence[Array], gradient: Array, steps: Array | int = 0) -> None:
-    """Applies one gradient in place; `gradient` is worthless afterwards.
+    """Applies one gradient in place; `gradient` is overwritten.
 
-    `steps` counts this step in (from 1), one number for all or one for each row of two-dimensional `values`; rules that
-    are not counted ignore it.
+    `steps` includes this step (from 1): one number for all, or one for each row of two-dimensional `values`.  Rules
+    that are not counted ignore it.
     """
     step = RULES[spec.kind].step
     if values.ndim > 1 or len(values) <= _CHUNK:

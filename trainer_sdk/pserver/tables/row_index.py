@@ -24,7 +24,7 @@ _CHUNK: Final = 1 << 17  # places looked at together: what is made of them stays
 
 
 class RowIndex:
-    """Of the places 0, 1, ..."""
+    """The bucket of the row at each place, and the free places."""
 
     __slots__ = ("_buckets", "_free", "_left", "_nowhere", "counts")
 
@@ -32,7 +32,7 @@ class RowIndex:
         self._nowhere = bucket_count
         self._buckets: Array = np.zeros(0, dtype=np.min_scalar_type(bucket_count))
         self._free = _NONE
-        self._left: list[Places] = []  # rows went from here since `settle`
+        self._left: list[Places] = []  # rows were removed from here since `reclaim`
         self.counts = np.zeros(bucket_count, dtype=np.int64)  # rows by bucket
 
     def put(self, places: Places | slice, buckets: Array, capacity: int) -> None:
@@ -44,7 +44,7 @@ class RowIndex:
         self.counts += np.bincount(buckets, minlength=self._nowhere)
 
     def places_of(self, bucket: int) -> Places:
-        """Where its rows stand, in order."""
+        """Places of this bucket's rows, in order."""
         buckets = self._buckets
         found = [np.flatnonzero(buckets[low : low + _CHUNK] == bucket) + low for low in range(0, len(buckets), _CHUNK)]
         return np.concatenate(found) if found else _NONE
@@ -62,30 +62,30 @@ class RowIndex:
         return self._buckets[places]
 
     def is_exactly(self, bucket: int, places: Places) -> bool:
-        """Whether these, each named once, are the places of all its rows."""
+        """True if these, each named once, are the places of all rows of this bucket."""
         return len(places) == self.counts[bucket] and bool((self._buckets[places] == bucket).all())
 
     def remove(self, places: Places) -> None:
-        """Their rows have gone.  The places are free from the next `settle` on."""
+        """Removes the rows at these places, which are free from the next `reclaim` on."""
         self.counts -= np.bincount(self._buckets[places], minlength=self._nowhere)
         self._buckets[places] = self._nowhere
         self._left.append(places)
 
     def reclaim(self) -> Places:
-        """No fork needs to know any more what stood where; the places that have become free by that."""
+        """Frees the places of removed rows, once no fork needs them; returns those places."""
         freed = np.concatenate(self._left) if self._left else _NONE
         self._left.clear()
         self._free = np.concatenate((self._free, freed))
         return freed
 
     def take_free(self, count: int) -> Places:
-        """Up to so many free places."""
+        """Takes up to so many free places."""
         taken, self._free = self._free[:count], self._free[count:]
         return taken
 
 
 class DirtyRows:
-    """Of one table, by place.  All but `written` under the lock that guards the rows."""
+    """Rows of one table written since their bucket is watched.  All but `written` under the lock of the rows."""
 
     __slots__ = ("_counts", "_now", "_since", "_stamps")
 
@@ -96,19 +96,17 @@ class DirtyRows:
         self._stamps: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
     def watch(self, bucket: int, index: RowIndex) -> None:
-        """From now on; a watch of before is over."""
+        """Watches this bucket anew."""
         if not self._since:
             self._counts = np.zeros(len(index.counts), dtype=np.int64)
         self._counts[bucket] = 0
         self._since[bucket] = self._now
 
     def end(self, bucket: int) -> None:
-        """It is not watched any more."""
         if self._since.pop(bucket, None) is not None and not self._since:
             self._stamps = np.zeros(0, dtype=np.int64)
 
     def end_all(self) -> None:
-        """Nothing is watched any more."""
         self._since.clear()
         self._stamps = np.zeros(0, dtype=np.int64)
 
@@ -125,7 +123,7 @@ class DirtyRows:
         self._counts += np.bincount(index.buckets_at(places), minlength=len(self._counts))
 
     def count(self, bucket: int) -> int:
-        """At most so many rows of a watched bucket were written; a row twice counts twice."""
+        """Upper bound of the rows written in a watched bucket: a row written twice counts twice."""
         return int(self._counts[bucket])
 
     def is_watched(self, bucket: int) -> bool:
@@ -134,7 +132,7 @@ class DirtyRows:
     def written(self, bucket: int, places: Places) -> Places:
         """Those of the places that were written since the bucket is watched; all if it is not.
 
-        Without the lock, once the bucket is frozen.
+        Called without the lock, once the bucket is frozen.
         """
         stamps, since = self._stamps, self._since.get(bucket)
         if since is None:

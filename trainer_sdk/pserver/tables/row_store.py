@@ -1,8 +1,8 @@
-"""Rows by id that grow as they are first trained: an index from id to place, and values, slots and counts by place.
+"""Rows by id, added as they are first trained: an index from id to place, and values, slots and counts by place.
 
-The index is one int32 for each id that may ever be, zero meaning "never trained": its memory is touched, and so
-counted by the system, only where ids occur.  Values and slots likewise have address space for all rows (`room`).  Used
-for the live rows of a sparse table and for a fork's copies.  Pure.
+The index has one int32 for each possible id, zero meaning "never trained": the system counts its memory only where ids
+occur.  Values and slots likewise have address space for all rows (`lazy_array`).  The live rows of a sparse table and a
+fork's copies are stored this way.  Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_PLACES: Final[Places] = np.zeros(0, dtype=np.intp)
 
 
 class RowStore:
-    """Values, slots and step counts of the rows that are here."""
+    """Values, slots and step counts of rows, by place."""
 
     __slots__ = ("_counts", "_index", "_ready", "_rooms", "_rule", "_spec", "_width", "arrays", "count", "ids")
 
@@ -32,19 +32,19 @@ class RowStore:
         self._rule = RULES[spec.optimiser.kind]
         self._width = row_width(spec)
         self._index = np.zeros(spec.shape[0], dtype=np.int32)  # place + 1
-        self.ids: Ids = np.zeros(0, dtype=np.int64)  # NO_ROW where a row has gone
+        self.ids: Ids = np.zeros(0, dtype=np.int64)  # NO_ROW at the place of a removed row
         self.arrays: list[Array] = [self._empty(0) for _ in range(1 + len(self._rule.slots))]  # values, then slots
         self._counts = np.zeros(0, dtype=np.int32)
         self.count = 0
         self._rooms: list[LazyArray] = []
-        self._ready = 0  # up to this place there is memory
+        self._ready = 0  # memory is ready up to this place
 
     def places(self, ids: Ids) -> Places:
-        """Where each row stands; -1 where it is not here."""
+        """The place of each row; -1 for a row that is not here."""
         return self._index[ids].astype(np.intp) - 1
 
     def read(self, places: Places) -> dict[str, Array]:
-        """Copies of rows by the names that they have in a file."""
+        """Copies of rows, by their names in a file."""
         names = ("values", *self._rule.slots)
         out = {name: array.take(places, axis=0) for name, array in zip(names, self.arrays, strict=True)}
         if self._rule.is_counted:
@@ -52,7 +52,7 @@ class RowStore:
         return out
 
     def add(self, ids: Ids, arrays: Mapping[str, Array], free: Places = _NO_PLACES) -> Places:
-        """Takes rows that are not here yet, each id once, to free places first; where they stand now.
+        """Adds rows that are not here yet, each id once, to free places first; returns their places.
 
         Slots that `arrays` lacks begin at zero.
         """
@@ -70,13 +70,13 @@ class RowStore:
         return places
 
     def write(self, places: Places, arrays: Mapping[str, Array]) -> None:
-        """This is the content of these rows from now on, each place once."""
+        """Overwrites these rows, each place once."""
         for name, array in zip(("values", *self._rule.slots), self.arrays, strict=True):
             array[places] = arrays.get(name, 0)
         self._counts[places] = arrays.get("steps", 0)
 
     def populator(self, count: int) -> Callable[[], None]:
-        """What makes memory ready for so many rows more; it may be called beside whoever writes here."""
+        """A function that makes memory ready for so many more rows; it may run beside a thread that writes here."""
         start, stop = max(self._ready, self.count), min(self.count + count, self._spec.shape[0])
         if stop > len(self.ids):
             self._grow(stop)
@@ -90,15 +90,15 @@ class RowStore:
         return make_ready
 
     def remove(self, places: Places) -> None:
-        """These rows are not here any more.  Their ids stand there until `wipe`, for a fork to read."""
+        """Removes these rows.  Their ids stay in `ids` until `wipe`, for a fork to read."""
         self._index[self.ids[places]] = 0
 
     def wipe(self, places: Places) -> None:
-        """Nothing stood here."""
+        """Clears the ids of removed rows."""
         self.ids[places] = NO_ROW
 
     def step(self, places: Places, gradient: Array) -> None:
-        """One optimiser step of these rows, each place once; spoils `gradient`."""
+        """One optimiser step of these rows, each place once; overwrites `gradient`."""
         parts = [array.take(places, axis=0) for array in self.arrays]
         steps: Array | int = 0
         if self._rule.is_counted:
@@ -112,7 +112,7 @@ class RowStore:
         return np.empty((capacity, self._width), dtype=self._spec.dtype)
 
     def _grow(self, wanted: int) -> None:
-        """Half as much again, so that growing costs a constant for each row; what is wide has its room at once."""
+        """Grows by half, so that the cost for each row is constant; values and slots get address space at once."""
         capacity, rows = len(self.ids) * 3 // 2, self._spec.shape[0]
         if wanted <= rows:  # more places than rows are needed only beside a fork
             capacity = min(capacity, rows)
@@ -124,11 +124,11 @@ class RowStore:
             self.arrays = [_grown(array, self.count, lambda: self._roomy(capacity)) for array in self.arrays]
 
     def _roomy(self, capacity: int) -> Array:
-        """For every row of the table, so that none is copied while pushes wait; if there is so much room."""
+        """Room for every row of the table, so that none is copied while pushes wait, if the system has it."""
         count = max(capacity, self._spec.shape[0])
         try:
             room = LazyArray(count * self._width, np.dtype(self._spec.dtype), fills_up=True)
-        except (OSError, OverflowError):  # a system that promises no more than it has
+        except (OSError, OverflowError):  # a system that promises no more memory than it has
             return self._empty(capacity)
         self._rooms.append(room)
         return room.array.reshape(count, self._width)

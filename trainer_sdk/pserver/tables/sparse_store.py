@@ -1,7 +1,7 @@
-"""One server's rows of a sparse table, made when they are first trained, copied on the first write after a cut.
+"""One server's rows of a sparse table, made when they are first trained, with copy on write for forks.
 
-A row that was never trained has its initial value and takes no memory.  A fork remembers how many rows there were and
-keeps the old content of those written since, plus those that it has trained itself.  Pure.
+A row that was never trained has its initial value and takes no memory.  A fork remembers the number of rows at the cut
+and keeps the old content of rows written since, besides those that it has trained itself.  Pure.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from trainer_sdk.pserver.tables.row_store import NO_ROW, RowStore
 
 
 class SparseStore:
-    """The rows of one sparse table that lie in this server's buckets."""
+    """Rows of one sparse table in this server's buckets."""
 
     def __init__(self, spec: TableSpec, bucket_count: int) -> None:
         self.spec = spec
         self._bucket_count = bucket_count
         self._live = RowStore(spec)
         self._index = RowIndex(bucket_count)
-        self._found: dict[int, Places] = {}  # by bucket that was copied
+        self._found: dict[int, Places] = {}  # by bucket whose content was copied
         self._dirty = DirtyRows()
         self._fork: RowStore | None = None
         self._fork_count = 0  # rows up to this place were there at the cut
@@ -36,16 +36,16 @@ class SparseStore:
 
     @property
     def row_count(self) -> int:
-        """Rows that have been trained."""
+        """Number of rows that have been trained."""
         return int(self._index.counts.sum())
 
     @property
     def row_counts(self) -> npt.NDArray[np.int64]:
-        """The same by bucket; not to be written to."""
+        """Number of trained rows by bucket; read only."""
         return self._index.counts
 
     def open_fork(self, buckets: PositionSet) -> None:
-        """The rows of these buckets, as they are now, can be read by `fork_reader` from now on."""
+        """From now on `fork_reader` reads the rows of these buckets as they are now."""
         self._live.wipe(self._index.reclaim())
         self._fork = RowStore(self.spec)
         self._fork_count = self._live.count
@@ -66,9 +66,9 @@ class SparseStore:
         return out
 
     def apply(self, ids: Ids, gradient: Array, *, to_fork: bool) -> None:
-        """One optimiser step of these rows, here and if so asked in the fork; repeated ids are summed up first.
+        """One optimiser step of these rows, and with `to_fork` of the fork's; gradients of repeated ids are summed.
 
-        `gradient` is (len(ids), width) and spoilt.
+        `gradient` is (len(ids), width), and is overwritten.
         """
         ids, gradient = _summed(ids, gradient)
         if self._fork is not None:
@@ -87,7 +87,7 @@ class SparseStore:
         return self._content(self._by_id(bucket))
 
     def watch(self, bucket: int) -> None:
-        """From now on `written` tells which of its rows changed."""
+        """From now on `written` has the rows of this bucket that change."""
         self._dirty.watch(bucket, self._index)
 
     def end_watch(self, bucket: int) -> None:
@@ -97,11 +97,11 @@ class SparseStore:
         self._dirty.end_all()
 
     def written(self, bucket: int) -> dict[str, Array]:
-        """Like `content`, of the rows that were written since `watch`."""
+        """Like `content`, for the rows that were written since `watch`."""
         return self._content(self._dirty.written(bucket, self._by_id(bucket)))
 
     def size_bytes(self, bucket: int) -> int:
-        """Of `written` at most where the bucket is watched, else of `content`."""
+        """Upper bound of the bytes of `written` if the bucket is watched, else of `content`."""
         count = int(self._index.counts[bucket])
         if self._dirty.is_watched(bucket):
             count = min(count, self._dirty.count(bucket))
@@ -109,9 +109,9 @@ class SparseStore:
         return count * copies * row_width(self.spec) * np.dtype(self.spec.dtype).itemsize
 
     def _by_id(self, bucket: int) -> Places:
-        """Where the rows of this bucket stand, by their ids.
+        """Places of this bucket's rows, sorted by id.
 
-        Found without the lock, so what is remembered may be of before the same places were taken in another order.
+        Found without the lock: remembered places may date from before they were taken again in another order.
         """
         found = self._found.get(bucket)
         if found is None or not self._index.is_exactly(bucket, found) or not _are_increasing(self._live.ids[found]):
@@ -123,11 +123,11 @@ class SparseStore:
         return {"ids": self._live.ids[places], **self._live.read(places)} if len(places) else {}
 
     def populator(self, count: int) -> Callable[[], None]:
-        """What makes memory ready for so many rows more; it may be called without the lock."""
+        """A function that makes memory ready for so many more rows; it may be called without the lock."""
         return self._live.populator(max(0, count - self._index.free_count))
 
     def install(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
-        """Takes rows of a bucket; those that are here already have this content from now on."""
+        """Adds rows of a bucket; rows that are here already get this content."""
         places = self._live.places(ids)
         known = places >= 0
         if known.any():
@@ -137,7 +137,7 @@ class SparseStore:
             self._add(ids, arrays)
 
     def remove(self, buckets: PositionSet) -> None:
-        """The rows of these buckets are not live here any more; what an open fork has of them stays."""
+        """Drops the live rows of these buckets; what an open fork has of them stays."""
         for bucket in buckets:
             places = self._places(bucket)
             if self._fork is not None and bucket in self._forked:
@@ -149,7 +149,7 @@ class SparseStore:
             self._live.wipe(self._index.reclaim())
 
     def _places(self, bucket: int) -> Places:
-        """Of its rows: as found when it was copied, if they are the same still."""
+        """Places of this bucket's rows, as found when it was copied if they are still the same."""
         found = self._found.pop(bucket, None)
         return found if found is not None and self._index.is_exactly(bucket, found) else self._index.places_of(bucket)
 
@@ -159,12 +159,12 @@ class SparseStore:
         self._index.put(places, buckets_of_rows(ids, self._bucket_count), len(self._live.ids))
 
     def fork_reader(self) -> ForkReader:
-        """A reader of the fork as it is; the fork changes no more (rule 21), live rows may."""
+        """A reader of the complete fork, which changes no more (rule 21); live rows may."""
         assert self._fork is not None
         return ForkReader(self._live, self._fork, self._fork_count, self._bucket_count)
 
     def _save(self, ids: Ids, fork: RowStore, *, with_new: bool) -> None:
-        """Copies what is about to be written; `with_new` also makes rows that the fork does not have yet."""
+        """Copies rows that are about to change; with `with_new` the fork also gets rows that are new."""
         ids = ids[fork.places(ids) < 0]
         places = self._live.places(ids)
         old = (places >= 0) & (places < self._fork_count)
@@ -176,7 +176,7 @@ class SparseStore:
 
 
 class ForkReader:
-    """The rows of a complete fork, bucket by bucket."""
+    """Reads the rows of a complete fork, bucket by bucket."""
 
     def __init__(self, live: RowStore, fork: RowStore, count: int, bucket_count: int) -> None:
         self._live, self._fork, self._bucket_count = live, fork, bucket_count
@@ -211,7 +211,7 @@ class ForkReader:
 
 
 def _summed(ids: Ids, gradient: Array) -> tuple[Ids, Array]:
-    """Each id once, the gradients of repeated ones added up."""
+    """Each id once, with the sum of its gradients."""
     if len(ids) < 2 or _are_increasing(ids):
         return ids, gradient
     order = np.argsort(ids, kind="stable")

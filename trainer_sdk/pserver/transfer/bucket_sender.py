@@ -38,21 +38,20 @@ from trainer_sdk.pserver.wire.peer_heads import CopyStatus, copy_digest, decode_
 log = logging.getLogger(__name__)
 
 BUDGET_S: Final = 8.0  # for one copy, all attempts; less than a master waits for one (`JobConfig.move_timeout_ns`)
-BUFFER_BYTES: Final = 96 << 10  # on the way to one server at once; the system doubles it
-_PAUSE_S: Final = 0.1  # after the first attempt that failed, twice as long after each other one
+BUFFER_BYTES: Final = 96 << 10  # on their way to one server; the system doubles it
+_PAUSE_S: Final = 0.1  # after the first failed attempt, doubled after each
 _LONGEST_PAUSE_S: Final = 1.6
 _JOIN_S: Final = 0.1
-_IDLE_S: Final = 10.0  # then a connection is not worth keeping
-_MAX_WAITING: Final = 64  # orders for one target; a master has a few buckets on their way together
-_MAX_TEXT: Final = 4096
+_IDLE_S: Final = 10.0  # then the connection is closed
+_MAX_WAITING: Final = 64  # orders for one target; a master moves a few buckets at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderHooks:
-    """What couriers need of the service; called in their threads.
+    """Callbacks of the sender's threads.
 
-    `pack` gives None where the copy is not wanted any more; `full_wanted` hears that a target lacks the base; `ended`
-    hears of each order that was taken, once, what the target has now of it: None where that is not known.
+    `pack` returns None if the copy is not needed any more.  `full_wanted`: the target lacks the base.  `ended` is
+    called once for each accepted order, with the copy that the target has now, or None if that is not known.
     """
 
     pack: Callable[[SendCopy], PackedBucket | None]
@@ -61,10 +60,10 @@ class SenderHooks:
 
 
 class BucketSender:
-    """Of one server.  `send` may be called from any thread and does not block."""
+    """Sends copies of one server's buckets.  `send` may be called from any thread and does not block."""
 
-    def __init__(self, name: MemberName, security: Security, post: SenderHooks) -> None:
-        self._security, self._post = security, post
+    def __init__(self, name: MemberName, security: Security, hooks: SenderHooks) -> None:
+        self._security, self._hooks = security, hooks
         self._settings = ConnectionSettings(
             name=name,
             role=PeerRole.SERVER,
@@ -73,15 +72,15 @@ class BucketSender:
             buffer_bytes=BUFFER_BYTES,
         )
         self._cancellation = Cancellation()
-        self._waiting: dict[Incarnation, deque[SendCopy]] = {}  # by target; of each that has a thread
+        self._waiting: dict[Incarnation, deque[SendCopy]] = {}  # by target, for each that has a thread
         self._threads: set[threading.Thread] = set()
         self._changed = threading.Condition()
 
     def send(self, order: SendCopy) -> bool:
-        """Whether it is taken: sent after those before it to that target (rule 43).
+        """Queues the order behind those for its target (rule 43); False if it is refused.
 
-        If the same is on its way just now, it is sent once more only should that one not arrive: a link that needs
-        seconds for a bucket must not carry each twice.
+        An order that is on its way is not queued twice and goes again only if the first does not arrive: a link that
+        needs seconds for a bucket must not carry each twice.
         """
         with self._changed:
             if self._cancellation.is_cancelled:
@@ -92,7 +91,7 @@ class BucketSender:
                 thread = threading.Thread(
                     target=self._serve, args=(order.target, orders), name="bucket sender", daemon=True
                 )
-                thread.start()  # may raise: what has no thread must not be found here by the next order
+                thread.start()  # may raise: a target without a thread must not stand in `_waiting`
                 self._threads = {one for one in self._threads if one.is_alive()} | {thread}
                 self._waiting[order.target.incarnation] = orders
             if any(_is_same(order, other) for other in orders):
@@ -105,7 +104,7 @@ class BucketSender:
             return True
 
     def close(self) -> None:
-        """Nothing is sent any more; what was on its way is broken off."""
+        """Breaks off copies on their way; no other begins."""
         self._cancellation.cancel()
         with self._changed:
             self._changed.notify_all()
@@ -114,7 +113,7 @@ class BucketSender:
             thread.join(_JOIN_S)
 
     def _serve(self, target: ServerPlace, orders: deque[SendCopy]) -> None:
-        """One target's thread.  However it ends, the next order for that target starts another."""
+        """Thread of one target.  However it ends, the next order for that target starts another."""
         try:
             context = self._security.client_context()
             connection = ServerConnection(target, self._security, self._settings, context, self._cancellation)
@@ -130,11 +129,11 @@ class BucketSender:
                 self._end(order, None)
 
     def _try(self, connection: ServerConnection, order: SendCopy, orders: deque[SendCopy]) -> CopyHead | None:
-        """What the target has of it now."""
+        """Delivers the copy; returns the head of what the target has now."""
         try:
             if (head := self._deliver(connection, order)) is not None:
                 self._drop_repeats(orders, order)
-        except Exception:  # no memory for it, say: the others may go all the same
+        except Exception:  # no memory, for example: the other orders go on
             connection.close()
             log.exception("bucket %d did not reach %s", order.bucket, order.target.name)
             return None
@@ -142,12 +141,12 @@ class BucketSender:
 
     def _end(self, order: SendCopy, head: CopyHead | None) -> None:
         try:
-            self._post.ended(order, head)
-        except Exception:  # the service has said so and ends; what waits here need not
+            self._hooks.ended(order, head)
+        except Exception:  # the process ends over it; other orders need not
             log.exception("bucket %d, on its way to %s", order.bucket, order.target.name)
 
     def _next(self, target: ServerPlace, orders: deque[SendCopy]) -> SendCopy | None:
-        """None: nothing has come for long, or nothing is sent any more; nobody will look at these orders again."""
+        """The next order; None ends the thread: no order came for long, or the sender is closed."""
         with self._changed:
             self._changed.wait_for(lambda: orders or self._cancellation.is_cancelled, _IDLE_S)
             if orders and not self._cancellation.is_cancelled:
@@ -167,9 +166,9 @@ class BucketSender:
                 orders.remove(other)
 
     def _deliver(self, connection: ServerConnection, order: SendCopy) -> CopyHead | None:
-        """What the target has of it now."""
+        """Sends the copy, again until the deadline; returns its head once it has arrived."""
         deadline_s, pause_s = time.monotonic() + BUDGET_S, _PAUSE_S
-        while (packed := self._post.pack(order)) is not None:
+        while (packed := self._hooks.pack(order)) is not None:
             try:
                 return packed.head if self._arrives(connection, order, packed, deadline_s) else None
             except (OSError, TemporaryError) as error:
@@ -186,12 +185,12 @@ class BucketSender:
         return None
 
     def _arrives(self, connection: ServerConnection, order: SendCopy, packed: PackedBucket, deadline_s: float) -> bool:
-        """False: the target lacks its base.  Raises what `_sent` raises, at the deadline at the latest."""
+        """False if the target lacks the base.  Raises as `_sent`, at the deadline at the latest."""
         with connection.wake_at(deadline_s):
             status = _sent(connection, packed, deadline_s)
         log.debug("%s", order)
         if status is CopyStatus.NEED_FULL:
-            self._post.full_wanted(order)
+            self._hooks.full_wanted(order)
         return status is CopyStatus.ARRIVED
 
 
@@ -201,7 +200,7 @@ def _sent(connection: ServerConnection, packed: PackedBucket, deadline_s: float)
     channel.send(FrameKind.COPY, encode_copy(packed.head), packed.body)
     frame = channel.receive()
     if frame.kind is not FrameKind.COPY_ANSWER:
-        raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+        raise WireError(f"refused: {frame.text}")
     return decode_copy_answer(frame.head)
 
 
@@ -216,7 +215,7 @@ def _is_same(one: SendCopy, other: SendCopy) -> bool:
 
 
 class PackedBucket(NamedTuple):
-    """A bucket as it travels."""
+    """A bucket ready to be sent."""
 
     head: CopyHead
     body: Sequence[memoryview]
@@ -225,13 +224,13 @@ class PackedBucket(NamedTuple):
 def pack_bucket(
     order: SendCopy, contents: Sequence[tuple[str, Mapping[str, Array]]], layout: Layout, base: str = ""
 ) -> PackedBucket:
-    """The whole content, or what is to be laid over that with the digest `base`; arrays are not copied."""
+    """Packs the whole content, or a difference to that with the digest `base`; arrays are not copied."""
     body = encode_bucket(contents, layout.bucket_count)
     return PackedBucket(order.head(copy_digest(body, base), base), body)
 
 
 def unpack_bucket(head: CopyHead, body: memoryview, layout: Layout) -> BucketContents:
-    """The content, as views of `body`.  Raises WireError or TableError unless it is what the head says, and fits."""
+    """The content as views of `body`.  Raises WireError or TableError unless digest and tables agree."""
     what = f"copy of bucket {head.bucket}"
     if not 0 <= head.bucket < layout.bucket_count:
         raise WireError(f"{what}: there are {layout.bucket_count} buckets")

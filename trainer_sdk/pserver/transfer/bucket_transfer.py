@@ -1,8 +1,8 @@
-"""Buckets to and from other servers: what arrives is staged, what couriers take along is packed as they set out.
+"""Transfer of buckets between servers: copies that arrive are staged, copies that leave are packed just in time.
 
-A bucket's rows go ahead of it, and what was written since goes when it is frozen (rule 42): the master's FREEZE waits
-for that in `freezing`.  Which copies are wanted is the core's matter (`moving`); what one must look like is in
-`contents`.
+A bucket's rows are sent ahead, and the rows written since follow when it is frozen (rule 42); until the rows are there
+the master's FREEZE waits in `core.freeze_queue`.  `core.bucket_moves` decides which copies are staged, and
+`tables.bucket_codec` checks their contents.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from trainer_sdk.pserver.wire.peer_heads import CopyStatus
 
 
 class BucketTransfer:
-    """Of one server, thread-safe."""
+    """Bucket transfers of one server.  Thread-safe."""
 
     def __init__(self, name: MemberName, shell: Shell) -> None:
         self._shell = shell
-        self._freezing = FreezeQueue()
-        self._watched: dict[BucketId, Freeze] = {}  # the move for which its rows set out last
-        self._ahead: dict[BucketId, CopyHead] = {}  # what has gone ahead, and is watched since
-        post = SenderHooks(pack=self._pack, full_wanted=self._full_wanted, ended=self._ended)
-        self._couriers = BucketSender(name, shell.context.security, post)
+        self._freezes = FreezeQueue()
+        self._watched: dict[BucketId, Freeze] = {}  # the move for which its rows were packed last
+        self._ahead: dict[BucketId, CopyHead] = {}  # the copy sent ahead of a watched bucket
+        hooks = SenderHooks(pack=self._pack, full_wanted=self._full_wanted, ended=self._ended)
+        self._sender = BucketSender(name, shell.context.security, hooks)
 
     def send(self, order: SendCopy) -> None:
-        """Does not block; called under the lock."""
-        is_taken = self._couriers.send(order)
+        """Queues the copy without blocking; called under the lock."""
+        is_taken = self._sender.send(order)
         if order.is_final and is_taken:
-            self._freezing.mark_sent(order, self._weigh(order.bucket))
+            self._freezes.mark_sent(order, self._weigh(order.bucket))
         elif not is_taken:
-            self._freezing.drop(_freeze(order))
+            self._freezes.drop(_freeze(order))
 
     def forget_all(self) -> None:
-        """Another lineage begins: no order, copy or watch of this one means anything in it.  Under the lock."""
-        self._freezing = FreezeQueue()
+        """Drops orders, copies and watches, because another lineage begins.  Called under the lock."""
+        self._freezes = FreezeQueue()
         self._watched.clear()
         self._ahead.clear()
         if self._shell.model is not None:
             self._shell.model.end_watches()
 
     def end_watches(self) -> None:
-        """Of buckets that have another version by now: their rows went ahead for a move that is over."""
+        """Ends the watches of buckets that have another version by now: the move for them is over."""
         with self._shell.lock:
             model, versions = self._shell.model, bucket_moves.versions_of(self._shell.state, self._watched)
             for bucket in [bucket for bucket, order in self._watched.items() if versions.get(bucket) != order.version]:
@@ -76,33 +76,33 @@ class BucketTransfer:
                     model.end_watch(bucket)
 
     def close(self) -> None:
-        """Copies under way are broken off."""
-        self._couriers.close()
+        """Breaks off copies on their way."""
+        self._sender.close()
 
     # ---- to another server ------------------------------------------------------------------------------------------
 
     def freeze(self, order: Freeze) -> None:
-        """Its rows go ahead first; then it is frozen, and what is new goes after them."""
+        """Sends the bucket's rows ahead, then freezes it; the rows written since follow."""
         with self._shell.lock:
             model = self._shell.model
             if model is None or not 0 <= order.bucket < model.layout.bucket_count:
-                return  # nothing of it is here
-            if not self._freezing.has(order):
-                self._freezing.add(order)
+                return  # the bucket is not here
+            if not self._freezes.has(order):
+                self._freezes.add(order)
                 if not self._goes_ahead(order, model):
-                    self._freezing.mark_ready(order)
+                    self._freezes.mark_ready(order)
             self._freeze_due()
 
     def _goes_ahead(self, order: Freeze, model: Model) -> bool:
-        """Not what has no rows, and not what is frozen already or no longer meant."""
+        """True if rows are sent ahead: not without rows, nor for a bucket that is frozen or of another version."""
         if not model.row_count(order.bucket):
             return False
         warm = Warm(lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target)
         return bool(self._shell.handle(warm))
 
     def _freeze_due(self) -> None:
-        """An order whose move is over freezes nothing, and no courier would say that the next one's turn has come."""
-        while orders := self._freezing.take_due(self._weigh):
+        """Freezes due buckets; repeats, because an order whose move is over freezes nothing and ends no copy."""
+        while orders := self._freezes.take_due(self._weigh):
             for order in orders:
                 self._shell.handle(order)
 
@@ -110,23 +110,23 @@ class BucketTransfer:
         return self._shell.model.rest_bytes(bucket) if self._shell.model else 0
 
     def _ended(self, order: SendCopy, head: CopyHead | None) -> None:
-        """A courier has done what it can."""
+        """The sender is done with this order; `head`: the copy that the target has now."""
         with self._shell.lock:
             if order.is_final:
-                self._freezing.mark_ended(order)
+                self._freezes.mark_ended(order)
             elif head is None:
-                self._freezing.drop(_freeze(order))
+                self._freezes.drop(_freeze(order))
             else:
                 if self._watched.get(order.bucket) == _freeze(order):
                     self._ahead[order.bucket] = head
-                self._freezing.mark_ready(_freeze(order))
+                self._freezes.mark_ready(_freeze(order))
             self._freeze_due()
 
     def _pack(self, order: SendCopy) -> PackedBucket | None:
-        """The bucket as it is now; None: it is not to be sent any more.
+        """The bucket as it is now; None if its move is over.
 
-        Copied without the lock.  What is frozen does not change; what goes ahead may, and is sent again then.  What was
-        copied is worthless should the bucket have been opened or dropped meanwhile.
+        Copied without the lock: a frozen bucket does not change, and rows that change while they are sent ahead are
+        sent again.  The copy is dropped if the bucket was activated or dropped meanwhile.
         """
         shell, bucket = self._shell, order.bucket
         with shell.lock:
@@ -146,7 +146,7 @@ class BucketTransfer:
         return pack_bucket(current, contents, model.layout, base)
 
     def _base(self, order: SendCopy) -> str:
-        """Digest of what that target has of that version already; empty: nothing that a difference could build on."""
+        """Digest of the copy that the target already has, as base of a difference; empty if there is none."""
         head = self._ahead.get(order.bucket)
         if head is None or not order.is_final or order.is_full:
             return ""
@@ -162,31 +162,31 @@ class BucketTransfer:
     # ---- from another server ----------------------------------------------------------------------------------------
 
     def judge(self, head: CopyHead) -> CopyStatus | None:
-        """The answer to a copy whose body would change nothing; None: `take` wants the body."""
+        """The answer to a copy whose body is not needed; None: receive the body and call `take`."""
         shell = self._shell
         with shell.lock:
             if shell.model is None or shell.state.lineage != head.lineage:
-                return CopyStatus.ARRIVED  # of another lineage: its sender will hear of it from the master
+                return CopyStatus.ARRIVED  # the master tells the sender about the lineage
             if bucket_moves.can_stage(shell.state, head) and bucket_moves.has_base(shell.state, head):
                 return None
-            return _status(shell.handle(CopyArrived(head=head)))  # of what is here already: INSTALLED, once more
+            return _status(shell.handle(CopyArrived(head=head)))  # a repeat: INSTALLED is reported again
 
     def body(self, size_bytes: int) -> memoryview:
-        """Memory into which a copy is to be received, for `take`."""
+        """Memory for the body of a copy, which goes to `take`."""
         with self._shell.lock:
             spare = self._shell.staged.take_spare(size_bytes)
         return new_buffer(size_bytes) if spare is None else spare
 
     def take(self, head: CopyHead, body: memoryview) -> CopyStatus:
-        """Stages a bucket that another server has sent, if it is meant for this process now; keeps `body`.
+        """Stages a copy from another server if it is still meant for this process; keeps `body`.
 
-        Raises WireError or TableError for what is no bucket of this job, and nothing has changed.
+        Raises WireError or TableError, and changes nothing, for bytes that are no bucket of this job.
         """
         shell = self._shell
         with shell.lock:
             model = shell.model if shell.state.lineage == head.lineage else None
         if model is None:
-            return CopyStatus.ARRIVED  # of another lineage: its sender will hear of it from the master
+            return CopyStatus.ARRIVED  # the master tells the sender about the lineage
         contents = unpack_bucket(head, body, model.layout)
         self._make_ready(head.bucket, contents, model)
         with shell.lock:
@@ -196,7 +196,7 @@ class BucketTransfer:
             return _status(effects)
 
     def _make_ready(self, bucket: BucketId, contents: BucketContents, model: Model) -> None:
-        """So that it goes in at once when it is served: trainers wait for that."""
+        """Makes memory ready, so that serving the bucket is quick: trainers wait for it."""
         rows: Counter[str] = Counter()
         with self._shell.lock:
             for table, count in chain(row_counts_of(contents), self._shell.staged.row_counts()):
@@ -207,7 +207,7 @@ class BucketTransfer:
 
 
 def _freeze(order: SendCopy) -> Freeze:
-    """The order of the master that this copy is for."""
+    """The master's order that this copy is for."""
     left = Version(order.version - 1)  # the version that its source has
     return Freeze(lineage=order.lineage, bucket=order.bucket, version=left, target=order.target)
 

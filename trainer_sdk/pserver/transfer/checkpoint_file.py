@@ -1,9 +1,9 @@
-"""One server's file of one cut: written once, complete or not at all, and read back bucket by bucket.
+"""One server's checkpoint file of one cut: written once, complete or not at all, and read bucket by bucket.
 
-    magic | extent of each bucket (`bucket_bytes`) | index (JSON) | trailer: offset, length, digest of the index, magic
+    magic | extent of each bucket | index (JSON) | trailer: offset, length, digest of the index, magic
 
-The file says by itself what it holds: cut, lineage, marks, tables, and place and digest of each bucket.  `FileRecord`
-says the same to the master, which puts it into the manifest.  Files go through `master.api.checkpoints.storage`: a
+An extent is a bucket as `tables.bucket_codec` encodes it.  The index has cut, lineage, marks, tables, and place and
+digest of each bucket; `FileRecord` tells the master the same for the manifest.  Files go through the storage port: a
 temporary name, fsync, atomic rename; a full disk leaves nothing behind.
 """
 
@@ -34,7 +34,7 @@ Extent = tuple[BucketId, int, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileIndex:
-    """What a file says of itself."""
+    """Index of a checkpoint file."""
 
     version: int
     cut: CutId
@@ -48,7 +48,7 @@ class FileIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointAuthor:
-    """Who writes, and of what."""
+    """The server that writes a file, and the layout of its buckets."""
 
     server: MemberName
     incarnation: Incarnation
@@ -57,7 +57,7 @@ class CheckpointAuthor:
 
 
 def file_name(author: CheckpointAuthor, cut: CutId) -> str:
-    """Carries cut id and incarnation (rule 58), so no two attempts ever write one name."""
+    """The file's name, with cut id and incarnation: no two attempts write one name (rule 58)."""
     return f"cut-{cut.lineage}-{cut.term}-{cut.sequence}-{author.server}-{author.incarnation}.edl"
 
 
@@ -68,7 +68,7 @@ def write_checkpoint(
     marks: tuple[BucketMarks, ...],
     read_bucket: Callable[[int], list[memoryview]],
 ) -> FileRecord:
-    """The file stands under its name when this returns.  Raises StorageError, and what `read_bucket` raises."""
+    """Writes the file and returns its record.  Raises StorageError, and what `read_bucket` raises."""
     extents: list[Extent] = []
     name = file_name(author, cut)
     written = storage.write_file(name, _chunks(author, cut, marks, read_bucket, extents))
@@ -103,7 +103,7 @@ def read_index(storage: Storage, name: str, size_bytes: int) -> FileIndex:
 
 
 def read_buckets(storage: Storage, record: FileRecord, buckets: PositionSet) -> Iterator[tuple[int, memoryview]]:
-    """The verified bytes of those buckets that the file holds.  Raises StorageError, or CheckpointError if altered."""
+    """Verified bytes of those buckets that the file holds.  Raises StorageError, or CheckpointError if altered."""
     wanted = sorted((extent for extent in record.extents if extent[0] in buckets), key=lambda extent: extent[1])
     for together in _neighbours(wanted):
         first, last = together[0], together[-1]
@@ -123,7 +123,7 @@ def _chunks(
     read_bucket: Callable[[int], list[memoryview]],
     extents: list[Extent],
 ) -> Iterator[bytes | memoryview]:
-    """The file from front to back; `extents` fills as buckets go by."""
+    """The file from front to back; `extents` is filled on the way."""
     yield MAGIC
     at = len(MAGIC)
     for group in marks:

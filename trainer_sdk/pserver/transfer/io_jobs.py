@@ -41,17 +41,17 @@ log = logging.getLogger(__name__)
 
 
 class IoJobs:
-    """Of one server, begun under its lock.  At most one load and one file are waited for; others end early."""
+    """Background jobs of one server, started under its lock.  Only the newest load and file count; others end early."""
 
     def __init__(self, name: MemberName, shell: Shell) -> None:
         self._name, self._shell = name, shell
 
     def load(self, effect: LoadModel) -> None:
-        """Ends in ModelLoaded or LoadFailed, unless a newer order comes before."""
+        """Starts loading; it ends in ModelLoaded or LoadFailed, unless a newer order comes before."""
         self._start(self._load, effect, self._shell.model)
 
     def write(self, order: WriteFork) -> None:
-        """Ends in FileWritten or FileFailed, unless the fork goes before."""
+        """Starts writing; it ends in FileWritten or FileFailed, unless the fork ends before."""
         self._start(self._write, order, ForkedModel(self._shell.loaded()))
 
     def _start(self, work: Callable[..., ServerEvent | None], *args: object) -> None:
@@ -83,7 +83,7 @@ class IoJobs:
         return ModelLoaded(lineage=order.lineage, marks=marks)
 
     def _join(self, order: Restore, kept: Model, read: Model) -> bool:
-        """What was read stands beside what was kept.  False: a newer order was taken meanwhile."""
+        """Adds the buckets that were read to those that were kept; False: a newer order was taken meanwhile."""
         for number in read.buckets:
             contents = dict(read.content(number))
             with self._shell.lock:
@@ -112,7 +112,7 @@ class IoJobs:
 
 
 def _is_damage(error: EdlError) -> bool:
-    """The bytes are not those of the checkpoint; of a folder that does not answer nobody can say that."""
+    """True if the bytes are not those of the checkpoint; a folder that does not answer is no damage."""
     cause = error.__cause__
     return not isinstance(cause, StorageError) or isinstance(cause, StorageMissingError | StorageAlteredError)
 
@@ -121,7 +121,7 @@ BucketArrays = Iterable[tuple[str, Mapping[str, Array]]]
 
 
 class ForkGoneError(Exception):
-    """The fork whose file is being written has ended; the file is not wanted any more."""
+    """The fork whose file is being written has ended; the file is not needed any more."""
 
 
 def write_fork(
@@ -131,7 +131,7 @@ def write_fork(
     forked: ForkedModel,
     read: Callable[[ForkedModel, int], BucketArrays],
 ) -> FileWritten | FileFailed | None:
-    """The file is complete, or was not to be had; None: `read`, which takes the lock, raised ForkGoneError."""
+    """Writes the file of a complete fork; None if `read`, which takes the lock, raised ForkGoneError."""
     forked.arrange()
 
     def read_bucket(number: int) -> list[memoryview]:
@@ -147,7 +147,7 @@ def write_fork(
 
 
 def load_model(storage: Storage, order: Restore) -> tuple[Model, tuple[BucketMarks, ...]]:
-    """The model of the base and the marks of its buckets.  Raises CheckpointError or TableError."""
+    """Model and marks of the base.  Raises CheckpointError or TableError."""
     here = order.buckets | order.standby
     model = Model(Layout.of(order.tables, order.bucket_count), here)
     missing = here if order.base is not None else EMPTY
@@ -174,7 +174,7 @@ def _install(model: Model, file: str, bucket: int, contents: dict[str, dict[str,
 
 
 def _checked_marks(order: Restore, file: str, marks: tuple[BucketMarks, ...]) -> tuple[BucketMarks, ...]:
-    """A checkpoint's data state is what its files say; a manifest that says otherwise is not restored (rule 22)."""
+    """The file's marks.  Raises CheckpointError unless they equal the manifest's data state (rule 22)."""
     for group in marks:
         if group.applied != order.data:
             raise CheckpointError(file, f"has applied {group.applied}, but its manifest says {order.data}")

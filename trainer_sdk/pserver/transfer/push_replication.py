@@ -36,20 +36,19 @@ from trainer_sdk.pserver.wire.peer_heads import encode_backup_push
 log = logging.getLogger(__name__)
 
 IO_S: Final = 2.0
-"""A backup that takes nothing for so long has stopped: the master is told; trainers ask for its table meanwhile."""
+"""A backup that takes nothing for so long counts as silent, which the master is told."""
 
 SLOWEST_BYTES_PER_S: Final = 50e6
-"""Of a large push, taken and applied by a backup at work, with what others push meanwhile."""
+"""A busy backup takes and applies a large push at least this fast."""
 
 MOST_MORE_S: Final = 6.0
-"""A large push is waited for so much longer at most: its trainer waits 10 s for the owner."""
+"""Longest extra wait for a large push: its trainer waits 10 s for the owner."""
 
-_MAX_TEXT: Final = 4096
 _FAILURES: Final = (OSError, TemporaryError, WireError, AuthenticationError)
 
 
 class PushReplication:
-    """Connections of one server to the backups of what it owns.  Thread-safe."""
+    """Connections of one server to the backups of its buckets.  Thread-safe."""
 
     def __init__(self, name: MemberName, security: Security, tell: Callable[[BackupSilent], None]) -> None:
         self._security = security
@@ -66,11 +65,11 @@ class PushReplication:
     def begin(
         self, head: PushHead, passes: Sequence[BackupPush], pushed: PositionSet, body_bytes: int
     ) -> ReplicatedPush:
-        """A push whose body is still to come, on its way to its backups."""
+        """Begins to send a push, whose body follows, to its backups."""
         return ReplicatedPush(self, head, passes, pushed, body_bytes)
 
     def keep(self, backups: Collection[Incarnation]) -> None:
-        """Nothing is passed on to any other: its connections are closed, and its silence is over."""
+        """Closes connections to servers that back nothing any more, and forgets their silence."""
         with self._lock:
             gone = [one for backup, idle in self._idle.items() if backup not in backups for one in idle]
             self._idle = {backup: idle for backup, idle in self._idle.items() if backup in backups}
@@ -79,7 +78,7 @@ class PushReplication:
             connection.close()
 
     def close(self) -> None:
-        """Nothing is passed on any more; what was under way is broken off."""
+        """Breaks off pushes on their way; no other begins."""
         self._cancellation.cancel()
         with self._lock:
             idle = [connection for some in self._idle.values() for connection in some]
@@ -88,7 +87,7 @@ class PushReplication:
             connection.close()
 
     def connection(self, one: BackupPush) -> ServerConnection:
-        """One that nobody uses, until it is given back or closed."""
+        """An unused connection, until it is given back or closed."""
         with self._lock:
             idle = self._idle.get(one.to.incarnation)
             connection = idle.pop() if idle else None
@@ -100,14 +99,14 @@ class PushReplication:
         return connection
 
     def give_back(self, connection: ServerConnection) -> None:
-        """Its backup has answered, and owes nothing."""
+        """Returns a connection whose backup has answered all."""
         backup = connection.place.incarnation
         with self._lock:
             self._silent.pop(backup, None)
             self._idle.setdefault(backup, []).append(connection)
 
     def report_silence(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
-        """An attempt that began then has just failed."""
+        """Counts a failed attempt that began then; the master is told now and then."""
         now_s = time.monotonic()
         with self._lock:
             silence = after_failure(self._silent.get(backup), begun_s, now_s)
@@ -116,7 +115,7 @@ class PushReplication:
             self._tell(BackupSilent(lineage=lineage, backup=backup, silent_s=now_s - silence.since_s))
 
     def drop(self, backup: Incarnation) -> None:
-        """Its idle connections are closed."""
+        """Closes the idle connections to this backup."""
         with self._lock:
             idle = self._idle.pop(backup, [])
         for connection in idle:
@@ -124,10 +123,10 @@ class PushReplication:
 
 
 class ReplicatedPush:
-    """One push on its way to its backups: `go_on` with each piece of its body, then `said`; or else `abandon`.
+    """One push on its way to its backups: `send_piece` for each piece, then `collect_answers`; else `abandon`.
 
-    Of one thread.  All are sent everything before any answer is read.  The master is told of who takes or says nothing;
-    the time in which a trainer sends its push slowly is nobody's silence.
+    Used by one thread.  Every backup is sent everything before any answer is read.  Backups that take or answer nothing
+    are reported; the time that a trainer needs to send its push does not count as their silence.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class ReplicatedPush:
         self._replication = replication
         self._lineage = head.push.lineage
         self._body_bytes = body_bytes
-        self._sent = list[tuple[BackupPush, ServerConnection]]()  # to whom all went that has come so far
+        self._sent = list[tuple[BackupPush, ServerConnection]]()  # backups that took every piece so far
         try:
             for one in passes:
                 self._begin(one, PushHead(_addressed(head, one), head.layout, head.sections), pushed)
@@ -162,7 +161,7 @@ class ReplicatedPush:
             self._sent.append((one, connection))
 
     def send_piece(self, piece: memoryview) -> None:
-        """The next bytes of the body, in order."""
+        """Sends the next bytes of the body."""
         for one, connection in tuple(self._sent):
             begun_s = time.monotonic()
             try:
@@ -172,7 +171,7 @@ class ReplicatedPush:
                 self._fail(connection, error, begun_s)
 
     def collect_answers(self) -> tuple[BackupAnswer, ...]:
-        """What the backups have said of all of it; nothing of one that did not take it or did not answer."""
+        """The answers of the backups that took the whole push and answered."""
         begun_s = time.monotonic()
         until_s = begun_s + min(MOST_MORE_S, self._body_bytes / SLOWEST_BYTES_PER_S)
         said = list[BackupAnswer]()
@@ -187,12 +186,12 @@ class ReplicatedPush:
         return tuple(said)
 
     def abandon(self) -> None:
-        """Its body does not come whole: backups drop what they have of it with the connection."""
+        """Closes the connections: the backups drop the incomplete push."""
         for _, connection in self._sent:
             connection.close()
 
     def _fail(self, connection: ServerConnection, error: Exception, begun_s: float) -> None:
-        """An attempt that began then has failed; its process may be over: its other connections are worth no more."""
+        """Reports a failed attempt and closes all connections to that backup, whose process may be over."""
         log.info("nothing can be passed on to %s: %s", connection.place.name, error)
         connection.close()
         self._replication.drop(connection.place.incarnation)
@@ -200,10 +199,10 @@ class ReplicatedPush:
 
 
 def _answer(connection: ServerConnection, until_s: float) -> PushAnswer:
-    """Raises TimeoutError when it has said nothing for `IO_S`, nor until then."""
+    """The backup's answer.  Raises TimeoutError if none comes for `IO_S` and until then."""
     frame = _received(connection.channel(0.0), until_s)
     if frame.kind is not FrameKind.PUSH_ANSWER:
-        raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+        raise WireError(f"refused: {frame.text}")
     return decode_push_answer(frame.head)
 
 
@@ -221,14 +220,14 @@ def _addressed(head: PushHead, one: BackupPush) -> Push:
 
 
 REPORT_SILENCE_EVERY_S: Final = 1.0
-"""The master is told of a backup's silence at most so often."""
+"""The master is told of a backup's silence at most this often."""
 
 LONGEST_PAUSE_S: Final = 2.0
-"""Between the end of a failure and the next attempt: trainers send again at once what is NOT_YET."""
+"""Longest pause between two attempts of one silence: trainers send a NOT_YET push again at once."""
 
 
 class BackupSilence(NamedTuple):
-    """Of one backup, until something is taken by it; times of the monotonic clock."""
+    """Silence of one backup, until it takes a push; times on the monotonic clock."""
 
     since_s: float
     failed_s: float  # the last time
@@ -236,16 +235,16 @@ class BackupSilence(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """Whether the master is to be told, now that an attempt has failed."""
+        """True if the master is to be told after the last failed attempt."""
         return self.failed_s - self.reported_s >= REPORT_SILENCE_EVERY_S
 
     def reported(self) -> BackupSilence:
-        """The master has been told of all of it."""
+        """The silence once the master was told of it."""
         return self._replace(reported_s=self.failed_s)
 
 
 def after_failure(before: BackupSilence | None, begun_s: float, now_s: float) -> BackupSilence:
-    """An attempt that began then has just failed."""
+    """The silence after a failed attempt that began at `begun_s`."""
     if before is None:
         return BackupSilence(begun_s, now_s)
     since_s = before.since_s if begun_s <= before.failed_s + LONGEST_PAUSE_S else begun_s

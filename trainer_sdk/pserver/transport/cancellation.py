@@ -25,18 +25,18 @@ _IDLE_S: Final = 10.0
 
 
 class Watchdog:
-    """For one deadline at a time."""
+    """Calls a function when a deadline passes; one deadline at a time."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
-        """`ring` is called in a thread of its own; it may not block, nor use this alarm."""
+        """`ring` is called in the watchdog's thread; it must not block, nor use this watchdog."""
         self._ring = ring
         self._changed = threading.Condition()
         self._due_s = math.inf  # the deadline
-        self._wakes_s: float | None = None  # when the thread looks again; None: there is none
+        self._wakes_s: float | None = None  # when the thread checks again; None: there is no thread
 
     @contextmanager
     def guard(self, due_s: float) -> Iterator[None]:
-        """Rings once if the block is not left by then (monotonic clock), and not afterwards."""
+        """Calls `ring` once if the block is not left by then (monotonic clock)."""
         with self._changed:
             self._due_s = due_s
             if self._wakes_s is None:
@@ -65,32 +65,32 @@ class Watchdog:
 
 
 class Cancellation:
-    """Of one process with all parameter servers that it talks to.  Its methods may be called from any thread."""
+    """Cancellation of all waiting of one client with parameter servers.  Methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
         self._sockets: set[socket.socket] = set()
-        self._lock = threading.Lock()  # a socket that is being closed is not shut down: its number may be another's
+        self._lock = threading.Lock()  # a closed socket is never shut down: its descriptor may be another's
 
     @property
     def is_cancelled(self) -> bool:
         return self._over.is_set()
 
     def cancel(self) -> None:
-        """Whoever waits is woken with an OSError, or finds the connection closed; whoever would wait is refused."""
+        """Wakes all waiting calls with an OSError or a closed connection; later calls are refused."""
         with self._lock:
             self._over.set()
             for sock in self._sockets:
                 _shut(sock)
 
     def shut(self, sock: socket.socket) -> None:
-        """Whoever waits at this socket is woken with an OSError."""
+        """Wakes a call that waits at this socket with an OSError."""
         with self._lock:
             if sock in self._sockets:
                 _shut(sock)
 
     def add(self, sock: socket.socket) -> None:
-        """From now on waiting at this socket has an end.  Raises ServerUnavailableError when that was reached."""
+        """Makes waiting at this socket cancellable.  Raises ServerUnavailableError if already cancelled."""
         with self._lock:
             if self.is_cancelled:
                 sock.close()
@@ -103,11 +103,11 @@ class Cancellation:
             sock.close()
 
     def sleep(self, pause_s: float) -> None:
-        """So long, or until the end."""
+        """Sleeps so long, or until cancelled."""
         self._over.wait(pause_s)
 
 
 def _shut(sock: socket.socket) -> None:
     with suppress(OSError):  # not connected yet, or no longer
-        # of an SSLSocket too: its own shutdown() would let what is being sent go on without encryption
+        # also for an SSLSocket: its own shutdown() would send the rest without encryption
         socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -1,8 +1,8 @@
 """Frames to and from a parameter server: a fixed header, a small head, and a body of raw arrays.
 
-The problem: tensors should cross a socket without a copy that can be saved, and nothing that a stranger sends may hurt.
-Bodies are sent from and received into the arrays themselves; sizes are bounded before anything is allocated; every
-socket operation has a deadline.  The meaning of heads is in `wire_messages`, who may speak in `handshake`.
+The problem: tensors should cross a socket without avoidable copies, and no bytes from a stranger may do harm.  Bodies
+are sent from and received into the arrays themselves; sizes are bounded before anything is allocated; every socket
+operation has a deadline.  `wire` has the meaning of heads, `handshake` decides who may speak.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from trainer_sdk.errors import FrameTooLargeError, WireError
 MAGIC: Final = b"EDLp"
 _HEADER: Final = struct.Struct("<4sB3xIQ")  # magic, kind, bytes of head, bytes of body
 _MAX_HEAD_BYTES: Final = 1024 * 1024
+_MAX_TEXT_BYTES: Final = 4096
 _MAX_PIECES: Final = 512  # below IOV_MAX, 1024 on Linux
 _RECORD_BYTES: Final = 16 * 1024  # of TLS
 _SKIPPED_BYTES: Final = 256 * 1024
@@ -47,26 +48,31 @@ class FrameKind(IntEnum):
 class WireLimits:
     """Bounds of one connection."""
 
-    frame_bytes: int = 1 << 30  # a body; a server's share of a model, or a bucket that moves, has to fit in it
-    io_s: float = 30.0  # one socket operation within a frame: the peer stopped, or the network did
-    hello_s: float = 10.0  # for each frame of the handshake: one byte now and then does not keep a connection
-    idle_s: float = 3600.0  # between two frames of a trainer: its longest step, its longest pause
+    frame_bytes: int = 1 << 30  # a body: a server's share of a model, or a bucket that moves
+    io_s: float = 30.0  # one socket operation within a frame, before peer or network count as stopped
+    hello_s: float = 10.0  # for each whole frame of the handshake
+    idle_s: float = 3600.0  # between two frames of a trainer: its longest step or pause
 
 
 class Frame(NamedTuple):
-    """The start of a frame; `body_bytes` are still to be received."""
+    """Start of a frame; `body_bytes` are still to be received."""
 
     kind: FrameKind
     head: bytes
     body_bytes: int
 
+    @property
+    def text(self) -> str:
+        """The head as text, for a message about a refusal."""
+        return self.head[:_MAX_TEXT_BYTES].decode(errors="replace")
+
 
 class FrameChannel:
-    """One connected socket.  Not thread-safe.  Every method raises WireError, TimeoutError or another OSError.
+    """Frames on one connected socket.  Not thread-safe.  Its methods raise WireError, TimeoutError or another OSError.
 
-    A plain socket blocks in the kernel with its deadline there (SO_RCVTIMEO), so that a large body is one call that
-    holds no interpreter lock; Python's own time-outs would poll before each call and return for every few segments.
-    What arrives is read ahead a little: header and head of a frame, and often the next frame, cost one call.
+    A plain socket blocks in the kernel with the deadline there (SO_RCVTIMEO): a large body is one call, which holds no
+    interpreter lock.  Python's own time-outs would poll before each call and return for every few segments.  Input is
+    read ahead a little: header and head of a frame, and often the next frame, cost one call.
     """
 
     def __init__(self, sock: socket.socket, limits: WireLimits) -> None:
@@ -75,7 +81,7 @@ class FrameChannel:
         self._arrivals = select.poll()
         self._arrivals.register(sock, select.POLLIN)
         self._ahead = memoryview(bytearray(_AHEAD_BYTES))
-        self._start = self._stop = 0  # what is read ahead and not taken yet
+        self._start = self._stop = 0  # the part of `_ahead` that is not consumed yet
         self._leaving: list[bytes | memoryview] = []
         self._leaving_bytes = 0
         if not self._is_tls:
@@ -85,7 +91,7 @@ class FrameChannel:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _limit_operations(self, limit_s: float) -> None:
-        """No call to the socket takes longer from now on."""
+        """Bounds the time of each later call to the socket."""
         if self._is_tls:
             self._sock.settimeout(limit_s)
             return
@@ -97,9 +103,9 @@ class FrameChannel:
         self._sock.close()
 
     def send(self, kind: FrameKind, head: bytes, body: Sequence[memoryview] = (), *, more: bool = False) -> None:
-        """Has handed the whole frame to the system when it returns.
+        """Hands the whole frame to the system.
 
-        `more`: it leaves with the next frame, which is sent at once; each departure wakes the peer.
+        `more`: it leaves with the next frame, which follows at once; each packet wakes the peer.
         """
         size = 0
         for piece in body:
@@ -111,21 +117,21 @@ class FrameChannel:
             self._flush()
 
     def begin_frame(self, kind: FrameKind, head: bytes, body_bytes: int) -> None:
-        """A frame whose body follows by `go_on`, all of it, before anything else is sent."""
+        """Begins a frame; its whole body follows by `send_piece` before anything else is sent."""
         if body_bytes > self._limits.frame_bytes:
-            told = f"{kind.name} to be sent"
-            raise FrameTooLargeError(told, size_bytes=body_bytes, limit_bytes=self._limits.frame_bytes)
+            what = f"{kind.name} to be sent"
+            raise FrameTooLargeError(what, size_bytes=body_bytes, limit_bytes=self._limits.frame_bytes)
         self._leaving.append(_HEADER.pack(MAGIC, kind, len(head), body_bytes) + head)
         self._leaving_bytes += _HEADER.size + len(head)
 
     def send_piece(self, piece: memoryview) -> None:
-        """Has handed this piece of a body to the system when it returns, and whatever was before it."""
+        """Hands the next piece of a body to the system."""
         self._leaving.append(piece)
         self._leaving_bytes += piece.nbytes
         self._flush()
 
     def has_input(self) -> bool:
-        """Whether the peer has sent something that is here already."""
+        """True if input from the peer has arrived."""
         if self._start < self._stop:
             return True
         if isinstance(self._sock, ssl.SSLSocket):
@@ -138,7 +144,7 @@ class FrameChannel:
         return self._stop > 0
 
     def wait_for_frame(self) -> Frame | None:
-        """The next frame's start, however long it takes to begin, up to `idle_s`; None: the peer has closed."""
+        """The start of the next frame, which may take up to `idle_s` to begin; None: the peer has closed."""
         waited_s = 0.0
         while self._start == self._stop:
             try:
@@ -151,7 +157,7 @@ class FrameChannel:
         return self.receive()
 
     def receive_hello(self) -> Frame:
-        """A frame of somebody not known yet: small, without a body, whole within `hello_s`, who says nothing too."""
+        """A frame of the handshake: small, without a body, and whole within `hello_s`."""
         self._limit_operations(self._limits.hello_s)
         frame = self._receive(_AHEAD_BYTES, time.monotonic() + self._limits.hello_s)
         self._limit_operations(self._limits.io_s)
@@ -160,7 +166,7 @@ class FrameChannel:
         return frame
 
     def receive(self) -> Frame:
-        """The next frame's start."""
+        """The start of the next frame."""
         return self._receive(_MAX_HEAD_BYTES, math.inf)
 
     def _receive(self, most_head_bytes: int, until_s: float) -> Frame:
@@ -179,7 +185,7 @@ class FrameChannel:
         return Frame(kind, self._head(head_bytes, until_s), body_bytes)
 
     def receive_into(self, pieces: Sequence[memoryview]) -> None:
-        """Fills the pieces, of single bytes, with the body, in order."""
+        """Fills the pieces (views of bytes) with the body, in order."""
         for piece in pieces:
             at = min(self._stop - self._start, len(piece))
             if at:
@@ -192,7 +198,7 @@ class FrameChannel:
                 at += got
 
     def receive_some_of(self, view: memoryview, least: int) -> int:
-        """How many bytes have been filled in: as many as that, and then whatever is here already."""
+        """Fills at least `least` bytes and whatever has arrived beyond; returns the number of bytes."""
         least = min(least, view.nbytes)
         self.receive_into([view[:least]])
         if least == view.nbytes or self._start < self._stop or self._is_tls:
@@ -203,7 +209,7 @@ class FrameChannel:
             return least
 
     def discard(self, size: int) -> None:
-        """Takes a body that nobody wants."""
+        """Receives and drops a body."""
         piece = memoryview(bytearray(min(size, _SKIPPED_BYTES)))
         while size:
             self.receive_into([piece[:size]])
@@ -220,7 +226,7 @@ class FrameChannel:
         return bytes(large)
 
     def _need(self, size: int, until_s: float) -> None:
-        """That many bytes are read ahead, at most `_AHEAD_BYTES`."""
+        """Reads ahead until so many bytes are there, at most `_AHEAD_BYTES`."""
         if self._start + size > _AHEAD_BYTES:
             left = self._stop - self._start
             self._ahead[:left] = bytes(self._ahead[self._start : self._stop])
@@ -232,7 +238,7 @@ class FrameChannel:
                 raise TimeoutError(f"no hello within {self._limits.hello_s} s")
 
     def _read_ahead(self) -> int:
-        """How many bytes came; none: the peer has closed."""
+        """Number of bytes that came; 0: the peer has closed."""
         if self._start == self._stop:
             self._start = self._stop = 0
         try:
@@ -269,7 +275,7 @@ class FrameChannel:
 
 
 def _rest(pieces: list[bytes | memoryview], sent: int) -> list[bytes | memoryview]:
-    """What of the pieces is still to be sent."""
+    """The pieces without the bytes that were sent."""
     at = 0
     while sent >= len(pieces[at]):
         sent -= len(pieces[at])
@@ -285,7 +291,7 @@ _KINDS: Final = {int(kind): kind for kind in FrameKind}
 
 
 def _records(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """The same bytes in whole TLS records: heads share one with the body beside them, nothing else is copied."""
+    """The same bytes in whole TLS records: a head shares one with its body, nothing else is copied."""
     begun = bytearray()
     for piece in pieces:
         filled = min(len(piece), _RECORD_BYTES - len(begun)) if begun else 0

@@ -1,11 +1,12 @@
-"""The first three frames of a connection: versions, and proof on both sides that they belong to one job.
+"""Handshake of a connection: versions, and proof on both sides that they belong to one job.
 
     server -> CHALLENGE(version, incarnation, nonce)
     client -> HELLO(version, role, name, nonce, proof of the server's nonce in that role)
     server -> WELCOME(proof of the client's nonce), or REFUSED(text)
 
-A server that hands a bucket over, or passes a push on, is a client too, of its own role: nobody else's are taken.  Both
-speak the same wire version or not at all: servers and trainers of a job run one image.
+A server that hands a bucket over, or sends a push to a backup, is a client too, in its own role; copies and backup
+pushes are taken from that role alone.  Both sides speak one version of the data path: servers and trainers of a job
+run one image.
 """
 
 from __future__ import annotations
@@ -21,20 +22,19 @@ from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind
 from trainer_sdk.pserver.transport.security import Security
 
 DATA_PATH_VERSION: Final = 1
-PROBE: Final = "liveness probe"  # the name of one who asks for nothing more (`alive`)
+PROBE: Final = "liveness probe"  # name of the client that only shakes hands (`alive`)
 _NONCE_BYTES: Final = 32
-_MAX_TEXT: Final = 4096
 
 
 class PeerRole(StrEnum):
-    """What a client is.  All know one secret: this keeps mistakes out, not members of the job who mean harm."""
+    """Role of a client.  All know one secret, so roles prevent mistakes, not attacks by members of the job."""
 
-    TRAINER = "client"  # may push and pull; so does a probe, which asks for nothing
-    SERVER = "peer"  # may also bring buckets, and pass on what trainers have pushed
+    TRAINER = "client"  # may push and pull; probes have this role too
+    SERVER = "peer"  # may also send copies of buckets and backup pushes
 
 
 def welcome_client(channel: FrameChannel, security: Security, incarnation: str) -> tuple[str, PeerRole]:
-    """The server's side; the client's name and role.  Raises WireError or AuthenticationError, having said so."""
+    """Server's side; returns the client's name and role.  Raises WireError or AuthenticationError after REFUSED."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     channel.send(
         FrameKind.CHALLENGE, _encode({"version": DATA_PATH_VERSION, "incarnation": incarnation, "nonce": nonce.hex()})
@@ -52,7 +52,7 @@ def welcome_client(channel: FrameChannel, security: Security, incarnation: str) 
 
 
 def greet_server(channel: FrameChannel, security: Security, name: str, role: PeerRole = PeerRole.TRAINER) -> str:
-    """The client's side; returns the server's incarnation.  Raises WireError or AuthenticationError."""
+    """Client's side; returns the server's incarnation.  Raises WireError or AuthenticationError."""
     challenge = _decode(channel.receive_hello(), FrameKind.CHALLENGE)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     proof = security.proof(role, _nonce(challenge))
@@ -75,7 +75,7 @@ def _encode(said: dict[str, Any]) -> bytes:
 
 def _decode(frame: Frame, wanted: FrameKind) -> dict[str, Any]:
     if frame.kind is FrameKind.REFUSED:
-        raise AuthenticationError(f"refused by the server: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+        raise AuthenticationError(f"refused by the server: {frame.text}")
     if frame.kind is not wanted:
         raise WireError(f"{frame.kind.name} where {wanted.name} was due")
     try:

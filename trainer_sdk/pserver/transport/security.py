@@ -1,4 +1,4 @@
-"""Who may speak on the data path: TLS with the job's certificates, and the job's shared secret.
+"""TLS and the shared secret of the data path: who may speak to parameter servers.
 
 `EDL_TLS_DIR` holds ca.crt, tls.crt and tls.key, of one authority for the whole job; both sides show a certificate.
 Host names are not compared: servers move between pods, and belonging to the job is what counts.  `EDL_TOKEN_FILE`
@@ -18,7 +18,7 @@ from trainer_sdk.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """What both sides of the data path share.  Nothing set: plain TCP for whoever connects."""
+    """Security settings of the data path.  Without token and TLS folder: plain TCP for everybody."""
 
     token: bytes = b""
     tls_folder: Path | None = None
@@ -44,7 +44,7 @@ class Security:
         return self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def proof(self, role: str, nonce: bytes) -> str:
-        """Shows that the secret is known without showing the secret; the role keeps one from being played back."""
+        """Proof of the secret for this nonce; the role keeps a proof from being replayed in another role."""
         return hmac.digest(self.token, role.encode() + nonce, "sha256").hex()
 
     def accepts(self, role: str, nonce: bytes, proof: str) -> bool:

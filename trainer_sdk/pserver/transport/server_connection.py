@@ -1,5 +1,4 @@
-"""A connection to one parameter server, a trainer's or another server's: made when needed, thrown away when anything
-goes wrong."""
+"""Connection of a trainer, or of another server, to one parameter server: opened on use, closed on any error."""
 
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ _LONGEST_PAUSE_S = 0.1  # a server that left is known to have left by the next o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """How a trainer, or another server, talks to parameter servers."""
+    """Settings of a connection to a parameter server."""
 
     name: str = "trainer"  # for the server's log
     role: PeerRole = PeerRole.TRAINER
-    limits: WireLimits = field(default_factory=lambda: WireLimits(io_s=10.0))  # of a server that stopped
-    budget_s: float = 2.0  # no new attempt after that: the route may have changed meanwhile
+    limits: WireLimits = field(default_factory=lambda: WireLimits(io_s=10.0))  # before a server counts as stopped
+    budget_s: float = 2.0  # no new attempt after that: the route may have changed
     connect_s: float = 2.0  # one attempt
-    buffer_bytes: int = 0  # SO_SNDBUF, what may be on its way; 0: as the system likes
+    buffer_bytes: int = 0  # SO_SNDBUF, bytes on their way; 0: the system's default
 
 
 class ServerConnection:
-    """To one process of one server: another incarnation at the same address is refused, it holds another model."""
+    """Connection to one process of one server; another incarnation at the address is refused: it has another model."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class ServerConnection:
         *,
         is_outdated: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_outdated`: this process may not be the one to ask any more; then it is tried once and not waited for."""
+        """`is_outdated`: a newer route may name another process; then there is one attempt and no wait."""
         self.place = place
         self._is_outdated = is_outdated
         self._security = security
@@ -58,10 +57,10 @@ class ServerConnection:
         self._socket: socket.socket | None = None
         self._channel: FrameChannel | None = None
         self.has_unread_answers = False
-        """A request was begun and its answers are not whole: the next one needs another connection."""
+        """A request was begun and its answers were not all read: the next request needs a new connection."""
 
     def channel(self, deadline_s: float) -> FrameChannel:
-        """An open channel.  Raises ServerUnavailableError when there is none at the deadline (monotonic clock)."""
+        """An open channel.  Raises ServerUnavailableError if there is none at the deadline (monotonic clock)."""
         pause_s = _FIRST_PAUSE_S
         while self._channel is None:
             try:
@@ -74,19 +73,19 @@ class ServerConnection:
         return self._channel
 
     def wake_at(self, deadline_s: float) -> AbstractContextManager[None]:
-        """Whoever waits inside is woken with an OSError at the deadline (monotonic clock).
+        """Inside the block, waiting ends with an OSError at the deadline (monotonic clock).
 
-        The limits of a channel hold for one socket operation each: a peer that takes a little now and then keeps them.
+        A channel's own limits are for single socket operations, which a peer that reads a little now and then keeps.
         """
         return self._watchdog.guard(deadline_s)
 
     def _break_off(self) -> None:
-        """In a thread of its own; who connects just now has the same deadline."""
+        """Called in the watchdog's thread; an attempt to connect has the same deadline."""
         if (sock := self._socket) is not None:
             self._cancellation.shut(sock)
 
     def close(self) -> None:
-        """The next use connects again.  What was under way is lost; the same request may be sent again."""
+        """Closes the socket; the next use connects again.  A lost request may be sent again."""
         self._channel = None
         self.has_unread_answers = False
         if self._socket is not None:
@@ -108,7 +107,7 @@ class ServerConnection:
         return channel
 
     def _dial(self, deadline_s: float) -> socket.socket:
-        """What `socket.create_connection` does, with each socket known to `Cancellation` before it waits."""
+        """As `socket.create_connection`, with each socket known to `Cancellation` before it waits."""
         if is_socket_address(self.place.address):
             return self._dial_socket(deadline_s)
         host, _, port = self.place.address.rpartition(":")
@@ -138,7 +137,7 @@ class ServerConnection:
         return sock if self._context is None else self._encrypt(sock, self._context)
 
     def _encrypt(self, sock: socket.socket, context: ssl.SSLContext) -> socket.socket:
-        encrypted = context.wrap_socket(sock, do_handshake_on_connect=False)  # takes the descriptor over
+        encrypted = context.wrap_socket(sock, do_handshake_on_connect=False)  # takes over the descriptor
         self.close()
         self._hold(encrypted)
         encrypted.do_handshake()

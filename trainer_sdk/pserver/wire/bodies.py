@@ -21,7 +21,7 @@ _IDS = np.dtype(np.int64)
 
 
 def gradients_in(body: memoryview, sections: Sequence[Section], layout: Layout) -> list[Gradient]:
-    """The gradients of a push, as writable views of `body`.  Raises WireError unless sizes agree to the byte."""
+    """Gradients of a push, as writable views of `body`.  Raises WireError unless sizes agree to the byte."""
     cursor = _Cursor(body)
     out: list[Gradient] = []
     for section in sections:
@@ -38,7 +38,7 @@ def gradients_in(body: memoryview, sections: Sequence[Section], layout: Layout) 
 
 
 def ids_in(body: memoryview, sections: Sequence[Section], layout: Layout) -> dict[int, Ids]:
-    """The ids that a pull asks for, by section.  Raises WireError unless sizes agree to the byte."""
+    """Row ids that a pull asks for, by section.  Raises WireError unless sizes agree to the byte."""
     cursor = _Cursor(body)
     out: dict[int, Ids] = {}
     for number, section in enumerate(sections):
@@ -50,7 +50,7 @@ def ids_in(body: memoryview, sections: Sequence[Section], layout: Layout) -> dic
 
 
 def padded(arrays: Sequence[Array]) -> Iterator[memoryview]:
-    """One section's arrays, which follow each other directly, and its padding.  Arrays must be contiguous."""
+    """Bytes of one section: its contiguous arrays back to back, then padding."""
     size = 0
     for array in arrays:
         if array.size:
@@ -61,7 +61,7 @@ def padded(arrays: Sequence[Array]) -> Iterator[memoryview]:
 
 
 def dtype_of(section: Section, layout: Layout) -> np.dtype[np.generic]:
-    """Raises WireError when there is no such table, or it is of the other kind."""
+    """The table's dtype.  Raises WireError when there is no such table, or it is of the other kind."""
     if section.table >= len(layout.tables):
         raise WireError(f"table {section.table} of {len(layout.tables)}")
     if (layout.dense[section.table] is None) != (section.kind is SectionKind.SPARSE):
@@ -71,7 +71,7 @@ def dtype_of(section: Section, layout: Layout) -> np.dtype[np.generic]:
 
 
 class _Cursor:
-    """Takes arrays off a body from front to back."""
+    """Reads arrays from a body, front to back."""
 
     def __init__(self, body: memoryview) -> None:
         self._body, self._at = body, 0
@@ -94,7 +94,10 @@ def _none(dtype: np.dtype[np.generic]) -> Array:
 
 
 class BufferPool:
-    """Arrays by slot; what a slot held is lost when it is asked for again."""
+    """Memory of one connection, reused for each message, because fresh pages cost as much as the copy into them.
+
+    Asking for a slot again overwrites its array.
+    """
 
     __slots__ = ("_slots",)
 

@@ -1,7 +1,10 @@
-"""Heads of the frames of `wire`: pushes, pulls and their answers to and from bytes, strictly.
+"""Heads of frames between trainers and servers: pushes, pulls and their answers, to and from bytes.
 
 Little-endian, fixed layout; position sets in their own encoding.  Bodies are raw arrays in the order of `sections`,
-each padded to 8 bytes.  Whatever a stranger may send ends in a WireError.  Pure.
+each padded to 8 bytes.  Decoding is strict: bytes that are no such head raise WireError.  Pure.
+
+To add a frame: its kind in `transport.frames`, its head here or in `peer_heads`, its sender in `client` or `transfer`,
+its handler in `process.data_listener`; raise `transport.handshake.DATA_PATH_VERSION`.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ class PushHead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullHead:
-    """Asks for these tables: what lies in `buckets` of a dense one, the rows in the body of a sparse one."""
+    """Pull of these tables: of a dense one the elements in `buckets`, of a sparse one the rows named in the body."""
 
     layout: bytes
     buckets: PositionSet
@@ -67,7 +70,7 @@ class PullStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullAnswer:
-    """OK: the body has the tables in the order asked, and all of them are of `lineage`."""
+    """Head of a pull's answer; with OK the body has the tables in the order asked, all of `lineage`."""
 
     lineage: Lineage
     status: PullStatus
@@ -82,7 +85,7 @@ def encode_push(head: PushHead) -> bytes:
 
 
 def decode_push(data: bytes) -> PushHead:
-    """Of all this only positions are new in every batch; the rest is looked up."""
+    """Raises WireError.  Only the positions differ from batch to batch; the rest is cached."""
     if len(data) < _PUSH.size:
         raise WireError("a head is cut short")
     lineage, position_bytes = _PUSH.unpack_from(data)
@@ -102,7 +105,7 @@ def _encoded_address(targets: tuple[PushTarget, ...], layout: bytes, section_cou
 
 @lru_cache(maxsize=256)
 def _address(data: bytes) -> tuple[tuple[PushTarget, ...], bytes, tuple[Section, ...]]:
-    """Where a push goes and what its body has: the same in every batch of a trainer, unless rows are sparse."""
+    """Targets, layout and sections: the same in every batch of a trainer, unless rows are sparse."""
     reader = HeadReader(data)
     layout, target_count, section_count = reader.take(_ADDRESS)
     targets = tuple(
@@ -173,7 +176,7 @@ def padding(size_bytes: int) -> int:
 
 
 class HeadReader:
-    """Takes a head apart from front to back."""
+    """Reads a head from front to back.  Raises WireError where it is too short or too long."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -233,7 +236,7 @@ def _named(words: _Named, number: int) -> _Named:
 
 @lru_cache(maxsize=256)
 def buckets_in(data: bytes) -> PositionSet:
-    """Bucket sets are nearly always the same few."""
+    """The bucket set, cached: messages nearly always name the same few."""
     return positions_in(data)
 
 

@@ -1,7 +1,7 @@
-"""Frames between servers: a bucket that travels, the answer to it, and a push that is passed on to a backup.
+"""Heads of frames between servers: a bucket's copy, the answer to it, and a push for a backup.
 
-The body is the bucket as it stands in a checkpoint (`bucket_bytes`).  Its digest is a CRC-32 with the length: it finds
-what a broken link or memory did to a copy that lives for seconds; who may send at all is `handshake`'s.  Pure.
+The body of a copy is the bucket as in a checkpoint (`tables.bucket_codec`).  Its digest is a CRC-32 with the length,
+which finds damage by links or memory in a copy that lives for seconds; the handshake decides who may send.  Pure.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _STATUS: Final = struct.Struct("<B")
 
 
 class CopyStatus(IntEnum):
-    """What the target says to a copy; whether it keeps it, it tells the master (INSTALLED)."""
+    """Answer of a copy's target; the target tells the master whether it keeps the copy (INSTALLED)."""
 
-    ARRIVED = 0  # whole
+    ARRIVED = 0  # received whole
     NEED_FULL = 1  # the base of the difference is not here (rule 42)
 
 
@@ -65,7 +65,7 @@ def decode_copy(data: bytes) -> CopyHead:
 
 
 def encode_backup_push(head: PushHead, pushed: PositionSet) -> bytes:
-    """A push that is passed on (rule 61).  Its body is still that of all the buckets that the trainer `pushed`."""
+    """Head of a push for a backup (rule 61).  Its body is still that of all buckets that the trainer `pushed`."""
     return encoded_buckets(pushed) + encode_push(head)
 
 
@@ -92,7 +92,7 @@ def decode_copy_answer(data: bytes) -> CopyStatus:
 
 
 def copy_digest(pieces: Iterable[memoryview], base: str = "") -> str:
-    """Of everything, or of a difference to the content with the digest `base`: what both together are."""
+    """Digest of a whole bucket, or of a difference together with the digest `base` of the content below it."""
     check, size = zlib.crc32(base.encode()), 0
     for piece in pieces:
         check = zlib.crc32(piece, check)
