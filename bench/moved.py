@@ -25,7 +25,7 @@ def _rows(found: Found) -> Iterator[str]:
     wanted, resizes = found["wanted"], sum(found["resizes"].values())
     kinds = ", ".join(f"{count} {kind}" for kind, count in found["resizes"].items())
     yield _row(f"resizes ({kinds})", resizes, f">= {wanted['resizes']}", resizes >= wanted["resizes"])
-    told = f"faults at named steps, {len(found['by_blow'])} kinds (kill or stop of whom, at which step)"
+    told = f"faults at named steps, {len(found['by_fault'])} kinds (kill or stop of whom, at which step)"
     yield _row(told, found["faults"], f">= {wanted['faults']}", found["faults"] >= wanted["faults"])
     for kind, share in found.get("kinds", {}).items():
         told = f"{share['made_good']} losses of one server made good by second copies, " if share["made_good"] else ""

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.campaign import Campaign, Report
-from tests.chaos.chaos_run import JobShape, chaos_stage
+from tests.chaos.chaos_run import ChaosJobShape, start_chaos_run
 
 LAST_JOB_S = 150.0  # without new faults, so that the last job can end within the time
 
@@ -37,11 +37,11 @@ async def run(arguments: argparse.Namespace) -> int:
     began_at_s = time.monotonic()
     say(f"seed {arguments.seed}, {arguments.faults} faults in at most {arguments.minutes:g} minutes")
     until_s = began_at_s + max(30.0, arguments.minutes * 60.0 - LAST_JOB_S)
-    async with chaos_stage(arguments.folder, say=say) as stage:
+    async with start_chaos_run(arguments.folder, say=say) as stage:
         say(f"run folder {stage.root}")
-        campaign = Campaign(stage, JobShape(), faults=arguments.faults, until_s=until_s, seed=arguments.seed)
+        campaign = Campaign(stage, ChaosJobShape(), faults=arguments.faults, until_s=until_s, seed=arguments.seed)
         try:
-            await campaign.fight()
+            await campaign.run()
         except TimeoutError as error:
             campaign.report.problems.append(str(error))
     took_s = time.monotonic() - began_at_s

@@ -17,11 +17,12 @@ from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.jobs.lifecycle import Ending
 from master.api.identities import Role as MemberRole
 from master.api.master_status import JobPhase, JobStatus
-from tests.chaos.campaign_totals import Tally
-from tests.chaos.chaos_run import MOST_WEB, POLL_S, WEB, JobShape, Stage
-from tests.chaos.fault_injector import Injector, Landed, pick
+from tests.chaos.campaign_totals import CampaignTotals
+from tests.chaos.chaos_run import MOST_WEB, POLL_S, WEB, ChaosJobShape, ChaosRun
+from tests.chaos.fault_injector import Fault, FaultInjector, draw_fault
 from tests.chaos.head_watch import HeadWatch
-from tests.harness.master_status import brief
+from tests.harness.faults import LandedFault
+from tests.harness.master_status import describe_status
 
 START_BUDGET_S = 90.0
 RECOVERY_BUDGET_S = 90.0
@@ -32,13 +33,13 @@ OVERLAPPING = 0.2  # of the strikes hit before the job has recovered from the on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    landed: Landed
+    landed: LandedFault[Fault]
     job: str
     took_s: float  # from the end of the fault to the first progress with everybody serving
 
 
 @dataclass(slots=True, kw_only=True)
-class Report(Tally):
+class Report(CampaignTotals):
     """What a campaign found."""
 
     recoveries: list[Recovery] = field(default_factory=list)
@@ -64,13 +65,13 @@ class Report(Tally):
 class Campaign:
     """`fight` until there are enough faults or the time is over."""
 
-    def __init__(self, stage: Stage, shape: JobShape, *, faults: int, until_s: float, seed: int) -> None:
+    def __init__(self, stage: ChaosRun, shape: ChaosJobShape, *, faults: int, until_s: float, seed: int) -> None:
         self._stage = stage
         self._shape = shape
         self._wanted = faults
         self._until_s = until_s
         self._rng = random.Random(seed)
-        self._injector = Injector(stage, shape, self._rng)
+        self._injector = FaultInjector(stage, shape, self._rng)
         self.report = Report()
 
     def _vary(self) -> None:
@@ -83,13 +84,13 @@ class Campaign:
             checkpoint_every_s=self._rng.choice((0.3, 1.0, 3.0)),
             reconnect_s=self._rng.choice((1.0, 3.0)),
         )
-        self._injector = Injector(self._stage, self._shape, self._rng)
+        self._injector = FaultInjector(self._stage, self._shape, self._rng)
 
     @property
     def is_over(self) -> bool:
         return len(self.report.recoveries) >= self._wanted or time.monotonic() > self._until_s
 
-    async def fight(self) -> Report:
+    async def run(self) -> Report:
         """Raises TimeoutError when a job does not start, recover or end."""
         self._stage.run.recorder.on_event.append(self._watch)
         self._stage.submit_web()
@@ -98,7 +99,7 @@ class Campaign:
             while not self.is_over:
                 self.report.jobs += 1
                 self._vary()
-                await self._play(f"ledger-{self.report.jobs}")
+                await self._run_job(f"ledger-{self.report.jobs}")
             return self.report
         finally:
             wave.cancel()
@@ -111,7 +112,7 @@ class Campaign:
             await asyncio.sleep(rng.uniform(*WAVE_EVERY_S))
             self._stage.run.cluster.scale(WEB, rng.randint(0, MOST_WEB))
 
-    async def _play(self, job: str) -> None:
+    async def _run_job(self, job: str) -> None:
         shape = self._shape
         self._stage.submit(job, shape)
         self._stage.say(
@@ -123,18 +124,18 @@ class Campaign:
             await self._stage.wait_for(job, lambda s: s.positions.done > 0, f"{job} starts", START_BUDGET_S)
             while not self.is_over and not self._stage.has_ended(job):
                 await asyncio.sleep(self._rng.uniform(0.0, 1.0))
-                await self._strike(job)
+                await self._inject(job)
             await self._stage.wait_end(job, END_BUDGET_S)
         self._judge(job, watch)
 
     # ---- faults -------------------------------------------------------------------------------------------------
 
-    async def _strike(self, job: str) -> None:
+    async def _inject(self, job: str) -> None:
         """One fault, or a few on top of each other, and the recovery from them."""
         count = 1 + (self._rng.random() < OVERLAPPING) + (self._rng.random() < OVERLAPPING / 2)
         strikes = []
         for _ in range(count):
-            strikes.append(asyncio.create_task(self._injector.strike(pick(self._rng), job)))
+            strikes.append(asyncio.create_task(self._injector.inject(draw_fault(self._rng), job)))
             await asyncio.sleep(self._rng.uniform(0.0, 0.5) if count > 1 else 0.0)
         landed = [one for one in await asyncio.gather(*strikes) if one is not None]
         if landed and await self._recovers(job):
@@ -159,7 +160,7 @@ class Campaign:
                 if done > lowest and self._is_whole(job, status):
                     return True
             await asyncio.sleep(POLL_S)
-        raise TimeoutError(f"{job} did not recover within {RECOVERY_BUDGET_S:g} s: {brief(status)}")
+        raise TimeoutError(f"{job} did not recover within {RECOVERY_BUDGET_S:g} s: {describe_status(status)}")
 
     def _is_whole(self, job: str, status: JobStatus) -> bool:
         serving = Counter(member.role for member in status.members if member.is_connected and member.is_serving)

@@ -11,7 +11,7 @@ from tests.chaos.rows import check_looks, check_rows
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class CampaignTotals:
     """`problems` empty: every promise held."""
 
     problems: list[str] = field(default_factory=list)

@@ -23,7 +23,7 @@ from autoscaler.manifests.conversion import make_virtual_node
 from master.api.master_status import JobStatus
 from tests.chaos.ledger import PROGRAM
 from tests.chaos.ledger_shape import LedgerShape
-from tests.harness.master_status import ask_status, brief
+from tests.harness.master_status import describe_status, try_status
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.1
@@ -32,7 +32,7 @@ MOST_WEB = 4  # pods of one CPU: then there is room for no trainer above the min
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobShape(LedgerShape):
+class ChaosJobShape(LedgerShape):
     """`trainers` are the fewest."""
 
     epochs: int = 40
@@ -50,7 +50,7 @@ class JobShape(LedgerShape):
     program: tuple[str, ...] = ()  # another trainer than the ledger, with the option --haste
 
 
-def job_yaml(name: str, shape: JobShape, diaries: Path, haste: Path) -> str:
+def job_yaml(name: str, shape: ChaosJobShape, diaries: Path, haste: Path) -> str:
     """The same file that a user would write."""
     command = (*(shape.program or (*shape.trainer(diaries), *shape.trainer_options)), f"--haste={haste}")
     servers = f"""
@@ -116,7 +116,7 @@ spec:
 """
 
 
-class Stage:
+class ChaosRun:
     """One run.  Made by `chaos_stage`."""
 
     def __init__(self, run: LocalRun, etcd: EtcdCluster | None, say: Callable[[str], None]) -> None:
@@ -128,7 +128,7 @@ class Stage:
     def root(self) -> Path:
         return self.run.folder.root
 
-    def submit(self, name: str, shape: JobShape) -> None:
+    def submit(self, name: str, shape: ChaosJobShape) -> None:
         """A new job; the diaries of its trainers stand in `diaries(name)`."""
         self.diaries(name).mkdir(parents=True)
         file = self.root / f"{name}.yaml"
@@ -168,7 +168,7 @@ class Stage:
     async def status(self, job: str) -> JobStatus | None:
         """None: no master answers now."""
         place = self.record(job).place
-        return await ask_status(place.master, job, token=place.token)
+        return await try_status(place.master, job, token=place.token)
 
     async def answer(self, job: str, budget_s: float) -> JobStatus:
         """What a master says, as soon as one answers.  Raises TimeoutError."""
@@ -191,14 +191,16 @@ class Stage:
         until_s = time.monotonic() + budget_s
         while not (self.has_ended(job) and not self.run.cluster.table.job_pods(job)):
             if time.monotonic() > until_s:
-                raise TimeoutError(f"{job} did not end within {budget_s:g} s: {brief(await self.status(job))}")
+                raise TimeoutError(
+                    f"{job} did not end within {budget_s:g} s: {describe_status(await self.status(job))}"
+                )
             await self.run.cluster.changed(0.5)
 
 
 @asynccontextmanager
-async def chaos_stage(
+async def start_chaos_run(
     parent: Path, *, nodes: int = 2, members: int = 3, say: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[ChaosRun]:
     """etcd members that keep their promises, and a run without jobs; all of it is gone behind the context.
 
     Without members, masters keep their records in memory: what they knew dies with them.
@@ -208,7 +210,7 @@ async def chaos_stage(
         make_virtual_node(f"node-{i}", Resources(cpu_milli=4000, memory_bytes=8 << 30)) for i in range(1, nodes + 1)
     )
     async with AsyncExitStack() as stack:
-        etcd = await stack.enter_async_context(etcd_members(parent, members, say)) if members else None
+        etcd = await stack.enter_async_context(start_etcd_members(parent, members, say)) if members else None
         settings = RunSettings(
             name="chaos",
             machines=machines,
@@ -221,19 +223,19 @@ async def chaos_stage(
         run = await stack.enter_async_context(LocalRun(settings, say=say))
         crash = asyncio.create_task(run.crashed())
         try:
-            yield Stage(run, etcd, say)
+            yield ChaosRun(run, etcd, say)
             if crash.done():
                 crash.result()
             await run.stop()
         finally:
             crash.cancel()
             await asyncio.gather(crash, return_exceptions=True)
-    left = await asyncio.to_thread(processes_of, run.folder.root)
+    left = await asyncio.to_thread(find_run_processes, run.folder.root)
     if left:
         raise RuntimeError(f"the run has left processes behind: {left}")
 
 
-def processes_of(root: Path) -> list[int]:
+def find_run_processes(root: Path) -> list[int]:
     """Processes whose environment names this run's folder."""
     mark = f"EDL_TOKEN_FILE={root / 'tokens'}/".encode()
     found = []
@@ -245,7 +247,7 @@ def processes_of(root: Path) -> list[int]:
 
 
 @asynccontextmanager
-async def etcd_members(parent: Path, members: int, say: Callable[[str], None]) -> AsyncIterator[EtcdCluster]:
+async def start_etcd_members(parent: Path, members: int, say: Callable[[str], None]) -> AsyncIterator[EtcdCluster]:
     """An etcd that keeps its promises, in a folder of its own below `parent`."""
     binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, say=say)
     if not binary.version.keeps_promises:

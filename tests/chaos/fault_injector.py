@@ -1,4 +1,4 @@
-"""The faults: which there are, how one is done to a running job, and how one knows that it landed."""
+"""Fault injection into a job of a local run: kills and pauses of its processes and of etcd, and drains."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import random
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import PodName, Role
 from master.api.master_status import JobPhase, JobStatus
-from tests.chaos.chaos_run import POLL_S, JobShape, Stage
-from tests.harness.etcd_faults import Quorum
-from tests.harness.process_state import is_dead, state_of, until
+from tests.chaos.chaos_run import POLL_S, ChaosJobShape, ChaosRun
+from tests.harness.etcd_faults import EtcdFaultInjector
+from tests.harness.faults import LandedFault
+from tests.harness.process_state import has_died, has_stopped, process_state
 
 ROLL_BACK_BUDGET_S = 30.0
 LONG_STOPS = 0.15
-BROKEN_AFTER_S = 18.0  # by then the other end of a silent connection has given it up (master.api.wire.grpc_options)
+BROKEN_AFTER_S = 18.0  # keepalive has closed a silent connection by then (master.api.wire.grpc_options)
 
 
 class Fault(StrEnum):
@@ -61,24 +61,14 @@ ROLES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """A fault that happened.  `over_at_s`: from when on the job can recover (monotonic)."""
-
-    fault: Fault
-    target: str
-    began_at_s: float
-    over_at_s: float
-
-
-def pick(rng: random.Random) -> Fault:
+def draw_fault(rng: random.Random) -> Fault:
     return rng.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))[0]
 
 
-class Injector:
-    """Does faults to one job.  Pauses outlast the window that they are about by a little; some, by far."""
+class FaultInjector:
+    """Injects faults into one job.  A pause outlasts the time-out that it is meant for by a little; some, by far."""
 
-    def __init__(self, stage: Stage, shape: JobShape, rng: random.Random) -> None:
+    def __init__(self, stage: ChaosRun, shape: ChaosJobShape, rng: random.Random) -> None:
         self._stage = stage
         self._shape = shape
         self._rng = rng
@@ -87,11 +77,13 @@ class Injector:
             Fault.SERVER_STOP: shape.reconnect_s,
             Fault.MASTER_STOP: shape.leader_ttl_s,
         }
-        self._quorum = Quorum(stage.etcd, rng)
-        self._held_until_s: dict[int, float] = {}  # by pid: processes that were stopped; infinite while they are
+        self._etcd_faults = EtcdFaultInjector(stage.etcd, rng)
+        self._held_until_s: dict[
+            int, float
+        ] = {}  # by pid: when a stopped process was continued; infinite while it is stopped
 
-    async def strike(self, fault: Fault, job: str) -> Landed | None:
-        """None: there was nobody whom it could hit, or it missed."""
+    async def inject(self, fault: Fault, job: str) -> LandedFault[Fault] | None:
+        """The fault that landed; None without a process to hit, or if the process was gone first."""
         match fault:
             case Fault.TRAINER_KILL | Fault.SERVER_KILL | Fault.MASTER_KILL:
                 return await self._kill(fault, job)
@@ -107,7 +99,7 @@ class Injector:
                 assert_never(fault)
 
     def was_held(self, pod: LocalPod) -> bool:
-        """Whether its process was stopped for a part of the grace that is over now: then it could not leave in time."""
+        """True if its process was stopped during the grace period that is over now: then it could not leave in time."""
         return time.monotonic() < self._held_until_s.get(pod.pid, -math.inf) + self._shape.grace_s
 
     def _hold(self, pod: LocalPod) -> bool:
@@ -122,35 +114,25 @@ class Injector:
         pods = self._stage.pods(job, role)
         return self._rng.choice(pods) if pods else None
 
-    async def _kill(self, fault: Fault, job: str) -> Landed | None:
+    async def _kill(self, fault: Fault, job: str) -> LandedFault[Fault] | None:
         pod = self._choose(job, ROLES[fault])
-        if pod is None:
+        if pod is None or not self._signal(pod.name, signal.SIGKILL) or not await has_died(pod.pid):
             return None
-        began_at_s = time.monotonic()
-        if not self._stage.run.cluster.kill(pod.name, signal.SIGKILL) or not await until(lambda: is_dead(pod.pid)):
-            return None
-        return Landed(
-            fault=fault, target=f"{pod.name} pid {pod.pid}", began_at_s=began_at_s, over_at_s=time.monotonic()
-        )
+        return _landed(fault, f"{pod.name} pid {pod.pid}")
 
-    async def _stop(self, fault: Fault, job: str) -> Landed | None:
+    async def _stop(self, fault: Fault, job: str) -> LandedFault[Fault] | None:
         pod = self._choose(job, ROLES[fault])
-        if pod is None:
+        if pod is None or not self._hold(pod):
             return None
-        began_at_s = time.monotonic()
-        if not self._hold(pod) or not await until(lambda: state_of(pod.pid) in {"T", "Z", ""}):
-            return None
-        landed = state_of(pod.pid) == "T"
+        began_at_s, has_landed = time.monotonic(), await has_stopped(pod.pid)
         is_long = self._rng.random() < LONG_STOPS
-        window_s = self._windows_s[fault]
-        await asyncio.sleep(BROKEN_AFTER_S if is_long else window_s * self._rng.uniform(1.1, 1.6))
+        await asyncio.sleep(BROKEN_AFTER_S if is_long else self._windows_s[fault] * self._rng.uniform(1.1, 1.6))
         self._let_go(pod)
-        over_at_s = time.monotonic()
-        told = f"{pod.name} pid {pod.pid} for {over_at_s - began_at_s:.1f} s"
-        return Landed(fault=fault, target=told, began_at_s=began_at_s, over_at_s=over_at_s) if landed else None
+        told = f"{pod.name} pid {pod.pid} for {time.monotonic() - began_at_s:.1f} s"
+        return _landed(fault, told) if has_landed else None
 
-    async def _stop_over_roll_back(self, job: str) -> Landed | None:
-        """Two faults that belong together; it counts as one."""
+    async def _stop_over_roll_back(self, job: str) -> LandedFault[Fault] | None:
+        """A trainer is stopped while a killed server causes a roll-back: one fault, on two processes."""
         trainer, server, before = (
             self._choose(job, Role.TRAINER),
             self._choose(job, Role.SERVER),
@@ -169,43 +151,35 @@ class Injector:
                 if time.monotonic() > until_s or self._stage.has_ended(job):
                     return None
                 await asyncio.sleep(POLL_S)
-            landed = state_of(trainer.pid) == "T"
+            has_landed = process_state(trainer.pid) == "T"
         finally:
             self._let_go(trainer)
-        over_at_s = time.monotonic()
-        told = f"{trainer.name} pid {trainer.pid} for {over_at_s - began_at_s:.1f} s, {server.name} killed"
-        if not landed:
-            return None
-        return Landed(fault=Fault.ROLL_BACK_STOP, target=told, began_at_s=began_at_s, over_at_s=over_at_s)
+        stopped_s = time.monotonic() - began_at_s
+        told = f"{trainer.name} pid {trainer.pid} for {stopped_s:.1f} s, {server.name} killed"
+        return _landed(Fault.ROLL_BACK_STOP, told) if has_landed else None
 
     def _signal(self, name: PodName, number: signal.Signals) -> bool:
         with suppress(KeyError):
             return self._stage.run.cluster.kill(name, number)
         return False
 
-    async def _hit_etcd(self, fault: Fault) -> Landed | None:
-        began_at_s = time.monotonic()
+    async def _hit_etcd(self, fault: Fault) -> LandedFault[Fault] | None:
         if fault is Fault.ETCD_KILL:
-            target = await self._quorum.kill()
+            target = await self._etcd_faults.kill()
         else:
-            target = await self._quorum.stop(self._shape.leader_ttl_s * self._rng.uniform(0.5, 1.5))
-        landed = Landed(fault=fault, target=target, began_at_s=began_at_s, over_at_s=time.monotonic())
-        return landed if target else None
+            target = await self._etcd_faults.stop(self._shape.leader_ttl_s * self._rng.uniform(0.5, 1.5))
+        return _landed(fault, target) if target else None
 
-    async def _drain(self, job: str) -> Landed | None:
+    async def _drain(self, job: str) -> LandedFault[Fault] | None:
         pod = self._choose(job, Role.TRAINER)
         if pod is None:
             return None
-        began_at_s = time.monotonic()
         self._stage.run.cluster.leave(pod.name, why="drained by chaos")
-        if not await until(lambda: is_dead(pod.pid)):
-            return None
-        return Landed(
-            fault=Fault.TRAINER_DRAIN,
-            target=f"{pod.name} pid {pod.pid}",
-            began_at_s=began_at_s,
-            over_at_s=time.monotonic(),
-        )
+        return _landed(Fault.TRAINER_DRAIN, f"{pod.name} pid {pod.pid}") if await has_died(pod.pid) else None
+
+
+def _landed(fault: Fault, target: str) -> LandedFault[Fault]:
+    return LandedFault(fault=fault, target=target, over_at_s=time.monotonic())
 
 
 def _has_restored(status: JobStatus, before: JobStatus) -> bool:

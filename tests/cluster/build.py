@@ -25,7 +25,7 @@ from autoscaler.etcd_server.errors import EtcdServerError
 from autoscaler.etcd_server.finder import find_etcd
 from tests.cluster.families import ALERT_FAMILIES, FAMILIES, NODE_FAMILIES, Family
 from tests.cluster.toolbox import Tools, built_folder, cluster_cache, find_elsewhere, find_tools, with_assets
-from tests.harness.errors import ClusterError, ToolsBuildError
+from tests.harness.errors import HarnessError, ToolsBuildError
 
 GO_CACHES: Final = "go"
 FETCH_BUDGET_S: Final = 900.0
@@ -183,7 +183,7 @@ def main() -> int:
         else:
             wanted = (*FAMILIES, *ALERT_FAMILIES, *(NODE_FAMILIES if arguments.nodes else ()))
             ensure_tools(os.environ, say_on_stderr, wanted)
-    except (ClusterError, EtcdServerError) as error:
+    except (HarnessError, EtcdServerError) as error:
         say_on_stderr(str(error))
         return 1
     return 0

@@ -17,7 +17,7 @@ from tests.cluster.kwok_nodes import Life, NodeShape, create_nodes
 from tests.cluster.operator_process import OperatorProcess
 from tests.cluster.toolbox import Tools
 from tests.cluster.trainingjobs import make_job
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 from tests.harness.waiting import wait_for
 
 CHART: Final = CHECKOUT / "charts" / "edl"
@@ -90,7 +90,7 @@ def has_right(plane: ControlPlane, *question: str) -> bool:
     """Whether RBAC lets the operator's account, as in `kubectl auth can-i`; a change is heeded a moment later."""
     try:
         asked = plane.kubectl("auth", "can-i", *question, f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
-    except ClusterError:  # kubectl's way to say no
+    except HarnessError:  # kubectl's way to say no
         return False
     return asked.strip() == "yes"
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import shutil
 import ssl
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,8 +25,9 @@ from tests.cluster import command_lines
 from tests.cluster.accounts import write_certificate_kubeconfig
 from tests.cluster.command_lines import HOST, Layout, Ports
 from tests.cluster.toolbox import Tools
-from tests.harness.certificates import Authority, make_signing_key
-from tests.harness.errors import ClusterError
+from tests.harness.certificates import ClusterAuthority, make_signing_key
+from tests.harness.commands import run
+from tests.harness.errors import HarnessError
 from tests.harness.processes import Program
 from tests.harness.waiting import BUDGET_S, wait_for
 
@@ -60,7 +60,7 @@ class ControlPlane:
     """One that runs."""
 
     layout: Layout
-    signer: Authority
+    signer: ClusterAuthority
     programs: dict[str, Program] = field(default_factory=dict)
 
     @property
@@ -80,7 +80,7 @@ class ControlPlane:
     def kubectl(
         self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None, budget_s: float = COMMAND_BUDGET_S
     ) -> str:
-        """Standard output; as the administrator unless `kubeconfig` says otherwise.  Raises ClusterError."""
+        """Standard output; as the administrator unless `kubeconfig` says otherwise.  Raises HarnessError."""
         return self._run("kubectl", arguments, stdin, kubeconfig, budget_s)
 
     def wait_condition(self, condition: str, *what: str, budget_s: float = BUDGET_S) -> None:
@@ -104,7 +104,7 @@ class ControlPlane:
     def _is_answered(self, *arguments: str) -> bool:
         try:
             self.kubectl(*arguments)
-        except ClusterError:
+        except HarnessError:
             return False
         return True
 
@@ -114,7 +114,7 @@ class ControlPlane:
         return bool(objects) and all(condition_of(one, condition).get("status") == "True" for one in objects)
 
     def helm(self, *arguments: str, budget_s: float = COMMAND_BUDGET_S) -> str:
-        """Standard output, as the administrator.  Raises ClusterError."""
+        """Standard output, as the administrator.  Raises HarnessError."""
         return self._run("helm", arguments, "", None, budget_s)
 
     def kill_api_server(self) -> None:
@@ -139,17 +139,8 @@ class ControlPlane:
         return [str(self.layout.tools[program]), "--kubeconfig", str(kubeconfig or self.kubeconfig), *arguments]
 
     def _run(self, program: str, arguments: Sequence[str], stdin: str, kubeconfig: Path | None, budget_s: float) -> str:
-        command = self._command(program, arguments, kubeconfig)
-        said = f"{program} {' '.join(arguments)}"
-        try:
-            done = subprocess.run(
-                command, input=stdin, capture_output=True, text=True, check=False, timeout=budget_s, cwd=self.folder
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ClusterError(f"{said}: no end within {budget_s:.0f} s; it said {error.stdout!r}") from error
-        if done.returncode != 0:
-            raise ClusterError(f"{said}: code {done.returncode}: {done.stderr.strip()}")
-        return done.stdout
+        command, shown = self._command(program, arguments, kubeconfig), (program, *arguments)
+        return run(command, stdin=stdin, shown=shown, budget_s=budget_s, cwd=self.folder)
 
 
 @contextmanager
@@ -180,7 +171,8 @@ def _prepare(folder: Path, tools: Tools, address: str) -> ControlPlane:
         scheduler=second.peer,
         kwok=second.health,
     )
-    authority, etcd_authority = Authority(folder / "certificates"), Authority(folder / "etcd-certificates")
+    authority = ClusterAuthority(folder / "certificates")
+    etcd_authority = ClusterAuthority(folder / "etcd-certificates")
     layout = Layout(
         folder=folder,
         tools=tools,

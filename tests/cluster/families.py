@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 
 MODULES: Final = Path(__file__).with_name("modules")
 KEY_LENGTH: Final = 12
@@ -49,7 +49,7 @@ class Family:
         )
         version = try_parse_version(found[1]) if found else None
         if version is None:
-            raise ClusterError(f"{self.folder / 'go.mod'} does not require {self.pinned_by}")
+            raise HarnessError(f"{self.folder / 'go.mod'} does not require {self.pinned_by}")
         return version
 
     def key(self) -> str:

@@ -33,7 +33,7 @@ from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.kwok_nodes import NodeShape, create_nodes
 from tests.cluster.restart_policy import Restarting
 from tests.cluster.toolbox import find_tools
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 from tests.harness.processes import Program
 
 NODES: Final = {f"gpu-{number}": NodeShape(cpu="16", memory="64Gi", gpus=8) for number in range(1, 9)}
@@ -67,7 +67,7 @@ def up(folder: Path) -> int:
         if (keeper is not None and keeper.poll() is not None) or time.monotonic() > deadline_s:
             if keeper is not None:
                 keeper.terminate()
-            raise ClusterError(f"the playground did not start:\n{_log_file(folder).read_text()}")
+            raise HarnessError(f"the playground did not start:\n{_log_file(folder).read_text()}")
         time.sleep(POLL_S)
     return _tell(folder)
 
@@ -246,7 +246,7 @@ def main() -> int:
     actions = {"up": up, "status": status, "down": down, "keep": keep}
     try:
         return actions[arguments.what](arguments.folder)
-    except ClusterError as error:
+    except HarnessError as error:
         print(error, file=sys.stderr)
         return 1
 

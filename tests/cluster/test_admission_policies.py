@@ -8,7 +8,7 @@ from kubernetes import client
 from tests.cluster.accounts import open_client
 from tests.cluster.chart_control_plane import job_of, open_admin, operate, start_charted, write_operator_kubeconfig
 from tests.cluster.kwok_nodes import make_pod
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 from tests.harness.waiting import wait_for
 
 JOBS = "team-a"
@@ -39,7 +39,7 @@ def submit(plane):
 def refusal(plane, *words, **options):
     try:
         plane.kubectl(*words, **options)
-    except ClusterError as error:
+    except HarnessError as error:
         return str(error)
     return ""
 

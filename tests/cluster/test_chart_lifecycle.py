@@ -21,7 +21,7 @@ from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.chart_control_plane import CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import start_control_plane
 from tests.cluster.trainingjobs import make_job
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 from tests.harness.waiting import BUDGET_S, wait_for
 
 SURPLUS = {f"edl-surplus-{grade}": -grade for grade in range(1, 9)}
@@ -126,7 +126,7 @@ def test_the_identity_of_etcd_is_made_once(plane, helm):
 
 def test_a_class_whose_value_would_change_is_refused_with_the_way_out(plane, helm):
     helm("install")
-    with pytest.raises(ClusterError, match=r"edl-core has the value 0, which cannot become 5.*delete priorityclass"):
+    with pytest.raises(HarnessError, match=r"edl-core has the value 0, which cannot become 5.*delete priorityclass"):
         helm("upgrade", "--set", "priorityClasses.core=5")
     plane.kubectl("delete", "priorityclass", "edl-core", "edl-surplus")
     helm("upgrade", "--set", "priorityClasses.core=5")
@@ -269,7 +269,7 @@ def _edl(*words, kubeconfig):
 def _says_yes(plane, *question):
     try:
         return plane.kubectl(*question).strip() == "yes"
-    except ClusterError:  # kubectl's way to say no
+    except HarnessError:  # kubectl's way to say no
         return False
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.chart_control_plane import job_of, open_admin, operate, start_charted
 from tests.cluster.kwok_nodes import make_pod
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 from tests.harness.waiting import wait_for
 
 JOBS = "team-a"
@@ -59,7 +59,7 @@ def tenant(plane, tmp_path_factory):
 def _is_taken(kubectl, text):
     try:
         kubectl("create", "--dry-run=server", "-f", "-", stdin=text)
-    except ClusterError:
+    except HarnessError:
         return False
     return True
 
@@ -68,7 +68,7 @@ def refusal(kubectl, *words, stdin=""):
     """What the API server says to it, or nothing."""
     try:
         kubectl(*words, stdin=stdin)
-    except ClusterError as error:
+    except HarnessError as error:
         return str(error)
     return ""
 

@@ -19,7 +19,7 @@ from tests.cluster.chart_control_plane import (
 )
 from tests.cluster.kwok_nodes import Life
 from tests.cluster.operator_process import OperatorProcess
-from tests.harness.waiting import still, wait_for
+from tests.harness.waiting import wait_for, wait_unchanged
 
 JOBS = "team-a"
 
@@ -201,7 +201,7 @@ def test_what_stands_is_left_alone(plane, admin, operator, submit):
     submit("digits")
     wait_for("at its size", lambda: condition(plane, "digits", "Scaled") == ("True", "Max"))
     wait_for("ready", lambda: condition(plane, "digits", "Ready")[0] == "True" and ready(plane, "digits") == 4)
-    still(lambda: writes(operator), for_s=5.0)  # what was under way is written first
+    wait_unchanged(lambda: writes(operator), for_s=5.0)  # what was under way is written first
 
 
 def writes(operator):

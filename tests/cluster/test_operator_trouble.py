@@ -16,7 +16,7 @@ from autoscaler.domain.policy import Policy
 from tests.cluster.api_call_costs import Cost, calls_in
 from tests.cluster.chart_control_plane import CHART, has_right, job_of, open_admin, operate, start_charted
 from tests.cluster.kwok_nodes import make_pod
-from tests.harness.waiting import still, wait_for
+from tests.harness.waiting import wait_for, wait_unchanged
 
 JOBS = "team-a"  # of the test's own
 STANDING = "team-b"  # where one job runs all the time
@@ -237,13 +237,13 @@ def taken(plane, kind):
 def test_a_resize_costs_its_pods_writes_a_status_and_an_event(plane, admin, operator, running):
     """At most 2 x core pods created + surplus created + pods deleted + 2, with nothing else written meanwhile."""
     before_pods = running
-    still(lambda: calls_in(operator.get("/metrics")[1]), for_s=STILL_S)
+    wait_unchanged(lambda: calls_in(operator.get("/metrics")[1]), for_s=STILL_S)
     for size in (2, 4, 3):
         before = calls_in(operator.get("/metrics")[1])
         pin(plane, size)
         wait_for("resized", lambda size=size: len(pods(admin, STANDING)) == size + 2)
         wait_for("told", lambda size=size: ready(plane, "digits", STANDING) == size)
-        still(lambda: calls_in(operator.get("/metrics")[1]), for_s=STILL_S)
+        wait_unchanged(lambda: calls_in(operator.get("/metrics")[1]), for_s=STILL_S)
         now = pods(admin, STANDING)
         cost = Cost(
             core_created=0,

@@ -25,7 +25,7 @@ from tests.cluster.workloads import installed, job_of, web_of
 from tests.harness.api_faults import EventFault, FaultPlan, PerturbedApi, WriteFault
 from tests.harness.waiting import BUDGET_S
 from tests.perturb.composition import compose
-from tests.perturb.controllers import tend
+from tests.perturb.controllers import run_pod_controller
 
 POLICY = Policy(
     reclaim=Reclaim.PLANNER,
@@ -68,7 +68,7 @@ class Perturbed:
                 listen=lambda _step: None,
                 watching=WatchPolicy(relist_s=10.0),
             )
-            works = [asyncio.create_task(work) for work in (one.run(), tend(one))]
+            works = [asyncio.create_task(work) for work in (one.run(), run_pod_controller(one))]
             killed = asyncio.create_task(self.api.killed.wait())
             try:
                 await asyncio.wait((*works, killed), return_when=asyncio.FIRST_COMPLETED)

@@ -32,7 +32,7 @@ from tests.e2e.machine import differences, read_state
 from tests.e2e.prerequisites import missing
 from tests.e2e.surroundings import Surroundings, enter_command
 from tests.e2e.trees import sha256_of
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 
 CANNOT_RUN: Final = 64
 CANNOT_BUILD: Final = 65
@@ -65,7 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
             return 0
         run = f"{os.getpid()}-{secrets.token_hex(2)}"
         return run_inside(Surroundings(run=run, images=images, linter=linter), arguments, cache / "runs")
-    except (ClusterError, EtcdServerError) as error:
+    except (HarnessError, EtcdServerError) as error:
         say(str(error))
         return CANNOT_BUILD
     except KeyboardInterrupt:

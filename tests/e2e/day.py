@@ -184,7 +184,7 @@ class Day:
         assert (len(trained), wrong) == (DIGITS, {}), f"not {self._epochs} times each"
 
     def kubectl(self, *words: str, stdin: str = "", budget_s: float = STEP_BUDGET_S) -> str:
-        """In the day's namespace.  Raises ClusterError."""
+        """In the day's namespace.  Raises HarnessError."""
         return self._control_plane.kubectl(*words, "--namespace", self.namespace, stdin=stdin, budget_s=budget_s)
 
     def _ready_web(self) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.e2e.errors import ImageBuildError
 from tests.e2e.trees import Tree, merged_links, read_tar
 from tests.harness.commands import run
+from tests.harness.errors import ImageBuildError
 
 LISTS_LIFETIME_S: Final = 24 * 3600.0
 FETCH_BUDGET_S: Final = 600.0

@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Final
 
-from tests.e2e.errors import ImageBuildError
+from tests.harness.errors import ImageBuildError
 
 SETTINGS: Final = ("CMD", "ENTRYPOINT", "ENV", "LABEL", "USER", "WORKDIR")
 KNOWN: Final = ("ARG", "COPY", "RUN", *SETTINGS)

@@ -26,12 +26,12 @@ from autoscaler.etcd_server.cache import exclusive
 from tests.cluster.toolbox import Tools, cluster_cache
 from tests.e2e.debian import Debian
 from tests.e2e.dockerfiles import Stage, parse
-from tests.e2e.errors import ImageBuildError
 from tests.e2e.node_files import PAUSE_IMAGE
 from tests.e2e.oci import Image, Layer, write_archive
 from tests.e2e.steps import REPRODUCIBLE, State, Steps
 from tests.e2e.trees import Tree, file, folder, link, read_folder, sha256_of, unpack, write_tar
 from tests.harness.commands import run
+from tests.harness.errors import ImageBuildError
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 VERSION: Final = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
@@ -77,7 +77,7 @@ class Built:
 
 
 def build_images(tools: Tools, environ: Mapping[str, str], say: Say) -> Built:
-    """Afterwards all images of NAMES are in the archive.  As root.  Raises RealNodeError or CommandError."""
+    """Afterwards all images of NAMES are in the archive.  As root.  Raises ImageBuildError or ProgramError."""
     cache = cluster_cache(environ) / "images"
     with exclusive(cache, say, budget_s=LOCK_BUDGET_S):
         return _Workshop(cache, tools, environ, say).build()

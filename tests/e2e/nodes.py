@@ -50,7 +50,7 @@ class Node:
         return self.place.name
 
     def run(self, *command: str, budget_s: float = 60.0) -> str:
-        """Runs a program of the node, on the node; its standard output.  Raises CommandError."""
+        """Runs a program of the node, on the node; its standard output.  Raises ProgramError."""
         return run([*self._inside(), *command], budget_s=budget_s)
 
     def import_images(self, archives: Sequence[Path]) -> None:

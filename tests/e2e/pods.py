@@ -107,7 +107,7 @@ class Pods:
         return str(self._core.read_namespaced_pod_log(name, self._namespace))
 
     def execute(self, name: str, *command: str) -> str:
-        """What a command in the container says.  Raises ClusterError when it fails."""
+        """What a command in the container says.  Raises HarnessError when it fails."""
         return self._control_plane.kubectl("exec", "--namespace", self._namespace, name, "--", *command)
 
     def exists(self, name: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from tests.cluster.chart_control_plane import CHART, IMAGES
 from tests.e2e.real_cluster import RealCluster, apply
 from tests.e2e.storage import make_volume
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 from tests.harness.waiting import wait_for
 
 NAMESPACE: Final = "edl-system"
@@ -52,7 +52,7 @@ class Product:
         try:
             notes = self.cluster.control_plane.helm("install", RELEASE, str(CHART), *more, *_IN_NAMESPACE)
             self._wait_ready()
-        except ClusterError as error:
+        except HarnessError as error:
             error.add_note(self.account())
             raise
         return notes
@@ -68,7 +68,7 @@ class Product:
         self.cluster.control_plane.helm("uninstall", RELEASE, "--wait", *_IN_NAMESPACE, budget_s=START_BUDGET_S)
 
     def test(self) -> str:
-        """What `helm test` says.  Raises ClusterError when it fails."""
+        """What `helm test` says.  Raises HarnessError when it fails."""
         return self.cluster.control_plane.helm("test", RELEASE, *_IN_NAMESPACE, budget_s=START_BUDGET_S)
 
     def account(self) -> str:
@@ -89,7 +89,7 @@ class Product:
         return int(self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE) or 0)
 
     def ask_etcd(self, *words: str, user: str = "") -> str:
-        """What etcdctl says in the first member's own container, as nobody or as this user.  Raises ClusterError."""
+        """What etcdctl says in the first member's own container, as nobody or as this user.  Raises HarnessError."""
         told = {"ETCDCTL_CACERT": "/run/edl/etcd/ca.crt", "ETCDCTL_ENDPOINTS": "https://localhost:2379"}
         if user:
             where = "jsonpath={.data." + user + "-password}"
@@ -109,7 +109,7 @@ class Product:
     def _tell(self, *words: str) -> str:
         try:
             return self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE)
-        except ClusterError as error:
+        except HarnessError as error:
             return str(error)
 
 

@@ -24,7 +24,7 @@ from tests.e2e.network import make_bridge
 from tests.e2e.node_files import NodePlace
 from tests.e2e.nodes import Node, start_node
 from tests.e2e.surroundings import Surroundings
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 from tests.harness.waiting import wait_for
 
 PROXY_BINDING: Final = {
@@ -89,7 +89,7 @@ def _explaining(cluster: RealCluster) -> Iterator[None]:
     """What goes wrong at the start is shown with the logs."""
     try:
         yield
-    except ClusterError as error:
+    except HarnessError as error:
         error.add_note(cluster.last_words())
         raise
 

@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from tests.e2e.dockerfiles import Instruction, Stage
-from tests.e2e.errors import ImageBuildError
 from tests.e2e.oci import SEARCH_PATH
 from tests.harness.commands import run
+from tests.harness.errors import ImageBuildError
 
 RUN_BUDGET_S: Final = 900.0
 KEY_LENGTH: Final = 24

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.dockerfiles import parse
-from tests.e2e.errors import ImageBuildError
+from tests.harness.errors import ImageBuildError
 
 TEXT = """\
 # syntax=docker/dockerfile:1

@@ -12,7 +12,7 @@ from tests.e2e.conftest import NODES
 from tests.e2e.day import END_BUDGET_S, Day
 from tests.e2e.product import MEMBERS, NAMESPACE, SEATS_PER_NODE, make_product
 from tests.e2e.tides import Tides
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 
 pytestmark = pytest.mark.timeout(2700)  # a day on each, and faults that are waited for
 EDL = str(Path(sys.executable).with_name("edl"))
@@ -64,7 +64,7 @@ def test_the_chart_passes_its_own_test(product):
 def test_etcd_has_all_members_and_lets_nobody_do_anything(product):
     assert product.ask_etcd("member", "list", user="root").count("started") == MEMBERS
     assert "masters" not in product.ask_etcd("user", "list", user="root").split()  # each job has a user of its own
-    with pytest.raises(ClusterError, match="user name is empty"):
+    with pytest.raises(HarnessError, match="user name is empty"):
         product.ask_etcd("get", "--prefix", "/edl/v1/jobs/")
 
 

@@ -1,6 +1,6 @@
-"""The cluster's own certificate authority, and a certificate for each of its identities.
+"""Certificate authorities for tests: that of a Kubernetes control plane, and that of a job.
 
-Kubernetes reads who somebody is out of the certificate: the common name is the user, the organisations are the groups.
+Kubernetes reads the identity from the certificate: the common name is the user, the organisations are the groups.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Pair:
     key: Path
 
 
-class Authority:
-    """Signs what the cluster's parts show to one another; `certificate` is what they trust."""
+class ClusterAuthority:
+    """Signs the certificates of a cluster's components, which trust `certificate`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,19 +65,51 @@ class Authority:
         return pair
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        now = dt.datetime.now(dt.UTC)
         issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - CLOCK_SKEW)
-            .not_valid_after(now + LIFETIME)
+            _begin(subject, key, issuer=self._name)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(issuer_id, critical=False)
         )
+
+
+class JobAuthority:
+    """A job's certificate authority, with the same extensions as the operator's."""
+
+    def __init__(self, name: str) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._certificate = self._sign(self._name, self._key, is_authority=True)
+
+    def issue(self, folder: Path) -> None:
+        """Creates the folder with ca.crt, tls.crt and tls.key, as a pod has them in EDL_TLS_DIR."""
+        folder.mkdir()
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
+        (folder / "ca.crt").write_bytes(self._certificate)
+        (folder / "tls.crt").write_bytes(self._sign(subject, key, is_authority=False))
+        _write_private(folder / "tls.key", key)
+
+    def _sign(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_authority: bool) -> bytes:
+        builder = (
+            _begin(subject, key, issuer=self._name)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([_general_name("127.0.0.1")]), critical=False)
+        )
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _begin(subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, issuer: x509.Name) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + LIFETIME)
+    )
 
 
 def make_signing_key(folder: Path) -> Pair:

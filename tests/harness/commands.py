@@ -1,4 +1,4 @@
-"""Runs programs of this machine: to their end, within a budget, their output kept."""
+"""Programs of this machine that run to their end, within a budget; their output is kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.e2e.errors import CommandError
+from tests.harness.errors import ProgramError
 
 BUDGET_S: Final = 120.0
 
@@ -17,9 +17,11 @@ def run(
     *,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    stdin: str = "",
+    shown: Sequence[str] = (),
     budget_s: float = BUDGET_S,
 ) -> str:
-    """Standard output.  Raises CommandError when it fails or takes longer."""
+    """Standard output.  Raises ProgramError when it fails or takes longer; `shown` is the command in its message."""
     try:
         done = subprocess.run(
             command,
@@ -28,12 +30,12 @@ def run(
             capture_output=True,
             text=True,
             errors="replace",
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             check=False,
             timeout=budget_s,
         )
     except subprocess.TimeoutExpired as error:
-        raise CommandError(command, -1, f"did not end within {budget_s:.0f} s") from error
+        raise ProgramError(shown or command, -1, f"did not end within {budget_s:.0f} s") from error
     if done.returncode != 0:
-        raise CommandError(command, done.returncode, done.stderr or done.stdout)
+        raise ProgramError(shown or command, done.returncode, done.stderr or done.stdout)
     return done.stdout

@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from autoscaler.clusters.local.folder import RunFolder
+from tests.harness.waiting import wait_for
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 EDL = str(Path(sys.executable).with_name("edl"))
@@ -57,10 +57,7 @@ def edl(*words, run=None, code=0, deadline_s=DEADLINE_S):
 
 
 def wait_until(condition, what):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.1)
+    wait_for(what, condition, budget_s=DEADLINE_S)
 
 
 class Run:

@@ -1,18 +1,22 @@
-"""What can go wrong with the test cluster; every message says what to do.
+"""Errors of the test harness; every message says what to do.
 
-ClusterError
-├── ToolsMissingError     its programs are not built yet
+HarnessError
+├── ToolsMissingError     programs of the test cluster are not built yet
 ├── ToolsBuildError       they cannot be built
+├── ImageBuildError       an image for the real nodes cannot be built
 ├── StartError            a program did not become ready; with the end of its log
+├── ProgramError          a program of this machine failed; with its output
 └── NotInTimeError        what a test waited for did not come
 """
 
-
-class ClusterError(Exception):
-    """Everything that this package raises on purpose."""
+from collections.abc import Sequence
 
 
-class ToolsMissingError(ClusterError):
+class HarnessError(Exception):
+    """Everything that the harness raises on purpose."""
+
+
+class ToolsMissingError(HarnessError):
     def __init__(self, programs: list[str]) -> None:
         super().__init__(
             f"The test cluster needs {', '.join(programs)}. `make cluster-tools` builds what is missing, once, in about"
@@ -20,7 +24,7 @@ class ToolsMissingError(ClusterError):
         )
 
 
-class ToolsBuildError(ClusterError):
+class ToolsBuildError(HarnessError):
     def __init__(self, what: str, output: str) -> None:
         super().__init__(
             f"{what}\n{output}\nThe modules come from the module proxy that `go env GOPROXY` names."
@@ -28,9 +32,18 @@ class ToolsBuildError(ClusterError):
         )
 
 
-class StartError(ClusterError):
+class ImageBuildError(HarnessError):
     pass
 
 
-class NotInTimeError(ClusterError):
+class StartError(HarnessError):
+    pass
+
+
+class ProgramError(HarnessError):
+    def __init__(self, command: Sequence[str], code: int, output: str) -> None:
+        super().__init__(f"{' '.join(command)}: code {code}: {output.strip()}")
+
+
+class NotInTimeError(HarnessError):
     pass

@@ -10,7 +10,7 @@ from autoscaler.etcd_server.etcd_members import EtcdCluster
 DOWN_S = (0.1, 1.5)
 
 
-class Quorum:
+class EtcdFaultInjector:
     """The members of one etcd.  A fault takes only those that no other fault has; no target: there was none."""
 
     def __init__(self, etcd: EtcdCluster, rng: random.Random) -> None:

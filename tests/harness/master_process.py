@@ -11,10 +11,8 @@ from pathlib import Path
 
 import grpc.aio
 
-from master.api.document import decode_document
-from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
+from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, MemberName
-from master.api.master_status import JobStatus
 from master.api.messages import (
     Ack,
     Acquire,
@@ -29,10 +27,12 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet
 from master.api.wire.call_proof import Prover
-from master.api.wire.calls import CONNECT, STATUS, ask_master
+from master.api.wire.calls import CONNECT
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
-from master.api.wire.message_codec import decode_hello, decode_master_envelope, encode_hello, encode_member_envelope
+from master.api.wire.message_codec import decode_hello, decode_master_envelope, encode_member_envelope
+from tests.harness.master_status import ask_status
+from tests.harness.waiting import wait_for_async
 
 BUDGET_S = 100.0
 JOB = "digits"
@@ -190,7 +190,7 @@ class Member:
 
 async def leads(master: MasterProcess, *, token: str = "") -> bool:
     try:
-        await ask_status(master.address, token=token)
+        await ask_status(master.address, JOB, token=token)
     except grpc.aio.AioRpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return False
@@ -199,22 +199,11 @@ async def leads(master: MasterProcess, *, token: str = "") -> bool:
 
 
 async def until(condition, budget_s=BUDGET_S):
-    """The condition is asked again until it holds: what happens in another process cannot be awaited."""
-    async with asyncio.timeout(budget_s):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await wait_for_async("the condition", condition, budget_s=budget_s)
 
 
 async def until_it_leads(master: MasterProcess, *, token: str = "") -> None:
-    await until(lambda: leads(master, token=token))
-
-
-async def ask_status(address: str, *, token: str = "", limit_s: float = 60.0) -> JobStatus:
-    async with grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
-        request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=JOB)))
-        stub, prover = master_pb2_grpc.MasterStub(channel), Prover(token=token, job=JOB)
-        reply = await ask_master(prover, stub.Status, STATUS, request, limit_s=limit_s)
-        return decode_document(JobStatus, reply.job_status_json)
+    await wait_for_async("the master leads", lambda: leads(master, token=token), budget_s=BUDGET_S)
 
 
 class Sharder:

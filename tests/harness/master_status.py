@@ -1,4 +1,4 @@
-"""What a job's master says of itself, asked from outside."""
+"""The status of a job, asked from its master as any client does."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello
 
 
-async def ask_status(address: str, job: str, *, token: str = "") -> JobStatus | None:
-    """None: no master answers now."""
+async def ask_status(address: str, job: str, *, token: str = "", limit_s: float = 60.0) -> JobStatus:
+    """The master's answer.  Raises AioRpcError."""
     prover = Prover(token=token, job=job)
     async with grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=job)))
-        try:
-            stub = master_pb2_grpc.MasterStub(channel)
-            reply = await ask_master(prover, stub.Status, STATUS, request, limit_s=2.0)
-        except grpc.aio.AioRpcError:
-            return None
-    return decode_document(JobStatus, reply.job_status_json)
+        stub = master_pb2_grpc.MasterStub(channel)
+        reply = await ask_master(prover, stub.Status, STATUS, request, limit_s=limit_s)
+        return decode_document(JobStatus, reply.job_status_json)
 
 
-def brief(status: JobStatus | None) -> str:
-    """In a few lines, for whoever has to find out why."""
+async def try_status(address: str, job: str, *, token: str = "") -> JobStatus | None:
+    """The answer within two seconds; None if no master answers."""
+    try:
+        return await ask_status(address, job, token=token, limit_s=2.0)
+    except grpc.aio.AioRpcError:
+        return None
+
+
+def describe_status(status: JobStatus | None) -> str:
+    """A summary of a status, for error messages."""
     if status is None:
         return "no master answers"
     members = ", ".join(

@@ -1,32 +1,32 @@
-"""What the kernel says of a process, and waiting for it: a fault counts when it was seen to land."""
+"""The state of a process as the kernel tells it: a fault counts only when it was seen to land."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from tests.harness.waiting import is_true_within
 
 LAND_BUDGET_S = 15.0
 
 
-def state_of(pid: int) -> str:
-    """The kernel's letter for the process; empty: it is gone."""
+def process_state(pid: int) -> str:
+    """The kernel's letter for the process; empty if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
-def is_dead(pid: int) -> bool:
-    return state_of(pid) in {"", "Z"}
+def is_process_dead(pid: int) -> bool:
+    return process_state(pid) in {"", "Z"}
 
 
-async def until(condition: Callable[[], bool], budget_s: float = LAND_BUDGET_S) -> bool:
-    """Whether it held within the budget."""
-    until_s = time.monotonic() + budget_s
-    while not condition():
-        if time.monotonic() > until_s:
-            return False
-        await asyncio.sleep(0.02)
-    return True
+async def has_died(pid: int) -> bool:
+    """True if the process was seen to end within LAND_BUDGET_S."""
+    return await is_true_within(lambda: is_process_dead(pid), LAND_BUDGET_S)
+
+
+async def has_stopped(pid: int) -> bool:
+    """True if SIGSTOP was seen to stop the process within LAND_BUDGET_S; False also if it died."""
+    await is_true_within(lambda: process_state(pid) in {"T", "Z", ""}, LAND_BUDGET_S)
+    return process_state(pid) == "T"

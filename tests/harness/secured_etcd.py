@@ -8,7 +8,7 @@ from master.store.etcd.etcd_accounts import EtcdAccounts
 from master.store.etcd.etcd_channel import EtcdChannel
 from master.store.etcd.etcd_config import Credentials, EtcdConfig, Tls
 from master.store.etcd.stubs import rpc, stubs
-from tests.integration.certificates import Authority
+from tests.harness.certificates import JobAuthority
 
 ROOT = Credentials(user="root", password="a secret")
 PATIENT = {"call_deadline_s": 60.0, "read_budget_s": 120.0}
@@ -20,7 +20,7 @@ async def guarded_etcd(binary, folder, *options):
     """The config of a cluster that asks everybody for a user; with root's credentials."""
     identity = folder / "identity"
     folder.mkdir(exist_ok=True)
-    Authority("etcd").issue(identity)
+    JobAuthority("etcd").issue(identity)
     said = [f"--cert-file={identity}/tls.crt", f"--key-file={identity}/tls.key", "--bcrypt-cost=4", *options]
     async with start_etcd(binary, folder / "etcd", ports=free_ports(1), scheme="https", options=said) as cluster:
         config = EtcdConfig(

@@ -1,36 +1,70 @@
-"""The one way in which cluster tests wait: for a condition, with a deadline, saying what did not come."""
+"""Waiting for a condition, with a budget and an error that names what did not come.
+
+Tests of processes and of a control plane wait for nothing else: what another process does cannot be awaited.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from tests.harness.errors import NotInTimeError
 
 POLL_S: Final = 0.1
+ASYNC_POLL_S: Final = 0.02
 BUDGET_S: Final = 180.0
-"""What waits has failed only when it hangs: how fast the product is stands in `bench`, and machines pause."""
+"""A wait fails only when something hangs: how fast the product is stands in `bench`, and machines pause."""
 
 Value = TypeVar("Value")
 
 
 def wait_for(what: str, probe: Callable[[], Value | None], *, budget_s: float = BUDGET_S) -> Value:
-    """The first answer of `probe` that is true.  Raises NotInTimeError, which tells the last one."""
+    """The first true answer of `probe`.  Raises NotInTimeError with the last one."""
     deadline_s = time.monotonic() + budget_s
     while not (answer := probe()):
         if time.monotonic() > deadline_s:
-            raise NotInTimeError(f"{what}: not within {budget_s} s; last seen: {answer!r}")
+            raise NotInTimeError(f"{what}: not within {budget_s:g} s; last seen: {answer!r}")
         time.sleep(POLL_S)
     return answer
 
 
-def still(look: Callable[[], object], *, for_s: float) -> None:
-    """Afterwards `look` has answered the same for so long.  Raises NotInTimeError: it never stopped changing."""
-    deadline_s, since_s, before = time.monotonic() + BUDGET_S, time.monotonic(), look()
+async def wait_for_async(
+    what: str, probe: Callable[[], Value | Awaitable[Value | None] | None], *, budget_s: float = BUDGET_S
+) -> Value:
+    """`wait_for` on an event loop; `probe` may be a coroutine function, cut off at the deadline by TimeoutError."""
+    deadline_s = time.monotonic() + budget_s
+    while not (answer := await _ask(probe, deadline_s)):
+        if time.monotonic() > deadline_s:
+            raise NotInTimeError(f"{what}: not within {budget_s:g} s; last seen: {answer!r}")
+        await asyncio.sleep(ASYNC_POLL_S)
+    return answer
+
+
+async def is_true_within(condition: Callable[[], bool], budget_s: float) -> bool:
+    """True if the condition has held within the budget."""
+    try:
+        return await wait_for_async("the condition", condition, budget_s=budget_s)
+    except NotInTimeError:
+        return False
+
+
+def wait_unchanged(probe: Callable[[], object], *, for_s: float) -> None:
+    """Afterwards `probe` has answered the same for so long.  Raises NotInTimeError: it never stopped changing."""
+    deadline_s, since_s, before = time.monotonic() + BUDGET_S, time.monotonic(), probe()
     while time.monotonic() - since_s < for_s:
         if time.monotonic() > deadline_s:
-            raise NotInTimeError(f"not still for {for_s} s within {BUDGET_S} s; last seen: {before!r}")
+            raise NotInTimeError(f"not unchanged for {for_s} s within {BUDGET_S} s; last seen: {before!r}")
         time.sleep(POLL_S)
-        if (now := look()) != before:
+        if (now := probe()) != before:
             before, since_s = now, time.monotonic()
+
+
+async def _ask(probe: Callable[[], Value | Awaitable[Value | None] | None], deadline_s: float) -> Value | None:
+    answer = probe()
+    if not inspect.isawaitable(answer):
+        return answer
+    async with asyncio.timeout(max(0.0, deadline_s - time.monotonic())):
+        return await answer

@@ -16,7 +16,7 @@ from autoscaler.errors import ClusterError
 EVERY_S = 0.5
 
 
-async def tend(one):
+async def run_pod_controller(one):
     """Until cancelled."""
     while True:
         await asyncio.sleep(EVERY_S)

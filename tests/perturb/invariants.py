@@ -24,7 +24,7 @@ HALF_LIMIT_S = 45.0  # binding deadline, a silent watch, and what is done about 
 TOO_OLD_S = 10.5
 
 
-class Witness:
+class InvariantChecker:
     """`knows_old`: EDL is shown old things without a sign of it; only what the server itself guards can hold then."""
 
     def __init__(self, server, *, knows_old):
@@ -150,7 +150,7 @@ class Witness:
         self.problems.append(f"at {now():.2f} s: {problem}")
 
 
-class WitnessedApi(MemoryApi):
+class CheckedApi(MemoryApi):
     """Tells the witness of each write that reaches the server."""
 
     def __init__(self, server, witness):

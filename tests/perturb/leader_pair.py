@@ -14,8 +14,8 @@ from autoscaler.operator.leadership.candidate import LeaseTiming
 from autoscaler.operator.leadership.lease import Lease
 from autoscaler.operator.leadership.lease_terms import run_terms
 from tests.harness.virtual_time import now
-from tests.perturb.controllers import tend
-from tests.perturb.invariants import WitnessedApi
+from tests.perturb.controllers import run_pod_controller
+from tests.perturb.invariants import CheckedApi
 
 NAMESPACE = "team-a"
 NAME = "edl"
@@ -47,7 +47,7 @@ class StoppableApi:
             yield event
 
 
-class HoldersApi(WitnessedApi):
+class HoldersApi(CheckedApi):
     """What reaches the server here must come from the holder of the Lease."""
 
     def __init__(self, server, witness, operator, writes):
@@ -124,7 +124,7 @@ class Operator:
         self.one = self._compose_one(StoppableApi(fenced, self.running, self._on_write))
         self.store = self.one.store
         async with asyncio.TaskGroup() as tasks:
-            for work in (self.one.run(), tend(self.one)):
+            for work in (self.one.run(), run_pod_controller(self.one)):
                 tasks.create_task(work)
 
     def stop(self):

@@ -31,12 +31,12 @@ POLICY = Policy(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class ScenarioStep:
     """Something that others do, on the clock of the run."""
 
     at_s: float
     name: str
-    happen: object  # of the world
+    apply: object  # of the world
 
 
 def job(name, *, trainers, servers=None, weight=1):
@@ -119,7 +119,7 @@ def come_back(world):
 
 
 DAY = tuple(
-    Happening(at_s=at_s, name=name, happen=happen)
+    ScenarioStep(at_s=at_s, name=name, apply=happen)
     for at_s, name, happen in (
         (2.0, "ads comes", submit(job("ads", trainers=(2, 6), servers=(1, 2)))),
         (3.0, "books comes", submit(job("books", trainers=(2, 8)))),

@@ -15,9 +15,9 @@ from tests.harness import virtual_time
 from tests.harness.api_faults import FaultPlan, PerturbedApi
 from tests.harness.virtual_time import now
 from tests.perturb.composition import compose
-from tests.perturb.controllers import tend
+from tests.perturb.controllers import run_pod_controller
 from tests.perturb.final_state import end_of
-from tests.perturb.invariants import Witness, WitnessedApi
+from tests.perturb.invariants import CheckedApi, InvariantChecker
 from tests.perturb.lagging_server import LaggingServer
 from tests.perturb.leader_pair import Operator
 from tests.perturb.scenario import DAY, NAMESPACE, POLICY, begin
@@ -94,8 +94,8 @@ class Run:
         self.trial = trial
         self.server = MemoryServer(now=lambda: EPOCH_S + now(), namespaces=(NAMESPACE,))
         self.lagging = LaggingServer(self.server)
-        self.witness = Witness(self.server, knows_old=trial.knows_old)
-        inner = WitnessedApi(self.lagging, self.witness)
+        self.witness = InvariantChecker(self.server, knows_old=trial.knows_old)
+        inner = CheckedApi(self.lagging, self.witness)
         self.api = PerturbedApi(inner, self.server, trial.faults, write_s=trial.write_s)
         self.world = World(self.server, self.witness.look)
         self.rest_at_s = 0.0
@@ -162,7 +162,7 @@ class Run:
         self.witness.look()
 
     async def _pass_the_day(self):
-        doings = [(happening.at_s, 0, lambda happening=happening: happening.happen(self.world)) for happening in DAY]
+        doings = [(happening.at_s, 0, lambda happening=happening: happening.apply(self.world)) for happening in DAY]
         doings += [
             (moment.at_s, 1, lambda moment=moment: moment.do(self))
             for moment in self.trial.moments
@@ -193,7 +193,7 @@ class Run:
             self._one = compose_one(self.api)
             self.witness.store = self._one.store
             self._stop_it.clear()
-            works = [asyncio.create_task(work) for work in (self._one.run(), tend(self._one))]
+            works = [asyncio.create_task(work) for work in (self._one.run(), run_pod_controller(self._one))]
             ends = [asyncio.create_task(event.wait()) for event in (self.api.killed, self._stop_it)]
             try:
                 await asyncio.wait((*works, *ends), return_when=asyncio.FIRST_COMPLETED)

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.__main__ import MOVED, ROOT, redraw
-from tests.chaos.chaos_run import etcd_members
-from tests.chaos.moves.campaign import Campaign
+from tests.chaos.chaos_run import start_etcd_members
+from tests.chaos.moves.campaign import MovesCampaign
 from tests.chaos.moves.failpoints import Step
-from tests.chaos.moves.job_kinds import JobKind
-from tests.chaos.moves.processes import Shape
-from tests.chaos.moves.report import Wanted, as_document, as_text, missing
-from tests.chaos.moves.resize_plans import Dealt
+from tests.chaos.moves.job_kinds import ChaosJobKind
+from tests.chaos.moves.processes import MovesJobShape
+from tests.chaos.moves.report import RequestedCounts, as_document, as_text, missing
+from tests.chaos.moves.resize_plans import RandomPlan
 
 LAST_JOB_S = 150.0  # without new resizes, so that the last job can end within the time
 
@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--steps", type=_steps, default=tuple(Step), help=f"of {','.join(Step)}")
-    parser.add_argument("--kinds", type=_kinds, default=tuple(JobKind), help=f"of {','.join(_words())}")
+    parser.add_argument("--kinds", type=_kinds, default=tuple(ChaosJobKind), help=f"of {','.join(_words())}")
     parser.add_argument("--json", action="store_true", help="one document instead of lines")
     parser.add_argument(
         "--keep", action="store_true", help="also into docs/reports/chaos-moves.json and docs/reports/benchmarks.md"
@@ -49,11 +49,11 @@ def _steps(text: str) -> tuple[Step, ...]:
     return tuple(Step(word.strip().upper()) for word in text.split(","))
 
 
-def _words() -> dict[str, JobKind]:
-    return {kind.name.lower(): kind for kind in JobKind}
+def _words() -> dict[str, ChaosJobKind]:
+    return {kind.name.lower(): kind for kind in ChaosJobKind}
 
 
-def _kinds(text: str) -> tuple[JobKind, ...]:
+def _kinds(text: str) -> tuple[ChaosJobKind, ...]:
     return tuple(_words()[word.strip().lower()] for word in text.split(","))
 
 
@@ -62,17 +62,17 @@ async def run(arguments: argparse.Namespace) -> int:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
     began_at_s, load = time.monotonic(), os.getloadavg()[0]
-    wanted = Wanted(faults=arguments.faults, resizes=arguments.resizes, seed=arguments.seed)
+    wanted = RequestedCounts(faults=arguments.faults, resizes=arguments.resizes, seed=arguments.seed)
     rng = random.Random(wanted.seed)
-    plan = Dealt(rng, faults=wanted.faults, resizes=wanted.resizes, steps=arguments.steps)
+    plan = RandomPlan(rng, faults=wanted.faults, resizes=wanted.resizes, steps=arguments.steps)
     until_s = began_at_s + max(30.0, arguments.minutes * 60.0 - LAST_JOB_S)
     folder = arguments.folder / f"moves-{os.getpid()}"
     await asyncio.to_thread(folder.mkdir, parents=True)
     say(f"seed {wanted.seed}, {wanted.faults} faults over {wanted.resizes} resizes; run folder {folder}")
-    async with etcd_members(folder, 3, say) as etcd:
-        campaign = Campaign(folder, etcd, plan=plan, rng=rng, until_s=until_s, say=say)
+    async with start_etcd_members(folder, 3, say) as etcd:
+        campaign = MovesCampaign(folder, etcd, plan=plan, rng=rng, until_s=until_s, say=say)
         try:
-            await campaign.fight(Shape(), arguments.kinds)
+            await campaign.run(MovesJobShape(), arguments.kinds)
         except (TimeoutError, RuntimeError) as error:
             campaign.report.problems.append(str(error))
     report, took_s = campaign.report, time.monotonic() - began_at_s

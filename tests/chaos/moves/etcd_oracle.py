@@ -1,4 +1,4 @@
-"""Who owns what, as the store has it: read from etcd, not asked of the master."""
+"""The placement of buckets as etcd has it: what the master is checked against."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from master.store.etcd.etcd_store import EtcdStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truth:
-    """`owners`: names and incarnations of those that own a bucket; `holders`: and of those that back one up.
+class StoredPlacement:
+    """Owners, backups and intents of all buckets.
 
-    `moving`: buckets with an intent; `pairs`: names of an owner and its backup, of every bucket that has one; `alone`:
-    buckets that have one copy; `sole`: names of their owners.
+    `owners` and `holders` are (name, incarnation) of servers that own a bucket, or hold any copy.  `moving` counts
+    buckets with an intent.  `pairs` are (owner, backup) by name; `alone` counts buckets with one copy, whose owners are
+    `sole`.
     """
 
     owners: frozenset[tuple[str, str]]
@@ -35,14 +36,14 @@ class Truth:
         return frozenset(name for name, _ in self.owners)
 
 
-class Book:
-    """Reads it.  Close it at the end."""
+class EtcdOracle:
+    """Reads the placement from etcd.  Close it at the end."""
 
     def __init__(self, endpoints: Sequence[str], job: str) -> None:
         self._store = EtcdStore(EtcdConfig(endpoints=tuple(endpoints), read_budget_s=1.0), job)
 
-    async def read(self) -> Truth | None:
-        """None: nothing is declared yet, or etcd does not answer."""
+    async def read(self) -> StoredPlacement | None:
+        """The placement, or None if nothing is declared yet or etcd does not answer."""
         keys = self._store.keys
         try:
             durable = parse_durable(await self._store.read(durable_keys(keys)), keys, None, UNNAMED)
@@ -57,7 +58,7 @@ class Book:
             for owner, holder in zip(route.owner, backups, strict=True)
         ]
         owners = frozenset(owner for owner, _ in copies)
-        return Truth(
+        return StoredPlacement(
             owners=owners,
             holders=owners | {backup for _, backup in copies if backup},
             moving=len(durable.intents),

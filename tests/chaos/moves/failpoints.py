@@ -1,7 +1,7 @@
-"""Steps of a move by name: arm one, and know which process has stopped at it.
+"""Failpoints: named steps of a move at which a process stops itself.
 
-`hook/sitecustomize.py` is the other end, inside the processes.  A step is met by one process; until it is let go, that
-process stands exactly there: what came before has happened, what follows has not.
+`hook/sitecustomize.py` is the other end, inside the processes.  One process reaches an armed step and stays stopped
+until it is released: what comes before the step has happened, what follows has not.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tests.harness.process_state import state_of, until
+from tests.harness.process_state import has_stopped
 
 HOOK = Path(__file__).with_name("hook")
-LOOK_EVERY_S = 0.01
+POLL_S = 0.01
 
 
 class Step(StrEnum):
-    """What has just happened where a process stops; nobody else knows of it yet."""
+    """What has just happened in the process that stops; no other process knows of it yet."""
 
     INTENT = "INTENT"  # master: the intent is durable
     AHEAD = "AHEAD"  # source: its rows are about to go ahead
@@ -55,46 +55,46 @@ SENT_STEPS = tuple(step for step in Step if step not in {*ROW_STEPS, *COPY_STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
-    """A process stands at this step.  Let it go by `release`, or kill it."""
+class StoppedProcess:
+    """A process that is stopped at a step, until it is released or killed."""
 
     step: Step
     pid: int
 
 
-class Points:
-    """The folder through which steps are armed.  One campaign's."""
+class Failpoints:
+    """Arms steps by files in a folder, which the hook in every process of a campaign looks at."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
 
     def arm(self, step: Step) -> None:
-        """The next process that reaches it stops there."""
+        """The next process that reaches the step stops there."""
         (self.folder / f"{step}.armed").touch()
 
-    async def meet(self, step: Step, *, budget_s: float, give_up: Callable[[], bool]) -> Met | None:
-        """Who stands there.  None: nobody within the budget, or it was given up; the step is not armed any more."""
+    async def wait_reached(self, step: Step, *, budget_s: float, give_up: Callable[[], bool]) -> StoppedProcess | None:
+        """The process that has stopped at the step.  None: none did in time, and the step is not armed any more."""
         until_s = time.monotonic() + budget_s
-        while (met := await self._try_met(step)) is None:
+        while (stopped := await self._try_find_stopped(step)) is None:
             if time.monotonic() > until_s or give_up():
-                with suppress(FileNotFoundError):  # somebody has just come
+                with suppress(FileNotFoundError):  # a process has just reached it
                     (self.folder / f"{step}.armed").unlink()
                     return None
-            await asyncio.sleep(LOOK_EVERY_S)
-        return met
+            await asyncio.sleep(POLL_S)
+        return stopped
 
-    async def _try_met(self, step: Step) -> Met | None:
+    async def _try_find_stopped(self, step: Step) -> StoppedProcess | None:
         for path in self.folder.glob(f"{step}.*.met"):
             pid = int(path.name.split(".")[1])
-            await until(lambda pid=pid: state_of(pid) in {"T", "Z", ""})
+            has_landed = await has_stopped(pid)
             path.unlink()
-            if state_of(pid) == "T":
-                return Met(step=step, pid=pid)
+            if has_landed:
+                return StoppedProcess(step=step, pid=pid)
             self.arm(step)  # it was killed on the way
         return None
 
-    def release(self, met: Met) -> None:
-        """It goes on, unless somebody has killed it."""
+    def release(self, stopped: StoppedProcess) -> None:
+        """The process continues, unless it was killed."""
         with suppress(ProcessLookupError):
-            os.kill(met.pid, signal.SIGCONT)
+            os.kill(stopped.pid, signal.SIGCONT)

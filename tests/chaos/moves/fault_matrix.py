@@ -1,4 +1,7 @@
-"""What is done to whom at which step: all combinations, dealt like cards.  How one is carried out: `fists`."""
+"""The fault matrix: every combination of step, target and kind of fault, drawn in random order.
+
+`step_fault_injector` carries a fault out.
+"""
 
 from __future__ import annotations
 
@@ -9,101 +12,95 @@ from enum import StrEnum
 from typing import Final
 
 from tests.chaos.moves.failpoints import COPY_STEPS, CUT_STEPS, Step
+from tests.harness.faults import FaultKind
 
 
-class Victim(StrEnum):
+class FaultTarget(StrEnum):
     SOURCE = "source"
     TARGET = "target"
     OWNER = "owner"  # of a bucket that has two copies
     BACKUP = "backup"
-    BOTH = "both"  # the one soon after the other
+    BOTH = "both"  # owner and backup, shortly after one another
     MASTER = "master"
     TRAINER = "trainer"
     ETCD = "etcd"
 
 
-_EVERYBODY: Final = (Victim.MASTER, Victim.TRAINER, Victim.ETCD)
-_OF_A_MOVE: Final = (Victim.SOURCE, Victim.TARGET, *_EVERYBODY)
-_OF_COPIES: Final = (Victim.OWNER, Victim.BACKUP, Victim.BOTH, *_EVERYBODY)
-
-
-class How(StrEnum):
-    KILL = "kill"
-    STOP = "stop"
+_EVERY_MOVE: Final = (FaultTarget.MASTER, FaultTarget.TRAINER, FaultTarget.ETCD)
+_OF_A_MOVE: Final = (FaultTarget.SOURCE, FaultTarget.TARGET, *_EVERY_MOVE)
+_OF_COPIES: Final = (FaultTarget.OWNER, FaultTarget.BACKUP, FaultTarget.BOTH, *_EVERY_MOVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blow:
+class StepFault:
     step: Step
-    victim: Victim
-    how: How
+    target: FaultTarget
+    kind: FaultKind
 
     def __str__(self) -> str:
-        return f"{self.how} {self.victim} at {self.step}"
+        return f"{self.kind} {self.target} at {self.step}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """`over_at_s`: from when on the job can recover (monotonic); `names`: of the servers that were hit."""
-
-    blow: Blow
-    told: str
-    over_at_s: float
-    names: frozenset[str]
+def _kills(target: FaultTarget, *steps: Step) -> tuple[StepFault, ...]:
+    return tuple(StepFault(step=step, target=target, kind=FaultKind.KILL) for step in steps)
 
 
-def _kills(victim: Victim, *steps: Step) -> tuple[Blow, ...]:
-    return tuple(Blow(step=step, victim=victim, how=How.KILL) for step in steps)
+_LOSING: Final = (
+    *_kills(FaultTarget.OWNER, Step.PASS, Step.PASSED),
+    *_kills(FaultTarget.BACKUP, Step.PASS, Step.PASSED),
+)
 
-
-_LOSING: Final = (*_kills(Victim.OWNER, Step.PASS, Step.PASSED), *_kills(Victim.BACKUP, Step.PASS, Step.PASSED))
-
-PROVOKES: Final[Mapping[Step, tuple[Blow, ...]]] = {
-    # the next master undoes what it finds
-    Step.UNDO: _kills(Victim.MASTER, Step.INTENT, Step.FREEZE, Step.HANDOVER, Step.INSTALLED),
+PREREQUISITES: Final[Mapping[Step, tuple[StepFault, ...]]] = {
+    # the next master undoes the move that it finds
+    Step.UNDO: _kills(FaultTarget.MASTER, Step.INTENT, Step.FREEZE, Step.HANDOVER, Step.INSTALLED),
     Step.PROMOTE: _LOSING,
     Step.ALONE: _LOSING,
 }
-"""Steps that nobody reaches unless something has failed, and what makes it fail."""
+"""Steps that no process reaches unless something has failed, and the faults that make it fail."""
 
 
-def victims_at(step: Step) -> tuple[Victim, ...]:
+def targets_at(step: Step) -> tuple[FaultTarget, ...]:
     return _OF_COPIES if step in COPY_STEPS else _OF_A_MOVE
 
 
-class Deck:
-    """Every blow once, in the order of the seed, then all of them again."""
+class FaultMatrix:
+    """Draws every fault once, in random order, then all of them again."""
 
     def __init__(self, rng: random.Random, steps: Iterable[Step]) -> None:
         self._rng = rng
         self._steps = tuple(steps)
-        self._cards: list[Blow] = []
+        self._remaining: list[StepFault] = []
 
-    def deal(self, count: int, steps: Collection[Step]) -> list[Blow]:
-        """About so many, one a step, of these: those at a cut's steps first, the others in the order of a move.
+    def draw(self, count: int, steps: Collection[Step]) -> list[StepFault]:
+        """About `count` faults at these steps, one a step: those of a cut first, the others in the order of a move.
 
-        What a step needs to be met is dealt with it.
+        The prerequisite of a step is drawn with it.
         """
-        cards = self._draw(count, [step for step in self._steps if step in steps])
-        cards += [self._rng.choice(PROVOKES[step]) for step in sorted({blow.step for blow in cards} & PROVOKES.keys())]
-        dealt = {blow.step: blow for blow in cards}
-        self.give_back(blow for blow in cards if blow not in dealt.values())
+        drawn = self._draw(count, [step for step in self._steps if step in steps])
+        drawn += [
+            self._rng.choice(PREREQUISITES[step])
+            for step in sorted({fault.step for fault in drawn} & PREREQUISITES.keys())
+        ]
+        by_step = {fault.step: fault for fault in drawn}
+        self.put_back(fault for fault in drawn if fault not in by_step.values())
         order = [*CUT_STEPS, *(step for step in Step if step not in CUT_STEPS)]
-        return sorted(dealt.values(), key=lambda blow: order.index(blow.step))
+        return sorted(by_step.values(), key=lambda fault: order.index(fault.step))
 
-    def _draw(self, count: int, steps: Collection[Step]) -> list[Blow]:
-        """The uppermost at these steps; what cannot be met by this job waits for another one."""
-        while steps and sum(blow.step in steps for blow in self._cards) < count:
-            all_of_them = ((step, victim, how) for step in self._steps for victim in victims_at(step) for how in How)
-            fresh = [Blow(step=step, victim=victim, how=how) for step, victim, how in all_of_them]
+    def _draw(self, count: int, steps: Collection[Step]) -> list[StepFault]:
+        """The next faults at these steps; faults that this job cannot have wait for another job."""
+        while steps and sum(fault.step in steps for fault in self._remaining) < count:
+            all_of_them = (
+                (step, target, kind) for step in self._steps for target in targets_at(step) for kind in FaultKind
+            )
+            fresh = [StepFault(step=step, target=target, kind=kind) for step, target, kind in all_of_them]
             self._rng.shuffle(fresh)
-            self._cards = fresh + self._cards
-        drawn = [blow for blow in self._cards[::-1] if blow.step in steps][:count]
-        for blow in drawn:
-            self._cards.remove(blow)
+            self._remaining = fresh + self._remaining
+        drawn = [fault for fault in self._remaining[::-1] if fault.step in steps][:count]
+        for fault in drawn:
+            self._remaining.remove(fault)
         return drawn
 
-    def give_back(self, blows: Iterable[Blow]) -> None:
-        """They did not fall: they are dealt again, not at once."""
-        for blow in blows:
-            self._cards.insert(self._rng.randint(0, len(self._cards) // 2), blow)
+    def put_back(self, faults: Iterable[StepFault]) -> None:
+        """Returns faults that did not land: they are drawn again, but not at once."""
+        for fault in faults:
+            self._remaining.insert(self._rng.randint(0, len(self._remaining) // 2), fault)

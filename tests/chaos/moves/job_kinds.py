@@ -1,8 +1,8 @@
-"""The kinds of jobs that a campaign strikes, and at which steps each can be struck.
+"""The kinds of jobs of a campaign, and the steps at which each can have faults.
 
 Rows go ahead of their bucket, so jobs with sparse tables have steps that dense ones lack (rule 42).  What the ledger
-may ask of a job depends on its kind: where the others keep what they have after a loss (rule 30), a model is of two
-ages; where buckets have two copies (61, 62), the loss of one server takes nothing back.
+can check depends on the kind too: under `afterLoss: Keep` a model holds states of two lineages (rule 30); with two
+copies of each bucket the loss of one server causes no roll-back (61, 62).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 from tests.chaos.moves.failpoints import COPY_STEPS, ROW_STEPS, SENT_STEPS, Step
 
 
-class JobKind(StrEnum):
+class ChaosJobKind(StrEnum):
     DENSE = "dense tables"
     ROWS = "rows"
     KEEP = "rows, the others keep what they have"
@@ -20,12 +20,12 @@ class JobKind(StrEnum):
 
     @property
     def has_rows(self) -> bool:
-        return self is not JobKind.DENSE
+        return self is not ChaosJobKind.DENSE
 
     @property
     def keeps(self) -> bool:
         """After a loss the other servers keep what they have."""
-        return self is JobKind.KEEP
+        return self is ChaosJobKind.KEEP
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -36,4 +36,4 @@ class JobKind(StrEnum):
     @property
     def copies(self) -> int:
         """Of each bucket, where there are servers enough."""
-        return 2 if self is JobKind.COPIES else 1
+        return 2 if self is ChaosJobKind.COPIES else 1

@@ -1,4 +1,4 @@
-"""One process of a job: which it is, how it can be signalled, and what it has said of itself."""
+"""One process of a job: its role, its state, and what its log says about it."""
 
 from __future__ import annotations
 
@@ -8,41 +8,35 @@ import re
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
-from tests.harness.process_state import is_dead
+from autoscaler.domain import Role
+from tests.harness.process_state import is_process_dead
 
 _LISTENS = re.compile(r"process (\w+), listens")
 _RELEASED = re.compile(r"(released): this server")
 
 
-class Part(StrEnum):
-    MASTER = "master"
-    SERVER = "server"
-    TRAINER = "trainer"
-
-
 @dataclass(slots=True, kw_only=True)
-class Actor:
-    """`code`: how it ended."""
+class JobProcess:
+    """A process by pid.  `code` is its exit code, None while it runs."""
 
-    part: Part
+    role: Role
     ordinal: int
     pid: int
     log: Path
-    log_from: int  # what stands before that is of its predecessors
-    leaves_by_s: float = math.inf  # told to go: then its grace is over
-    is_struck: bool = False  # we have killed it
+    log_from: int  # offset: lines before it come from predecessors
+    leaves_by_s: float = math.inf  # end of its grace period, once it was told to leave (monotonic)
+    is_killed: bool = False  # by this harness
     is_paused: bool = False
     code: int | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.part}-{self.ordinal}"
+        return f"{self.role}-{self.ordinal}"
 
     @property
-    def is_here(self) -> bool:
+    def is_running(self) -> bool:
         return self.code is None
 
     @property
@@ -51,20 +45,24 @@ class Actor:
 
     @property
     def incarnation(self) -> str:
-        """Of a server; empty: it does not run, is paused, or does not listen yet."""
-        return self._said(_LISTENS) if self.is_here and not self.is_paused and not is_dead(self.pid) else ""
+        """A server's incarnation from its log; empty if it does not run, is paused, or does not listen yet."""
+        return (
+            self._find_logged(_LISTENS)
+            if self.is_running and not self.is_paused and not is_process_dead(self.pid)
+            else ""
+        )
 
     @property
     def was_released(self) -> bool:
-        """The master has told this server that it owns nothing."""
-        return bool(self._said(_RELEASED))
+        """True if the master has released this server: it owns no bucket."""
+        return bool(self._find_logged(_RELEASED))
 
     def signal(self, number: signal.Signals) -> None:
-        if self.is_here:
+        if self.is_running:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def _said(self, what: re.Pattern[str]) -> str:
+    def _find_logged(self, what: re.Pattern[str]) -> str:
         with self.log.open(encoding="utf-8", errors="replace") as lines:
             lines.seek(self.log_from)
             found = what.search(lines.read())

@@ -1,4 +1,4 @@
-"""Which resize comes next and what falls during it: dealt by chance, or written down."""
+"""Which resize comes next and which faults land during it: drawn at random, or listed."""
 
 from __future__ import annotations
 
@@ -8,73 +8,73 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tests.chaos.moves.failpoints import COPY_STEPS, Step
-from tests.chaos.moves.fault_matrix import Blow, Deck
-from tests.chaos.moves.processes import Cast
-from tests.chaos.moves.resizes import Order, Orders
+from tests.chaos.moves.fault_matrix import FaultMatrix, StepFault
+from tests.chaos.moves.processes import JobProcesses
+from tests.chaos.moves.resizes import RandomResizes, ServerResize
 
-BLOWS_EACH = (3, 3, 4, 4, 5)
+FAULTS_EACH = (3, 3, 4, 4, 5)
 TOGETHER = 0.4  # of the resizes have all their steps armed at once; the others one after another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """One resize.  `together`: its steps are armed at once."""
+class PlannedResize:
+    """One resize and its faults.  `together`: all their steps are armed at once."""
 
-    order: Order
-    blows: Sequence[Blow]
+    resize: ServerResize
+    faults: Sequence[StepFault]
     together: bool = False
 
 
-class Plan(Protocol):
-    """A campaign's next resizes."""
+class ResizePlan(Protocol):
+    """The resizes of a campaign, one after another."""
 
     def is_over(self, faults: int, resizes: int) -> bool:
-        """So many have come about; no more are needed."""
+        """True if these counts are enough."""
 
-    def next(self, cast: Cast) -> Planned:
+    def next(self, processes: JobProcesses) -> PlannedResize:
         """The next one."""
 
-    def take_back(self, blows: Iterable[Blow]) -> None:
-        """These did not fall: their steps were not met."""
+    def put_back(self, faults: Iterable[StepFault]) -> None:
+        """No process reached the steps of these faults."""
 
 
-class Dealt:
-    """Until there are enough: every blow once, then all of them again, over resizes by chance."""
+class RandomPlan:
+    """Random resizes with every fault once, then all of them again, until there are enough."""
 
     def __init__(self, rng: random.Random, *, faults: int, resizes: int, steps: Sequence[Step]) -> None:
         self._rng = rng
-        self._faults, self._resizes = faults, resizes
-        self._deck = Deck(rng, steps)
-        self._orders = Orders(rng)
+        self._least_faults, self._least_resizes = faults, resizes
+        self._matrix = FaultMatrix(rng, steps)
+        self._resizes = RandomResizes(rng)
 
     def is_over(self, faults: int, resizes: int) -> bool:
-        return faults >= self._faults and resizes >= self._resizes
+        return faults >= self._least_faults and resizes >= self._least_resizes
 
-    def next(self, cast: Cast) -> Planned:
-        order = self._orders.next(cast)
-        steps = [step for step in cast.shape.kind.steps if order.count > 1 or step not in COPY_STEPS]
-        blows = self._deck.deal(self._rng.choice(BLOWS_EACH), steps)
-        is_provoked = any(blow.step in {Step.PROMOTE, Step.ALONE, Step.CHANGED} for blow in blows)
-        together = is_provoked or self._rng.random() < TOGETHER  # what is soon over is armed before it is provoked
-        return Planned(order=order, blows=blows, together=together)
+    def next(self, processes: JobProcesses) -> PlannedResize:
+        resize = self._resizes.next(processes)
+        steps = [step for step in processes.shape.kind.steps if resize.count > 1 or step not in COPY_STEPS]
+        faults = self._matrix.draw(self._rng.choice(FAULTS_EACH), steps)
+        is_provoked = any(fault.step in {Step.PROMOTE, Step.ALONE, Step.CHANGED} for fault in faults)
+        together = is_provoked or self._rng.random() < TOGETHER  # arm brief steps before their cause
+        return PlannedResize(resize=resize, faults=faults, together=together)
 
-    def take_back(self, blows: Iterable[Blow]) -> None:
-        self._deck.give_back(blows)
+    def put_back(self, faults: Iterable[StepFault]) -> None:
+        self._matrix.put_back(faults)
 
 
-class Written:
-    """These, in this order."""
+class FixedPlan:
+    """Listed resizes, in their order."""
 
-    def __init__(self, lines: Sequence[tuple[Callable[[Cast], Order], Sequence[Blow]]]) -> None:
+    def __init__(self, lines: Sequence[tuple[Callable[[JobProcesses], ServerResize], Sequence[StepFault]]]) -> None:
         self._lines = list(lines)
-        self.missed: list[Blow] = []
+        self.missed: list[StepFault] = []
 
     def is_over(self, faults: int, resizes: int) -> bool:
         return not self._lines
 
-    def next(self, cast: Cast) -> Planned:
-        order, blows = self._lines.pop(0)
-        return Planned(order=order(cast), blows=blows)
+    def next(self, processes: JobProcesses) -> PlannedResize:
+        resize, faults = self._lines.pop(0)
+        return PlannedResize(resize=resize(processes), faults=faults)
 
-    def take_back(self, blows: Iterable[Blow]) -> None:
-        self.missed += blows
+    def put_back(self, faults: Iterable[StepFault]) -> None:
+        self.missed += faults

@@ -1,4 +1,4 @@
-"""What is asked of the cast: another number of servers, one that leaves and comes back, two wishes at once."""
+"""Resizes of a job's servers: another count, one server replaced, a count that changes at once."""
 
 from __future__ import annotations
 
@@ -7,111 +7,122 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.chaos.moves.process import Actor, Part
-from tests.chaos.moves.processes import Cast
+from autoscaler.domain import Role
+from tests.chaos.moves.process import JobProcess
+from tests.chaos.moves.processes import JobProcesses
 
 SIZES = {1: (1, 2, 2, 3, 3, 4), 2: (1, 2, 3, 3, 3, 4)}  # by copies of a bucket: with one server it has one
-LEAVES = 0.2
+REPLACEMENTS = 0.2
 CHANGES_OF_MIND = 0.1
 BY_SIGNAL = 0.5
 OTHER_TRAINERS = 0.25
 
 
-class Kind(StrEnum):
+class ResizeKind(StrEnum):
     GROW = "grow"
     SHRINK = "shrink"
-    LEAVE = "leave and come back"
-    TWO_WISHES = "two wishes"
+    REPLACE = "leave and come back"
+    CHANGED = "two wishes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """One resize.  `first`: of two wishes, the one that is replaced at once; `leaver`: who has to go."""
+class ServerResize:
+    """One resize.  `first` is a count that is replaced at once; `leaver` is the server that has to go."""
 
-    kind: Kind
+    kind: ResizeKind
     before: int
     count: int
     trainers: int
     first: int | None = None
-    leaver: Actor | None = None
+    leaver: JobProcess | None = None
     by_signal: bool = False
 
     def __str__(self) -> str:
         told = f"{self.kind} {self.before} -> {self.count}"
         return told + (f" by way of {self.first}" if self.first else "") + (" by signal" if self.by_signal else "")
 
-    def give(self, cast: Cast) -> None:
-        cast.leave_by_signal = self.by_signal
-        cast.trainers_wanted = self.trainers
-        cast.servers_wanted = self.first or self.count
-        if self.leaver is not None and self.leaver.is_here:
-            cast.leave(self.leaver)
+    def begin(self, processes: JobProcesses) -> None:
+        processes.leave_by_signal = self.by_signal
+        processes.trainers_wanted = self.trainers
+        processes.servers_wanted = self.first or self.count
+        if self.leaver is not None and self.leaver.is_running:
+            processes.terminate(self.leaver)
 
-    def insist(self, cast: Cast) -> None:
-        """The second wish takes the place of the first."""
-        cast.servers_wanted = self.count
+    def change_mind(self, processes: JobProcesses) -> None:
+        """The final count takes the place of the first."""
+        processes.servers_wanted = self.count
 
-    def is_done(self, cast: Cast) -> bool:
-        """Of the processes: those that are wanted run, the others have gone."""
-        ordinals = [a.ordinal for a in cast.actors.values() if a.part is Part.SERVER and a.is_here and not a.is_leaving]
-        leaving = any(a.part is Part.SERVER and a.is_here and a.is_leaving for a in cast.actors.values())
+    def is_done(self, processes: JobProcesses) -> bool:
+        """True if the wanted processes run and the others have gone."""
+        ordinals = [
+            a.ordinal
+            for a in processes.processes.values()
+            if a.role is Role.SERVER and a.is_running and not a.is_leaving
+        ]
+        leaving = any(a.role is Role.SERVER and a.is_running and a.is_leaving for a in processes.processes.values())
         return not leaving and sorted(ordinals) == list(range(self.count))
 
     @property
     def fewest(self) -> int:
-        """Servers that are wanted at some time of it."""
+        """The lowest count that is wanted at any time of it."""
         return min(self.before, self.count, self.first or self.count)
 
-    def gives(self, server: Actor) -> bool:
-        """Whether this server gives buckets away; the others take them."""
+    def is_source(self, server: JobProcess) -> bool:
+        """True if this server gives buckets away; otherwise it takes them."""
         if self.leaver is not None:
             return server.pid == self.leaver.pid
         return server.ordinal >= self.count if self.count < self.before else server.ordinal < self.before
 
 
-def sized(count: int, *, by_signal: bool = False) -> Callable[[Cast], Order]:
-    """So many servers."""
+def resize_to(count: int, *, by_signal: bool = False) -> Callable[[JobProcesses], ServerResize]:
+    """A resize to this count."""
 
-    def order(cast: Cast) -> Order:
-        before = cast.servers_wanted
-        kind = Kind.GROW if count > before else Kind.SHRINK
-        return Order(kind=kind, before=before, count=count, trainers=cast.trainers_wanted, by_signal=by_signal)
-
-    return order
-
-
-def left_by(ordinal: int) -> Callable[[Cast], Order]:
-    """This server leaves; another process with its ordinal comes."""
-
-    def order(cast: Cast) -> Order:
-        count = cast.servers_wanted
-        leaver = cast.actors[f"{Part.SERVER}-{ordinal}"]
-        return Order(kind=Kind.LEAVE, before=count, count=count, trainers=cast.trainers_wanted, leaver=leaver)
+    def order(processes: JobProcesses) -> ServerResize:
+        before = processes.servers_wanted
+        kind = ResizeKind.GROW if count > before else ResizeKind.SHRINK
+        return ServerResize(
+            kind=kind, before=before, count=count, trainers=processes.trainers_wanted, by_signal=by_signal
+        )
 
     return order
 
 
-class Orders:
-    """Chooses the next one."""
+def replace_server(ordinal: int) -> Callable[[JobProcesses], ServerResize]:
+    """This server leaves, and another process with its ordinal comes."""
+
+    def order(processes: JobProcesses) -> ServerResize:
+        count = processes.servers_wanted
+        leaver = processes.processes[f"{Role.SERVER}-{ordinal}"]
+        return ServerResize(
+            kind=ResizeKind.REPLACE, before=count, count=count, trainers=processes.trainers_wanted, leaver=leaver
+        )
+
+    return order
+
+
+class RandomResizes:
+    """Draws the next resize."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def next(self, cast: Cast) -> Order:
-        rng, before = self._rng, cast.servers_wanted
-        trainers = rng.randint(1, 3) if rng.random() < OTHER_TRAINERS else cast.trainers_wanted
+    def next(self, processes: JobProcesses) -> ServerResize:
+        rng, before = self._rng, processes.servers_wanted
+        trainers = rng.randint(1, 3) if rng.random() < OTHER_TRAINERS else processes.trainers_wanted
         by_signal = rng.random() < BY_SIGNAL
-        servers = cast.here(Part.SERVER)
-        if before > 1 and servers and rng.random() < LEAVES:
+        servers = processes.staying(Role.SERVER)
+        if before > 1 and servers and rng.random() < REPLACEMENTS:
             leaver = rng.choice(servers)
-            return Order(kind=Kind.LEAVE, before=before, count=before, trainers=trainers, leaver=leaver, by_signal=True)
-        sizes = SIZES[cast.shape.kind.copies]
+            return ServerResize(
+                kind=ResizeKind.REPLACE, before=before, count=before, trainers=trainers, leaver=leaver, by_signal=True
+            )
+        sizes = SIZES[processes.shape.kind.copies]
         count = rng.choice([size for size in sizes if size != before])
-        kind = Kind.GROW if count > before else Kind.SHRINK
+        kind = ResizeKind.GROW if count > before else ResizeKind.SHRINK
         first = None
         if rng.random() < CHANGES_OF_MIND:
-            kind, first = Kind.TWO_WISHES, rng.choice([size for size in sizes if size not in {before, count}])
-        return Order(
+            kind, first = ResizeKind.CHANGED, rng.choice([size for size in sizes if size not in {before, count}])
+        return ServerResize(
             kind=kind,
             before=before,
             count=count,

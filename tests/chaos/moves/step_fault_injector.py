@@ -1,7 +1,7 @@
-"""How a blow is carried out on one job.
+"""Fault injection at a step of a move, into one job.
 
-Whoever meets the step stands still while the blow falls, so source, target, owner, backup, master, trainer and etcd are
-hit with the move exactly there.  Then the one that stood goes on, unless it was the one to be hit.
+The process that has reached the step stays stopped while the fault lands on source, target, owner, backup, master,
+trainer or etcd.  Then it continues, unless the fault was for it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from tests.chaos.moves.etcd_oracle import Truth
-from tests.chaos.moves.failpoints import Met, Points, Step
-from tests.chaos.moves.fault_matrix import Blow, How, Landed, Victim
-from tests.chaos.moves.process import Actor, Part
-from tests.chaos.moves.processes import Cast
-from tests.harness.etcd_faults import Quorum
-from tests.harness.process_state import is_dead, state_of, until
+from autoscaler.domain import Role
+from tests.chaos.moves.etcd_oracle import StoredPlacement
+from tests.chaos.moves.failpoints import Failpoints, Step, StoppedProcess
+from tests.chaos.moves.fault_matrix import FaultTarget, StepFault
+from tests.chaos.moves.process import JobProcess
+from tests.chaos.moves.processes import JobProcesses
+from tests.harness.etcd_faults import EtcdFaultInjector
+from tests.harness.faults import FaultKind, LandedFault
+from tests.harness.process_state import has_died, has_stopped, is_process_dead
 
 LONG_PAUSES = 0.05  # beyond the time that a move may take: it is undone
 LONG_PAUSE_S = 12.0
@@ -26,115 +28,142 @@ RELEASE_AFTER_S = (0.0, 0.4)
 SECOND_AFTER_S = (0.0, 1.2)  # of both that are killed: some before the first one's loss is known
 
 
-class Fists:
-    """Carries blows out."""
+class StepFaultInjector:
+    """Injects faults into one job."""
 
-    def __init__(self, cast: Cast, quorum: Quorum, points: Points, rng: random.Random) -> None:
-        self._cast = cast
+    def __init__(
+        self, processes: JobProcesses, quorum: EtcdFaultInjector, failpoints: Failpoints, rng: random.Random
+    ) -> None:
+        self._processes = processes
         self._quorum = quorum
-        self._points = points
+        self._failpoints = failpoints
         self._rng = rng
 
-    async def strike(
-        self, blow: Blow, met: Met, sources: Callable[[Actor], bool], truth: Truth | None
-    ) -> Landed | None:
-        """None: there was nobody to hit.  `sources`: which servers give buckets away; `truth`: who has which copies."""
-        holder = self._cast.by_pid(met.pid)
+    async def inject(
+        self,
+        fault: StepFault,
+        stopped: StoppedProcess,
+        sources: Callable[[JobProcess], bool],
+        placement: StoredPlacement | None,
+    ) -> LandedFault[StepFault] | None:
+        """The fault that landed; None without a process to hit.
+
+        `sources` tells which servers give buckets away, `placement` which servers hold which copies.
+        """
+        holder = self._processes.by_pid(stopped.pid)
         names: frozenset[str] = frozenset()
         try:
-            if blow.victim is Victim.ETCD:
-                told = await self._strike_etcd(blow, met)
+            if fault.target is FaultTarget.ETCD:
+                told = await self._hit_etcd(fault, stopped)
             else:
-                actors = self._choose(blow, holder, sources, truth)
-                told = await self._hit(blow, actors, met) if actors else ""
-                names = frozenset(self._cast.name_of(actor) for actor in actors if actor.part is Part.SERVER)
+                processes = self._choose(fault, holder, sources, placement)
+                told = await self._hit(fault, processes, stopped) if processes else ""
+                names = frozenset(
+                    self._processes.name_of(process) for process in processes if process.role is Role.SERVER
+                )
         finally:
-            self._points.release(met)
-        where = f"{holder.name if holder else 'nobody'} stood there"
-        return Landed(blow=blow, told=f"{told}; {where}", over_at_s=time.monotonic(), names=names) if told else None
+            self._failpoints.release(stopped)
+        where = f"{holder.name if holder else 'no process'} was stopped there"
+        return (
+            LandedFault(fault=fault, target=f"{told}; {where}", over_at_s=time.monotonic(), servers=names)
+            if told
+            else None
+        )
 
     def _choose(
-        self, blow: Blow, holder: Actor | None, sources: Callable[[Actor], bool], truth: Truth | None
-    ) -> list[Actor]:
-        match blow.victim:
-            case Victim.MASTER:
-                those = self._cast.here(Part.MASTER)
-            case Victim.TRAINER:
-                those = self._cast.here(Part.TRAINER)
-            case Victim.OWNER | Victim.BACKUP | Victim.BOTH:
-                return self._choose_pair(blow, holder, truth)
+        self,
+        fault: StepFault,
+        holder: JobProcess | None,
+        sources: Callable[[JobProcess], bool],
+        placement: StoredPlacement | None,
+    ) -> list[JobProcess]:
+        match fault.target:
+            case FaultTarget.MASTER:
+                those = self._processes.staying(Role.MASTER)
+            case FaultTarget.TRAINER:
+                those = self._processes.staying(Role.TRAINER)
+            case FaultTarget.OWNER | FaultTarget.BACKUP | FaultTarget.BOTH:
+                return self._choose_pair(fault, holder, placement)
             case _:
-                servers = [actor for actor in self._servers() if sources(actor) is (blow.victim is Victim.SOURCE)]
+                servers = [
+                    process for process in self._servers() if sources(process) is (fault.target is FaultTarget.SOURCE)
+                ]
                 if holder in servers:
                     return [holder]
                 those = servers
-        those = [actor for actor in those if not is_dead(actor.pid)]
+        those = [process for process in those if not is_process_dead(process.pid)]
         return [self._rng.choice(those)] if those else []
 
-    def _choose_pair(self, blow: Blow, holder: Actor | None, truth: Truth | None) -> list[Actor]:
-        """Of an owner and its backup; who stands at PASS or PASSED is one of them."""
-        servers = {self._cast.name_of(actor): actor for actor in self._servers() if not is_dead(actor.pid)}
-        known = sorted(truth.pairs) if truth is not None else []
+    def _choose_pair(
+        self, fault: StepFault, holder: JobProcess | None, placement: StoredPlacement | None
+    ) -> list[JobProcess]:
+        """An owner, its backup, or both; at PASS and PASSED one of them is the stopped process."""
+        servers = {
+            self._processes.name_of(process): process for process in self._servers() if not is_process_dead(process.pid)
+        }
+        known = sorted(placement.pairs) if placement is not None else []
         pairs = [(servers[owner], servers[backup]) for owner, backup in known if {owner, backup} <= servers.keys()]
-        at = {Step.PASS: 0, Step.PASSED: 1}.get(blow.step)
+        at = {Step.PASS: 0, Step.PASSED: 1}.get(fault.step)
         pairs = [pair for pair in pairs if at is None or pair[at] is holder]
         if not pairs:
             return []
         owner, backup = self._rng.choice(pairs)
-        return {Victim.OWNER: [owner], Victim.BACKUP: [backup]}.get(blow.victim, [owner, backup])
+        return {FaultTarget.OWNER: [owner], FaultTarget.BACKUP: [backup]}.get(fault.target, [owner, backup])
 
-    def _servers(self) -> list[Actor]:
-        return [actor for actor in self._cast.actors.values() if actor.part is Part.SERVER and actor.is_here]
+    def _servers(self) -> list[JobProcess]:
+        return [
+            process
+            for process in self._processes.processes.values()
+            if process.role is Role.SERVER and process.is_running
+        ]
 
-    async def _hit(self, blow: Blow, actors: Sequence[Actor], met: Met) -> str:
-        told = " and ".join(f"{actor.name} pid {actor.pid}" for actor in actors)
-        if blow.how is How.STOP:
-            return await self._stop(actors, met, told)
-        for number, actor in enumerate(actors):
+    async def _hit(self, fault: StepFault, processes: Sequence[JobProcess], stopped: StoppedProcess) -> str:
+        told = " and ".join(f"{process.name} pid {process.pid}" for process in processes)
+        if fault.kind is FaultKind.STOP:
+            return await self._stop(processes, stopped, told)
+        for number, process in enumerate(processes):
             if number:
-                await self._let_go_beside(met, self._rng.uniform(*SECOND_AFTER_S))
-            self._cast.kill(actor)
-            if not await until(lambda actor=actor: is_dead(actor.pid)):
+                await self._release_and_wait(stopped, self._rng.uniform(*SECOND_AFTER_S))
+            self._processes.kill(process)
+            if not await has_died(process.pid):
                 return ""
         return told
 
-    async def _stop(self, actors: Sequence[Actor], met: Met, told: str) -> str:
-        for actor in actors:
-            self._cast.pause(actor)
+    async def _stop(self, processes: Sequence[JobProcess], stopped: StoppedProcess, told: str) -> str:
+        for process in processes:
+            self._processes.pause(process)
         try:
-            for actor in actors:
-                await until(lambda actor=actor: state_of(actor.pid) in {"T", "Z", ""})
-            if any(state_of(actor.pid) != "T" for actor in actors):
+            if not all([await has_stopped(process.pid) for process in processes]):
                 return ""
-            pause_s = self._pause_s(actors[0].part)
-            is_beside = met.pid not in {actor.pid for actor in actors}
-            await self._let_go_beside(met if is_beside else None, pause_s)
+            pause_s = self._pause_s(processes[0].role)
+            is_beside = stopped.pid not in {process.pid for process in processes}
+            await self._release_and_wait(stopped if is_beside else None, pause_s)
         finally:
-            for actor in actors:
-                self._cast.resume(actor)
+            for process in processes:
+                self._processes.resume(process)
         return f"{told} for {pause_s:.1f} s"
 
-    async def _strike_etcd(self, blow: Blow, met: Met) -> str:
-        pause_s = self._cast.shape.leader_ttl_s * self._rng.uniform(0.5, 1.5)
-        work = self._quorum.kill() if blow.how is How.KILL else self._quorum.stop(pause_s)
-        told, _ = await asyncio.gather(work, self._let_go_beside(met, 0.0))
+    async def _hit_etcd(self, fault: StepFault, stopped: StoppedProcess) -> str:
+        pause_s = self._processes.shape.leader_ttl_s * self._rng.uniform(0.5, 1.5)
+        work = self._quorum.kill() if fault.kind is FaultKind.KILL else self._quorum.stop(pause_s)
+        told, _ = await asyncio.gather(work, self._release_and_wait(stopped, 0.0))
         return told
 
-    async def _let_go_beside(self, met: Met | None, at_least_s: float) -> None:
-        """The one that stood goes on while the other one stands."""
+    async def _release_and_wait(self, stopped: StoppedProcess | None, at_least_s: float) -> None:
+        """Releases the stopped process after a moment; returns after `at_least_s`."""
         first_s = self._rng.uniform(*RELEASE_AFTER_S)
         await asyncio.sleep(first_s)
-        if met is not None:
-            self._points.release(met)
+        if stopped is not None:
+            self._failpoints.release(stopped)
         await asyncio.sleep(max(0.0, at_least_s - first_s))
 
-    def _pause_s(self, part: Part) -> float:
+    def _pause_s(self, role: Role) -> float:
         if self._rng.random() < LONG_PAUSES:
             return LONG_PAUSE_S
-        shape = self._cast.shape
+        shape = self._processes.shape
         window_s = {
-            Part.MASTER: shape.leader_ttl_s,
-            Part.SERVER: shape.server_pause_s,
-            Part.TRAINER: shape.lease_floor_s,
+            Role.MASTER: shape.leader_ttl_s,
+            Role.SERVER: shape.server_pause_s,
+            Role.TRAINER: shape.lease_floor_s,
         }
-        return window_s[part] * self._rng.uniform(*PAUSES)
+        return window_s[role] * self._rng.uniform(*PAUSES)

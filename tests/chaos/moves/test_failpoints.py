@@ -1,4 +1,4 @@
-"""Steps are met by name: the values that the product logs are known, and an armed step stops who reaches it."""
+"""Steps are stopped by name: the values that the product logs are known, and an armed step stops who reaches it."""
 
 import asyncio
 import importlib.util
@@ -15,10 +15,10 @@ from master.api.positions import EMPTY, PositionSet
 from master.job.domain import Backups, ChangeTable, Intent, Persisted, Table
 from master.job.placement.owner_placement import NOBODY
 from master.job.state import bucket_table
-from tests.chaos.moves.failpoints import COPY_STEPS, HOOK, SENT_STEPS, Points, Step
-from tests.chaos.moves.fault_matrix import PROVOKES, Deck, Victim
-from tests.chaos.moves.job_kinds import JobKind
-from tests.harness.process_state import state_of
+from tests.chaos.moves.failpoints import COPY_STEPS, HOOK, SENT_STEPS, Failpoints, Step
+from tests.chaos.moves.fault_matrix import PREREQUISITES, FaultMatrix, FaultTarget
+from tests.chaos.moves.job_kinds import ChaosJobKind
+from tests.harness.process_state import process_state
 from trainer_sdk.pserver.core.effects import ApplyLive, CopyArrived, FileWritten, SendCopy
 from trainer_sdk.pserver.core.messages import BackupPush, CopyHead, Push
 
@@ -115,53 +115,53 @@ def test_every_step_has_a_value():
     assert [step for step in Step if step not in {known for known, _ in VALUES}] == []
 
 
-def _started(points):
-    environment = {"PYTHONPATH": str(HOOK), "CHAOS_POINTS": str(points.folder)}
+def _started(failpoints):
+    environment = {"PYTHONPATH": str(HOOK), "CHAOS_FAILPOINTS": str(failpoints.folder)}
     return subprocess.Popen([sys.executable, "-c", REACHES_A_STEP], env=environment)
 
 
 async def test_one_process_stops_at_an_armed_step_and_goes_on_when_let_go(tmp_path):
-    points = Points(tmp_path / "points")
-    points.arm(Step.FREEZE)
-    processes = [_started(points), _started(points)]
-    met = await points.meet(Step.FREEZE, budget_s=120.0, give_up=lambda: False)
-    other = next(process for process in processes if process.pid != met.pid)
+    failpoints = Failpoints(tmp_path / "failpoints")
+    failpoints.arm(Step.FREEZE)
+    processes = [_started(failpoints), _started(failpoints)]
+    stopped = await failpoints.wait_reached(Step.FREEZE, budget_s=120.0, give_up=lambda: False)
+    other = next(process for process in processes if process.pid != stopped.pid)
     assert await asyncio.to_thread(other.wait, 120) == 0
-    assert state_of(met.pid) == "T"
-    points.release(met)
+    assert process_state(stopped.pid) == "T"
+    failpoints.release(stopped)
     assert [await asyncio.to_thread(process.wait, 120) for process in processes] == [0, 0]
 
 
 async def test_a_step_that_nobody_reaches_is_given_up_and_not_armed_any_more(tmp_path):
-    points = Points(tmp_path / "points")
-    points.arm(Step.UNDO)
-    assert await points.meet(Step.UNDO, budget_s=0.0, give_up=lambda: False) is None
-    points.arm(Step.HOLD)
-    assert await asyncio.to_thread(_started(points).wait, 120) == 0
+    failpoints = Failpoints(tmp_path / "failpoints")
+    failpoints.arm(Step.UNDO)
+    assert await failpoints.wait_reached(Step.UNDO, budget_s=0.0, give_up=lambda: False) is None
+    failpoints.arm(Step.HOLD)
+    assert await asyncio.to_thread(_started(failpoints).wait, 120) == 0
 
 
 def test_the_deck_deals_one_blow_a_step_and_what_undoes_beside_an_undo():
-    deck = Deck(random.Random(1), SENT_STEPS)
-    hands = [deck.deal(4, SENT_STEPS) for _ in range(50)]
-    assert all(len({blow.step for blow in hand}) == len(hand) for hand in hands)
-    undone = [hand for hand in hands if any(blow.step is Step.UNDO for blow in hand)]
+    deck = FaultMatrix(random.Random(1), SENT_STEPS)
+    hands = [deck.draw(4, SENT_STEPS) for _ in range(50)]
+    assert all(len({fault.step for fault in hand}) == len(hand) for hand in hands)
+    undone = [hand for hand in hands if any(fault.step is Step.UNDO for fault in hand)]
     assert undone
-    assert all(any(blow in PROVOKES[Step.UNDO] for blow in hand) for hand in undone)
+    assert all(any(fault in PREREQUISITES[Step.UNDO] for fault in hand) for hand in undone)
 
 
 def test_what_promotes_is_dealt_with_a_promotion_and_pairs_are_struck_where_there_are_copies():
-    deck = Deck(random.Random(1), Step)
-    hands = [deck.deal(4, JobKind.COPIES.steps) for _ in range(100)]
-    lost = [hand for hand in hands if {Step.PROMOTE, Step.ALONE} & {blow.step for blow in hand}]
+    deck = FaultMatrix(random.Random(1), Step)
+    hands = [deck.draw(4, ChaosJobKind.COPIES.steps) for _ in range(100)]
+    lost = [hand for hand in hands if {Step.PROMOTE, Step.ALONE} & {fault.step for fault in hand}]
     assert lost
-    assert all(any(blow in PROVOKES[Step.PROMOTE] for blow in hand) for hand in lost)
-    of_pairs = {Victim.OWNER, Victim.BACKUP, Victim.BOTH}
-    found = {blow.victim for hand in hands for blow in hand if blow.step in COPY_STEPS}
-    assert found == of_pairs | {Victim.MASTER, Victim.TRAINER, Victim.ETCD}
+    assert all(any(fault in PREREQUISITES[Step.PROMOTE] for fault in hand) for hand in lost)
+    of_pairs = {FaultTarget.OWNER, FaultTarget.BACKUP, FaultTarget.BOTH}
+    found = {fault.target for hand in hands for fault in hand if fault.step in COPY_STEPS}
+    assert found == of_pairs | {FaultTarget.MASTER, FaultTarget.TRAINER, FaultTarget.ETCD}
 
 
 def test_a_job_is_struck_only_where_it_can_be_met_and_the_rest_waits_for_another():
-    deck = Deck(random.Random(1), Step)
-    dense = [blow for _ in range(20) for blow in deck.deal(4, JobKind.DENSE.steps)]
-    assert {blow.step for blow in dense} <= set(SENT_STEPS)
-    assert Step.WARM in {blow.step for _ in range(10) for blow in deck.deal(4, JobKind.ROWS.steps)}
+    deck = FaultMatrix(random.Random(1), Step)
+    dense = [fault for _ in range(20) for fault in deck.draw(4, ChaosJobKind.DENSE.steps)]
+    assert {fault.step for fault in dense} <= set(SENT_STEPS)
+    assert Step.WARM in {fault.step for _ in range(10) for fault in deck.draw(4, ChaosJobKind.ROWS.steps)}

@@ -5,57 +5,65 @@ import time
 
 import pytest
 
-from tests.chaos.chaos_run import etcd_members
-from tests.chaos.moves.campaign import Campaign, shaped
+from tests.chaos.chaos_run import start_etcd_members
+from tests.chaos.moves.campaign import MovesCampaign, shaped
 from tests.chaos.moves.failpoints import Step
-from tests.chaos.moves.fault_matrix import Blow, How, Victim
-from tests.chaos.moves.job_kinds import JobKind
-from tests.chaos.moves.processes import Shape
-from tests.chaos.moves.resize_plans import Written
-from tests.chaos.moves.resizes import left_by, sized
+from tests.chaos.moves.fault_matrix import FaultTarget, StepFault
+from tests.chaos.moves.job_kinds import ChaosJobKind
+from tests.chaos.moves.processes import MovesJobShape
+from tests.chaos.moves.resize_plans import FixedPlan
+from tests.chaos.moves.resizes import replace_server, resize_to
+from tests.harness.faults import FaultKind
 
 
 def kill(victim, step):
-    return Blow(step=step, victim=victim, how=How.KILL)
+    return StepFault(step=step, target=victim, kind=FaultKind.KILL)
 
 
 def stop(victim, step):
-    return Blow(step=step, victim=victim, how=How.STOP)
+    return StepFault(step=step, target=victim, kind=FaultKind.STOP)
 
 
 SCRIPT = (
-    (sized(3), (kill(Victim.MASTER, Step.FLIP), stop(Victim.TRAINER, Step.FREEZE))),
-    (sized(2), (stop(Victim.SOURCE, Step.FREEZE), stop(Victim.TARGET, Step.INSTALLED))),
-    (sized(3), (kill(Victim.TARGET, Step.INSTALLED), stop(Victim.MASTER, Step.FORGET))),
-    (left_by(1), (kill(Victim.TRAINER, Step.HANDOVER), kill(Victim.SOURCE, Step.FLIP))),
-    (sized(1, by_signal=True), (kill(Victim.ETCD, Step.INTENT),)),
-    (sized(4), (stop(Victim.ETCD, Step.ACTIVATE),)),
+    (resize_to(3), (kill(FaultTarget.MASTER, Step.FLIP), stop(FaultTarget.TRAINER, Step.FREEZE))),
+    (resize_to(2), (stop(FaultTarget.SOURCE, Step.FREEZE), stop(FaultTarget.TARGET, Step.INSTALLED))),
+    (resize_to(3), (kill(FaultTarget.TARGET, Step.INSTALLED), stop(FaultTarget.MASTER, Step.FORGET))),
+    (replace_server(1), (kill(FaultTarget.TRAINER, Step.HANDOVER), kill(FaultTarget.SOURCE, Step.FLIP))),
+    (resize_to(1, by_signal=True), (kill(FaultTarget.ETCD, Step.INTENT),)),
+    (resize_to(4), (stop(FaultTarget.ETCD, Step.ACTIVATE),)),
 )
 OF_COPIES = (
-    (sized(3), (kill(Victim.OWNER, Step.PASS), stop(Victim.MASTER, Step.PROMOTE))),
-    (sized(2), (stop(Victim.SOURCE, Step.WARM), kill(Victim.TRAINER, Step.CHANGED))),
-    (left_by(1), (kill(Victim.BACKUP, Step.PASSED), kill(Victim.MASTER, Step.ALONE), kill(Victim.ETCD, Step.RECRUIT))),
-    (sized(3), (kill(Victim.TARGET, Step.SENT), stop(Victim.BOTH, Step.BACKED))),
+    (resize_to(3), (kill(FaultTarget.OWNER, Step.PASS), stop(FaultTarget.MASTER, Step.PROMOTE))),
+    (resize_to(2), (stop(FaultTarget.SOURCE, Step.WARM), kill(FaultTarget.TRAINER, Step.CHANGED))),
+    (
+        replace_server(1),
+        (
+            kill(FaultTarget.BACKUP, Step.PASSED),
+            kill(FaultTarget.MASTER, Step.ALONE),
+            kill(FaultTarget.ETCD, Step.RECRUIT),
+        ),
+    ),
+    (resize_to(3), (kill(FaultTarget.TARGET, Step.SENT), stop(FaultTarget.BOTH, Step.BACKED))),
 )
-SHAPE = Shape(epochs=24, step_s=0.3, checkpoint_every_s=0.5, meet_budget_s=60.0)
+SHAPE = MovesJobShape(epochs=24, step_s=0.3, checkpoint_every_s=0.5, meet_budget_s=60.0)
 NO_NEW_RESIZES_AFTER_S = 200.0
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("kind", "script"), [(JobKind.DENSE, SCRIPT), (JobKind.COPIES, OF_COPIES)], ids=["dense", "copies"]
+    ("kind", "script"), [(ChaosJobKind.DENSE, SCRIPT), (ChaosJobKind.COPIES, OF_COPIES)], ids=["dense", "copies"]
 )
 async def test_whoever_dies_or_stops_at_a_step_of_a_move_loses_and_repeats_nothing(tmp_path, kind, script):
     """Source, target, master, trainer and etcd, killed and paused once each (rules 41 to 60).
 
     And owners and backups where buckets have two copies: a single loss does not raise the lineage (61, 62).
     """
-    lines, plan = [], Written(script)
-    async with etcd_members(tmp_path, 3, lines.append) as etcd:
+    lines, plan = [], FixedPlan(script)
+    async with start_etcd_members(tmp_path, 3, lines.append) as etcd:
         until_s = time.monotonic() + NO_NEW_RESIZES_AFTER_S
-        campaign = Campaign(tmp_path, etcd, plan=plan, rng=random.Random(1), until_s=until_s, say=lines.append)
-        await campaign.play("moves", shaped(SHAPE, kind))
+        campaign = MovesCampaign(tmp_path, etcd, plan=plan, rng=random.Random(1), until_s=until_s, say=lines.append)
+        await campaign.run_job("moves", shaped(SHAPE, kind))
     told = "\n".join(lines)
     assert campaign.report.problems == [], told
     assert campaign.report.resizes.total() >= len(script) // 3, told

@@ -29,7 +29,7 @@ from experiments.scenarios.schema import ArmName, Scenario
 from tests.cluster.experiment.compressing import compress
 from tests.cluster.experiment.playing import play
 from tests.cluster.toolbox import Tools, find_tools
-from tests.harness.errors import ClusterError
+from tests.harness.errors import HarnessError
 
 ARMS: Final[tuple[ArmName, ...]] = ("edl2017", "ours-scheduler", "ours-planner")
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ExperimentError as error:
         say(str(error))
         return REFUSED
-    except ClusterError as error:
+    except HarnessError as error:
         say(str(error))
         return FAILED
     except KeyboardInterrupt:

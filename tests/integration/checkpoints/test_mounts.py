@@ -10,7 +10,8 @@ from master.api.checkpoints.audit import try_head_hint
 from master.api.checkpoints.checkpoint_files import check_file, read_manifest
 from master.api.checkpoints.local_storage import LocalStorage
 from tests.harness.job_processes import Job
-from tests.harness.master_process import ask_status
+from tests.harness.master_process import JOB
+from tests.harness.master_status import ask_status
 
 
 class MountedJob(Job):
@@ -29,7 +30,7 @@ class MountedJob(Job):
         new.replace(self.folder / "mounted")
 
     def status(self):
-        return asyncio.run(ask_status(self.address))
+        return asyncio.run(ask_status(self.address, JOB))
 
     def close(self):
         self.stop()

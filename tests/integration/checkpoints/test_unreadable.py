@@ -14,11 +14,12 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.resume import ANEW
 from master.api.master_status import JobPhase
 from tests.harness.edl_command import EDL, wait_until
-from tests.harness.master_process import MasterProcess, Sharder, ask_status, leads, running, until
+from tests.harness.master_process import JOB, MasterProcess, Sharder, leads, running, until
+from tests.harness.master_status import ask_status
 from tests.integration.master.test_faults import DATASET, until_committed
 
 ROOT = Path(__file__).resolve().parents[3]
-JOB = """
+JOB_YAML = """
 apiVersion: edl.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: squares}
@@ -40,7 +41,7 @@ spec:
 
 def run(folder, *options):
     """`edl run` of the job, to its end: exit code and all that it says."""
-    (folder / "job.yaml").write_text(JOB.replace("ROOT", str(ROOT)).replace("FOLDER", str(folder)))
+    (folder / "job.yaml").write_text(JOB_YAML.replace("ROOT", str(ROOT)).replace("FOLDER", str(folder)))
     argv = [EDL, "run", "job.yaml", "--no-view", "--no-etcd", *options]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
@@ -138,7 +139,7 @@ async def test_a_master_whose_store_is_empty_tells_that_the_job_has_failed(tmp_p
         async def has_failed():
             if not await leads(master):
                 return False
-            status = await ask_status(master.address)
+            status = await ask_status(master.address, JOB)
             assert name in status.problem
             return status.phase is JobPhase.FAILED
 
@@ -157,7 +158,7 @@ async def test_head_stands_in_the_folder_before_anybody_hears_of_the_end(tmp_pat
         await Sharder(DATASET).run(master.address)
         assert read_checkpoint(master.checkpoints).head.is_complete
         head = try_head_hint(LocalStorage(tmp_path / "checkpoints"))
-        assert head == (await ask_status(master.address)).head
+        assert head == (await ask_status(master.address, JOB)).head
 
 
 SERVED = """

@@ -1,15 +1,13 @@
 """What the fault tests share: a ledger job that trains, waiting for what is seen from outside, and its verdict."""
 
-import asyncio
-import time
-
 from autoscaler.jobs.lifecycle import Ending
-from tests.chaos.chaos_run import JobShape
+from tests.chaos.chaos_run import ChaosJobShape
 from tests.chaos.ledger import read_diaries, verdict
+from tests.harness.waiting import wait_for_async
 
 BUDGET_S = 120.0
 JOB = "ledger"
-SHAPE = JobShape(  # its steps alone would take 100 s, and no pause of a machine ends a term: see `finish`
+SHAPE = ChaosJobShape(  # its steps alone would take 100 s, and no pause of a machine ends a term: see `finish`
     size=200,
     epochs=16,
     batch_size=4,
@@ -40,12 +38,8 @@ async def finish(stage, watch):
 
 
 async def until(condition, what, budget_s=BUDGET_S):
-    """What the condition gave when it held."""
-    until_s = time.monotonic() + budget_s
-    while not (found := condition()):
-        assert time.monotonic() < until_s, f"{what}: not within {budget_s:g} s"
-        await asyncio.sleep(0.05)
-    return found
+    """The first true answer of the condition."""
+    return await wait_for_async(what, condition, budget_s=budget_s)
 
 
 def pids(stage, role):

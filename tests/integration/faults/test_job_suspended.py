@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.clusters.local.snapshot import condition_of
 from autoscaler.domain import Role
-from tests.chaos.chaos_run import chaos_stage
+from tests.chaos.chaos_run import start_chaos_run
 from tests.chaos.head_watch import HeadWatch
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, SHAPE, finish, trained, until
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.timeout(400)]
 
 @pytest.fixture
 async def stage(tmp_path):
-    async with chaos_stage(tmp_path, members=1) as stage:
+    async with start_chaos_run(tmp_path, members=1) as stage:
         yield stage
 
 

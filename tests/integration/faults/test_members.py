@@ -10,10 +10,10 @@ import pytest
 
 from autoscaler.domain import Role
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
-from tests.chaos.chaos_run import JobShape, chaos_stage
-from tests.chaos.fault_injector import is_dead, state_of
+from tests.chaos.chaos_run import ChaosJobShape, start_chaos_run
 from tests.chaos.head_watch import HeadWatch
 from tests.chaos.ledger import read_diaries
+from tests.harness.process_state import is_process_dead, process_state
 from tests.integration.faults.ledger_job import BUDGET_S, SHAPE, begin, finish, pids, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 
 @pytest.fixture
 async def stage(tmp_path):
-    async with chaos_stage(tmp_path, members=1) as stage:
+    async with start_chaos_run(tmp_path, members=1) as stage:
         yield stage
 
 
@@ -64,7 +64,7 @@ async def test_a_killed_master_costs_no_process_no_lease_and_no_lineage(stage):
 
 async def test_a_master_whose_store_is_lost_goes_on_from_the_last_manifest(tmp_path):
     """No etcd, so what the master knew dies with it; folder and servers' lineages say the rest (M8, rule 29)."""
-    async with chaos_stage(tmp_path, members=0) as stage:
+    async with start_chaos_run(tmp_path, members=0) as stage:
         before = await begin(stage)
         watch = HeadWatch(stage.checkpoint_uri("ledger"))
         async with watch.following():
@@ -81,7 +81,7 @@ async def test_a_master_whose_store_is_lost_goes_on_from_the_last_manifest(tmp_p
 
 async def test_a_trainer_paused_past_its_lease_is_fenced_and_changes_nothing(stage):
     """Others train what it held; its own gradient comes back as a zombie's and finds the positions done (M2)."""
-    shape = JobShape(
+    shape = ChaosJobShape(
         size=60,
         epochs=30,
         batch_size=4,
@@ -104,7 +104,7 @@ async def test_a_trainer_paused_past_its_lease_is_fenced_and_changes_nothing(sta
         await stage.wait_for("ledger", is_out, "it is no member any more", BUDGET_S)
         assert stage.run.cluster.kill(zombie.name, signal.SIGCONT)
         await until(lambda: diary(stage, zombie)[-1].nonce != in_hand.nonce, "it is fenced and gets new work")
-        assert not is_dead(zombie.pid)
+        assert not is_process_dead(zombie.pid)
         head = await finish(stage, watch)
         assert in_hand.nonce not in head.tables["stamps"]
         assert head.manifest.lineage == 1
@@ -117,7 +117,7 @@ async def stopped_with_a_batch(stage, zombie, watch):
     """
     while True:
         assert stage.run.cluster.kill(zombie.name, signal.SIGSTOP)
-        await until(lambda: state_of(zombie.pid) == "T", "it stands still")
+        await until(lambda: process_state(zombie.pid) == "T", "it stands still")
         in_hand = diary(stage, zombie)[-1]
         is_trained = lambda: watch.heads and in_hand.positions <= watch.heads[-1].manifest.data  # noqa: B023, E731
         await until(is_trained, "others have trained its batch")
@@ -138,7 +138,7 @@ async def test_a_drained_trainer_returns_its_rest_and_is_replaced(stage):
     async with watch.following():
         leaver = stage.pods("ledger", Role.TRAINER)[0]
         stage.run.cluster.leave(leaver.name, why="drained by a test")
-        await until(lambda: is_dead(leaver.pid), "it leaves")
+        await until(lambda: is_process_dead(leaver.pid), "it leaves")
         await stage.wait_for(
             "ledger", lambda s: sum(m.leased > 0 for m in s.members) == SHAPE.trainers, "it is replaced", BUDGET_S
         )
@@ -158,8 +158,8 @@ async def test_who_stands_still_is_started_again(stage, role, story):
     async with watch.following():
         still = stage.pods("ledger", role)[0]
         assert stage.run.cluster.kill(still.name, signal.SIGSTOP)
-        await until(lambda: state_of(still.pid) == "T", "it stands still")
-        await until(lambda: is_dead(still.pid), "it is killed")
+        await until(lambda: process_state(still.pid) == "T", "it stands still")
+        await until(lambda: is_process_dead(still.pid), "it is killed")
         (told,) = [event for event in stage.run.recorder.events if event.reason == "Unresponsive"]
         assert told.object == f"pod/{still.name}"
         assert int(re.search(rf"{story} for (\d+) s", told.message)[1]) >= SILENCE_LIMIT_S

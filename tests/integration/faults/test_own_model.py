@@ -10,16 +10,16 @@ import pytest
 
 from autoscaler.domain import Role
 from autoscaler.jobs.lifecycle import Ending
-from tests.chaos.chaos_run import JobShape, chaos_stage
-from tests.chaos.fault_injector import is_dead
+from tests.chaos.chaos_run import ChaosJobShape, start_chaos_run
 from tests.chaos.head_watch import HeadWatch
 from tests.chaos.ledger import Head, numbers
+from tests.harness.process_state import is_process_dead
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, begin, trained, until
 from trainer_sdk.own_model import read_model
 from trainer_sdk.record_order import RecordOrder
 
 PROGRAM = Path(__file__).resolve().parents[2] / "programs" / "chaos_own_model.py"
-SHAPE = JobShape(
+SHAPE = ChaosJobShape(
     trainers=1,
     most_trainers=1,
     servers=0,
@@ -48,7 +48,7 @@ def counts_of(manifest):
 async def test_every_checkpoint_has_exactly_what_it_says(tmp_path):
     """Killed between and within steps and commits: each head's counts are those of its data state (M1)."""
     rng = random.Random(5)
-    async with chaos_stage(tmp_path, members=1) as stage:
+    async with start_chaos_run(tmp_path, members=1) as stage:
         await begin(stage, SHAPE)
         watch = HeadWatch(stage.checkpoint_uri(JOB), read=read_counts)
         async with watch.following():
@@ -63,7 +63,7 @@ async def test_every_checkpoint_has_exactly_what_it_says(tmp_path):
                 if fault in {"master", "both"}:
                     assert stage.run.cluster.kill(master.name, signal.SIGKILL)
                 gone = master if fault == "master" else trainer
-                await until(lambda gone=gone: is_dead(gone.pid), f"{fault} is gone")
+                await until(lambda gone=gone: is_process_dead(gone.pid), f"{fault} is gone")
                 low = await stage.answer(JOB, BUDGET_S)
                 more = trained(low) + rng.randint(8, 60)
                 await stage.wait_for(JOB, lambda s, more=more: trained(s) > more, "it goes on", BUDGET_S)

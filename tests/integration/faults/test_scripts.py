@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.jobs.lifecycle import Ending
 from master.api.positions import PositionSet
-from tests.chaos.chaos_run import JobShape, chaos_stage
+from tests.chaos.chaos_run import ChaosJobShape, start_chaos_run
 from tests.chaos.head_watch import HeadWatch
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, finish
 
@@ -16,12 +16,12 @@ BATCH = 4
 
 @pytest.fixture
 async def stage(tmp_path):
-    async with chaos_stage(tmp_path, members=1) as stage:
+    async with start_chaos_run(tmp_path, members=1) as stage:
         yield stage
 
 
 def shape(*options, **changes):
-    return JobShape(
+    return ChaosJobShape(
         **{
             "size": 60,
             "epochs": 40,

@@ -20,9 +20,9 @@ from master.api.checkpoints.audit import try_head_hint
 from master.api.checkpoints.checkpoint_files import read_manifest
 from master.api.checkpoints.storage import open_storage
 from master.api.master_status import JobPhase
-from tests.chaos.chaos_run import chaos_stage
-from tests.chaos.fault_injector import is_dead
+from tests.chaos.chaos_run import start_chaos_run
 from tests.chaos.head_watch import HeadWatch
+from tests.harness.process_state import is_process_dead
 from tests.integration.faults.ledger_job import BUDGET_S, JOB, SHAPE, begin, finish, pids, trained, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
@@ -32,7 +32,7 @@ OUTAGE_S = 30.0  # longer than any lease or window of these jobs
 
 @pytest.fixture
 async def stage(tmp_path):
-    async with chaos_stage(tmp_path, members=1) as stage:
+    async with start_chaos_run(tmp_path, members=1) as stage:
         yield stage
 
 
@@ -207,7 +207,7 @@ async def test_an_altered_checkpoint_file_is_refused_by_name_until_it_is_whole_a
     stage.run.cluster.kill(victim.name)
     # Without it no checkpoint is completed, and it is started again by this thread, which waits: whichever checkpoint
     # is head, its files are broken before a new process can read them.
-    while not is_dead(victim.pid):
+    while not is_process_dead(victim.pid):
         time.sleep(0.01)  # noqa: ASYNC251 - no turn of the loop in between
     good = {}
     for file in (stage.root / "checkpoints" / JOB).glob("cut-*"):

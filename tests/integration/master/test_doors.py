@@ -17,18 +17,9 @@ from master.api.master_status import JobPhase, JobStatus
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello
-from tests.harness.master_process import (
-    JOB,
-    MasterProcess,
-    Member,
-    Sharder,
-    ask_status,
-    free_port,
-    running,
-    serving,
-    until,
-)
-from tests.integration.certificates import Authority
+from tests.harness.certificates import JobAuthority
+from tests.harness.master_process import JOB, MasterProcess, Member, Sharder, free_port, running, serving, until
+from tests.harness.master_status import ask_status
 
 DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
 
@@ -69,7 +60,7 @@ async def test_status_tells_where_the_positions_are(tmp_path):
         async with Member(master.address) as member:
             await trainer.register(member)
             (lease,) = (await trainer.acquire(member)).leases
-            status = await ask_status(master.address)
+            status = await ask_status(master.address, JOB)
     assert status.phase is JobPhase.TRAINING
     places = status.positions
     assert places.total == 1000
@@ -87,11 +78,11 @@ async def test_a_member_that_was_stopped_is_missed(tmp_path):
         )
         try:
             assert await member.stdout.readline() == b"ready\n"
-            assert (await ask_status(master.address)).members[0].is_connected
+            assert (await ask_status(master.address, JOB)).members[0].is_connected
             member.send_signal(signal.SIGSTOP)
 
             async def is_missed():
-                return not (await ask_status(master.address)).members[0].is_connected
+                return not (await ask_status(master.address, JOB)).members[0].is_connected
 
             await until(is_missed)
         finally:
@@ -114,7 +105,7 @@ async def status_over_tls(address, trusted, own) -> JobStatus:
 
 async def test_only_certificates_of_the_job_come_in(tmp_path):
     """With TLS the job's authority signs both sides; another one's certificate and plain text are refused."""
-    ours, theirs = Authority("ours"), Authority("theirs")
+    ours, theirs = JobAuthority("ours"), JobAuthority("theirs")
     ours.issue(tmp_path / "master")
     ours.issue(tmp_path / "member")
     theirs.issue(tmp_path / "stranger")
@@ -133,4 +124,4 @@ async def test_only_certificates_of_the_job_come_in(tmp_path):
         with pytest.raises(grpc.aio.AioRpcError):
             await status_over_tls(master.address, tmp_path / "member", tmp_path / "stranger")
         with pytest.raises(grpc.aio.AioRpcError):
-            await ask_status(master.address)
+            await ask_status(master.address, JOB)

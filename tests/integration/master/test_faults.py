@@ -18,17 +18,8 @@ from master.api.identities import DatasetSpec
 from master.api.messages import Acquire, Granted
 from master.api.positions import EMPTY, union
 from master.api.wire.grpc_options import CLIENT_OPTIONS
-from tests.harness.master_process import (
-    JOB,
-    MasterProcess,
-    Member,
-    Sharder,
-    ask_status,
-    leads,
-    running,
-    until,
-    until_it_leads,
-)
+from tests.harness.master_process import JOB, MasterProcess, Member, Sharder, leads, running, until, until_it_leads
+from tests.harness.master_status import ask_status
 
 DATASET = DatasetSpec(name="digits", size=2000, epochs=2, batch_size=10)
 LONG = DatasetSpec(name="digits", size=10_000, epochs=2, batch_size=10)  # faults come before its end, however late
@@ -61,11 +52,11 @@ async def test_a_killed_master_loses_nothing_that_was_committed(etcd, tmp_path):
         for number in range(2):
             await until_committed(master, more_than=committed[-1] if committed else 0)
             await until_registered(trainers, number + 1)
-            committed.append((await ask_status(master.address)).positions.committed)
+            committed.append((await ask_status(master.address, JOB)).positions.committed)
             await master.kill()
             await master.start()
             await until_it_leads(master)
-            assert (await ask_status(master.address)).positions.committed >= committed[-1]
+            assert (await ask_status(master.address, JOB)).positions.committed >= committed[-1]
         for trainer in trainers:
             trainer.pause_s = 0
         await work
@@ -85,7 +76,7 @@ async def until_registered(trainers, terms):
 
 async def until_committed(master, *, more_than):
     async def is_committed():
-        return await leads(master) and (await ask_status(master.address)).positions.committed > more_than
+        return await leads(master) and (await ask_status(master.address, JOB)).positions.committed > more_than
 
     await until(is_committed)
 
@@ -197,7 +188,7 @@ async def test_a_store_that_lost_everything_goes_on_from_the_folder(tmp_path):
         kept = read_checkpoint(master.checkpoints).head
         await master.start()
         await until_it_leads(master)
-        status = await ask_status(master.address)
+        status = await ask_status(master.address, JOB)
         assert status.positions.committed >= len(kept.data)
         assert status.lineage > kept.lineage
         trainer.pause_s = 0
@@ -234,10 +225,10 @@ async def test_a_folder_that_cannot_be_written_delays_commits_only(tmp_path):
         work = asyncio.create_task(trainer.run(master.address))
 
         async def is_half_done():
-            return await leads(master) and (await ask_status(master.address)).positions.done >= 2000
+            return await leads(master) and (await ask_status(master.address, JOB)).positions.done >= 2000
 
         await until(is_half_done)
-        assert (await ask_status(master.address)).positions.committed == 0
+        assert (await ask_status(master.address, JOB)).positions.committed == 0
         blocked.unlink()
         await work
     assert read_checkpoint(master.checkpoints).head.is_complete

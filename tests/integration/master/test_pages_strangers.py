@@ -14,7 +14,8 @@ from autoscaler.operator.process.operator_settings import Address
 from autoscaler.operator.process.probes import State, health_pages
 from master.api.host import http_pages as module
 from master.api.host.http_pages import Kept, Page, listen_at, serving
-from tests.harness.master_process import MasterProcess, ask_status, free_port, running, until, until_it_leads
+from tests.harness.master_process import JOB, MasterProcess, free_port, running, until, until_it_leads
+from tests.harness.master_status import ask_status
 from tests.integration.master.test_strangers import count
 
 pytestmark = pytest.mark.usefixtures("many_descriptors")
@@ -70,7 +71,7 @@ async def test_strangers_at_the_metrics_take_no_master_away(tmp_path, said):
             assert count(f"{proc}/fd") < 600  # those that make way and those just taken: at most a backlog of each
             await until(lambda: has_few_open(proc))
             assert count(f"{proc}/task") < 40
-            await ask_status(master.address)
+            await ask_status(master.address, JOB)
             assert b"edl_master_leads 1.0" in (await get(port, "/metrics"))[1]
 
 

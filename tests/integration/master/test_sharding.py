@@ -11,16 +11,8 @@ from master.api.identities import DatasetSpec
 from master.api.messages import Ack, Acquire, Declare, Ended, Granted, Refused, Registered, Wait
 from master.api.positions import EMPTY, PositionSet, union
 from master.api.wire.hello import Hello
-from tests.harness.master_process import (
-    MasterProcess,
-    Member,
-    Sharder,
-    ask_status,
-    overlaps,
-    running,
-    serving,
-    until_it_leads,
-)
+from tests.harness.master_process import JOB, MasterProcess, Member, Sharder, overlaps, running, serving, until_it_leads
+from tests.harness.master_status import ask_status
 
 DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
 
@@ -56,7 +48,7 @@ async def test_two_trainers_share_a_job_to_its_end(master):
     audit = read_checkpoint(master.checkpoints)
     assert audit.is_sound, audit.problems
     assert audit.head.is_complete
-    assert (await ask_status(master.address)).head == audit.head.id
+    assert (await ask_status(master.address, JOB)).head == audit.head.id
 
 
 async def test_an_ack_with_a_stale_token_changes_nothing(master):
@@ -71,7 +63,7 @@ async def test_an_ack_with_a_stale_token_changes_nothing(master):
         await member.say(Ack(token=stale, positions=DATASET.everything))
         (second,) = (await trainer.acquire(member)).leases
         assert second.positions.isdisjoint(lease.positions)
-        positions = (await ask_status(master.address)).positions
+        positions = (await ask_status(master.address, JOB)).positions
         assert positions.done + positions.committed == 0
         assert positions.leased == len(lease.positions) + len(second.positions)
 
@@ -175,7 +167,7 @@ async def test_the_secret_is_asked_for(tmp_path):
         await until_it_leads(master, token="s3cret")
         for token in ("", "wrong"):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await ask_status(master.address, token=token)
+                await ask_status(master.address, JOB, token=token)
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
             async with Member(master.address, token=token) as member:
                 with pytest.raises(grpc.aio.AioRpcError, match="EDL_TOKEN_FILE"):

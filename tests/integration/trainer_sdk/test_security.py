@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.harness.certificates import JobAuthority
 from tests.harness.job_processes import running
 from tests.harness.master_process import JOB
-from tests.integration.certificates import Authority
 from trainer_sdk.errors import MasterUnavailableError, UsageError
 from trainer_sdk.session import open_session
 
@@ -12,8 +12,8 @@ from trainer_sdk.session import open_session
 @pytest.fixture
 def closed_job(tmp_path):
     """A job whose master and parameter server ask for the token and for certificates of one authority."""
-    Authority("our authority").issue(tmp_path / "ours")
-    Authority("their authority").issue(tmp_path / "theirs")
+    JobAuthority("our authority").issue(tmp_path / "ours")
+    JobAuthority("their authority").issue(tmp_path / "theirs")
     (tmp_path / "token").write_text("open sesame\n")
     (tmp_path / "wrong").write_text("open barley\n")
     secrets = {"EDL_TLS_DIR": str(tmp_path / "ours"), "EDL_TOKEN_FILE": str(tmp_path / "token")}

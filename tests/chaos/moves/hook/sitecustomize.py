@@ -1,11 +1,11 @@
 """Makes a process stop itself at a named step; Python loads it into every process of a campaign (PYTHONPATH).
 
-The product logs what it takes, has sent and has made durable, at level DEBUG and with the value itself as the line's
-argument.  A filter on those loggers sees the value before anything follows from it: the thread that logs is the one
-that acts, and it holds the lock.  If the step is armed, by a file in the folder that CHAOS_POINTS names, the process
-renames that file and sends itself SIGSTOP.  Renaming is atomic, so of several processes one is stopped.
+The product logs what it receives, sends and makes durable at level DEBUG, with the value itself as the argument.  A
+filter on those loggers sees the value before anything follows from it: the thread that logs is the one that acts, and
+it holds the lock.  If a file in the folder CHAOS_FAILPOINTS arms the step, the process renames that file and sends
+itself SIGSTOP.  Renaming is atomic, so of several processes one is stopped.
 
-What the harness does with it then is in `tests.chaos.moves.failpoints`.
+`tests.chaos.moves.failpoints` arms the steps.
 """
 
 import logging
@@ -119,7 +119,7 @@ class Stops(logging.Filter):
         return False  # nobody is to read these lines
 
 
-if folder := os.environ.get("CHAOS_POINTS"):
+if folder := os.environ.get("CHAOS_FAILPOINTS"):
     stops = Stops(Path(folder))
     for name in LOGGERS:
         logger = logging.getLogger(name)

@@ -32,7 +32,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
 from autoscaler.clusters.kubernetes.api.http_client import connect, join_lines
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.errors import PermanentError
-from tests.integration.certificates import Authority
+from tests.harness.certificates import JobAuthority
 
 POLICY = ConnectionPolicy(request_timeout_s=60.0, page_timeout_s=60.0, longest_wait_s=0.05, budget_s=60.0)
 HASTY = replace(POLICY, request_timeout_s=3.0)  # where a deadline is to pass
@@ -152,7 +152,7 @@ class DeafServer:
     """One connection over TLS, from which no more is read once something came: as of a server that stands still."""
 
     def __init__(self, folder):
-        Authority("authority").issue(folder)
+        JobAuthority("authority").issue(folder)
         self.authority = folder / "ca.crt"
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(folder / "tls.crt", folder / "tls.key")

@@ -9,7 +9,7 @@ import pytest
 from master.api.identities import Lineage, Version
 from master.api.messages import Activate, Activated, Backed, BackupSilent
 from master.api.positions import PositionSet
-from tests.integration.certificates import Authority
+from tests.harness.certificates import JobAuthority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, span, verdicts
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.client.fan_out import ServerRequest, exchange
@@ -138,7 +138,7 @@ def test_an_owner_that_is_left_alone_keeps_no_connection_to_the_backup_that_it_h
 
 def test_a_backup_that_is_slow_to_greet_is_waited_for(new_job, tmp_path):
     """A handshake takes processors, and they may be busy: the first push is passed on all the same."""
-    Authority("job").issue(tmp_path / "tls")
+    JobAuthority("job").issue(tmp_path / "tls")
     job = paired(new_job(2, security=Security(token=b"secret", tls_folder=tmp_path / "tls")))
     for server in job.servers:
         server.listener._context = Busy(server.listener._context)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from master.api.identities import Incarnation, MemberName, ServerPlace
-from tests.integration.certificates import Authority
+from tests.harness.certificates import JobAuthority
 from trainer_sdk.errors import ServerUnavailableError
 from trainer_sdk.pserver.transport.cancellation import Cancellation
 from trainer_sdk.pserver.transport.frames import FrameChannel, WireLimits
@@ -55,7 +55,7 @@ def test_a_greeting_ends(silent):
 
 
 def test_a_tls_handshake_ends(silent, tmp_path):
-    Authority("job").issue(tmp_path / "tls")
+    JobAuthority("job").issue(tmp_path / "tls")
     patience = Cancellation()
     security = Security(tls_folder=tmp_path / "tls")
     check_ends(patience, lambda: connect(silent, patience, security).channel(time.monotonic() + LONG_S))

@@ -10,7 +10,7 @@ import pytest
 from master.api.identities import BucketId, Incarnation, Lineage, MemberName, ServerPlace, Version
 from master.api.messages import Activate, Activated, Forget, Freeze, Installed, Restored, Warm, Written
 from master.api.positions import EMPTY, PositionSet
-from tests.integration.certificates import Authority
+from tests.harness.certificates import JobAuthority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, TableError, WireError
 from trainer_sdk.pserver.core import freeze_queue
@@ -55,7 +55,7 @@ def numbers(job):
 
 def test_a_bucket_moves_amid_pushes_and_every_number_is_as_if_it_had_not(new_job, tmp_path):
     """Adam with its slots and counts, counters and sparse rows; the same over TLS with a secret (rules 43 to 50)."""
-    Authority("job").issue(tmp_path / "tls")
+    JobAuthority("job").issue(tmp_path / "tls")
     moved = new_job(2, security=Security(token=b"secret", tls_folder=tmp_path / "tls")).restore()
     stayed = new_job(2, first=2).restore()
     for job in (moved, stayed):

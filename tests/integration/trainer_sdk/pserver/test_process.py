@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.integration.certificates import Authority
+from tests.harness.certificates import JobAuthority
 
 
 def start(**variables):
@@ -49,7 +49,7 @@ def listens_on(process):
 @pytest.fixture
 def server(tmp_path):
     """A server whose master is away, with the job's certificates and secret; (process, its environment)."""
-    authority = Authority("job")
+    authority = JobAuthority("job")
     authority.issue(tmp_path / "tls")
     (tmp_path / "token").write_text("secret")
     with socket.socket() as nobody:
@@ -107,7 +107,7 @@ def test_a_refusal_is_an_answer(server, tmp_path):
     returncode, text = probe(told)
     assert returncode == 0
     assert "secret" in text
-    Authority("another job").issue(tmp_path / "other")
+    JobAuthority("another job").issue(tmp_path / "other")
     assert probe(told | {"EDL_TLS_DIR": str(tmp_path / "other")})[0] == 0
     assert probe(told | {"EDL_TLS_DIR": "/no/folder"})[0] == 0
 

@@ -17,7 +17,7 @@ from master.api.identities import (
     Lineage,
     TableSpec,
 )
-from tests.integration.certificates import Authority
+from tests.harness.certificates import JobAuthority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
 from trainer_sdk.pserver.client.pserver_client import PserverClient
@@ -226,7 +226,7 @@ def test_secret_is_needed_on_both_sides(new_job):
 def test_tls_carries_the_data_and_shuts_out_plain_clients(new_job, tmp_path):
     """EDL_TLS_DIR: both sides show a certificate of the job's authority."""
     tls = tmp_path / "tls"
-    Authority("job").issue(tls)
+    JobAuthority("job").issue(tls)
     security = Security(tls_folder=tls)
     for context in (security.server_context(), security.client_context()):
         assert context.verify_mode is ssl.CERT_REQUIRED
@@ -240,7 +240,7 @@ def test_tls_carries_the_data_and_shuts_out_plain_clients(new_job, tmp_path):
     with pytest.raises(ServerUnavailableError):
         plain.pull()
     plain.close()
-    Authority("another job").issue(tmp_path / "other")
+    JobAuthority("another job").issue(tmp_path / "other")
     other = PserverClient(
         Security(tls_folder=tmp_path / "other"),
         ConnectionSettings(budget_s=PATIENCE_S, connect_s=PATIENCE_S),
