@@ -1,5 +1,6 @@
-"""The systematic plan of perturbations (promise A9): whatever goes wrong, what stands at the end is the same.
+"""Systematic perturbation of the autoscaler (promise A9): every fault ends in the state of a run without faults.
 
-`story` is the day that is lived through, `world` the rest of a cluster, `composition` the autoscaler, `plan` what goes
-wrong in which run, `witness` what must hold after each step, `ends` what is compared.  `python -m tests.perturb`.
+`scenario` is the day that each run goes through, `world` the rest of the cluster, `composition` the autoscaler, `plan`
+the faults of each run, `invariants` what holds after each step, `final_state` what is compared.
+`python -m tests.perturb` runs all of it.
 """

@@ -1,4 +1,4 @@
-"""The part of a job's life that writes pods: what has ended is taken away, and so is what a stopped job left gated.
+"""The controller that deletes pods of jobs: those that have ended, and gated pods of a job that is not active.
 
 `autoscaler.operator` does this after it has judged why a pod ended; here every end is a failure.
 """

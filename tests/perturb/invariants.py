@@ -1,11 +1,11 @@
-"""What must hold after every change and before every write, whatever goes wrong.
+"""Invariants that hold after every change and before every write, whatever fails.
 
-It sees the API server's own truth, change by change, and every write that is carried out at the moment it is.
+The checker reads every change on the API server, and every write at the moment when it is carried out.
 
-- A1: the first gate of a gang is lifted when all that it cannot run without stands; a gang is not left half un-gated.
+- A1: the first gate of a gang is lifted once all required pods exist; no gang stays half un-gated.
 - A1: EDL deletes no trainer below its job's minimum, unless the job stops or its gang leaves whole.
-- A2: on no node are EDL's own pods, bound or tied to it, promised more than it has.
-- A7: nothing is written on a view that is known to be stale.
+- A2: on no node do EDL's own pods, bound or pinned to it, request more than it has.
+- A7: no write rests on a view that is known to be stale.
 - EDL writes its own objects alone.
 """
 
@@ -25,11 +25,11 @@ TOO_OLD_S = 10.5
 
 
 class InvariantChecker:
-    """`knows_old`: EDL is shown old things without a sign of it; only what the server itself guards can hold then."""
+    """`knows_old`: EDL reads old state and cannot know it, so that only what the server itself guards can hold."""
 
     def __init__(self, server, *, knows_old):
         self.problems = []
-        self.store = None  # of the autoscaler that runs
+        self.store = None  # that of the autoscaler that runs
         self.limit_s = HALF_LIMIT_S
         self._server = server
         self._knows_old = knows_old
@@ -38,8 +38,8 @@ class InvariantChecker:
         self._nodes = {}
         self._half_since_s = {}
 
-    def look(self):
-        """Take in the changes since the last look, one by one."""
+    def observe(self):
+        """Check the changes since the last call, one by one."""
         for change in self._server.history.since(self._seen):
             self._seen = change.version
             known = {PODS: self._pods, NODES: self._nodes}.get(change.kind)
@@ -54,7 +54,7 @@ class InvariantChecker:
         self._check_halves()
 
     def before_write(self, verb, kind, namespace, name):
-        """EDL is about to write this."""
+        """Check a write of EDL's before it is carried out."""
         self._check_age(verb, kind, name)
         if kind != PODS or verb == "create":
             return
@@ -125,7 +125,7 @@ class InvariantChecker:
                 self._say(f"A1: a gang has been half un-gated for {self.limit_s:g} s ({uid})")
                 self._half_since_s[uid] = now()
 
-    # ---- the truth ------------------------------------------------------------------------------------------------
+    # ---- state on the server ----------------------------------------------------------------------------------------
 
     def _job(self, pod):
         name = pod["metadata"]["labels"][JOB]
@@ -151,22 +151,22 @@ class InvariantChecker:
 
 
 class CheckedApi(MemoryApi):
-    """Tells the witness of each write that reaches the server."""
+    """Calls the checker before each write."""
 
-    def __init__(self, server, witness):
+    def __init__(self, server, checker):
         super().__init__(server)
-        self._witness = witness
+        self._checker = checker
 
     async def create(self, kind, body):
-        self._witness.before_write("create", kind, body["metadata"].get("namespace"), body["metadata"]["name"])
+        self._checker.before_write("create", kind, body["metadata"].get("namespace"), body["metadata"]["name"])
         return await super().create(kind, body)
 
     async def patch(self, kind, name, change, *, namespace=None, **more):
-        self._witness.before_write("patch", kind, namespace, name)
+        self._checker.before_write("patch", kind, namespace, name)
         return await super().patch(kind, name, change, namespace=namespace, **more)
 
     async def delete(self, kind, name, *, namespace=None, **more):
-        self._witness.before_write("delete", kind, namespace, name)
+        self._checker.before_write("delete", kind, namespace, name)
         await super().delete(kind, name, namespace=namespace, **more)
 
 
@@ -176,7 +176,7 @@ def job_of(pod):
 
 
 def place_of(pod):
-    """Where it is bound, or tied to."""
+    """The node to which the pod is bound or pinned."""
     return pod["spec"].get("nodeName") or pinned_node(pod)
 
 

@@ -1,8 +1,7 @@
-"""An API server that is behind the others: Sieve's stale view, and time travel for whoever comes to it anew.
+"""An API server whose cache lags behind etcd: Sieve's stale view, and time travel for a client that connects anew.
 
-It reads from etcd through a cache that has stopped at some version.  Listings and watches come from there, and it sends
-bookmarks and ends its watches as a healthy server does, so that nobody can tell.  Writes and reads of one object go
-through to etcd, as on a real one.
+Its cache has stopped at some version.  Listings and watches come from there; bookmarks and ends of watches are those
+of a healthy server, so that no client can notice.  Writes and reads of one object go through to etcd, as on a real one.
 """
 
 from autoscaler.clusters.kubernetes.api.errors import UnavailableError

@@ -50,8 +50,8 @@ class StoppableApi:
 class HoldersApi(CheckedApi):
     """What reaches the server here must come from the holder of the Lease."""
 
-    def __init__(self, server, witness, operator, writes):
-        super().__init__(server, witness)
+    def __init__(self, server, checker, operator, writes):
+        super().__init__(server, checker)
         self._operator = operator
         self._writes = writes
 
@@ -73,12 +73,12 @@ class HoldersApi(CheckedApi):
 
     def _check(self, doing):
         self._writes.append(f"{self._operator.name}: {doing}")
-        self._witness.store = self._operator.store
+        self._checker.store = self._operator.store
         holder = ""
         with suppress(NotFoundError):
             holder = self._server.get(LEASES, NAMESPACE, NAME)["spec"]["holderIdentity"]
         if holder != self._operator.name:
-            self._witness.problems.append(f"at {now():.2f} s: {doing} by {self._operator.name}, but {holder} leads")
+            self._checker.problems.append(f"at {now():.2f} s: {doing} by {self._operator.name}, but {holder} leads")
 
 
 class StoppableLease(Lease):
@@ -97,7 +97,7 @@ class StoppableLease(Lease):
 class Operator:
     """Campaigns, and runs an autoscaler while it leads: the product's own terms, with a process that can be stopped."""
 
-    def __init__(self, name, server, witness, writes, compose_one, on_write):
+    def __init__(self, name, server, checker, writes, compose_one, on_write):
         self.name = name
         self.store = None
         self.one = None
@@ -113,7 +113,7 @@ class Operator:
             clock=now,
             wall_s=now,
         )
-        self._api = HoldersApi(server, witness, self, writes)
+        self._api = HoldersApi(server, checker, self, writes)
         self._compose_one = compose_one
         self._on_write = on_write
 

@@ -1,4 +1,4 @@
-"""One run: the day, lived through under what a trial lets go wrong, until nothing moves any more."""
+"""One run of the scenario in virtual time, under the faults of a trial, until nothing changes any more."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What goes wrong in one run.  `knows_old`: EDL is shown old things and cannot know (`witness`)."""
+    """What goes wrong in one run.  `knows_old`: EDL reads old state and cannot know it (`invariants`)."""
 
     family: str
     name: str
@@ -73,7 +73,7 @@ def live(trial):
     return Lived(
         trial=trial,
         end=end_of(run.server, run.targets),
-        problems=tuple(run.witness.problems),
+        problems=tuple(run.checker.problems),
         writes=tuple(run.api.writes),
         events=run.api.events,
         rest_at_s=run.rest_at_s,
@@ -94,10 +94,10 @@ class Run:
         self.trial = trial
         self.server = MemoryServer(now=lambda: EPOCH_S + now(), namespaces=(NAMESPACE,))
         self.lagging = LaggingServer(self.server)
-        self.witness = InvariantChecker(self.server, knows_old=trial.knows_old)
-        inner = CheckedApi(self.lagging, self.witness)
+        self.checker = InvariantChecker(self.server, knows_old=trial.knows_old)
+        inner = CheckedApi(self.lagging, self.checker)
         self.api = PerturbedApi(inner, self.server, trial.faults, write_s=trial.write_s)
-        self.world = World(self.server, self.witness.look)
+        self.world = World(self.server, self.checker.observe)
         self.rest_at_s = 0.0
         self.targets = {}
         self.operators = ()
@@ -155,11 +155,11 @@ class Run:
                     await moment.do(self)
                 await self._rest()
                 for doing in self.api.writes[writes:]:
-                    self.witness.problems.append(f"nothing had happened, and yet: {doing}")
+                    self.checker.problems.append(f"nothing had happened, and yet: {doing}")
             self.targets = self.planned()
         finally:
             await stop(tasks)
-        self.witness.look()
+        self.checker.observe()
 
     async def _pass_the_day(self):
         doings = [(happening.at_s, 0, lambda happening=happening: happening.apply(self.world)) for happening in DAY]
@@ -177,7 +177,7 @@ class Run:
         until_s, changed_at_s, version = now() + REST_LIMIT_S, now(), self.server.history.version
         while now() - changed_at_s < QUIET_S:
             if now() > until_s:
-                self.witness.problems.append(f"no rest within {REST_LIMIT_S:g} s")
+                self.checker.problems.append(f"no rest within {REST_LIMIT_S:g} s")
                 break
             await asyncio.sleep(1.0)
             if any(change.kind != LEASES for change in self.server.history.since(version)):
@@ -191,7 +191,7 @@ class Run:
         """One autoscaler after another; each knows what stands and nothing else."""
         while True:
             self._one = compose_one(self.api)
-            self.witness.store = self._one.store
+            self.checker.store = self._one.store
             self._stop_it.clear()
             works = [asyncio.create_task(work) for work in (self._one.run(), run_pod_controller(self._one))]
             ends = [asyncio.create_task(event.wait()) for event in (self.api.killed, self._stop_it)]
@@ -199,7 +199,7 @@ class Run:
                 await asyncio.wait((*works, *ends), return_when=asyncio.FIRST_COMPLETED)
                 for work in works:
                     if work.done() and not self.api.killed.is_set():
-                        self.witness.problems.append(f"at {now():.2f} s the autoscaler ended: {work.exception()!r}")
+                        self.checker.problems.append(f"at {now():.2f} s the autoscaler ended: {work.exception()!r}")
             finally:
                 await stop((*works, *ends))
             await asyncio.sleep(RESTART_S)
@@ -214,7 +214,7 @@ class Run:
         """Operators that campaign for one Lease."""
         names = [f"operator-{number}" for number in range(self.trial.operators)]
         self.operators = [
-            Operator(name, self.server, self.witness, self.api.writes, compose_one, self._about_to_write)
+            Operator(name, self.server, self.checker, self.api.writes, compose_one, self._about_to_write)
             for name in names
         ]
         async with asyncio.TaskGroup() as tasks:

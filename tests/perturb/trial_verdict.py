@@ -1,4 +1,4 @@
-"""Whether a run ended as the one in which nothing went wrong."""
+"""The verdict on a run: its problems, and how its end differs from that of the run without faults."""
 
 from tests.perturb.trial_run import Trial, live
 
