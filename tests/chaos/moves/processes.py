@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from master.api.server_count import ServersAnswer
+from master.api.servers_answer import ServersAnswer
 
 from autoscaler.clusters.local.ports import HOST, Ports
 from autoscaler.clusters.local.processes import Command, Ended, Processes
