@@ -17,12 +17,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from master.api.servers_answer import ServersAnswer
-
 from autoscaler.clusters.local.ports import HOST, Ports
 from autoscaler.clusters.local.processes import Command, Ended, Processes
 from autoscaler.domain import Role
 from autoscaler.jobs.master_connections import Door, Masters
+from master.api.servers_answer import ServersAnswer
 from tests.chaos.ledger_shape import LedgerShape
 from tests.chaos.moves.failpoints import HOOK
 from tests.chaos.moves.job_kinds import ChaosJobKind

@@ -4,7 +4,6 @@ import copy
 import json
 
 import pytest
-from autoscaler.operator.controllers.watched_store import FollowedStore
 
 from autoscaler.clusters.kubernetes.api.api_port import Listing
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, TRAINING_JOBS
@@ -32,6 +31,7 @@ from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
+from autoscaler.operator.controllers.job_objects import JobCache
 from autoscaler.operator.job.job_pods import has_ended, is_gated, is_leaving, is_ready, own_pods
 from autoscaler.operator.job.pod_termination import end_of
 from tests.unit.clusters.kubernetes.objects import (
@@ -155,11 +155,11 @@ def test_an_unknown_field_stays():
 
 
 def test_the_answer_to_a_write_is_held_without_it_too():
-    store = FollowedStore(JobErrors(lambda: 0.0))
-    store.take_listing(PODS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
+    store = JobCache(JobErrors(lambda: 0.0))
+    store.apply_listing(PODS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
     raw = foreign()
     raw["metadata"]["resourceVersion"] = "7"
-    store.learn(PODS, raw)
+    store.put_written(PODS, raw)
     assert store.get(PODS, ("team-a", "web-1")) == trim_pod(raw)
 
 
