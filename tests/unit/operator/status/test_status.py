@@ -1,4 +1,4 @@
-"""What a TrainingJob's status says, and when it is written."""
+"""A job's status: counts, names, progress, failures and resizes, in the definition's own schema."""
 
 from dataclasses import replace
 from math import inf
@@ -8,99 +8,25 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
-from autoscaler.domain import Bottleneck, Decision, Reason
-from autoscaler.errors import InvalidSpecError
-from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.lifecycle import Ending, Life, Stage
-from autoscaler.jobs.progress import JobProgress
-from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
-from autoscaler.operator.job.job_record import JobRecord, facts_of, heard_of, next_look_at_s, uncommitted_since_s
+from autoscaler.operator.job.job_record import facts_of, next_look_at_s, uncommitted_since_s
 from autoscaler.operator.status.conditions import Kind
-from autoscaler.operator.status.job_report import JobReport, Refusal, reason_of
-from autoscaler.operator.status.job_status import chief_reason, status_of, wrong_status
+from autoscaler.operator.status.job_report import JobReport
+from autoscaler.operator.status.job_status import chief_reason
 from autoscaler.operator.status.resizes import Author, Resize
-from autoscaler.operator.status.status_inputs import Seen
 from master.api.master_status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
-from tests.unit.clusters.kubernetes.objects import UID, condition, kube_job, raw_pod
-from tests.unit.operator.bench import JOB, OperatorBench
-
-OFFSET_S = -1_700_000_000.0
-NOW_S = 1_000.0
-PROGRESS = JobProgress(
-    phase=JobPhase.TRAINING, total=200, done=50, committed=40, epochs=2, lineage=1, checkpoint_age_s=30.0
+from tests.unit.clusters.kubernetes.objects import kube_job
+from tests.unit.operator.status.status_cases import (
+    NOW_S,
+    PROGRESS,
+    RUNNING,
+    decision,
+    pod,
+    seen,
+    status,
+    told,
 )
-OWNER = {"kind": "TrainingJob", "apiVersion": "edl.dev/v1alpha1", "uid": UID, "controller": True, "name": "digits"}
-
-
-def decision(now=2, target=3, **fields):
-    return Decision(
-        **{
-            "job": JOB,
-            "now": now,
-            "target": target,
-            "min": 2,
-            "max": 8,
-            "servers": 0,
-            "servers_target": 0,
-            "reason": Reason.GROWN,
-            "bottleneck": Bottleneck.FAIR_SHARE,
-            "message": "others have less",
-        }
-        | fields
-    )
-
-
-def pod(number, role="trainer", tier="core", *, is_ready=True):
-    status = {"conditions": [condition("Ready", "True" if is_ready else "False")]}
-    labels = {"edl.dev/job": "digits", "edl.dev/role": role, "edl.dev/tier": tier, "edl.dev/ordinal": str(number)}
-    return raw_pod(f"digits-{role}-{number}", node="n1", labels=labels, owner=OWNER, status=status)
-
-
-def saved(record):
-    """As the operator keeps it when its master has answered."""
-    age_s = None if record.progress is None else record.progress.checkpoint_age_s
-    return record if age_s is None else replace(record, checkpoint_at_s=record.progress_at_s - age_s)
-
-
-def seen(*pods, life=None, **fields):
-    job, pods = kube_job(), fields.pop("pods", pods)
-    record = JobRecord(job=job, life=life or Life(policy=job.spec.run_policy, started_at_s=900.0))
-    values = {
-        "record": saved(replace(record, **fields.pop("record", {}))),
-        "report": JobReport(decision=decision()),
-        "race": StartBackoff(),
-        "pods": pods,
-        "has_master": bool(pods),
-        "before": {},
-        "priority": 0,
-        "problems": {},
-    } | fields
-    return Seen(**{"heard": heard_of(values["record"], NOW_S, OFFSET_S)} | values)
-
-
-NO_ROOM = "0/2 nodes are available: 2 Insufficient cpu."
-UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
-
-
-def unplaced(message, number=0):
-    """A trainer of which kube-scheduler has said this."""
-    raw = pod(number, is_ready=False)
-    verdict = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    return raw | {"status": {"phase": "Pending", "conditions": [verdict]}}
-
-
-def status(what):
-    return status_of(what, now_s=NOW_S, offset_s=OFFSET_S)
-
-
-def told(what):
-    return {one["type"]: (one["status"], one["reason"]) for one in status(what)["conditions"]}
-
-
-RUNNING = (pod(0), pod(1), pod(2, tier="surplus", is_ready=False), pod(0, "master"))
 
 
 def test_counts_and_names_are_those_of_the_pods():
@@ -119,160 +45,6 @@ def test_progress_is_told_as_far_as_it_is_known():
 
 def failed_life():
     return Life(policy=kube_job().spec.run_policy, stage=Stage.STOPPING, ending=Ending.FAILED, started_at_s=900.0)
-
-
-def saying(**words):
-    """A job that has run for long, whose master says so."""
-    life = Life(policy=kube_job().spec.run_policy, started_at_s=-9_000.0)
-    record = {"progress": replace(PROGRESS, **words), "progress_at_s": NOW_S}
-    return {"pods": RUNNING, "has_master": True, "life": life, "record": record}
-
-
-def quiet(what, for_s=20.0):
-    """No word of progress came for so long."""
-    record = {"progress": PROGRESS, "progress_at_s": 950.0, "quiet": what, "quiet_since_s": NOW_S - for_s}
-    return {"pods": RUNNING, "has_master": True, "record": record}
-
-
-def unheard(what, **kept):
-    """This operator has had no answer of it, for long; `kept`: what one before it has told."""
-    return {"pods": RUNNING, "has_master": True, "record": {"quiet": what, "quiet_since_s": NOW_S - 20.0, **kept}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "kind", "expected"),
-    [
-        ({}, "Admitted", ("False", "FairShare")),
-        ({"priority": None}, "Admitted", ("False", "PriorityClassMissing")),
-        ({"problems": {"PriorityClasses": "edl-core is missing"}}, "Admitted", ("False", "PriorityClasses")),
-        ({"race": StartBackoff(lost=3)}, "Admitted", ("False", "RoomTaken")),
-        ({"is_observed": True}, "Admitted", ("False", "Observed")),
-        ({"report": JobReport()}, "Admitted", ("Unknown", "NotPlanned")),
-        (
-            {"report": JobReport(refusal=Refusal(at_s=0.0, reason="Quota", message="exceeded quota"))},
-            "Admitted",
-            ("False", "Quota"),
-        ),
-        ({"pods": RUNNING, "has_master": True}, "Admitted", ("True", "Started")),
-        ({"pods": RUNNING, "has_master": True}, "Ready", ("True", "AllReady")),
-        ({"pods": RUNNING[:1], "has_master": True}, "Ready", ("False", "NotReady")),
-        ({"pods": RUNNING, "has_master": True}, "Scaled", ("True", "FairShare")),
-        ({"pods": RUNNING[:2], "has_master": True}, "Scaled", ("False", "Growing")),
-        ({"pods": (unplaced(UNBOUND),), "has_master": False}, "Admitted", ("False", "Unschedulable")),
-        ({"pods": (unplaced(NO_ROOM),), "has_master": False}, "Admitted", ("False", "FairShare")),
-        ({"race": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Admitted", ("False", "Unschedulable")),
-        ({"race": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Scaled", ("False", "Unschedulable")),
-        (
-            {"pods": RUNNING, "race": StartBackoff(lost=1, unschedulable_reason=UNBOUND)},
-            "Scaled",
-            ("True", "FairShare"),
-        ),  # all are there
-        ({"pods": (*RUNNING[:2], unplaced(UNBOUND, 2))}, "Scaled", ("False", "Unschedulable")),
-        ({"is_contested": True}, "Scaled", ("False", "ConflictingAutoscaler")),
-        ({"pods": RUNNING[:1], "has_master": True}, "Degraded", ("True", "FairShare")),
-        ({"pods": RUNNING, "has_master": True}, "Degraded", ("False", "AsWanted")),
-        ({"pods": RUNNING, "has_master": True}, "Progressing", ("Unknown", "NoAnswer")),
-        ({}, "Progressing", ("False", "Waiting")),
-        (
-            {"pods": RUNNING, "has_master": True, "record": {"progress": PROGRESS, "progress_at_s": NOW_S}},
-            "Progressing",
-            ("True", "Training"),
-        ),
-        (
-            {
-                "pods": RUNNING,
-                "has_master": True,
-                "record": {"progress": replace(PROGRESS, problem="disk full"), "progress_at_s": NOW_S},
-            },
-            "Progressing",
-            ("False", "Problem"),
-        ),
-        (saying(problem="no file"), "CheckpointsCurrent", ("True", "UpToDate")),
-        (saying(checkpoint_problem="disk full"), "Progressing", ("True", "Training")),
-        (saying(checkpoint_problem="disk full"), "CheckpointsCurrent", ("False", "CommitFails")),
-        (saying(store_problem="etcd is away"), "Progressing", ("True", "Training")),
-        (saying(store_problem="etcd is away"), "CheckpointsCurrent", ("False", "StoreAway")),
-        (saying(moves_problem="3 buckets"), "Progressing", ("True", "Training")),
-        (saying(moves_problem="3 buckets"), "Scaled", ("False", "BucketsLate")),
-        (saying(phase=JobPhase.RESTORING), "Progressing", ("False", "Restoring")),
-        (saying(phase=JobPhase.WAITING_FOR_SERVERS), "Progressing", ("False", "WaitingForServers")),
-        (saying(checkpoint_age_s=1_700.0), "CheckpointsCurrent", ("False", "Overdue")),
-        (saying(checkpoint_age_s=1_700.0, done=40), "CheckpointsCurrent", ("True", "UpToDate")),
-        (quiet(NoProgress.SILENT), "Progressing", ("Unknown", "MasterSilent")),
-        (quiet(NoProgress.SILENT), "CheckpointsCurrent", ("Unknown", "MasterSilent")),
-        (quiet(NoProgress.REFUSED), "Progressing", ("Unknown", "NoLeader")),
-        (quiet(NoProgress.REFUSED), "CheckpointsCurrent", ("Unknown", "NoLeader")),
-        (quiet(NoProgress.SILENT, for_s=5.0), "Progressing", ("True", "Training")),
-        ({"pods": RUNNING, "has_master": True}, "CheckpointsCurrent", ("Unknown", "NoAnswer")),
-        (unheard(NoProgress.SILENT), "Progressing", ("Unknown", "NoAnswer")),
-        (unheard(NoProgress.REFUSED), "Progressing", ("Unknown", "NoLeader")),
-        (unheard(NoProgress.SILENT, checkpoint_at_s=950.0), "Progressing", ("Unknown", "MasterSilent")),
-        ({}, "CheckpointsCurrent", ("False", "Waiting")),
-        ({}, "Suspended", ("False", "NotSo")),
-    ],
-)
-def test_conditions(fields, kind, expected):
-    assert told(seen(**fields))[kind] == expected
-
-
-@pytest.mark.parametrize(
-    ("words", "must"),
-    [
-        (
-            {"checkpoint_problem": "disk full"},
-            ("training goes on", "trained again", "leave trainers and servers alone"),
-        ),
-        ({"store_problem": "training goes on, checkpoints wait: etcd"}, ("training goes on", "Bring etcd back")),
-    ],
-)
-def test_what_keeps_commits_away_says_what_it_costs_and_what_to_do(words, must):
-    """Somebody who restarts a job that trains loses what its last checkpoint lacks (ADR 0173)."""
-    [one] = [c for c in status(seen(**saying(**words)))["conditions"] if c["type"] == "CheckpointsCurrent"]
-    assert all(text in one["message"] for text in must), one["message"]
-
-
-def test_silence_has_an_instant_of_its_own():
-    """The message stands still while the silence lasts: each of its words would be one more write."""
-    messages = set()
-    for now_s in (NOW_S, NOW_S + 40.0):
-        what = seen(**quiet(NoProgress.SILENT))
-        what = replace(what, heard=heard_of(what.record, now_s, OFFSET_S))
-        told_now = status_of(what, now_s=now_s, offset_s=OFFSET_S)["conditions"]
-        messages |= {one["message"] for one in told_now if one["type"] == "Progressing"}
-    [message] = messages
-    assert "since 2023-11-14T22:29:40Z" in message
-
-
-def test_a_resumed_job_is_not_told_of_by_what_was_said_before():
-    """Until its new master answers nobody knows; the silence of the suspension is none of it."""
-    life = Life(policy=kube_job().spec.run_policy, started_at_s=NOW_S - 2.0)
-    record = {"progress": PROGRESS, "progress_at_s": 100.0, "quiet": NoProgress.SILENT, "quiet_since_s": 110.0}
-    assert told(seen(*RUNNING, life=life, record=record))["Progressing"] == ("Unknown", "NoAnswer")
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        (saying(), "FairShare"),
-        (saying(checkpoint_problem="disk full"), "CommitFails"),
-        (saying(store_problem="etcd"), "StoreAway"),
-        (saying(problem="no file", checkpoint_problem="disk full"), "Problem"),
-        (saying(problem="no file") | {"pods": RUNNING[:1]}, "Problem"),
-        (saying(checkpoint_problem="disk full") | {"pods": RUNNING[:1]}, "FairShare"),
-        (saying(phase=JobPhase.STARTING), "FairShare"),
-        (quiet(NoProgress.SILENT), "MasterSilent"),
-        (quiet(NoProgress.REFUSED), "NoLeader"),
-    ],
-)
-def test_the_column_reason_shows_what_matters_most(fields, reason):
-    """No training, then below its minimum, then no checkpoints, then its size."""
-    assert status(seen(**fields))["reason"] == reason
-
-
-def test_a_definition_that_lacks_a_condition_is_not_told_it():
-    """It would refuse the whole status, and with it the words that it is too old."""
-    problems = {"OldDefinition": "revision 4"}
-    assert "CheckpointsCurrent" not in told(seen(*RUNNING, problems=problems))
 
 
 @pytest.mark.parametrize(
@@ -331,43 +103,6 @@ def test_a_suspended_job_has_no_start():
     assert told(seen(life=life))["Suspended"][0] == "True"
 
 
-def test_a_transition_keeps_its_time_until_it_turns():
-    first = status(seen(*RUNNING))
-    again = status_of(seen(*RUNNING, before=first), now_s=NOW_S + 100, offset_s=OFFSET_S)
-    assert again == first
-    turned = status_of(seen(*RUNNING[:2], before=first), now_s=NOW_S + 100, offset_s=OFFSET_S)
-    times = {one["type"]: one["lastTransitionTime"] for one in turned["conditions"]}
-    assert times["Scaled"] == "2023-11-14T22:31:40Z"
-    assert times["Admitted"] == "2023-11-14T22:30:00Z"
-
-
-def test_a_job_that_cannot_be_read_says_where_it_is_wrong():
-    error = InvalidSpecError("spec.trainer.minReplicas", "is 9, maxReplicas is 8")
-    written = wrong_status(error, {}, generation=3, now_unix_s=0.0)
-    [one] = written["conditions"]
-    assert (one["type"], one["status"], one["reason"]) == ("Admitted", "False", "InvalidSpec")
-    assert "spec.trainer.minReplicas" in one["message"]
-
-
-def test_a_job_that_can_no_longer_be_read_has_started_all_the_same():
-    """Its pods stand: without the time of its start the definition would let its template change under them."""
-    error = InvalidSpecError("spec.trainer.minReplicas", "is 9, maxReplicas is 8")
-    before = {"startTime": "2026-01-01T00:00:00Z", "share": "0.25"}
-    written = wrong_status(error, before, generation=3, now_unix_s=0.0)
-    assert written["startTime"] == before["startTime"]
-    assert "share" not in written
-
-
-def test_refusals_have_one_word():
-    assert reason_of('pods "x" is forbidden: exceeded quota: q') == "Quota"
-    assert reason_of("the room on n1 is taken") == ""
-    invalid = 'create pods a/x: Pod "x" is invalid: spec.containers[0].volumeMounts[0].name: Not found: "data"'
-    assert reason_of(invalid, is_final=True) == "PodInvalid"
-    webhook = 'create pods a/x: admission webhook "policy" denied the request: no root'
-    assert reason_of(webhook, is_final=True) == "PodRefused"
-    assert reason_of("create pods a/x: HTTP 503") == ""
-
-
 def check(value, schema, path="status"):
     """Every field is one that the definition knows: others would be pruned."""
     kind = schema.get("type")
@@ -397,6 +132,8 @@ lives = st.builds(
     ended_at_s=st.sampled_from([None, 950.0]),
     failures=st.integers(0, 5),
 )
+
+
 resizes = st.lists(
     st.builds(
         Resize,
@@ -445,26 +182,6 @@ def test_a_new_leader_tells_on_what_earlier_ones_told_of_resizes():
     assert [one["to"] for one in status(full)["resizes"]] == [5] * 10
 
 
-def test_waiting_for_servers_is_told_of_jobs_that_have_some():
-    waits = replace(PROGRESS, waiting_share=0.37)
-    what = seen(record={"progress": waits, "progress_at_s": NOW_S, "job": kube_job(server={})})
-    assert status(what)["progress"]["waitingPercent"] == 37
-    assert facts_of(what.record, NOW_S).waiting_share == 0.35, "coarse: not every word of a master is another view"
-    assert "waitingPercent" not in status(seen(record={"progress": waits, "progress_at_s": NOW_S}))["progress"]
-
-
-def test_copies_are_told_of_jobs_that_want_two_while_there_is_a_model():
-    def told(progress, *pods):
-        record = {"progress": progress, "progress_at_s": NOW_S, "job": kube_job(server={})}
-        return {name: count for name, count in status(seen(*pods, record=record))["servers"].items() if name in new}
-
-    new, two = {"copies", "alone"}, replace(PROGRESS, copies=2, alone=5)
-    assert told(two, pod(0, "server")) == {"copies": 2, "alone": 5}
-    assert told(PROGRESS, pod(0, "server")) == {}
-    assert told(two) == {}, "nobody holds it: the job is over, or suspended"
-    assert told(replace(two, lineage=0), pod(0, "server")) == {}, "nothing has been declared"
-
-
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
 def test_what_the_planner_is_told_changes_seldom(age_s, more_s):
     record = seen(record={"progress": replace(PROGRESS, checkpoint_age_s=age_s)}).record
@@ -472,72 +189,3 @@ def test_what_the_planner_is_told_changes_seldom(age_s, more_s):
     assert told_s <= age_s
     assert age_s < max(5.0, 2 * told_s + 1e-6 * age_s) or told_s == 0.0
     assert next_look_at_s(record.life, more_s) > more_s
-
-
-class Writing:
-    """Statuses of one job on an API server in memory."""
-
-    def __init__(self):
-        self.bench = OperatorBench()
-        self.wanted = {"observedGeneration": 1, "failures": 0}
-        self.statuses = StatusWriter(self.bench.api, self.bench.store, self)
-
-    def status_of(self, _job):
-        return dict(self.wanted)
-
-    async def write(self):
-        await self.bench.refresh()
-        await self.statuses.write(JOB)
-        await self.bench.refresh()
-        raw = self.bench.server.get(TRAINING_JOBS, "team-a", "digits")
-        return raw.get("status"), int(raw["metadata"]["resourceVersion"])
-
-
-async def test_a_status_is_written_when_it_differs():
-    writing = Writing()
-    standing, version = await writing.write()
-    assert standing == writing.wanted
-    assert await writing.write() == (standing, version)
-    writing.wanted["failures"] = 1
-    assert (await writing.write())[0]["failures"] == 1
-
-
-async def test_progress_alone_is_written_now_and_then():
-    writing = Writing()
-    await writing.write()
-    writing.wanted["progress"] = {"epoch": 1}
-    writing.bench.now_s += 1
-    assert "progress" not in (await writing.write())[0]
-    writing.bench.now_s += PROGRESS_EVERY_S
-    assert (await writing.write())[0]["progress"] == {"epoch": 1}
-
-
-async def test_what_somebody_else_wrote_is_put_right():
-    writing = Writing()
-    await writing.write()
-    writing.bench.write_status({"failures": 99, "observedGeneration": 1})
-    assert (await writing.write())[0]["failures"] == 0
-
-
-async def test_a_job_that_is_gone_is_no_error():
-    writing = Writing()
-    await writing.write()
-    await writing.bench.api.delete(TRAINING_JOBS, "digits", namespace="team-a")
-    await writing.statuses.write(JOB)  # before the watch has shown it
-    assert writing.bench.names(TRAINING_JOBS) == set()
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"pods": (unplaced(UNBOUND), unplaced(UNBOUND, 1)), "has_master": False}, "Unschedulable"),
-        ({"race": StartBackoff(lost=2, unschedulable_reason=UNBOUND)}, "Unschedulable"),
-        ({"pods": (pod(0, is_ready=False), pod(1, is_ready=False), pod(0, "master"))}, "NotReady"),
-        ({"pods": (*RUNNING[:2], RUNNING[3])}, "Max"),
-    ],
-)
-def test_reason_of_a_job_none_of_whose_trainers_is_ready_is_not_its_size(fields, reason):
-    """`Max` beside 0 trainers told nobody that a volume claim is not bound."""
-    what = seen(**fields)
-    what = replace(what, report=JobReport(decision=replace(decision(), bottleneck=Bottleneck.MAX, target=2)))
-    assert status(what)["reason"] == reason

@@ -23,7 +23,7 @@ from autoscaler.operator.status.event_series import WRITE_EVERY_S
 from autoscaler.operator.status.resizes import Author
 from tests.unit.clusters.kubernetes.objects import kube_job
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
-from tests.unit.operator.status.test_status import PROGRESS, RUNNING, decision, seen, status
+from tests.unit.operator.status.status_cases import PROGRESS, RUNNING, decision, seen, status
 
 
 class Talk:
