@@ -12,8 +12,8 @@
             batch.done(loss=loss)
 
 Every record is in the model exactly once per epoch, whatever happens to trainers, servers and masters meanwhile.  The
-same script runs on a cluster and alone (`python script.py`).  See `session` for all that a session can do, `specs` for
-tables, `errors` for what can go wrong, `environment` for what a pod gets.
+same script runs on a cluster and alone (`python script.py`).  See `session` for the methods of a session, `specs` for
+tables, `errors` for exceptions, `environment` for the variables of a pod.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ __all__ = [
 
 
 def open(*, master_budget_s: float = 120.0, server_budget_s: float = 120.0) -> Session:  # noqa: A001  as in edl.open
-    """This process's session with its job, read from the environment (`docs/environment.md`); use it with `with`.
+    """Opens this process's session with its job, as the environment says (`docs/environment.md`); use it with `with`.
 
-    SIGTERM then means: finish the batch, return the rest, let the loop end; a call that would outlast the grace raises
-    LeaveNow.  The budgets say how long to wait for a master, or for parameter servers, that do not answer once there is
-    nothing left to do without them.  Raises UsageError naming the variable that is wrong.
+    At SIGTERM the batch in hand is finished, the rest is returned and the loop ends; a call that would outlast the
+    grace period raises LeaveNow.  The budgets bound the wait for a master, or for parameter servers, once nothing is
+    left to do without them.  Raises UsageError naming the variable that is wrong.
     """
     from trainer_sdk.session import open_session  # noqa: PLC0415  gRPC only where a session is opened
 

@@ -1,11 +1,11 @@
-"""The script's loop: `for batch in data`, and what becomes of each batch.
+"""Data set of a script: the loop `for batch in data`.
 
     for batch in data:
         gradients = step(X[batch.indices], y[batch.indices])
         model.push(gradients)          # jobs with parameter servers
-        batch.done(loss=...)           # counts once; the next round of the loop says it too, after a push
+        batch.done(loss=...)           # once; after a push the next round of the loop does it too
 
-The loop ends when everything is trained and committed by anybody, or when this trainer has to leave
+The loop ends when everything is trained and committed, by whichever trainer, or when this trainer has to leave
 (`session.is_draining`).  A batch may be smaller than `batch_size`: at an epoch's end, after others have returned part
 of their work, or where a parameter server misses only some of it.
 """
@@ -25,7 +25,7 @@ from trainer_sdk.runtime.driver import TrainerDriver, finite
 
 
 class Batch:
-    """Work for one step.  `indices`: record numbers, int64; `positions`: its place in the order of the whole job."""
+    """Records for one step.  `indices`: their numbers, int64; `positions`: their places in the order of the job."""
 
     __slots__ = ("_data", "_is_done", "epoch", "flight", "indices", "is_pushed", "positions")
 
@@ -60,12 +60,12 @@ class Batch:
         return self._data is data
 
     def close(self) -> None:
-        """The bookkeeping of `done`, without its checks."""
+        """Marks the batch as done, without checks."""
         self._is_done = True
 
 
 class Data:
-    """An iterator over the batches that fall to this trainer.  Made by `Session.dataset`."""
+    """Iterator over this trainer's batches.  Made by `Session.dataset`."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Data:
         self._conclude = conclude
         self._budget_s = budget_s
         self._order = RecordOrder(spec)
-        self._steps = 0
+        self._progress = 0  # grows when a batch is given and when it is done: either shows that the script is alive
         self._samples = 0
         self._advanced = (monotonic(), 0)
         self._waited_s = 0.0  # then
@@ -111,7 +111,7 @@ class Data:
             answer = driver.next_batch(budget_s=self._budget_s)
             match answer:
                 case GiveBatch(flight=flight, positions=positions):
-                    self._steps += 1
+                    self._progress += 1
                     epoch = positions.bounds[0] // self.spec.size
                     self.current = Batch(self, flight, epoch, positions, self._order.records(positions))
                     return self.current
@@ -132,7 +132,7 @@ class Data:
         return driver
 
     def _close_last(self, batch: Batch, driver: TrainerDriver) -> None:
-        """With servers there is one batch at a time: its push has confirmed it, or it no longer counts."""
+        """Ends the last batch, which its push has confirmed, or which no longer counts.  Raises UsageError."""
         if not batch.is_pushed and driver.is_in_hand(batch.flight):
             raise UsageError(f"{batch} was neither pushed nor done: call model.push(gradients) before the next batch")
         self._count(batch)
@@ -157,11 +157,11 @@ class Data:
 
     def _count(self, batch: Batch) -> None:
         batch.close()
-        self._steps += 1
+        self._progress += 1
         self._samples += len(batch)
 
     def _report(self) -> ReportDue:
-        """Called in the channel's thread: reads what only the script's thread writes."""
+        """Called in the stream's thread; reads fields that only the script's thread writes."""
         before = self._advanced
         self._advanced, rate = rate_since(before, (monotonic(), self._samples))
         if rate and self._driver is not None:
@@ -169,7 +169,7 @@ class Data:
             self._waiting_share = min(1.0, (waited_s - self._waited_s) / since_s)
             self._waited_s = waited_s
         return ReportDue(
-            steps=self._steps,
+            steps=self._progress,
             samples_per_s=rate,
             metrics=dict(self.metrics),
             waiting_share=self._waiting_share,
@@ -177,10 +177,10 @@ class Data:
 
 
 def rate_since(last: tuple[float, int], now: tuple[float, int]) -> tuple[tuple[float, int], float]:
-    """The moment (s, samples done) to measure from next, and samples/s since the last; 0, and the same, without any.
+    """The moment (s, samples done) to measure from next, and samples/s since `last`; (`last`, 0) without new samples.
 
-    Batches may last longer than the time between two reports: the time of a report that saw none belongs to the next
-    one, else a batch of a minute would look like one of a second and the master would take its trainer for hung.
+    A batch may last longer than the time between two reports.  Time without samples counts for the next report: else a
+    batch of a minute would look like one of a second, and the master would take its trainer for hung.
     """
     samples = now[1] - last[1]
     return (now, samples / max(now[0] - last[0], 1e-3)) if samples > 0 else (last, 0.0)

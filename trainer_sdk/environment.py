@@ -1,9 +1,9 @@
-"""What a pod's environment tells its process: the published list, version 1.
+"""Environment variables of a job's processes: the published list, version 1.
 
-Whoever starts a trainer or a parameter server sets these variables, and nothing else is read from the environment.
-Skew rule: EDL_ENV_VERSION is raised when a variable changes its meaning or a new one must not be overlooked; a process
-refuses a version that it does not know.  Variables may be added within a version if ignoring them is harmless.
-An empty variable is as one that is not set.
+The operator, or any other program that starts a trainer or a parameter server, sets these variables; a process reads no
+others.  EDL_ENV_VERSION is raised when a variable changes its meaning or a new one must not be ignored; a process
+refuses a version that it does not know.  A variable that may be ignored can be added within a version.  An empty
+variable counts as not set.
 
 `docs/environment.md` is made from `VARIABLES` (`python -m trainer_sdk.environment`), and a test holds it to that.
 """
@@ -31,7 +31,7 @@ class Variable:
     name: str
     readers: str  # who reads it
     meaning: str
-    default: str = ""  # as a reader sees it; empty: none
+    default: str = ""  # as readers see it; empty: none
     example: str = ""
 
 
@@ -185,12 +185,12 @@ class Environment:
 
     @property
     def drain_s(self) -> float:
-        """How long after SIGTERM a trainer may go on (M7), and a server wait for others to have its buckets."""
+        """Seconds after SIGTERM that a trainer may go on (M7), and that a server waits for its buckets to move."""
         return self.grace_s - min(2.0, self.grace_s / 4)
 
     @property
     def token(self) -> str:
-        """The job's shared secret; empty when none is asked for.  Raises UsageError when there is none to be had."""
+        """The job's shared secret; empty without a token file.  Raises UsageError if the file holds none."""
         if not self.token_file:
             return ""
         try:
@@ -218,7 +218,7 @@ class Environment:
 
 
 def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") -> Environment:
-    """Raises UsageError naming the first variable that is missing or wrong."""
+    """Parses the variables.  Raises UsageError naming the first that is wrong."""
     version = _whole(variables, "EDL_ENV_VERSION", default=ENVIRONMENT_VERSION)
     if version != ENVIRONMENT_VERSION:
         raise UsageError(
@@ -294,7 +294,7 @@ def _seconds(variables: Mapping[str, str], name: str, *, default: float, may_be_
 
 
 def environment_page() -> str:
-    """docs/environment.md."""
+    """The text of docs/environment.md."""
     rows = "\n".join(f"| `{v.name}` | {v.readers} | {v.meaning} | {v.default} | `{v.example}` |" for v in VARIABLES)
     return f"""# The environment of a pod, version {ENVIRONMENT_VERSION}
 

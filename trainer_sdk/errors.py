@@ -1,4 +1,4 @@
-"""What can go wrong in a trainer or a parameter server, as one tree: what the caller does next follows from the branch.
+"""Errors of trainers and parameter servers, as one tree: the branch tells the caller what to do next.
 
 EdlError
 ├── TemporaryError                try again after `retry_after_s`; the work done so far is safe
@@ -14,11 +14,11 @@ EdlError
 │   │   └── VersionSkewError              the peer speaks another version
 │   ├── AuthenticationError           the peer does not prove that it belongs to this job
 │   └── CheckpointError               a checkpoint file is missing, cut short or altered
-├── FencedError                   you are stale: drop what you hold, register again, keep the process (rule 14)
+├── FencedError                   this process is stale: drop leases and gradients, register again (rule 14)
 │   └── StaleLineageError             the model was rolled back; gradients of the older one are worthless
 └── InvariantViolationError       a bug: crash, and say what was seen
 
-LeaveNow stands beside it: no error, but the end of a process that was told to leave.
+LeaveNow stands beside the tree: it is no error, but ends a process that was told to leave.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EdlError(Exception):
 
 
 class TemporaryError(EdlError):
-    """Nothing is wrong with the request; ask again after `retry_after_s`."""
+    """Nothing is wrong with the request; try again after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -98,7 +98,7 @@ class CheckpointError(PermanentError):
 
 
 class FencedError(EdlError):
-    """You are stale: drop leases and gradients, register again, keep the process (rule 14)."""
+    """This process is stale: drop leases and gradients, register again, keep the process (rule 14)."""
 
 
 class StaleLineageError(FencedError):
@@ -106,14 +106,14 @@ class StaleLineageError(FencedError):
 
 
 class InvariantViolationError(EdlError):
-    """Something that cannot be was seen.  The process ends: going on could cost truth, a restart costs a second."""
+    """An invariant does not hold.  The process ends: going on could corrupt the model, a restart costs a second."""
 
 
 class LeaveNow(SystemExit):
-    """This trainer was told to leave and its time is over, while a call still waited for somebody (M7).
+    """This trainer's time to leave is over while a call still waited (M7).
 
-    What was not confirmed has gone back to the others.  Uncaught it ends the process with 0, and no `except Exception`
-    around a step keeps it from that.
+    Unconfirmed positions have been returned to the job.  Uncaught it ends the process with exit code 0; an `except
+    Exception` around a step does not catch it.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The one door to the master: a stream that is opened again for as long as the process lives, and a clock.
+"""Stream of a trainer or parameter server to its job's master: reconnected while the process lives; also a clock.
 
-One daemon thread runs an event loop with one bidirectional gRPC call.  What is said while no stream stands is dropped
-on purpose: the protocol's state says what has to be said again.  Not here: what the messages mean (`driver`).
+One daemon thread runs an event loop with one bidirectional gRPC call.  Messages that are sent without a stream are
+dropped on purpose: the protocol's state knows what to send again.  Not here: what the messages mean.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from master.api.wire.message_codec import decode_hello, decode_master_envelope, 
 MAX_WAITING: Final = 4096  # messages not written yet; acks are collected, so a healthy stream has a handful
 BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_MOST_S: Final = 0.5  # gRPC itself dials at most twice a second; a new master is there within moments (ADR 0202)
-FAREWELL_S: Final = 2.0  # for the last words to be written and the master to close
+FAREWELL_S: Final = 2.0  # for the last messages to be written and the master to close
 _HOPELESS: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _PROOF_S: Final = 10.0  # for the master to prove that it knows the job's secret
 _OPTIONS: Final = (*CLIENT_OPTIONS, ("grpc.enable_http_proxy", 0))
 
 
 class StreamListener(Protocol):
-    """Who hears what happens on the stream; called in the channel's thread."""
+    """Receives what happens on the stream; called in the stream's thread."""
 
     def stream_opened(self) -> None: ...
     def stream_broken(self, reason: str) -> None: ...
-    def refused(self, reason: str) -> None: ...  # trying again is pointless
+    def refused(self, reason: str) -> None: ...  # no later attempt can succeed
     def received(self, messages: tuple[MasterMessage, ...]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterAddress:
-    """Where the master is and how to prove that one belongs to the job."""
+    """Address of the master, and what proves that this process belongs to the job."""
 
     target: str  # host:port
     hello: Hello
@@ -55,13 +55,13 @@ class MasterAddress:
 
 
 class MasterStream:
-    """The stream and the clock of one session.  `post`, `after` and `say` may be called from any thread."""
+    """Stream and clock of one process.  `post`, `after` and `send` may be called from any thread."""
 
     def __init__(self, listener: StreamListener) -> None:
         self._listener = listener
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="edl-channel", daemon=True)
-        self._waiting: asyncio.Queue[tuple[MemberMessage, ...]] | None = None  # of the stream that stands
+        self._waiting: asyncio.Queue[tuple[MemberMessage, ...]] | None = None  # of the open stream
         self._serving: asyncio.Task[None] | None = None
         self._call: Any = None
         self._is_closing = False
@@ -70,24 +70,24 @@ class MasterStream:
     # ---- from any thread ----------------------------------------------------------------------------------------
 
     def connect(self, address: MasterAddress) -> None:
-        """From now on a stream to this master is kept open, or tried again with growing pauses of up to 0.5 s."""
+        """Keeps a stream to this master open from now on; failed attempts pause up to 0.5 s."""
         self.post(lambda: self._start(address))
 
     def post(self, action: Callable[[], object]) -> None:
-        """Run it in the channel's thread, soon.  Safe in a signal handler."""
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+        """Runs the action in the stream's thread, soon.  Safe in a signal handler."""
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(action)
 
     def after(self, delay_s: float, action: Callable[[], object]) -> None:
-        """Run it in the channel's thread after this time."""
+        """Runs the action in the stream's thread after this time."""
         self.post(lambda: self._loop.call_later(delay_s, action))
 
     def send(self, messages: tuple[MemberMessage, ...]) -> None:
-        """Write these in one envelope, in order after those said before; dropped while no stream stands."""
+        """Sends these in one envelope, after those sent before; dropped without an open stream."""
         self.post(lambda: self._enqueue(messages))
 
     def close(self, *, farewell_s: float = FAREWELL_S) -> None:
-        """What was said is written if the master takes it within this time; then the thread is gone."""
+        """Writes what was sent, if the master takes it within this time, and ends the thread."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -109,7 +109,7 @@ class MasterStream:
         self._serving.add_done_callback(self._say_why)
 
     def _say_why(self, served: asyncio.Task[None]) -> None:
-        """A bug here must not leave the script waiting for a stream that nobody opens."""
+        """Reports a bug in this thread: else the script would wait for a stream for ever."""
         if not served.cancelled() and (error := served.exception()) is not None:
             self._listener.refused(f"the stream to the master ended in {type(error).__name__}: {error}")
 
@@ -160,7 +160,7 @@ class MasterStream:
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  jitter, not a secret
 
     async def _talk(self, call: Any, hello: Hello) -> bool:
-        """One stream from the first word to the last; True when the master has said anything on it."""
+        """One stream from its first message to its last; True if any came from the master."""
         self._waiting = asyncio.Queue()
         self._call = call
         writer = self._loop.create_task(self._write(call, hello, self._waiting))
@@ -181,7 +181,7 @@ class MasterStream:
         return heard
 
     async def _write(self, call: Any, hello: Hello, waiting: asyncio.Queue[tuple[MemberMessage, ...]]) -> None:
-        """Everything that waits goes into one envelope; an empty entry is the end."""
+        """Writes all waiting messages in one envelope; an empty entry ends the stream."""
         first: Hello | None = hello
         while self._waiting is waiting:
             said = await waiting.get()
@@ -199,7 +199,7 @@ class MasterStream:
 
 
 async def _connect(stub: Any, prover: Prover) -> Any:
-    """A stream on which the master has proved that it knows the secret; nothing was said on it yet.
+    """A stream on which the master has proved the secret, without messages so far.
 
     Raises AioRpcError, UnprovenMasterError, TimeoutError.
     """

@@ -1,7 +1,7 @@
-"""A script that keeps its model itself: one trainer, no parameter servers, exactly once all the same (rules 33 to 36).
+"""Model kept by the script itself: one trainer, no parameter servers, still exactly once (rules 33 to 36).
 
 The script's model is the bucket.  Its checkpoint is one file with the arrays and, beside it, the positions that they
-contain; the master commits both or neither.  So a trainer that comes back goes on from what its model really has.
+contain; the master commits both or neither.  So a restarted trainer goes on from the positions that its model has.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ THE_MODEL: Final = PositionSet.span(0, 1)  # one bucket
 
 
 class OwnModel:
-    """Writes, offers and restores the script's model.  Made by `Session.own_model`."""
+    """Checkpoints and restores the script's model.  Made by `Session.own_model`."""
 
     def __init__(self, save: SaveHook, restore: RestoreHook, *, uri: str, every_s: float, budget_s: float) -> None:
         if not uri:
@@ -56,7 +56,7 @@ class OwnModel:
         return monotonic() - self._last_s >= self._every_s
 
     def checkpoint(self, driver: TrainerDriver) -> str:
-        """Model and marks are committed together.  Raises CheckpointError when they could not be; training may go on.
+        """Commits model and marks together; the manifest's id.  Raises CheckpointError; training may go on.
 
         Call it at a step boundary: the marks are those of the batches that are done.
         """
@@ -72,19 +72,19 @@ class OwnModel:
         return answer.manifest
 
     def close(self) -> None:
-        """This process may write into the folder no more, and another run of it may begin.  May be repeated."""
+        """Releases the folder, so that another run may write into it.  May be repeated."""
         if self._lock is not None:
             self._lock.release()
 
     def restart(self, file: FileRecord | None) -> None:
-        """The script's model is that of this file; None: it begins anew."""
+        """Restores the script's model from this file; None: it begins anew."""
         self._restore(read_model(self._storage, file) if file else None)
 
 
 def write_model(storage: Storage, name: str, arrays: Arrays, *, applied: PositionSet, lineage: Lineage) -> FileRecord:
-    """The arrays stand complete under the name, as a NumPy archive without pickles.
+    """Writes the arrays as a NumPy archive without pickles.
 
-    Raises UsageError when they are no names and arrays, CheckpointError when they could not be written.
+    Raises UsageError unless they are names and arrays, CheckpointError when they could not be written.
     """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:  # not np.savez, whose own parameters no array may be named after
@@ -110,7 +110,7 @@ def _checked(arrays: object) -> dict[str, npt.NDArray[Any]]:
 
 
 def read_model(storage: Storage, file: FileRecord) -> dict[str, npt.NDArray[Any]]:
-    """The arrays as they were saved.  Raises CheckpointError when the file is not the one that was committed."""
+    """The saved arrays.  Raises CheckpointError unless the file is the one that was committed."""
     try:
         content = storage.read(file.name)
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""A script's place in its job, from `edl.open()` to the end of the `with` block.
+"""Session of a script with its job, from `edl.open()` to the end of the `with` block.
 
     with edl.open() as session:
         data = session.dataset("digits", size=1437, epochs=30, batch_size=32, seed=7)
@@ -8,9 +8,9 @@
             model.push(gradients_of(weights, batch.indices))
             batch.done(loss=...)
 
-The master is spoken to at the first need (a batch, a pull, a rank): everything is declared by then.  A session
-belongs to the process and the thread that opened it.  Not here: the loop (`data`), the model (`tables`,
-`own_model`), the threads (`driver`).
+The session connects to the master at the first batch, pull or rank; everything is declared by then.  It belongs to the
+process and the thread that opened it.  Not here: the loop (`data`), the model (`tables`, `own_model`), the threads
+(`runtime`).
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ FinalHook = Callable[[Arrays], object]
 
 
 class Session:
-    """Made by `open`.  Every method may raise UsageError, which says what to write instead."""
+    """A script's session.  Made by `open`.  Every method may raise UsageError, which says what to write instead."""
 
     def __init__(self, environment: Environment, *, master_budget_s: float, server_budget_s: float) -> None:
         self.environment: Final = environment
-        self._joined = environment  # with what a master of our own has added to it
+        self._joined = environment  # with the address of a master of our own, if any
         self._budget_s = master_budget_s
         self._server_budget_s = server_budget_s
         self._owner = SessionOwner(environment.name)
-        self._leave_by_s = math.inf  # monotonic: the drain deadline, once this trainer was told to leave
+        self._leave_by_s = math.inf  # drain deadline (monotonic), once this trainer has to leave
         self._data: Data | None = None
         self._tables: Tables | None = None
         self._save: tuple[SaveHook, RestoreHook] | None = None
@@ -88,9 +88,9 @@ class Session:
     # ---- declaring ----------------------------------------------------------------------------------------------
 
     def dataset(self, name: str, *, size: int, epochs: int, batch_size: int, seed: int = 0) -> Data:
-        """The loop over `size` records, `epochs` times, in an order keyed by `seed`; shared by all trainers.
+        """Declares the loop over `size` records, `epochs` times, in an order keyed by `seed`; all trainers share it.
 
-        Afterwards iterate over it.  A job has one data set, and its size, epochs and seed never change.
+        Iterate over the result.  A job has one data set, and its size, epochs and seed never change.
         """
         self._check_declaring("dataset()")
         if self._data is not None:
@@ -106,7 +106,7 @@ class Session:
         return self._data
 
     def tables(self, tables: Mapping[str, TableDeclaration], *, optimiser: OptimiserSpec | None = None) -> Tables:
-        """The model, kept on the job's parameter servers; `optimiser` for the tables that name none."""
+        """Declares the model on the job's parameter servers; `optimiser` is for tables that name none."""
         self._check_declaring("tables()")
         self._check_first_model()
         specs = table_specs(tables, sgd(0.01) if optimiser is None else optimiser)
@@ -132,7 +132,7 @@ class Session:
         return self._tables
 
     def own_model(self, *, save: SaveHook, restore: RestoreHook) -> None:
-        """The script keeps the model itself: `save()` gives its arrays, `restore(arrays)` puts them back.
+        """Declares that the script keeps its model: `save()` returns its arrays, `restore(arrays)` puts them back.
 
         Model and data position are then committed together, every EDL_CHECKPOINT_EVERY_S, at the end, and at
         `checkpoint()`.  `restore` runs before the first batch, with None when there is nothing to go on from, and
@@ -143,15 +143,15 @@ class Session:
         self._save = save, restore
 
     def on_final(self, hook: FinalHook) -> None:
-        """After the end `hook(arrays)` runs on one trainer of the job; the arrays are the final dense tables.
+        """Runs `hook(arrays)` on one trainer after the end, with the final dense tables.
 
-        It runs again where that trainer, or the master, dies before it is known to have run: let it write one place.
+        The hook runs again if that trainer, or the master, dies before its run is recorded: let it write to one place.
         """
         self._check_declaring("on_final()")
         self._final = hook
 
     def on_drain(self, callback: Callable[[], object]) -> None:
-        """Run once when this trainer has to leave, after its last batch and before its loop ends or is broken off."""
+        """Runs `callback` once when this trainer has to leave, after its last batch and before its loop ends."""
         self._owner.check()
         self._on_drain.append(callback)
 
@@ -159,32 +159,32 @@ class Session:
 
     @property
     def rank(self) -> int:
-        """This trainer's place among the trainers, as of now; changes when others come and go."""
+        """This trainer's rank among the trainers, as of now; it changes when others come and go."""
         return self._placed().place.rank
 
     @property
     def world_size(self) -> int:
-        """How many trainers there are, as of now."""
+        """Number of trainers, as of now."""
         return self._placed().place.world_size
 
     @property
     def is_draining(self) -> bool:
-        """Whether this trainer has been told to leave; its loop then ends after the batch in hand."""
+        """True once this trainer has to leave; its loop then ends after the batch in hand."""
         is_told = self._leave_by_s < math.inf
         return is_told or (self._driver is not None and self._driver.state.is_draining)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the whole job is trained and committed, as opposed to this trainer having to leave."""
+        """True once the whole job is trained and committed; false if only this trainer had to leave."""
         return self._ending is FinishReason.ENDED
 
     def report(self, metrics: Mapping[str, float]) -> None:
-        """Shown with the job from the next report on; numbers that are not finite are left out."""
+        """Shows these metrics with the job from the next report on; values that are not finite are left out."""
         self._owner.check()
         self._declared().metrics |= finite(metrics)
 
     def checkpoint(self) -> str:
-        """Commit the script's own model with what it has trained; its manifest id.
+        """Commits the script's own model with the positions it has trained; returns the manifest's id.
 
         Raises UsageError inside an unfinished batch (is it in the model or not?), CheckpointError when it could not be
         committed: training may go on.
@@ -201,14 +201,14 @@ class Session:
     # ---- ending -------------------------------------------------------------------------------------------------
 
     def close(self, reason: str = "done") -> None:
-        """Confirmed work is acked, all else returned; children and threads are gone.  A second call does nothing."""
+        """Acks confirmed work, returns the rest, ends children and threads.  A second call does nothing."""
         if self._owner.is_closed or not self._owner.is_this_process:
             return
         self._owner.check()
         self._close(reason)
 
     def _close(self, reason: str) -> None:
-        """Every step runs, also when Ctrl-C interrupts one: no child and no handler outlives the session."""
+        """Runs every step, also if Ctrl-C interrupts one: no child and no handler outlives the session."""
         self._owner.close()
         atexit.unregister(self._left_open)
         with ExitStack() as steps:
@@ -225,7 +225,7 @@ class Session:
 
     @property
     def _farewell_s(self) -> float:
-        """When leaving, half of what the drain deadline leaves of the grace: the rest is for the process to end."""
+        """Time for the last messages: when leaving, half of the grace period after the drain deadline."""
         reserve_s = self.environment.grace_s - self.environment.drain_s
         return reserve_s / 2 if self.is_draining else FAREWELL_S
 
@@ -254,7 +254,7 @@ class Session:
     # ---- what the loop calls ------------------------------------------------------------------------------------
 
     def _prepare(self, need: Restart | RequestCheckpoint | None) -> None:
-        """Before a batch is given: the script's own model is restored, or committed when it is time."""
+        """Restores the script's own model, or commits it when due, before a batch is given."""
         if self._own is None:
             return
         assert self._driver is not None
@@ -272,12 +272,12 @@ class Session:
             sys.stderr.write(f"edl: {error}; training goes on, the next checkpoint is tried again\n")
 
     def _conclude(self, finish: Finish) -> None:
-        """The loop is about to end."""
+        """Called as the loop ends: last checkpoint, callbacks, or the final hook."""
         assert self._driver is not None
         self._ending = finish.reason
         if finish.reason is FinishReason.DRAINED:
             if self._own is not None and self._driver.state.applied != self._driver.state.committed:
-                with suppress(LeaveNow):  # the batches since the last one are somebody's again
+                with suppress(LeaveNow):  # the batches since the last checkpoint are trained again
                     self._try_checkpoint()
             self._say_drained()
         elif finish.final_saver and self._final is not None:
@@ -292,7 +292,7 @@ class Session:
     # ---- starting -----------------------------------------------------------------------------------------------
 
     def _start(self) -> TrainerDriver:
-        """The driver, connected: nothing more can be declared."""
+        """The connected driver; nothing can be declared from then on."""
         if self._driver is not None and self._is_started:
             return self._driver
         try:
@@ -356,7 +356,7 @@ class Session:
         return driver
 
     def _drain(self) -> None:
-        """At SIGTERM, in the script's thread between two byte codes: takes no lock."""
+        """Called at SIGTERM in the script's thread, between two byte codes, so it takes no lock."""
         self._leave_by_s = min(self._leave_by_s, monotonic() + self.environment.drain_s)
         if self._driver is not None:
             self._driver.drain(deadline_s=self._leave_by_s - monotonic(), reason="SIGTERM")
@@ -382,6 +382,6 @@ def open_session(
     master_budget_s: float = MASTER_BUDGET_S,
     server_budget_s: float = SERVER_BUDGET_S,
 ) -> Session:
-    """As `trainer_sdk.open`, with another environment if you like."""
+    """As `trainer_sdk.open`, with these variables instead of the process's environment."""
     environment = parse_environment(os.environ if variables is None else variables)
     return Session(environment, master_budget_s=master_budget_s, server_budget_s=server_budget_s)

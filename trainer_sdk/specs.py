@@ -1,8 +1,8 @@
-"""What a script says about its data and its tables: sizes, first values, which optimiser the servers run.
+"""Declarations of a script's data set and tables: sizes, initial values, optimisers on the servers.
 
     session.tables({"w1": edl.dense((64, 1024), init=edl.normal(0.05)), "b1": edl.dense(1024)}, optimiser=edl.sgd(0.1))
 
-A table begins from its initialiser on the servers, block by block and the same everywhere, so no first value travels.
+Servers make initial values from the initialiser, the same everywhere, so no initial value is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from master.api.positions import MAX_POSITION
 from trainer_sdk.errors import TableError, UsageError
 
 DType = Literal["float32", "float64", "int64"]
-MAX_SEED: Final = 2**63 - 1  # what travels
+MAX_SEED: Final = 2**63 - 1  # of a message's int64
 
 
 def dataset_spec(name: str, *, size: int, epochs: int, batch_size: int, seed: int) -> DatasetSpec:
@@ -38,7 +38,7 @@ def dataset_spec(name: str, *, size: int, epochs: int, batch_size: int, seed: in
 
 
 def _whole(path: str, value: object, *, least: int = 1) -> int:
-    """A whole number, NumPy's too."""
+    """The value as an int; NumPy integers are accepted."""
     try:
         number = operator.index(cast(SupportsIndex, value))
     except TypeError:
@@ -53,7 +53,7 @@ def _is_name(value: object) -> bool:
 
 
 def table_specs(tables: Mapping[str, TableDeclaration], optimiser: OptimiserSpec) -> tuple[TableSpec, ...]:
-    """The declarations that go to the master.  Raises TableError naming the field, UsageError without a table."""
+    """The tables' declarations for the master.  Raises TableError naming the field, UsageError without a table."""
     if not tables:
         raise UsageError("tables() without a table: leave the call out if the job has no model on parameter servers")
     for name, table in tables.items():
@@ -66,7 +66,7 @@ def table_specs(tables: Mapping[str, TableDeclaration], optimiser: OptimiserSpec
 
 
 def _check_parts(spec: TableSpec) -> None:
-    """Of the right kinds; whether they fit together is the servers' to say (`pserver.layout.check_tables`)."""
+    """Raises TableError for a field of the wrong type; `layout.check_tables` checks the rest."""
     path = f"tables.{spec.name}"
     if not _is_name(spec.name):
         raise TableError(path, f"{spec.name!r} is no name", hint="Give each table a text as its key")
@@ -82,13 +82,13 @@ def _check_parts(spec: TableSpec) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDeclaration:
-    """A table before it has its name; made by `dense` and `sparse`."""
+    """Declaration of a table without its name; made by `dense` and `sparse`."""
 
     spec: TableSpec
     has_own_optimiser: bool
 
     def named(self, name: str, optimiser: OptimiserSpec) -> TableSpec:
-        """The declaration that goes to the master."""
+        """The declaration for the master."""
         return replace(self.spec, name=name, optimiser=self.spec.optimiser if self.has_own_optimiser else optimiser)
 
 
@@ -99,7 +99,7 @@ def dense(
     optimiser: OptimiserSpec | None = None,
     dtype: DType = "float32",
 ) -> TableDeclaration:
-    """A tensor, pulled and pushed whole.  Without `init` it begins as zeros."""
+    """Declares a tensor, pulled and pushed whole.  Without `init` it begins as zeros."""
     return _table("dense", shape, init, optimiser, dtype)
 
 
@@ -111,7 +111,7 @@ def sparse(
     optimiser: OptimiserSpec | None = None,
     dtype: DType = "float32",
 ) -> TableDeclaration:
-    """`rows` rows of shape `width`, pulled and pushed by row number: an embedding, say."""
+    """Declares `rows` rows of shape `width`, pulled and pushed by row number: an embedding, for example."""
     return _table("sparse", (rows, *_extents(width)), init, optimiser, dtype)
 
 

@@ -1,8 +1,8 @@
-"""The script's view of a model on parameter servers: pull, compute, push.
+"""Tables of a model on parameter servers, as a script sees them: pull, compute, push.
 
-A push ends when every bucket of the model has the batch, or when nothing of it counts any more (the model was rolled
-back, the lease is gone): the script need not know which.  What only some buckets miss comes back as a batch of its own
-from the loop (rule 11).  A push waits for its answer, though the next pull could carry it and save the round trip
+A push ends when every bucket of the model has the batch, or when the batch no longer counts (the model was rolled back,
+the lease is gone); the script need not know which.  Positions that only some buckets miss come back from the loop as a
+batch of their own (rule 11).  A push waits for its answer, though the next pull could carry it and save the round trip
 (`PserverClient.push_and_pull`): the script owns its gradient arrays again when `push` returns, and reads errors in
 them where they were made.  Not here: sockets and frames (`pserver.client`), the decisions (`protocol`).
 """
@@ -33,12 +33,12 @@ from trainer_sdk.runtime.driver import TrainerDriver
 
 Array = npt.NDArray[Any]
 Gradient = Array | tuple[npt.NDArray[np.int64], Array]
-"""Of a dense table its gradient; of a sparse one (row numbers, gradients of these rows)."""
+"""The gradient of a dense table, or (row numbers, gradients of these rows) of a sparse one."""
 
 _Found = TypeVar("_Found")
 MAX_STALE_PUSHES: Final = 8
 RETRY_FIRST_S: Final = 0.005  # a bucket is frozen for some round trips
-RETRY_MOST_S: Final = 0.02  # servers restore; asking costs them nothing
+RETRY_MOST_S: Final = 0.02  # the longest pause while servers restore
 
 
 class Tables:
@@ -63,10 +63,10 @@ class Tables:
         self._budget_s = budget_s
         self._revision = -1  # of the route in use
         self._stale_pushes = 0
-        self._lineages: dict[str, Lineage] = {}  # of what was pulled last, by table
+        self._lineages: dict[str, Lineage] = {}  # lineage of each table's last pull
 
     def pull(self, *names: str) -> dict[str, Array]:
-        """The dense tables, or those named, as they are now: one lineage, perhaps amid other trainers' pushes.
+        """Pulls the dense tables, or those named, at one lineage, while other trainers may push.
 
         The arrays are used again by the next pull: copy what has to outlive it.  Raises ServerUnavailableError when
         the servers do not answer within the budget, LeaveNow when this trainer's time to leave is over.
@@ -80,13 +80,13 @@ class Tables:
         return arrays
 
     def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
-        """Rows of a sparse table: shape (len(ids), width).  Raises as `pull`."""
+        """Pulls rows of a sparse table: shape (len(ids), width).  Raises as `pull`."""
         lineage, rows = self._pulled(lambda client: client.pull_rows(name, ids))
         self._note({name: lineage})
         return rows
 
     def push(self, gradients: Mapping[str, Gradient]) -> None:
-        """Afterwards every bucket has this batch exactly once, or its work is somebody's again.
+        """Pushes the batch's gradients: every bucket then has them exactly once, or the batch is trained again.
 
         Tables left out get no gradient.  Raises UsageError outside the loop, before a pull, or a second time for one
         batch; TableError for an array of another shape; ServerUnavailableError, LeaveNow.
@@ -106,7 +106,7 @@ class Tables:
         batch.is_pushed = True
 
     def _check_fresh(self, driver: TrainerDriver) -> None:
-        """A script that goes on computing with a model that was rolled back would be given the same batch for ever."""
+        """Raises UsageError if the script never pulls again after a roll-back: it would get the same batch for ever."""
         stale = [name for name, lineage in self._lineages.items() if lineage < driver.lineage]
         self._stale_pushes = self._stale_pushes + 1 if stale else 0
         if self._stale_pushes > MAX_STALE_PUSHES:
@@ -115,7 +115,7 @@ class Tables:
     # ---- pulling ------------------------------------------------------------------------------------------------
 
     def _pulled(self, call: Callable[[PserverClient], tuple[Lineage, _Found]]) -> tuple[Lineage, _Found]:
-        """Parameters that are not older than what we know to be lost; servers that restore are waited for."""
+        """The result of a pull at the current lineage; waits for servers that restore."""
         self._check_use()
         driver = self._start()
         with _waiting(driver):
@@ -142,7 +142,7 @@ class Tables:
         raise AssertionError
 
     def _note(self, lineages: Mapping[str, Lineage]) -> None:
-        """Rule 9: parameters that mix two lineages count as the older one, and nothing computed on them counts."""
+        """Reports the lineage pulled, the older one if tables mix two: gradients of a mix do not count (rule 9)."""
         self._lineages |= lineages
         self._start().handle(ParametersPulled(lineage=min(self._lineages.values())))
 
@@ -157,12 +157,12 @@ class Tables:
         return self._client
 
     def _wait_for_change(self, driver: TrainerDriver, pause_s: float) -> None:
-        """Not at all where a newer route has come already."""
+        """Waits for a change or the pause's end, but not if a newer route has come already."""
         if not self._is_outdated(driver):
             driver.wait_for_change(pause_s)
 
     def _is_outdated(self, driver: TrainerDriver) -> bool:
-        """The buckets are elsewhere by now, some of them, and a server may have gone."""
+        """True if a newer route has come: buckets have moved, and a server may be gone."""
         return driver.route is not None and driver.route.route.revision != self._revision
 
     # ---- pushing ------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Tables:
             try:
                 rulings = client.push(order.lineage, order.positions, gradients, buckets=buckets).rulings
             except TemporaryError:
-                rulings = ()  # the same push may come again: marks decide
+                rulings = ()  # the same push may be sent again: marks decide
             again = _try_order(driver.handle(PushAnswered(flight=flight, rulings=rulings)))
             if again is None:
                 return
@@ -196,7 +196,7 @@ class Tables:
 
 @contextmanager
 def _waiting(driver: TrainerDriver) -> Iterator[None]:
-    """What passes inside is reported as waiting for servers: it tells whether more of them would help."""
+    """Counts the block's time as waiting for servers, which tells whether more servers would help."""
     begun_s = monotonic()
     try:
         yield
@@ -205,7 +205,7 @@ def _waiting(driver: TrainerDriver) -> Iterator[None]:
 
 
 def _pauses() -> Iterator[float]:
-    """Without an end; each may be cut short by a newer route."""
+    """Pauses between attempts, endlessly."""
     pause_s = RETRY_FIRST_S
     while True:
         yield pause_s

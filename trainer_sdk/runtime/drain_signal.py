@@ -1,6 +1,7 @@
-"""SIGTERM means: finish the batch and leave (M7).  Installed while a session is open, chained, and taken back after.
+"""SIGTERM handler of a session: finish the batch and leave (M7), then call the handler from before.
 
-To a process that the script forks it means what it meant before: a pool ends its workers with it, and waits for them.
+It is installed while the session is open.  In a process that the script forks, SIGTERM keeps its earlier meaning: a
+pool ends its workers with it, and waits for them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 
 class DrainSignal:
-    """Calls `drain` at SIGTERM, then whatever handled it before.  Outside the main thread it does nothing.
+    """Calls `drain` at SIGTERM, then the handler from before.  Outside the main thread it does nothing.
 
     `drain` runs between two byte codes of the script and must take no lock.
     """

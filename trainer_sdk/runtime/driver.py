@@ -1,8 +1,8 @@
-"""Runs the trainer's protocol between two threads: the script's and the channel's.
+"""Driver of the trainer's protocol between two threads: the script's and the master stream's.
 
-One lock guards the state; whoever brings an event decides on it, carries the sends out in order, and leaves what
-concerns the script in `Mailbox` fields for it to find.  The script's thread waits on one condition and never for a
-call: leases are fetched before they are needed.  Not here: what the script sees (`session`, `data`, `tables`).
+One lock guards the state.  The thread that brings an event handles it, sends the messages in order, and leaves results
+for the script in fields.  The script's thread waits on one condition and never for a call: leases are acquired before
+they are needed.  Not here: what the script sees (`session`, `data`, `tables`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ FIRST_REPORT_S = 1.0  # until the master has said how often it wants to hear
 
 
 class TrainerDriver:
-    """The state of one trainer and everything that moves it.  Public methods may be called from any thread."""
+    """State of one trainer and its transitions.  Public methods may be called from any thread."""
 
     def __init__(self, state: TrainerState, *, check_alive: Callable[[], None] = lambda: None) -> None:
-        """`check_alive` raises when waiting has become pointless: whoever would answer is gone for good."""
+        """`check_alive` raises when waiting is pointless, because the process that would answer has ended."""
         self.state = state
         self._check_alive = check_alive
         self.place = AssignRank(rank=0, world_size=1)
@@ -70,14 +70,14 @@ class TrainerDriver:
         self._apart_since_s: float | None = monotonic()
         self._apart_reason = "no answer yet"
         self._report_every_s = FIRST_REPORT_S
-        self.waited_s = 0.0  # for parameter servers, since the beginning; grown by the script's thread alone
+        self.waited_s = 0.0  # for parameter servers, in total; written by the script's thread alone
         self._report: Callable[[], ReportDue] = lambda: ReportDue(steps=0)
         self.stream = MasterStream(self)
 
     # ---- events in, effects out ---------------------------------------------------------------------------------
 
     def handle(self, event: TrainerEvent) -> tuple[TrainerEffect, ...]:
-        """The effects of this event, the sends among them carried out."""
+        """Handles an event and sends its messages; returns all effects, for the caller to act on."""
         with self._lock:
             return self._feed(event)
 
@@ -116,7 +116,7 @@ class TrainerDriver:
             case ReportRefusal(field=field, message=message):
                 self._complaint = f"{field}: {message}"
             case SendPush() | ResendPush() | Discard() | SendToMaster():
-                return  # whoever fed the event acts on these
+                return  # the caller acts on these
             case _:
                 assert_never(effect)
         self._changed.notify_all()
@@ -150,7 +150,7 @@ class TrainerDriver:
                 self._wait(began_s, budget_s)
 
     def wait_for_route(self, *, budget_s: float) -> UseRoute:
-        """The routing table, once the master has sent one.  Raises as `next_batch`."""
+        """Waits for the routing table.  Raises as `next_batch`."""
         began_s = monotonic()
         with self._lock:
             while self.route is None:
@@ -159,7 +159,7 @@ class TrainerDriver:
             return self.route
 
     def wait_until_joined(self, *, budget_s: float) -> None:
-        """Until a master knows this trainer, so that its rank means something.  Raises as `next_batch`."""
+        """Waits until a master has given this trainer a rank.  Raises as `next_batch`."""
         began_s = monotonic()
         with self._lock:
             while not self._is_placed:
@@ -167,14 +167,14 @@ class TrainerDriver:
                 self._wait(began_s, budget_s)
 
     def wait_for_change(self, timeout_s: float) -> None:
-        """Until the master or the clock changed something, or this time has passed.  Raises LeaveNow."""
+        """Waits until the state changes or this time has passed.  Raises LeaveNow."""
         self._check_alive()
         with self._lock:
             self._check_time()
             self._changed.wait(timeout_s)
 
     def wait_for_offer(self, *, offer: int, budget_s: float) -> OfferAnswered:
-        """The master's word on this checkpoint.  Raises as `next_batch`."""
+        """Waits for the master's answer to this checkpoint.  Raises as `next_batch`."""
         began_s = monotonic()
         with self._lock:
             while self._settled is None or self._settled.offer != offer:
@@ -188,7 +188,7 @@ class TrainerDriver:
             return answer
 
     def _wait(self, began_s: float, budget_s: float) -> None:
-        """Until something changed; the pause is cut so that a signal or the end of the budget is seen."""
+        """Waits for a change, in short pauses so that signals and the budget's end are seen."""
         self._check_alive()
         self._check_time()
         if self._apart_since_s is not None and monotonic() - max(began_s, self._apart_since_s) > budget_s:
@@ -218,7 +218,7 @@ class TrainerDriver:
         return None
 
     def is_in_hand(self, flight: int) -> bool:
-        """Whether what this flight computes still counts."""
+        """True if the gradient of this flight still counts."""
         return any(f.number == flight for f in self.state.flights)
 
     @property
@@ -228,7 +228,7 @@ class TrainerDriver:
     # ---- the clock's side ---------------------------------------------------------------------------------------
 
     def report_with(self, report: Callable[[], ReportDue]) -> None:
-        """From now on say this every so often."""
+        """Sends this report regularly from now on."""
         self._report = report
         self.stream.after(self._report_every_s, self._report_now)
 
@@ -238,11 +238,11 @@ class TrainerDriver:
             self.stream.after(self._report_every_s, self._report_now)
 
     def drain(self, *, deadline_s: float, reason: str) -> None:
-        """Finish the batch, return the rest; after the deadline return that too.  Safe in a signal handler."""
+        """Drains: the batch in hand may be finished until the deadline.  Safe in a signal handler."""
         self.stream.post(lambda: self._drain(deadline_s, reason))
 
     def when_time_is_up(self, action: Callable[[], None]) -> None:
-        """Run it at the drain deadline, or now if that has passed; in whichever thread."""
+        """Calls `action` at the drain deadline, or now if that has passed, in any thread."""
         with self._lock:
             self._at_time_up.append(action)
             is_late = self._is_time_up
@@ -254,7 +254,7 @@ class TrainerDriver:
         self.stream.after(deadline_s, self._give_up)
 
     def _give_up(self) -> None:
-        """What is unconfirmed goes back, never acked (rule 13), and the script waits for nobody any more."""
+        """Returns unconfirmed positions, never acked (rule 13), and ends every wait of the script."""
         with self._lock:
             self._feed(DrainDeadlinePassed())
             self._is_time_up = True
@@ -290,7 +290,7 @@ class TrainerDriver:
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """What may travel: infinite and NaN are left out (a loss may well be).  Raises UsageError for what is no number."""
+    """The metrics as floats, without infinite and NaN values.  Raises UsageError for a value that is no number."""
     try:
         return {str(name): float(value) for name, value in metrics.items() if math.isfinite(value)}
     except (AttributeError, TypeError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Whose session it is: one process, one thread, one session of a name at a time; anybody else is told at once.
+"""Ownership of a session: one process, one thread, one session of a name at a time; other use raises at once.
 
-A forked worker would speak for its parent on a stream that it does not have, and a second thread would take batches
-whose gradients belong to the first.  Not here: what a session does (`session`).
+A forked worker has no stream to speak for its parent, and a second thread would take batches whose gradients belong to
+the first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`python script.py` without a cluster: a master, and a parameter server if there are tables, as its children.
+"""Standalone run, `python script.py`: a master, and a parameter server if there are tables, as child processes.
 
-The same programs and the same wire as on a cluster, for debugging; the master keeps its records in memory, so nothing
-outlives the script but the checkpoints of a folder that EDL_CHECKPOINT_URI names.  They listen on Unix sockets that are
-this user's alone, and ask for a secret of their own (ADR 0170); with EDL_TLS_DIR on ports of loopback.
+Programs and protocols are those of a cluster, for debugging.  The master keeps its records in memory, so only the
+checkpoints in EDL_CHECKPOINT_URI outlive the script.  The children listen on Unix sockets that only this user can open,
+with a secret of their own, so no other user of the machine joins (ADR 0170); with EDL_TLS_DIR on ports of loopback.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NOT_INHERITED: Final = frozenset({"EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_RO
 
 
 class Standalone:
-    """The children of one session.  After `stop` none of them runs and the temporary folder is gone."""
+    """Child processes of one session.  After `stop` none of them runs and the temporary folder is gone."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -58,7 +58,7 @@ class Standalone:
         self._teller = Thread(target=self._tell_of_commits, name="edl-commits", daemon=True)
 
     def start(self, *, has_tables: bool) -> Environment:
-        """The environment with the address of the master that now runs.
+        """Starts the children; the environment with their master's address.
 
         Raises CheckpointError where the folder cannot be read (M11), MasterUnavailableError, ChildEndedError.
         """
@@ -90,7 +90,7 @@ class Standalone:
         address = self._wait_for(address_file)
         if has_tables:
             name = f"{self._environment.job}-server-0"
-            # nobody else's business; and nobody else could take its buckets: it ends when told
+            # the only server: no other could take its buckets, so it ends at once when told
             listen = "127.0.0.1:0" if told.tls_dir else f"{SCHEME}{self._sockets}"
             here = {"EDL_MASTER": address, "EDL_LISTEN": listen, "EDL_GRACE_S": "0"}
             self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
@@ -100,7 +100,7 @@ class Standalone:
         return replace(told, master=address)
 
     def _claim(self, uri: str) -> None:
-        """The folder is this script's, and that of no other run, until its children have ended."""
+        """Claims the checkpoint folder until the children have ended, so that no other run uses it."""
         try:
             holder = f"a script that runs alone, process {os.getpid()}"
             self._claimed = claim_folder(open_storage(uri), holder, allows_shared=True)
@@ -110,7 +110,10 @@ class Standalone:
             raise CheckpointError(error.name, error.problem) from error
 
     def _check_start(self, uri: str) -> None:
-        """What the master will find, told by the script itself before anything starts."""
+        """Checks the checkpoint to start from, so that the script itself reports a problem.
+
+        Raises UsageError or CheckpointError.
+        """
         start, when = self._environment.checkpoint_start, self._environment.when_unreadable
         try:
             answer = parse_answer(start, self._history) if start else None
@@ -128,7 +131,7 @@ class Standalone:
                 raise ChildEndedError(f"python -m {module}, started by this script, ended with {code}:\n{tail}")
 
     def _tell_of_commits(self) -> None:
-        """Says why the master's commits do not come to their end, each reason once: nobody else reads its log."""
+        """Prints why the master's commits fail, each reason once: nobody else reads its log."""
         read_to, told = 0, ""
         while not self._is_over.wait(TELL_EVERY_S):
             lines = self._master_said(read_to)
@@ -139,8 +142,8 @@ class Standalone:
                     told = reason
 
     def _master_said(self, since: int) -> bytes:
-        """Whole lines of its log from this offset on."""
-        with suppress(OSError), self._log("master").open("rb") as log:  # somebody may have cleared it away
+        """Whole lines of the master's log from this offset on."""
+        with suppress(OSError), self._log("master").open("rb") as log:  # the log may have been removed
             log.seek(since)
             news = log.read()
             return news[: news.rfind(b"\n") + 1]
@@ -167,7 +170,7 @@ class Standalone:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _token(self) -> str:
-        """A secret that only these processes know."""
+        """File with a secret that only these processes know."""
         path = self._folder / "token"  # in a folder of mode 0700
         path.write_text(secrets.token_hex(32), encoding="ascii")
         return str(path)
