@@ -1,7 +1,8 @@
-"""What a terminal cannot show is replaced, not refused: a path or a frame must not end a run.
+"""Standard streams that never break a command, and logs of pods without dangerous escape sequences.
 
-Nor is a terminal moved by what others wrote: a pod's output may hold escape codes that clear it or rename it (`Calm`);
-of what is printed as lines `master.api.host.log_lines.at_rest` takes care.
+A character that a terminal cannot show is replaced, since a path must not end a run.  A pod's log may hold escape
+sequences that clear or rename the terminal (`EscapeFilter`); lines of EDL's own go through
+`master.api.host.log_lines.at_rest`.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ _NO_COLOUR: Final = "\x1b[0m"
 
 
 def reopen_closed_streams() -> None:
-    """A closed output or error stream, as cron may leave it, is there afterwards; what it gets is gone."""
+    """Replace a closed output or error stream, as cron may leave it, by the null device."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
 
 
 def replace_unencodable_characters() -> None:
-    """From now on output never raises UnicodeEncodeError; a character that the encoding lacks becomes `?`."""
+    """Make output never raise UnicodeEncodeError: a character that the encoding lacks becomes `?`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 class EscapeFilter:
-    """What a pod writes, piece by piece, for a terminal: colours stay, all else that moves it is shown as its escape.
+    """Filter of a log, piece by piece, for a terminal: colours stay, other escape sequences are shown as text.
 
-    A carriage return begins a new line: a progress bar stays readable, and nothing that was shown is overwritten.
+    A carriage return begins a new line, so that a progress bar stays readable and overwrites nothing.
     """
 
     def __init__(self) -> None:
-        self._begun = ""  # of an escape whose rest is in the next piece
+        self._begun = ""  # an escape sequence whose rest is in the next piece
 
     def filter(self, piece: str) -> str:
-        """What to write now."""
+        """The text to write for this piece."""
         text = self._begun + piece
         begun = _BEGUN.search(text)
         self._begun = begun.group() if begun else ""
@@ -52,5 +53,5 @@ class EscapeFilter:
         return "".join(part if number % 2 else at_rest(part) for number, part in enumerate(parts))
 
     def flush(self) -> str:
-        """What is left at the end, and the terminal's own colours again."""
+        """The text to write at the end, which resets the colours."""
         return at_rest(self._begun) + _NO_COLOUR

@@ -5,11 +5,12 @@ For completion a cluster has one second to answer (`kubernetes.name_completion`)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
 
+from autoscaler.cli.arguments.parameter_types import split_target
 from autoscaler.cli.arguments.place_options import parse_place_selector
 from autoscaler.cli.arguments.place_selection import PlaceKind, choose_place, find_run, observe_environment
 from autoscaler.cli.local.control_client import request
@@ -19,9 +20,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 _TYPES: Final = ("tj", "deployment", "node", "pod")
 
 
-def target_argument(metavar: str) -> Callable[[F], F]:
-    """TYPE/NAME or TYPE NAME, completed from the objects of the place."""
-    return click.argument("target", nargs=-1, required=True, metavar=metavar, shell_complete=complete_target)
+def target_argument(metavar: str, *, needs_name: bool = True) -> Callable[[F], F]:
+    """TYPE/NAME or TYPE NAME, completed from the objects of the place; the command gets `kind` and `name`."""
+
+    def store(context: click.Context, _: click.Parameter, words: Sequence[str]) -> None:
+        context.params["kind"], context.params["name"] = split_target(words, needs_name=needs_name)
+
+    return click.argument(
+        "target",
+        nargs=-1,
+        required=True,
+        metavar=metavar,
+        shell_complete=complete_target,
+        expose_value=False,
+        callback=store,
+    )
 
 
 def complete_target(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`edl bundle`: a run's folder as one archive, without its secrets (`redaction`)."""
+"""`edl bundle`: archive of a run's folder for a bug report, without secrets (`redaction`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autoscaler.clusters.local.folder import RunFolder, find_runs
 from master.api.host.log_lines import at_rest
 
 _NOT_BUNDLED: Final = frozenset({"tokens", "s", "s.path", "etcd"})
-"""Secrets, sockets, and a database that nobody reads."""
+"""Secrets, sockets, and etcd's database."""
 
 _IN_MEMORY_BYTES: Final = 8 << 20
 
@@ -35,7 +35,7 @@ def bundle(folder: Path | None, output: Path | None) -> None:
     """Pack a run's folder into one archive, as a bug report.
 
     Without a folder: the newest run below ./runs.  Checkpoint files, tokens and etcd's database stay out.  Values of
-    secrets are taken out of job files, logs and events; what was taken out is told.  Look into it before you send it.
+    secrets are redacted in job files, logs and events, and listed by name.  Look into it before you send it.
 
     \b
     edl bundle
@@ -53,13 +53,13 @@ def bundle(folder: Path | None, output: Path | None) -> None:
             _add_text(archive, f"{run.root.name}/versions.txt", "\n".join(list_versions()) + "\n")
     except OSError as error:
         raise CommandError(Exit.FAILED, f"{target} cannot be written: {error}") from None
-    for line in _told(redactor):
+    for line in _redaction_lines(redactor):
         print(at_rest(line), file=sys.stderr)
     print(at_rest(str(target)))
 
 
 def _known_secrets(run: RunFolder) -> dict[str, str]:
-    """By name: of the jobs' files, of the environment here (the pods had that of `edl run`), and the jobs' tokens."""
+    """Secrets by name: in the jobs' files, in the environment (pods inherit that of `edl run`), and tokens of jobs."""
     import yaml  # noqa: PLC0415 - not for --help
 
     found = secrets_of(os.environ)
@@ -71,14 +71,14 @@ def _known_secrets(run: RunFolder) -> dict[str, str]:
         try:
             found |= secrets_in(list(yaml.safe_load_all(text)))
         except (yaml.YAMLError, RecursionError):
-            continue  # by names and forms it is still searched
+            continue  # its text is still searched for names and token formats
     if run.tokens.is_dir():
         found |= {f"token of {path.name}": path.read_text(errors="replace") for path in run.tokens.iterdir()}
     return found
 
 
 def _bundled(root: Path) -> Iterator[Path]:
-    """Plain files, in order: a link could lead to anything."""
+    """Plain files in order; links are left out, since they could lead anywhere."""
     for folder, folders, names in os.walk(root):
         inside = Path(folder).relative_to(root).parts
         folders[:] = sorted(name for name in folders if inside or name not in _NOT_BUNDLED)
@@ -110,10 +110,10 @@ def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
 
 
 def _open_for_owner(target: Path) -> BinaryIO:
-    """Empty, and its owner's alone; also one that was there with another mode.  Raises OSError."""
+    """Open the file empty and readable by its owner alone, whatever its mode was.  Raises OSError."""
     file = os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb")
     try:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # no device: /dev/null stays everybody's
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a device such as /dev/null keeps its mode
             os.fchmod(file.fileno(), 0o600)
             file.truncate()
     except OSError:
@@ -122,8 +122,8 @@ def _open_for_owner(target: Path) -> BinaryIO:
     return file
 
 
-def _told(redactor: Redactor) -> Iterator[str]:
-    """What was taken out, and where; nothing of its value."""
+def _redaction_lines(redactor: Redactor) -> Iterator[str]:
+    """Names of the redacted secrets and their files, without values."""
     places: dict[str, list[str]] = defaultdict(list)
     for (name, file), count in sorted(redactor.counts.items()):
         places[name].append(f"{file} ({count})")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from autoscaler.cli.arguments.options import role_options, target_argument
-from autoscaler.cli.arguments.parameter_types import split_target
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.places import PodSelector, SizeRequest
@@ -23,7 +20,7 @@ from master.api.host.log_lines import at_rest
 )
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check it and change nothing.")
 @place_options
-def scale(*, target: Sequence[str], is_dry: bool, selector: PlaceSelector, **counts: int | None) -> None:
+def scale(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector, **counts: int | None) -> None:
     """Set how many replicas a deployment has, or pin a job's trainers, servers or both.
 
     The newest size replaces an earlier one that is still being carried out; the answer says so.
@@ -35,7 +32,6 @@ def scale(*, target: Sequence[str], is_dry: bool, selector: PlaceSelector, **cou
     edl scale tj/digits --trainers 4 --servers 2
     edl scale tj/digits --servers 0
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=True)
     sizes = [SizeRequest(field=field, count=count) for field, count in counts.items() if count is not None]
     if not sizes:
         raise click.UsageError("say --replicas N for a deployment, or --trainers N, --servers N or both for a job")
@@ -51,7 +47,7 @@ def scale(*, target: Sequence[str], is_dry: bool, selector: PlaceSelector, **cou
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
 @place_options
 def drain(
-    *, target: Sequence[str], role: str | None, ordinal: int | None, is_dry: bool, selector: PlaceSelector
+    *, kind: str, name: str, role: str | None, ordinal: int | None, is_dry: bool, selector: PlaceSelector
 ) -> None:
     """Let a trainer finish its batch and leave, or empty a node.
 
@@ -62,7 +58,6 @@ def drain(
     edl drain tj/digits --trainer 2
     edl drain node/node-1
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=True)
     with selector.open(changes=not is_dry) as place:
         print(at_rest(place.drain(kind, name, PodSelector(role=role, ordinal=ordinal), is_dry=is_dry)))
 
@@ -70,13 +65,12 @@ def drain(
 @click.command()
 @target_argument("node/NAME")
 @place_options
-def uncordon(*, target: Sequence[str], selector: PlaceSelector) -> None:
+def uncordon(*, kind: str, name: str, selector: PlaceSelector) -> None:
     """Open a drained node again.
 
     \b
     edl uncordon node/node-1
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=True)
     with selector.open(changes=True) as place:
         print(at_rest(place.uncordon(kind, name)))
 
@@ -84,13 +78,12 @@ def uncordon(*, target: Sequence[str], selector: PlaceSelector) -> None:
 @click.command()
 @target_argument("tj/NAME")
 @place_options
-def suspend(*, target: Sequence[str], selector: PlaceSelector) -> None:
+def suspend(*, kind: str, name: str, selector: PlaceSelector) -> None:
     """Take all pods of a job away and keep the job.
 
     \b
     edl suspend tj/digits
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=True)
     with selector.open(changes=True) as place:
         print(at_rest(place.set_suspended(kind, name, is_suspended=True)))
 
@@ -98,13 +91,12 @@ def suspend(*, target: Sequence[str], selector: PlaceSelector) -> None:
 @click.command()
 @target_argument("tj/NAME")
 @place_options
-def resume(*, target: Sequence[str], selector: PlaceSelector) -> None:
+def resume(*, kind: str, name: str, selector: PlaceSelector) -> None:
     """Let a suspended job start again, from its last checkpoint.
 
     \b
     edl resume tj/digits
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=True)
     with selector.open(changes=True) as place:
         print(at_rest(place.set_suspended(kind, name, is_suspended=False)))
 
@@ -113,13 +105,12 @@ def resume(*, target: Sequence[str], selector: PlaceSelector) -> None:
 @target_argument("TYPE/NAME")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
 @place_options
-def delete(*, target: Sequence[str], is_dry: bool, selector: PlaceSelector) -> None:
+def delete(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector) -> None:
     """Stop a job or a deployment and forget it, or let one pod leave.
 
     \b
     edl delete tj/digits
     edl delete deployment/web --dry-run
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=True)
     with selector.open(changes=not is_dry) as place:
         print(at_rest(place.delete(kind, name, is_dry=is_dry)))

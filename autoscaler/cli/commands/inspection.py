@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import click
 
 from autoscaler.cli.arguments.options import output_option, role_options, target_argument
-from autoscaler.cli.arguments.parameter_types import Duration, parse_condition, split_target
+from autoscaler.cli.arguments.parameter_types import Duration, parse_condition
 from autoscaler.cli.arguments.place_options import listing_place_options, place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
@@ -22,11 +22,11 @@ from master.api.host.log_lines import at_rest
 
 
 @click.command()
-@target_argument("TYPE[/NAME] [NAME]")
+@target_argument("TYPE[/NAME] [NAME]", needs_name=False)
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Print again whenever something is different.")
 @output_option
 @listing_place_options
-def get(*, target: Sequence[str], is_watching: bool, output: str, selector: PlaceSelector) -> None:
+def get(*, kind: str, name: str, is_watching: bool, output: str, selector: PlaceSelector) -> None:
     """Show jobs (tj), nodes, pods or deployments.
 
     \b
@@ -35,7 +35,6 @@ def get(*, target: Sequence[str], is_watching: bool, output: str, selector: Plac
     edl get pods -w -o wide
     edl get tj -A
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=False)
     with selector.open() as place:
         if not is_watching:
             print(at_rest(format_objects(place.get(kind, name), output, is_single=bool(name))))
@@ -48,14 +47,13 @@ def get(*, target: Sequence[str], is_watching: bool, output: str, selector: Plac
 @click.command()
 @target_argument("TYPE/NAME")
 @place_options
-def describe(*, target: Sequence[str], selector: PlaceSelector) -> None:
+def describe(*, kind: str, name: str, selector: PlaceSelector) -> None:
     """Describe one object: its state, why it has its size, its pods, the last decisions and events.
 
     \b
     edl describe tj/digits
     edl describe node/node-1
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=True)
     with selector.open() as place:
         for line in place.describe(kind, name):
             print(at_rest(line))
@@ -70,7 +68,8 @@ def describe(*, target: Sequence[str], selector: PlaceSelector) -> None:
 @place_options
 def logs(
     *,
-    target: Sequence[str],
+    kind: str,
+    name: str,
     role: str | None,
     ordinal: int | None,
     follow: bool,
@@ -85,7 +84,6 @@ def logs(
     edl logs tj/digits --master
     edl logs pod/web-0 --tail 20
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=True)
     options = LogOptions(tail=tail, is_followed=follow, is_previous=previous)
     with selector.open() as place:
         _show_log(place.log(kind, name, PodSelector(role=role, ordinal=ordinal), options))
@@ -126,7 +124,7 @@ def events(*, is_watching: bool, is_json: bool, selector: PlaceSelector) -> None
 )
 @click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Give up after this long (exit 5).")
 @place_options
-def wait(*, target: Sequence[str], condition: str, timeout: float, selector: PlaceSelector) -> None:
+def wait(*, kind: str, name: str, condition: str, timeout: float, selector: PlaceSelector) -> None:
     """Wait until a condition holds.
 
     \b
@@ -142,7 +140,6 @@ def wait(*, target: Sequence[str], condition: str, timeout: float, selector: Pla
     edl wait --for=condition=Completed tj/digits --timeout 10m
     edl wait --for=delete deployment/web
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    kind, name = split_target(target, needs_name=True)
     wanted = parse_condition(condition)
     until_s = time.monotonic() + timeout
     with selector.open() as place:

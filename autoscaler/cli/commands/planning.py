@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from autoscaler.cli.arguments.options import complete_target, target_argument
-from autoscaler.cli.arguments.parameter_types import Label, NodeShape, WebSize, split_target
+from autoscaler.cli.arguments.parameter_types import Label, NodeShape, WebSize
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.commands.snapshot import SnapshotSource, open_snapshot, snapshot_option
@@ -52,9 +52,7 @@ def complete_web(context: click.Context, param: click.Parameter, incomplete: str
 @output_as("text", "json", "yaml")
 @snapshot_option
 @place_options
-def why(
-    *, target: Sequence[str], size: int | None, output: str, snapshot: Path | None, selector: PlaceSelector
-) -> None:
+def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path | None, selector: PlaceSelector) -> None:
     """Why has a job this size, and what would give it more?
 
     Each answer is the smallest change of its kind: planning anew with it gives the size beside it, and nothing smaller
@@ -68,15 +66,15 @@ def why(
     from autoscaler.domain import JobName  # noqa: PLC0415 - with it
     from autoscaler.planner.counterfactual import explain  # noqa: PLC0415 - with it
 
-    given = _job_name(split_target(target, needs_name=True))
+    _check_job(kind)
     with open_snapshot(selector, snapshot) as source:
-        moment, facts = _moment(source), source.job_facts(given)
+        moment, facts = _moment(source), source.job_facts(name)
     if facts.ended:
-        problem = f"tj/{given} has no size any more: {facts.ended}; edl describe tj/{given} tells how it went"
+        problem = f"tj/{name} has no size any more: {facts.ended}; edl describe tj/{name} tells how it went"
         raise CommandError(Exit.NOT_FOUND, problem)
-    name = _find("tj", given, [job.name for job in moment.view.jobs], source.namespace)
-    found = explain(moment, JobName(name), more_than=(size or 1) - 1)
-    job = next(job for job in moment.view.jobs if job.name == name)
+    full_name = _find("tj", name, [job.name for job in moment.view.jobs], source.namespace)
+    found = explain(moment, JobName(full_name), more_than=(size or 1) - 1)
+    job = next(job for job in moment.view.jobs if job.name == full_name)
     more_than = max(found.settled.target, (size or 1) - 1)
     lines = planner_report.why_lines(found, more_than, job, is_ratio_measured=facts.is_ratio_measured)
     print(
@@ -200,11 +198,9 @@ def _moment(source: SnapshotSource) -> PlanInputs:
     return PlanInputs(view=snapshot.view, policy=snapshot.policy, now_s=snapshot.now_s)
 
 
-def _job_name(target: tuple[str, str]) -> str:
-    kind, name = target
+def _check_job(kind: str) -> None:
     if kind.lower() not in RESOURCE_TYPES["tj"]:
         raise click.UsageError(f"only jobs have a size of their own, as tj/NAME; a {kind} has not")
-    return name
 
 
 def _deployment(moment: PlanInputs, name: str, namespace: str) -> WorkloadName:

@@ -1,8 +1,7 @@
-"""Secrets out of what goes into a bug report: by their names, by their values, and by their form.
+"""Redaction of secrets in bug reports, found by their names, by their values, and by token formats.
 
-The problem: `edl run` keeps job files as they were written, environment and all, and pods write what they like into
-their logs.  What is taken out is told, by name and count, never by value.  It is a net, not a proof: who sends an
-archive looks into it.
+`edl run` keeps job files as written, with their environment, and pods write anything into their logs.  Redactions are
+counted by name and file.  The search cannot find every secret: users look into an archive before they send it.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ _WORDS: Final = (
     "token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?keys?|access[_-]?key|private[_-]?key|credentials?|auth|cookie"
     "|jwt|signature|key-data"
 )
-_LAST: Final = "creds?|dsn|sas|sig|pgpass|connection[_-]?string"  # too short to tell in the middle of a name
-_BEHIND: Final = "pass|pwd|pw|pat|keys?"  # nor alone
+_LAST: Final = "creds?|dsn|sas|sig|pgpass|connection[_-]?string"  # too short to count in the middle of a name
+_BEHIND: Final = "pass|pwd|pw|pat|keys?"  # nor as a whole name
 _SECRET_NAME: Final = re.compile(
     rf"(?:^|[_.-])(?:{_WORDS})(?:$|[_.-])|(?:{_WORDS})$|(?:^|[_.-])(?:{_LAST})$|[_.-](?:{_BEHIND})$|(?-i:[a-z]Key)$",
     re.IGNORECASE,
@@ -28,7 +27,7 @@ _NO_SECRET: Final = re.compile(
     r"(?:_file|_path|_dir|_user|_name|_sock)$|(?:public|primary|foreign|sort|process|topology|label)[_.-]?keys?$",
     re.IGNORECASE,
 )
-"""Names of places and people, which are worth reading (EDL_TOKEN_FILE, SSH_AUTH_SOCK), and keys that open nothing."""
+"""Names of files and users, which a report needs (EDL_TOKEN_FILE, SSH_AUTH_SOCK), and keys that are no secrets."""
 
 _ASSIGNS: Final = re.compile(rb"""(?:[=:]+>?|%3[Dd])\s{0,4}(?:[bB]?(\\{0,7})(["']))?""")
 _OPTION: Final = re.compile(  # and the next word; each perhaps in quotes
@@ -36,19 +35,19 @@ _OPTION: Final = re.compile(  # and the next word; each perhaps in quotes
     rb"""([^\s"'\\,\[\]-][^\s"'\\,\[\]]{3,})"""
 )
 _NAMED: Final = re.compile(rb"""\bname\b\W{1,12}([\w.-]{1,160})\W{1,12}value\b\W{1,12}([^\s"'\\,}]{4,})""")
-_FORMS: Final = re.compile(
+_TOKEN_FORMATS: Final = re.compile(
     rb"(?<![\w-])(?:gh[opusr]_[A-Za-z0-9]{30,255}|github_pat_\w{20,255}|hf_[A-Za-z0-9]{20,255}|sk-(?=[\w-]{0,255}\d)[\w-]{20,255}"
     rb"|glpat-[\w-]{20,255}|xox[abeprs]-[\w-]{10,255}|A[KS]IA[A-Z0-9]{16}|AIza[\w-]{35}|npm_[A-Za-z0-9]{36}"
     rb"|eyJ[\w-]{8,2048}(?:\.[\w-]{4,4096}){2})"
 )
-"""Tokens that say what they are: of GitHub, Hugging Face, OpenAI, GitLab, Slack, AWS, Google and npm; JWT."""
+"""Token formats of GitHub, Hugging Face, OpenAI, GitLab, Slack, AWS, Google and npm; JWT."""
 
 _UNQUOTED: Final = re.compile(rb"""[^\s"'\\,;&}\])]{4,}""")
 _QUOTE: Final = re.compile(rb"""(?<!\\)(\\*)(["'])""")
 _BETWEEN: Final = b" \t\"'\\"  # a name and what assigns to it
 _OF_NAMES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _LONGEST_NAME: Final = 160
-"""Of a longer name the end is looked at; without this bound, the effort for a line of base64 grows with its square."""
+"""Only the end of a longer name counts; without the bound, the time for a line of base64 grows with its square."""
 
 _IN_URL: Final = re.compile(rb"([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)([^\s/@\"']{1,500})(@)")
 _USER_IN_URL: Final = re.compile(rb"([a-z][a-z0-9+.-]{1,20}://)([^\s/:@\"']{16,500})(@)")  # longer than people's names
@@ -64,23 +63,23 @@ _LONGEST_LINE_BYTES: Final = 16 << 20
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable, field or option of this name holds a secret, as far as names tell."""
+    """True if a variable, field or option of this name probably holds a secret."""
     return bool(_SECRET_NAME.search(name)) and not _NO_SECRET.search(name)
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Of variables: the values of those whose names say that they are secret."""
+    """The variables with names of secrets."""
     return {name: value for name, value in environment.items() if is_secret_name(name)}
 
 
 def secrets_in(documents: Iterable[Any]) -> dict[str, str]:
-    """Of job files, parsed: values of variables, fields and commands' options whose names say that they are secret."""
+    """Values in parsed job files of variables, fields and options with names of secrets."""
     found: dict[str, str] = {}
     left, seen = list(documents), set[int]()
     while left:
         one = left.pop()
         if isinstance(one, dict | list) and id(one) in seen:
-            continue  # YAML may name one thing in many places, itself too
+            continue  # YAML aliases may repeat a value, and nest it in itself
         seen.add(id(one))
         match one:
             case {"name": str(name), "value": str() | int() | float() as value} if is_secret_name(name):
@@ -97,7 +96,7 @@ def secrets_in(documents: Iterable[Any]) -> dict[str, str]:
 
 
 def _is_guarded(value: object) -> bool:
-    """Whether a field's value is more than a word: `auth: required` must not take that word out of every log."""
+    """True if a field's value is more than a word: `auth: required` must not redact that word in every log."""
     return _is_scalar(value) and not _PLAIN_WORD.fullmatch(str(value))
 
 
@@ -106,16 +105,15 @@ def _is_scalar(value: object) -> bool:
 
 
 def _is_secret_option(word: object) -> bool:
-    """Whether the next word of a command is a secret."""
+    """True if the word of a command is an option with a secret as its value."""
     return isinstance(word, str) and word.startswith("-") and "=" not in word and is_secret_name(word)
 
 
 class Redactor:
-    """Takes secrets out of text, and counts what it took; `counts`: by name and file."""
+    """Redacts secrets in text.  `counts`: redactions by name and file."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """`values`: known secrets by name; they are found wherever they stand, also as JSON, and JSON or YAML within
-        JSON, writes them."""
+        """`values`: known secrets by name; they are found anywhere, also escaped as in JSON, or JSON within JSON."""
         self.counts: Counter[tuple[str, str]] = Counter()
         self._names: dict[bytes, str] = {}
         for name, value in values.items():
@@ -128,7 +126,7 @@ class Redactor:
         self._known = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
 
     def redacted(self, source: BinaryIO, file: str) -> Iterator[bytes]:
-        """The file's bytes without secrets, in pieces; line ends stay where they are."""
+        """The file's bytes without secrets, in pieces; line ends are kept."""
         is_key = False
         while line := source.readline(_LONGEST_LINE_BYTES):
             if is_key or _KEY_BEGINS.search(line):
@@ -143,30 +141,30 @@ class Redactor:
             line = self._known.sub(lambda found: self._mark(self._names[found.group()], file), line)
         line = _IN_URL.sub(lambda found: found[1] + self._mark("password in a URL", file) + found[3], line)
         line = _USER_IN_URL.sub(lambda found: found[1] + self._mark("user in a URL", file) + found[3], line)
-        line = _FORMS.sub(lambda _: self._mark("token by its form", file), line)
+        line = _TOKEN_FORMATS.sub(lambda _: self._mark("token by its form", file), line)
         for named in (_NAMED, _OPTION):
-            line = named.sub(lambda found: self._told(found, file), line)
+            line = named.sub(lambda found: self._redact_pair(found, file), line)
         for authorization in (_AFTER_WORD, _AUTHORIZATION):
             line = authorization.sub(lambda found: found[1] + self._mark("authorization", file), line)
         return b"".join(self._assigned(line, file))
 
     def _assigned(self, line: bytes, file: str) -> Iterator[bytes]:
-        """The line in pieces, without what is assigned to names of secrets."""
-        told = 0
+        """The line in pieces, without values assigned to names of secrets."""
+        done = 0
         for assigns in _ASSIGNS.finditer(line):
-            if assigns.start() < told:
+            if assigns.start() < done:
                 continue  # within a secret
             name = _name_before(line, assigns.start())
             if not is_secret_name(name):
                 continue
             value = slice(assigns.end(), _end_of_value(line, assigns))
             if len(line[value]) >= _SHORTEST_ASSIGNED and not _REDACTED.match(line[value]):
-                yield line[told : value.start] + self._mark(name, file)
-                told = value.stop
-        yield line[told:]
+                yield line[done : value.start] + self._mark(name, file)
+                done = value.stop
+        yield line[done:]
 
-    def _told(self, found: re.Match[bytes], file: str) -> bytes:
-        """A name and its value, the two groups of `found`; without the value where the name is a secret's."""
+    def _redact_pair(self, found: re.Match[bytes], file: str) -> bytes:
+        """A name and its value, the two groups of `found`; the value is redacted if the name is a secret's."""
         name = found[1].decode("ascii", errors="replace")
         if not is_secret_name(name) or _REDACTED.match(found[2]):
             return found[0]
@@ -178,13 +176,13 @@ class Redactor:
 
 
 def _name_before(line: bytes, end: int) -> str:
-    """The name that stands before an assignment, with or without quotes; "" if there is none."""
+    """The name before an assignment, without quotes; "" if there is none."""
     head = line[max(0, end - _LONGEST_NAME) : end].rstrip(_BETWEEN)
     return head[len(head.rstrip(_OF_NAMES)) :].decode("ascii")
 
 
 def _end_of_value(line: bytes, assigns: re.Match[bytes]) -> int:
-    """Where the assigned value ends: at its closing quote, or at the line's end if that never comes.
+    """End of the assigned value: its closing quote, or the line's end if there is none.
 
     In JSON within JSON a quote has n = 2**depth - 1 backslashes, one within the value 2n + 1, a backslash 2n + 2.
     """

@@ -1,6 +1,6 @@
-"""`edl run`: job files on this machine, in the foreground, with a live view.
+"""`edl run`: run job files on this machine, in the foreground, with a live view.
 
-The command line becomes `RunSettings`; `foreground` runs them and shows them.
+The command line becomes `RunSettings`; `local.foreground` runs them.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         manifests = parse_files([*files, *([cluster_file] if cluster_file is not None else [])])
     except InvalidManifestError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
-    manifests = _started(manifests, options["starts"], begins_anew=options["begin_anew"])
-    manifests = _falling_back(manifests) if options["fall_back"] else manifests
+    manifests = _with_starts(manifests, options["starts"], begins_anew=options["begin_anew"])
+    manifests = _with_fall_back(manifests) if options["fall_back"] else manifests
     if not manifests.jobs and not manifests.deployments:
         raise CommandError(Exit.REFUSED, "the files hold no TrainingJob and no Deployment: there is nothing to run")
     settings = _settings(manifests, files, options)
-    show = (
+    output = (
         RunOutput.JSON
         if options["is_json"]
         else RunOutput.LINES
@@ -89,7 +89,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     )
     try:
         code = asyncio.run(
-            run_in_foreground(settings, manifests, output=show, duration_s=options["duration"], stays=options["stay"])
+            run_in_foreground(settings, manifests, output=output, duration_s=options["duration"], stays=options["stay"])
         )
     except (EtcdRefusedError, FolderInUseError, RunFolderError, StorageError) as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
@@ -98,8 +98,8 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     sys.exit(code)
 
 
-def _started(manifests: Manifests, starts: Sequence[str], *, begins_anew: bool) -> Manifests:
-    """The jobs with what the command line says of where they go on from (M11)."""
+def _with_starts(manifests: Manifests, starts: Sequence[str], *, begins_anew: bool) -> Manifests:
+    """The jobs with the checkpoints that --from and --begin-anew name (M11)."""
     if not starts and not begins_anew:
         return manifests
     from master.api.checkpoints.resume import ANEW  # noqa: PLC0415 - not for --help
@@ -109,27 +109,27 @@ def _started(manifests: Manifests, starts: Sequence[str], *, begins_anew: bool) 
         raise CommandError(
             Exit.USAGE, f"--from and --begin-anew: of which job?  --from JOB=MANIFEST ({_listed(names)})"
         )
-    asked = {job or names[0]: start for job, _, start in (start.rpartition("=") for start in starts)}
+    by_job = {job or names[0]: start for job, _, start in (start.rpartition("=") for start in starts)}
     if begins_anew:
-        asked[names[0]] = ANEW
-    if len(asked) != len(starts) + begins_anew:
+        by_job[names[0]] = ANEW
+    if len(by_job) != len(starts) + begins_anew:
         raise CommandError(Exit.USAGE, "--from and --begin-anew: a job goes on from one place; say one of them")
-    for name in asked.keys() - set(names):
+    for name in by_job.keys() - set(names):
         raise CommandError(Exit.USAGE, f"--from {name}=...: the files have no such job ({_listed(names)})")
-    for name, start in asked.items():
+    for name, start in by_job.items():
         if not _START.fullmatch(start):
             raise CommandError(Exit.USAGE, f"--from {name}={start[:40]}: no manifest's id")
     jobs = tuple(
-        replace(job, checkpoint=replace(job.checkpoint, start=asked.get(job.name, job.checkpoint.start)))
+        replace(job, checkpoint=replace(job.checkpoint, start=by_job.get(job.name, job.checkpoint.start)))
         for job in manifests.jobs
     )
     for job in jobs:
-        if job.name in asked and not job.checkpoint.uri:
+        if job.name in by_job and not job.checkpoint.uri:
             raise CommandError(Exit.USAGE, f"tj/{job.name} has no spec.checkpoint.uri: its folder is new with each run")
     return replace(manifests, jobs=jobs)
 
 
-def _falling_back(manifests: Manifests) -> Manifests:
+def _with_fall_back(manifests: Manifests) -> Manifests:
     from master.api.identities import WhenUnreadable  # noqa: PLC0415 - not for --help
 
     jobs = (
@@ -152,21 +152,21 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
     from autoscaler.clusters.local.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
     from autoscaler.clusters.local.run import LOCAL_POLICY, MOVING, RunSettings  # noqa: PLC0415 - with it
 
-    machines = manifests.nodes or _machines(options)
-    devices = sum(machine.capacity.gpu_count for machine in machines)
+    nodes = manifests.nodes or _equal_nodes(options)
+    devices = sum(node.capacity.gpu_count for node in nodes)
     shares: list[tuple[int, ...]] = []
     if options["gpu"] == "auto" and not manifests.nodes:
         try:
-            shares = list(spread(count_gpus(), len(machines)))
+            shares = list(spread(count_gpus(), len(nodes)))
         except GpuLookupError as error:
             raise CommandError(Exit.REFUSED, str(error)) from None
-        machines = tuple(_with_gpus(machine, len(share)) for machine, share in zip(machines, shares, strict=True))
+        nodes = tuple(_with_gpus(node, len(share)) for node, share in zip(nodes, shares, strict=True))
     else:
         numbers = iter(range(devices))
-        shares = [tuple(next(numbers) for _ in range(machine.capacity.gpu_count)) for machine in machines]
+        shares = [tuple(next(numbers) for _ in range(node.capacity.gpu_count)) for node in nodes]
     return RunSettings(
         name=(manifests.jobs or manifests.deployments)[0].name,
-        machines=machines,
+        machines=nodes,
         devices=tuple(shares),
         parent=options["run_dir"],
         policy=MOVING if options["move_servers"] else LOCAL_POLICY,
@@ -176,7 +176,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
     )
 
 
-def _machines(options: dict[str, Any]) -> tuple[VirtualNode, ...]:
+def _equal_nodes(options: dict[str, Any]) -> tuple[VirtualNode, ...]:
     from autoscaler.domain import Resources  # noqa: PLC0415 - not for --help
     from autoscaler.manifests.conversion import make_virtual_node  # noqa: PLC0415 - with it
     from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes  # noqa: PLC0415 - too
@@ -193,5 +193,5 @@ def _machines(options: dict[str, Any]) -> tuple[VirtualNode, ...]:
     return tuple(make_virtual_node(f"node-{number}", capacity) for number in range(1, options["nodes"] + 1))
 
 
-def _with_gpus(machine: VirtualNode, count: int) -> VirtualNode:
-    return replace(machine, capacity=replace(machine.capacity, gpu_count=count))
+def _with_gpus(node: VirtualNode, count: int) -> VirtualNode:
+    return replace(node, capacity=replace(node.capacity, gpu_count=count))

@@ -1,4 +1,4 @@
-"""What an API server's refusal means to the user: what to do, and the exit code."""
+"""Errors of an API server as errors of a command: what the user can do, and the exit code."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NO_DEFINITION = (
 
 
 def unknown_kind(kind: Kind, error: NotFoundError) -> CommandError:
-    """A listing that ends in a 404: the cluster does not know the kind."""
+    """The error for a 404 of a listing: the cluster does not have the kind."""
     return CommandError(Exit.NOT_FOUND, NO_DEFINITION if kind == TRAINING_JOBS else str(error))
 
 
 def to_command_error(error: ClusterError, title: str) -> CommandError:
-    """What ends the command.  `title` names the cluster."""
+    """The command's error for one of the cluster.  `title` names the cluster."""
     match error:
         case NotFoundError():
             return CommandError(Exit.NOT_FOUND, str(error))

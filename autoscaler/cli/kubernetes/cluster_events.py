@@ -1,4 +1,4 @@
-"""Which events of a cluster are about jobs, and how one is told.  Pure."""
+"""Events of a cluster: which of them concern jobs, their order, and the line for one.  Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS: Final = {"TrainingJob": "tj"}
 
 
 def jobs_of(events: Iterable[PlainObject]) -> set[tuple[str, str]]:
-    """Namespace and name of each job that an event names, gone ones too."""
+    """Namespace and name of each job that has an event, deleted jobs included."""
     return {
         (text(event, "regarding", "namespace"), text(event, "regarding", "name"))
         for event in events
@@ -27,7 +27,7 @@ def jobs_of(events: Iterable[PlainObject]) -> set[tuple[str, str]]:
 
 
 def is_of_jobs(event: PlainObject, jobs: Collection[tuple[str, str]]) -> bool:
-    """Whether it is about one of the jobs, or about a pod that bears the name of one's, standing or gone."""
+    """True if the event concerns one of the jobs, or a pod with a name of a job's pods, deleted or not."""
     namespace, name = text(event, "regarding", "namespace"), text(event, "regarding", "name")
     match text(event, "regarding", "kind"):
         case "TrainingJob":
@@ -40,27 +40,27 @@ def is_of_jobs(event: PlainObject, jobs: Collection[tuple[str, str]]) -> bool:
 
 
 def is_about(event: PlainObject, kind: str, name: str) -> bool:
-    """Whether it is about this very thing."""
+    """True if the event concerns the object of this kind and name."""
     return text(event, "regarding", "kind") == kind and text(event, "regarding", "name") == name
 
 
 def sort_by_time(events: Iterable[Event]) -> list[Event]:
-    """The oldest first, by when each was seen last."""
+    """Events by the time they were last seen, the oldest first."""
     return sorted(events, key=last_seen_s)
 
 
 def last_seen_s(event: PlainObject) -> float:
-    """When it was seen last, Unix time."""
-    told = (
+    """Unix time at which the event was last seen."""
+    times = (
         text(event, "series", "lastObservedTime"),
         text(event, "deprecatedLastTimestamp"),
         text(event, "eventTime"),
     )
-    return next((at_s for when in told if (at_s := unix_s(when)) is not None), created_at_s(event))
+    return next((at_s for time in times if (at_s := unix_s(time)) is not None), created_at_s(event))
 
 
 def format_cluster_event(event: PlainObject, now_s: float, *, has_namespaces: bool = False) -> EventLine:
-    """One line, more where the note has more."""
+    """The event as one line, or as many as its note has."""
     kind, name = text(event, "regarding", "kind"), text(event, "regarding", "name")
     about = f"{_KINDS.get(kind, kind.lower())}/{name}"
     if has_namespaces:

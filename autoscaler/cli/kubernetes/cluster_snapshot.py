@@ -1,8 +1,8 @@
-"""What the planner sees of a cluster, made of one listing of each kind: for why, plan, what-if and snapshots.
+"""Snapshot of a cluster for the planner, made of one listing of each kind, and of a file submitted to it.
 
-The same reading as the operator's (`clusters.kubernetes.views`), and a job's life as an operator finds it that has just
-begun to lead.  What only a running operator knows is not in it, and that is said: its windows and pauses, and the nodes
-that a job avoids.
+Objects are parsed as the operator parses them (`clusters.kubernetes.cluster_view`), and a job's state is restored as by
+an operator that has just become leader.  A running operator's windows and pauses, and the nodes that a job avoids, are
+unknown here; notes say so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from autoscaler.snapshots import SnapshotContent
 
 POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"
 POLICY_KEY: Final = "policy.yaml"
-POLICY: Final = ("edl-system", "edl-policy")  # where it stands if EDL was installed as docs/kubernetes.md says
+POLICY: Final = ("edl-system", "edl-policy")  # namespace and name of a release as docs/kubernetes.md installs it
 PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart's, bound to nobody
 NEEDS_ROLE: Final = (
     "room is a matter of the whole cluster: ask its administrator for the chart's ClusterRole "
@@ -53,7 +53,7 @@ NO_HISTORY: Final = "the operator's windows and pauses are its own and not known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """`notes`: what is not known, for people.  `classes`: what a name of a class is worth there."""
+    """`notes`: what the snapshot lacks, for people.  `classes`: the priority classes of the cluster."""
 
     snapshot: SnapshotContent
     notes: tuple[str, ...]
@@ -61,9 +61,9 @@ class ClusterSnapshot:
 
 
 async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> ClusterSnapshot:
-    """The moment `now_s` (Unix time, which is the cluster's clock here).  Raises ClusterError and CommandError."""
+    """The snapshot at `now_s` (Unix time, the cluster's clock here).  Raises ClusterError and CommandError."""
     listings, notes = await _list_all(api)
-    policy, told = await find_policy(api)
+    policy, policy_note = await find_policy(api)
     errors = JobErrors(lambda: now_s)
     store = ObjectCache(errors)
     for kind, listing in listings.items():
@@ -79,12 +79,12 @@ async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> Cluste
     view = views.build(now_s)
     wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.invalid.items()]
     wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
-    snapshot = SnapshotContent(made_by=f"{title}; {NO_HISTORY}; {told}", now_s=now_s, policy=policy, view=view)
-    return ClusterSnapshot(snapshot=snapshot, notes=(NO_HISTORY, told, *notes, *wrong), classes=views.classes)
+    snapshot = SnapshotContent(made_by=f"{title}; {NO_HISTORY}; {policy_note}", now_s=now_s, policy=policy, view=view)
+    return ClusterSnapshot(snapshot=snapshot, notes=(NO_HISTORY, policy_note, *notes, *wrong), classes=views.classes)
 
 
 def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, now_s: float) -> JobRuntime:
-    """What the planner is told of a job's life, from what stands of it."""
+    """The planner's facts about a job's state, from its status and its pods."""
     own = own_pods(job, pods)
     status = part(raw, "status")
     found = Found(status=status, pods=own, roles=roles_of(own, has_master=has_master))
@@ -100,7 +100,7 @@ def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, n
 
 
 async def find_policy(api: Api) -> tuple[Policy, str]:
-    """The operator's policy and where it stands, else the default, and why."""
+    """The operator's policy, or the default one; and a note on where it comes from."""
     default = parse_policy({})
     try:
         found = await _policies(api)
@@ -117,7 +117,7 @@ async def find_policy(api: Api) -> tuple[Policy, str]:
 
 
 async def _policies(api: Api) -> list[Raw]:
-    """ConfigMaps of the chart with a policy: of all namespaces, or the one at the usual place."""
+    """ConfigMaps of the chart with a policy: of all namespaces, or else the default release's."""
     try:
         items = (await api.list(CONFIG_MAPS, Scope(labels=POLICY_LABELS))).items
     except ForbiddenError:
@@ -139,7 +139,7 @@ def _load(written: str) -> Mapping[str, Any]:
 
 
 async def _list_all(api: Api) -> tuple[dict[Kind, Listing], list[str]]:
-    """Every kind that a view rests on; of the rarer ones none where the user may not see them, and a note."""
+    """Listings of every kind that a view needs; an empty one with a note for rarer kinds that the user may not list."""
     answers = dict(
         zip(WATCHED_KINDS, await asyncio.gather(*map(api.list, WATCHED_KINDS), return_exceptions=True), strict=True)
     )
@@ -188,7 +188,7 @@ def read_cluster_submission(file: Path, *, namespace: str, classes: PriorityClas
                 if (workload := parse_workload(raw, None, classes)) is not None:
                     workloads.append(workload)
             case _:
-                pass  # Services and the like take no room
+                pass  # Services and the like request nothing
     if not jobs and not workloads:
         raise CommandError(Exit.REFUSED, f"{file} holds no TrainingJob and no Deployment: there is nothing to submit")
     return PlannedSubmission(jobs=tuple(jobs), workloads=tuple(workloads))
@@ -202,6 +202,6 @@ def _job(file: Path, raw: dict[str, Any], classes: PriorityClasses, now_s: float
     priority = classes.value_of(job.spec.priority_class)
     if priority is None:
         known = ", ".join(sorted(classes.by_name)) or "none"
-        told = f"spec.priorityClassName: there is no class {job.spec.priority_class}; the cluster has {known}"
-        raise CommandError(Exit.REFUSED, f"{file}: {told}")
+        problem = f"spec.priorityClassName: there is no class {job.spec.priority_class}; the cluster has {known}"
+        raise CommandError(Exit.REFUSED, f"{file}: {problem}")
     return to_planner_job(job, priority=priority, offset_s=now_s)

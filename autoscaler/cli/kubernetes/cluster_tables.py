@@ -1,4 +1,4 @@
-"""A cluster's objects as tables: which columns, and what stands in them.  Pure."""
+"""Columns of a cluster's objects, for tables as kubectl prints them.  Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NAMESPACE: Final = Column(title="NAMESPACE", cell=lambda o: text(o, "metadata",
 def cluster_columns(
     now_s: float, *, used: Mapping[str, Resources] | None = None, has_namespaces: bool = False
 ) -> Columns:
-    """The columns of each kind at this instant (Unix time).
+    """The columns of each kind of object at `now_s` (Unix time).
 
-    `used`: what the pods of each node take; None when it is not known.  `has_namespaces`: things of several are shown.
+    `used`: requests of the pods on each node; None when they are unknown.  `has_namespaces`: with a column NAMESPACE.
     """
     names = (_NAMESPACE, _NAME) if has_namespaces else (_NAME,)
     age = Column(title="AGE", cell=lambda o: format_age(max(0.0, now_s - created_at_s(o))))
@@ -52,7 +52,7 @@ def cluster_columns(
 
 
 def pod_state(pod: PlainObject) -> str:
-    """As kubectl tells it: what keeps a pod says more than its phase."""
+    """State of a pod as kubectl shows it: a reason that holds it back counts before its phase."""
     if text(pod, "metadata", "deletionTimestamp"):
         return "Terminating"
     if gates_of(pod):
@@ -64,7 +64,7 @@ def pod_state(pod: PlainObject) -> str:
 
 
 def node_state(node: PlainObject) -> str:
-    """Whether it serves, and who is kept from it."""
+    """State of a node: if it is ready, and if it is closed to new pods."""
     states = ["Ready" if condition_of(node, "Ready").get("status") == "True" else "NotReady"]
     if part(node, "spec").get("unschedulable") is True:
         states.append("SchedulingDisabled")
@@ -74,7 +74,7 @@ def node_state(node: PlainObject) -> str:
 
 
 def job_message(job: PlainObject) -> str:
-    """Why the job is as it is: the message of the condition whose reason the status carries."""
+    """Message of the condition that the job's REASON is from, else of Scaled."""
     reason = text(job, "status", "reason")
     found = [
         one for one in parts(job, "status", "conditions") if text(one, "reason") == reason and text(one, "message")
@@ -103,7 +103,7 @@ def _restarts(pod: PlainObject) -> int:
 
 
 def _share_of(resource: str, used: Mapping[str, Resources] | None) -> Cell:
-    """`3/16`, of a node; `16` when its pods are not known; nothing when it has none."""
+    """`3/16` of a node; `16` when its pods are unknown; empty when it offers none."""
 
     def cell(node: PlainObject) -> str:
         offered = to_resources(amounts_of(part(node, "status", "allocatable")))

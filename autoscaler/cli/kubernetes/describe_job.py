@@ -1,6 +1,6 @@
-"""What `edl describe tj/NAME` says of a cluster's job: its status in lines for people.  Pure.
+"""Description of a cluster's job for `edl describe`: its status in lines for people.  Pure.
 
-The answer to "why this size?" stands among the first lines; `edl get -o yaml` tells every field.
+The reason for the job's size stands among the first lines; `edl get -o yaml` prints every field.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _SHOWN_CONDITIONS = (
     "Failed",
     "Suspended",
 )
-_SAYS_NOTHING = frozenset({"NotActive", "Waiting"})
+_NO_TROUBLE = frozenset({"NotActive", "Waiting"})
 
 
 def job_lines(job: PlainObject, now_s: float) -> list[str]:
     """A job's state, one subject a line."""
-    return [f"{title + ':':<12} {said}" for title, said in _subjects(job, now_s)]
+    return [f"{title + ':':<12} {line}" for title, line in _subjects(job, now_s)]
 
 
 def resize_lines(job: PlainObject, now_s: float) -> list[str]:
-    """The last changes of its size, newest first."""
+    """The last resizes of the job, newest first."""
     return [_resize(resize, now_s) for resize in parts(job, "status", "resizes")]
 
 
@@ -74,7 +74,7 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
 
 
 def _troubles(job: PlainObject) -> Iterator[tuple[str, str]]:
-    """What the conditions say beyond the reason that stands above."""
+    """Messages of conditions whose reason is not the one above."""
     chief = text(job, "status", "reason")
     for kind in ("Failed", "Degraded", "Suspended"):
         one = condition_of(job, kind)
@@ -82,7 +82,7 @@ def _troubles(job: PlainObject) -> Iterator[tuple[str, str]]:
             yield kind, text(one, "message")
     for kind, title in (("Progressing", "Training"), ("CheckpointsCurrent", "Saving")):
         one = condition_of(job, kind)
-        is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _SAYS_NOTHING
+        is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _NO_TROUBLE
         if is_trouble and text(one, "reason") != chief and text(one, "message"):
             yield title, f"{text(one, 'reason')}: {text(one, 'message')}"
 
@@ -108,22 +108,19 @@ def _servers(job: PlainObject) -> str:
         is_measured=_is_ratio_measured(job),
     )
     emptying, leaving = whole(status, "emptying"), whole(status, "leaving")
-    told = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
-    told += f"; {emptying} {'is' if emptying == 1 else 'are'} being emptied" if emptying else ""
-    told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
-    return told + format_copies(whole(status, "copies", default=1), whole(status, "alone"))
+    line = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
+    line += f"; {emptying} {'is' if emptying == 1 else 'are'} being emptied" if emptying else ""
+    line += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
+    return line + format_copies(whole(status, "copies", default=1), whole(status, "alone"))
 
 
 def job_facts_of(job: PlainObject, now_s: float) -> JobFacts:
-    """What no plan knows of a cluster's job."""
-    endings = ((one, condition_of(job, one)) for one in ("Completed", "Failed"))
+    """Facts of a cluster's job that no plan has."""
     ended_at_s = unix_s(text(job, "status", "completionTime"))
-    told = [
-        format_ending(name, None if ended_at_s is None else now_s - ended_at_s, text(one, "message"))
-        for name, one in endings
-        if one.get("status") == "True"
-    ]
-    return JobFacts(ended=told[0] if told else "", is_ratio_measured=_is_ratio_measured(job))
+    age_s = None if ended_at_s is None else now_s - ended_at_s
+    endings = {one: condition_of(job, one) for one in ("Completed", "Failed")}
+    ended = [format_ending(name, age_s, text(o, "message")) for name, o in endings.items() if o.get("status") == "True"]
+    return JobFacts(ended="".join(ended[:1]), is_ratio_measured=_is_ratio_measured(job))
 
 
 def _is_ratio_measured(job: PlainObject) -> bool:
@@ -131,12 +128,12 @@ def _is_ratio_measured(job: PlainObject) -> bool:
 
 
 def waiting_share_of(job: PlainObject) -> float:
-    """Of its trainers' time, 0 to 1: for parameter servers to answer, as its operator measured last."""
+    """Share of the trainers' time, 0 to 1, that they wait for parameter servers, as last measured."""
     return min(100, max(0, whole(job, "status", "progress", "waitingPercent"))) / 100
 
 
 def _hint(job: PlainObject) -> str:
-    """What other number of servers would be better, while it trains."""
+    """Hint at a better number of servers, while the job trains."""
     spec, ready = part(job, "spec", "parameterServer"), whole(job, "status", "servers", "ready")
     found = find_hint(servers=ready, waiting_share=waiting_share_of(job))
     if found is None or condition_of(job, "Progressing").get("status") != "True":
@@ -146,22 +143,22 @@ def _hint(job: PlainObject) -> str:
 
 def _tiers(job: PlainObject) -> str:
     trainers = part(job, "status", "trainers")
-    said = [f"{whole(trainers, tier)} {tier}" for tier in ("core", "surplus", "leaving") if whole(trainers, tier)]
-    return f": {', '.join(said)}" if said else ""
+    counts = [f"{whole(trainers, tier)} {tier}" for tier in ("core", "surplus", "leaving") if whole(trainers, tier)]
+    return f": {', '.join(counts)}" if counts else ""
 
 
 def _progress(job: PlainObject, now_s: float) -> str:
     progress = part(job, "status", "progress")
-    said = [f"epoch {whole(progress, 'epoch')} of {whole(progress, 'epochs')}"]
-    said.append(f"{whole(progress, 'samplesCommitted'):,} of {whole(progress, 'samplesTotal'):,} samples committed")
+    items = [f"epoch {whole(progress, 'epoch')} of {whole(progress, 'epochs')}"]
+    items.append(f"{whole(progress, 'samplesCommitted'):,} of {whole(progress, 'samplesTotal'):,} samples committed")
     if percent := text(progress, "percent"):
-        said.append(percent)
+        items.append(percent)
     if quarantined := whole(progress, "samplesQuarantined"):
-        said.append(f"{quarantined:,} quarantined")
+        items.append(f"{quarantined:,} quarantined")
     at_s = unix_s(text(progress, "lastCheckpointTime"))
     if at_s is not None:
-        said.append(f"checkpoint {format_age(max(0.0, now_s - at_s))} ago")
-    return ", ".join(said)
+        items.append(f"checkpoint {format_age(max(0.0, now_s - at_s))} ago")
+    return ", ".join(items)
 
 
 def _resize(resize: PlainObject, now_s: float) -> str:

@@ -1,6 +1,6 @@
-"""Which cluster and which namespace are meant: the kubeconfig's current context, unless another is named.
+"""The cluster and the namespace to use: the kubeconfig's current context, unless options name another.
 
-Only names are read here; credentials are the client library's (`api.connection`).
+Only names are read here; the client library reads the credentials (`api.connection`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubeconfig:
-    """`contexts`: namespace by name.  `path`: as the client library takes it, several with colons between."""
+    """`contexts`: the namespace of each.  `path`: as the client library takes it, several files with colons between."""
 
     path: Path
     current: str = ""
@@ -29,7 +29,7 @@ class Kubeconfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTarget:
-    """`kubeconfig` None: this pod's service account."""
+    """A cluster and a namespace in it.  `kubeconfig` None: the service account of this pod."""
 
     kubeconfig: Path | None
     context: str | None
@@ -38,7 +38,7 @@ class ClusterTarget:
 
 
 def find_cluster(kubeconfig: str | None, context: str | None, namespace: str | None) -> ClusterTarget:
-    """The cluster that is meant.  Raises CommandError."""
+    """The cluster that the options select.  Raises CommandError."""
     if kubeconfig is None and context is None and not _has_kubeconfig() and (_ACCOUNT / "token").is_file():
         own = (_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
         return ClusterTarget(kubeconfig=None, context=None, namespace=namespace or own, title="this pod's cluster")
@@ -54,7 +54,7 @@ def find_cluster(kubeconfig: str | None, context: str | None, namespace: str | N
 
 
 def read_kubeconfig(named: str | None) -> Kubeconfig:
-    """The contexts of --kubeconfig, else $KUBECONFIG, else ~/.kube/config; the first file that says something wins."""
+    """The contexts of --kubeconfig, else $KUBECONFIG, else ~/.kube/config; the first file with a value wins."""
     text = named or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     documents = [_load(path) for path in map(Path, filter(None, text.split(os.pathsep))) if path.is_file()]
     if not documents:
@@ -79,7 +79,7 @@ def _load(path: Path) -> Mapping[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(Exit.REFUSED, f"{path} cannot be read: {error}") from None
-    except yaml.YAMLError as error:  # whose text quotes the line, which may be a token's
+    except yaml.YAMLError as error:  # its text quotes the line, which may hold a token
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise CommandError(Exit.REFUSED, f"{path} cannot be read: it is no YAML{where}") from None

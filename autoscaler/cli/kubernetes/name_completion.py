@@ -1,4 +1,4 @@
-"""What the shell offers of a cluster behind <tab>: names, within one second or not at all."""
+"""Names of a cluster's objects for shell completion: within one second, or none."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ COMPLETION_TIMEOUT_S: Final = 1.0
 
 
 def list_names(kubeconfig: str | None, context: str | None, namespace: str | None, types: Iterable[str]) -> list[str]:
-    """TYPE/NAME of everything of these types in the namespace."""
+    """TYPE/NAME of every object of these types in the namespace."""
     kinds = {f"{one}/": KINDS[one] for one in types}
-    return _offer(kubeconfig, context, namespace, kinds)
+    return _list_names(kubeconfig, context, namespace, kinds)
 
 
 def list_namespaces(kubeconfig: str | None, context: str | None) -> list[str]:
     """The names of all namespaces."""
-    return _offer(kubeconfig, context, None, {"": NAMESPACES})
+    return _list_names(kubeconfig, context, None, {"": NAMESPACES})
 
 
-def _offer(kubeconfig: str | None, context: str | None, namespace: str | None, kinds: dict[str, Kind]) -> list[str]:
+def _list_names(
+    kubeconfig: str | None, context: str | None, namespace: str | None, kinds: dict[str, Kind]
+) -> list[str]:
     try:
         target = find_cluster(kubeconfig, context, namespace)
         return asyncio.run(_list(target, kinds))

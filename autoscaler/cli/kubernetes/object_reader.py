@@ -26,7 +26,7 @@ from autoscaler.errors import ClusterError
 
 KINDS: Final[Mapping[str, Kind]] = {"tj": TRAINING_JOBS, "node": NODES, "pod": PODS, "deployment": DEPLOYMENTS}
 
-_JOBS_AGE_S: Final = 60.0  # so long an event may be about a job that has come since
+_JOBS_MAX_AGE_S: Final = 60.0  # the list of jobs is read again after this long
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _LONGEST_HINT: Final = 200  # characters
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
@@ -34,7 +34,7 @@ _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReader:
-    """`is_everywhere`: without a name, things of all namespaces are meant.  Raises ClusterError and CommandError."""
+    """Reads of one cluster.  `is_everywhere`: listings are of all namespaces.  Raises ClusterError and CommandError."""
 
     api: Api
     namespace: str
@@ -46,7 +46,7 @@ class ObjectReader:
         return namespace or self.namespace, rest
 
     async def find(self, kind: str, name: str) -> Raw:
-        """The one of this name."""
+        """The object of this name."""
         known = KINDS[kind]
         namespace, short = self.split(name)
         try:
@@ -57,22 +57,22 @@ class ObjectReader:
             raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{short}{where}{hint}") from None
 
     async def list_all(self, kind: str) -> Sequence[Raw]:
-        """All of a type, of the namespace or of all."""
+        """All objects of a type, in the namespace or in all."""
         return (await self.listing(KINDS[kind], self.scope())).items
 
     async def listing(self, kind: Kind, scope: Scope) -> Listing:
-        """A listing; CommandError where the cluster does not know the kind."""
+        """A listing; CommandError if the cluster does not have the kind."""
         try:
             return await self.api.list(kind, scope if kind.is_namespaced else Scope(labels=scope.labels))
         except NotFoundError as error:
             raise unknown_kind(kind, error) from None
 
     def scope(self) -> Scope:
-        """What is meant without a name."""
+        """Scope of a listing: the namespace, or all."""
         return Scope() if self.is_everywhere else Scope(namespace=self.namespace)
 
     async def requests_by_node(self) -> Mapping[str, Resources] | None:
-        """What the pods of each node take; None where the user may not see all pods."""
+        """Requests of the pods on each node; None if the user may not list all pods."""
         try:
             pods = (await self.api.list(PODS)).items
         except ClusterError:
@@ -87,12 +87,12 @@ class ObjectReader:
     # ---- pods ---------------------------------------------------------------------------------------------------
 
     async def pods_of(self, job: str) -> Sequence[Raw]:
-        """The job's pods by name: those that its label names."""
+        """The pods with the job's label."""
         namespace, short = self.split(job)
         return (await self.listing(PODS, Scope(namespace=namespace, labels=f"{JOB}={short}"))).items
 
     async def pod_of(self, kind: str, name: str, selector: PodSelector) -> Raw:
-        """The pod that TYPE/NAME and --trainer N, --server N or --master mean."""
+        """The pod that TYPE/NAME and --trainer N, --server N or --master select."""
         if kind == "pod":
             return await self.find(kind, name)
         if kind != "tj":
@@ -111,7 +111,7 @@ class ObjectReader:
         return min(pods, key=lambda raw: _order(raw, leader))
 
     async def log(self, pod: Raw, options: LogOptions) -> AsyncIterator[bytes]:
-        """What the pod's chief container has written."""
+        """The log of the pod's main container (`container_of`)."""
         written = self.api.log(
             text(pod, "metadata", "name"),
             namespace=text(pod, "metadata", "namespace"),
@@ -127,30 +127,30 @@ class ObjectReader:
     # ---- events -------------------------------------------------------------------------------------------------
 
     async def events(self) -> Sequence[Raw]:
-        """What is still known of the jobs and their pods, the oldest first."""
+        """Events of the jobs and their pods that the cluster still has, the oldest first."""
         found = (await self.listing(EVENTS, self.scope())).items
         jobs = await self._jobs() | jobs_of(found)
         return sort_by_time(event for event in found if is_of_jobs(event, jobs))
 
     async def follow_events(self) -> AsyncGenerator[Raw, None]:
-        """The same, and what comes, of jobs that come too."""
-        jobs, asked_at_s = await self._jobs(), time.monotonic()
+        """The same, followed by new events, also of new jobs."""
+        jobs, listed_at_s = await self._jobs(), time.monotonic()
         async with aclosing(watch_objects(self.api, EVENTS, self.scope(), order=sort_by_time)) as events:
             async for event in events:
-                if time.monotonic() - asked_at_s > _JOBS_AGE_S:
-                    jobs, asked_at_s = jobs | await self._jobs(), time.monotonic()
+                if time.monotonic() - listed_at_s > _JOBS_MAX_AGE_S:
+                    jobs, listed_at_s = jobs | await self._jobs(), time.monotonic()
                 jobs |= jobs_of([event])
                 if is_of_jobs(event, jobs):
                     yield event
 
     async def _hint(self, known: Kind, kind: str, namespace: str, name: str) -> str:
-        """What may have been meant."""
+        """Hint with the names that the user may have meant."""
         from autoscaler.manifests.field_errors import did_you_mean  # noqa: PLC0415 - pydantic
 
         try:
             listing = await self.listing(known, Scope(namespace=namespace))
         except ClusterError:
-            return ""  # who may not list still learns that it is not there
+            return ""  # a user who may not list still gets the message without the hint
         names = [text(one, "metadata", "name") for one in listing.items]
         if not names:
             return f"; there is no {kind} at all"
@@ -163,14 +163,14 @@ class ObjectReader:
 
 
 def container_of(pod: Raw) -> str | None:
-    """The container whose log is meant: the user's choice, the one named after the role, else the first."""
+    """The container whose log is shown: of the annotation, else the one named like the role, else the first."""
     names = [text(container, "name") for container in parts(pod, "spec", "containers")]
     wanted = (text(pod, "metadata", "annotations", _DEFAULT_CONTAINER), text(pod, "metadata", "labels", ROLE))
     return next((name for name in (*wanted, *names) if name in names), None)
 
 
 def parse_type(word: str) -> str:
-    """`clusters.types.type_of` as a command's error."""
+    """The type that a user's word means.  Raises CommandError."""
     try:
         return parse_resource_type(word)
     except ValueError as error:
@@ -178,7 +178,7 @@ def parse_type(word: str) -> str:
 
 
 def _order(pod: Raw, leader: str) -> tuple[bool, bool, int, str]:
-    """The leader first, then who is ready, then by number."""
+    """Sort key: the leader first, then ready pods, then by number."""
     name = text(pod, "metadata", "name")
     number = name.rpartition("-")[2]
     is_ready = condition_of(pod, "Ready").get("status") == "True"

@@ -1,4 +1,4 @@
-"""Things of a cluster as they stand, and again whenever they change: for -w."""
+"""Watch of a cluster's objects for -w: each as it is, and again whenever it changes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from autoscaler.clusters.kubernetes.api.errors import ExpiredError, NotFoundErro
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.objects.fields import text
 
-_TURN_S: Final = 300.0
+_WATCH_TIMEOUT_S: Final = 300.0
 _SILENCE_S: Final = 90.0  # bookmarks come each minute
 _ATTEMPTS: Final = 5  # in a row, of watches that end in an error
-_AGAIN_S: Final = 1.0
+_RETRY_AFTER_S: Final = 1.0
 
 
 async def watch_objects(
     api: Api, kind: Kind, scope: Scope, *, order: Callable[[Iterable[Raw]], list[Raw]] = list
 ) -> AsyncGenerator[Raw, None]:
-    """Each thing of the scope as it stands, and again whenever it changes or goes; forever.
+    """Each object of the scope as it is, and again whenever it changes or is deleted; never ends.
 
-    A watch that ends is taken up where it ended; what was forgotten meanwhile is listed anew, and only what is
-    different is told.  Raises ClusterError: at once when a listing fails, else after several lost watches in a row;
-    CommandError where the cluster does not know the kind.
+    A watch that ends is resumed; after an expired one the objects are listed again, and only changed ones are yielded.
+    Raises ClusterError at once for a failed listing, and after five lost watches in a row; CommandError if the cluster
+    does not have the kind.
     """
     shown: dict[str, str] = {}
     failures = 0
@@ -54,22 +54,22 @@ async def watch_objects(
             failures += 1
             if failures >= _ATTEMPTS:
                 raise
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_AFTER_S)
 
 
 async def _changes(api: Api, kind: Kind, scope: Scope, since: str) -> AsyncGenerator[WatchEvent, None]:
-    """One watch after the other."""
+    """Watch events without end: a new watch follows one that ended."""
     while True:
-        watched = api.watch(kind, scope, since=since, timeout_s=_TURN_S, silence_s=_SILENCE_S)
+        watched = api.watch(kind, scope, since=since, timeout_s=_WATCH_TIMEOUT_S, silence_s=_SILENCE_S)
         async with aclosing(watched) as changes:
             async for change in changes:
                 since = change.resource_version
                 yield change
 
 
-def _uid(thing: Raw) -> str:
-    return text(thing, "metadata", "uid")
+def _uid(item: Raw) -> str:
+    return text(item, "metadata", "uid")
 
 
-def _version(thing: Raw) -> str:
-    return text(thing, "metadata", "resourceVersion")
+def _version(item: Raw) -> str:
+    return text(item, "metadata", "resourceVersion")

@@ -1,4 +1,5 @@
-"""What commands change on a cluster, each by one write to the very object that was looked at; returns what to tell."""
+"""Writes of commands to a cluster: each is one conditional write to the object that was read; returns the line to
+print."""
 
 from __future__ import annotations
 
@@ -22,23 +23,23 @@ _MOST_TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ObjectWriter:
-    """Raises ClusterError and CommandError; then nothing has changed."""
+    """Writes to one cluster.  Raises ClusterError and CommandError; then nothing has changed."""
 
     reader: ObjectReader
 
     async def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
-        """By /scale, as an autoscaler would; a job's servers by `spec.parameterServer.replicas`, both by one write."""
+        """Set sizes through /scale, as autoscalers do; servers through the job's spec, in one write with trainers."""
         options = {"deployment": ("replicas",), "tj": ("trainers", "servers")}.get(kind)
         if options is None:
             raise CommandError(Exit.USAGE, f"a {kind} has no size; scale a deployment or a tj")
         if any(size.field not in options for size in sizes):
-            told = " or ".join(f"--{option} N" for option in options)
-            raise CommandError(Exit.USAGE, f"the size of a {kind} is set with {told}")
+            flags = " or ".join(f"--{option} N" for option in options)
+            raise CommandError(Exit.USAGE, f"the size of a {kind} is set with {flags}")
         found, tries = await self.reader.find(kind, name), 0
         while True:
             try:
                 return await self._scale(kind, found, sizes, is_dry=is_dry)
-            except ConflictError:  # somebody was first: what is told is told of the newest
+            except ConflictError:  # somebody else wrote first: try with the newest version
                 tries, newest = tries + 1, await self.reader.find(kind, name)
                 if tries == _MOST_TRIES or text(newest, "metadata", "uid") != text(found, "metadata", "uid"):
                     raise
@@ -51,12 +52,9 @@ class ObjectWriter:
                 _check_size(found, size)
         if not is_dry:
             await self._write_sizes(kind, found, sizes)
-        ways = {size.field: under_way(found, size.field) for size in sizes}
-        scaled = [
-            SizeChange(request=size, before=way.present, note=way.describe(size.count))
-            for size, way in zip(sizes, ways.values(), strict=True)
-        ]
-        return format_size_changes(f"{kind}/{text(found, 'metadata', 'name')}", scaled, is_dry=is_dry)
+        ongoing = [(size, under_way(found, size.field)) for size in sizes]
+        changes = [SizeChange(request=size, before=it.present, note=it.describe(size.count)) for size, it in ongoing]
+        return format_size_changes(f"{kind}/{text(found, 'metadata', 'name')}", changes, is_dry=is_dry)
 
     async def _write_sizes(self, kind: str, found: Raw, sizes: Sequence[SizeRequest]) -> None:
         counts = {size.field: size.count for size in sizes}
@@ -78,31 +76,30 @@ class ObjectWriter:
         )
 
     async def drain(self, kind: str, name: str, selector: PodSelector, *, is_dry: bool) -> str:
-        """A pod by deletion with its own grace; a node by the label that makes EDL's pods leave it."""
+        """Delete a pod with its own grace period, or label a node so that EDL's pods leave it."""
         if kind == "deployment":
             raise CommandError(Exit.USAGE, "a deployment is scaled, not drained; name a node, a pod or a tj")
         if kind == "node":
             found = await self.reader.find(kind, name)
             if not is_dry:
                 await self._label(found, "true")
-            told = f"node/{name}"
-            return f"{told} would be drained (dry run)" if is_dry else f"{told} is draining: EDL's pods leave it"
+            return (
+                f"node/{name} would be drained (dry run)" if is_dry else f"node/{name} is draining: EDL's pods leave it"
+            )
         pod = await self.reader.pod_of(kind, name, selector)
-        told = f"pod/{text(pod, 'metadata', 'name')}"
-        if is_dry:
-            return f"{told} would be drained (dry run)"
-        await self._delete("pod", pod)
-        return f"{told} is draining"
+        if not is_dry:
+            await self._delete("pod", pod)
+        return f"pod/{text(pod, 'metadata', 'name')} {'would be drained (dry run)' if is_dry else 'is draining'}"
 
     async def uncordon(self, kind: str, name: str) -> str:
-        """Take the label away again.  A node that kubectl has cordoned stays so."""
+        """Remove the label again.  A node that kubectl has cordoned stays cordoned."""
         if kind != "node":
             raise CommandError(Exit.USAGE, f"only nodes are opened again, as node/NAME; a {kind} is not")
         await self._label(await self.reader.find(kind, name), None)
         return f"node/{name} is open"
 
     async def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
-        """By `spec.runPolicy.suspend`."""
+        """Set `spec.runPolicy.suspend`."""
         if kind != "tj":
             raise CommandError(Exit.USAGE, f"only jobs are suspended and resumed, as tj/NAME; a {kind} is not")
         found = await self.reader.find(kind, name)
@@ -117,14 +114,14 @@ class ObjectWriter:
         return f"tj/{text(found, 'metadata', 'name')} {'suspended' if is_suspended else 'resumed'}"
 
     async def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
-        """With everything that it owns."""
+        """Delete an object and everything that it owns."""
         if kind == "node":
             raise CommandError(Exit.USAGE, "nodes are not EDL's to delete; edl drain node/NAME sends EDL's pods away")
         found = await self.reader.find(kind, name)
         if not is_dry:
             await self._delete(kind, found)
-        told = f"{kind}/{text(found, 'metadata', 'name')}"
-        return f"{told} would be deleted (dry run)" if is_dry else f"{told} is being deleted"
+        done = "would be deleted (dry run)" if is_dry else "is being deleted"
+        return f"{kind}/{text(found, 'metadata', 'name')} {done}"
 
     async def _delete(self, kind: str, found: Raw) -> None:
         await self.reader.api.delete(
@@ -142,10 +139,10 @@ class ObjectWriter:
 
 
 def under_way(job: Raw, of: str) -> ResizeState:
-    """How far the job's `trainers` or `servers` are with the number that holds until now, by its status."""
+    """Progress of the job's `trainers` or `servers` towards the present target, by the job's status."""
     status = part(job, "status", of)
     pinned = whole(job, "spec", "parameterServer" if of == "servers" else "trainer", "replicas")
-    emptying = whole(status, "emptying")  # they are ready and stay until what they hold has been moved
+    emptying = whole(status, "emptying")  # ready, and leave once their buckets have been moved
     there = max(0, whole(status, "ready") - emptying)
     is_suspended = part(job, "spec", "runPolicy").get("suspend") is True
     return ResizeState(
@@ -157,7 +154,7 @@ def under_way(job: Raw, of: str) -> ResizeState:
 
 
 def _check_size(job: Raw, size: SizeRequest) -> None:
-    """The API server checks the bounds; which sizes lie between is checked here, before anything is written."""
+    """Refuse a size that is not allowed; the API server checks only the bounds."""
     from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job  # noqa: PLC0415 - pydantic
 
     try:
@@ -172,5 +169,5 @@ def _check_size(job: Raw, size: SizeRequest) -> None:
 def _check_unfinished(job: Raw) -> None:
     for ending in ("Completed", "Failed"):
         if condition_of(job, ending).get("status") == "True":
-            told = f"tj/{text(job, 'metadata', 'name')} is {ending}; nothing of it can be changed any more"
-            raise CommandError(Exit.REFUSED, told)
+            name = text(job, "metadata", "name")
+            raise CommandError(Exit.REFUSED, f"tj/{name} is {ending}; nothing of it can be changed any more")

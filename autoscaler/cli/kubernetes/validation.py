@@ -1,7 +1,7 @@
-"""What `edl validate --on kubernetes` says of files: what definition and operator would, and no cluster is asked.
+"""Validation of files as the definition and the operator would validate them; no cluster is asked.
 
-Beside `edl run`'s own checks it takes what only a cluster has (several containers, volumes, no command), and tells a
-field too that no Kubernetes known to this version has, which an API server drops without a word (ADR 0161).
+What only a cluster has is accepted here (several containers, volumes, no command).  A field that no Kubernetes known to
+this version has is reported, since an API server drops it silently (ADR 0161).
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _JOB: Final = "TrainingJob"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidFiles:
-    """Names of the jobs that would be taken, and what was not judged."""
+    """Names of the valid jobs, and a notice for each document of another kind."""
 
     jobs: tuple[str, ...]
     notices: tuple[str, ...]
 
 
 def validate_files(files: Iterable[Path]) -> ValidFiles:
-    """The jobs of these files as a cluster would take them.  Raises RefusedInputError with every refusal."""
+    """The jobs of these files that a cluster would accept.  Raises InvalidManifestError with every error."""
     jobs: list[str] = []
     notices: list[str] = []
-    refusals: list[FieldError] = []
+    errors: list[FieldError] = []
     for file in files:
         documents, wrong = read_documents(file)
-        refusals += wrong
+        errors += wrong
         for document in documents:
             if document.kind == _JOB:
-                refusals += _validate(document)
+                errors += _validate(document)
                 jobs.append(document.name)
             else:
                 notices.append(f"{document.file}: {document.kind} {document.name} is not EDL's to judge")
-    if refusals:
-        raise InvalidManifestError(refusals)
+    if errors:
+        raise InvalidManifestError(errors)
     return ValidFiles(jobs=tuple(jobs), notices=tuple(notices))
 
 
@@ -59,12 +59,12 @@ def _validate(document: Document) -> Sequence[FieldError]:
     try:
         parse_job(raw)
     except InvalidSpecError as error:
-        if error.path not in {refusal.path for refusal in found}:
-            found.append(_refuse(document, error))
-    return sorted(found, key=lambda refusal: refusal.line)
+        if error.path not in {one.path for one in found}:
+            found.append(_to_field_error(document, error))
+    return sorted(found, key=lambda one: one.line)
 
 
-def _refuse(document: Document, error: InvalidSpecError) -> FieldError:
+def _to_field_error(document: Document, error: InvalidSpecError) -> FieldError:
     like = document.field_error(tuple(_steps_of(error.path)), error.problem, error.hint)
     return FieldError(
         file=like.file, line=like.line, document=like.document, path=error.path, problem=like.problem, hint=like.hint
@@ -72,6 +72,6 @@ def _refuse(document: Document, error: InvalidSpecError) -> FieldError:
 
 
 def _steps_of(path: str) -> Iterator[str | int]:
-    """To find the line; a name with a dot in it ends the search at what holds it."""
+    """Steps of a path, to find its line; a name with a dot ends the search at the field above it."""
     for step in _STEP.findall(path):
         yield int(step) if step.isdecimal() else step

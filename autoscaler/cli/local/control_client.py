@@ -1,4 +1,4 @@
-"""Asks a run through its control socket."""
+"""Client of a run's control socket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXITS: Final[Mapping[str, Exit]] = {
 
 
 class RunGoneError(CommandError):
-    """The run ended while it was asked."""
+    """The run ended before or during a request."""
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__(
@@ -33,14 +33,14 @@ class RunGoneError(CommandError):
 
 
 def request(folder: RunFolder, verb: str, **fields: Any) -> Any:
-    """The run's answer.  Raises CommandError with the run's words and the exit code that goes with them."""
+    """The run's answer to one request.  Raises CommandError with the run's message and its exit code."""
     for answer in _exchange(folder, {"do": verb, **fields}, _ANSWER_DEADLINE_S):
         return answer["result"]
     raise RunGoneError(folder)
 
 
 def stream(folder: RunFolder, verb: str, *, deadline_s: float | None = None, **fields: Any) -> Iterator[Any]:
-    """Item after item until the run ends; each may take `deadline_s`, then TimeoutError.  Raises CommandError."""
+    """Items of an answer until the run ends.  TimeoutError if one takes longer than `deadline_s`; CommandError."""
     for answer in _exchange(folder, {"do": verb, "watch": True, **fields}, deadline_s):
         yield answer["item"]
 

@@ -1,6 +1,6 @@
-"""What `edl describe` and `edl events` print: pure, from what a run answers to lines for people.
+"""Description of a run's objects for `edl describe`, and the lines of `edl events`.  Pure.
 
-`edl get -o yaml` tells every field; here a job's answer to "why this size?" stands among the first lines.
+The reason for a job's size stands among the first lines; `edl get -o yaml` prints every field.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autoscaler.cli.output.formats import section
 from autoscaler.cli.output.object_tables import format_table
 from autoscaler.cli.output.phrases import format_age, format_copies, format_server_bounds
 
@@ -15,24 +16,21 @@ Fields = Mapping[str, Any]
 
 
 def job_lines(job: Fields) -> list[str]:
-    """A job's state, one subject a line."""
+    """State of a job, one subject a line."""
     return [f"{title + ':':<12} {text}" for title, text in _job_subjects(job["spec"], job["status"], job["metadata"])]
 
 
-def section_lines(told: Fields) -> list[str]:
-    """Its pods, decisions and events, each under a heading."""
-    lines: list[str] = []
-    if told["pods"]:
-        lines += ["Pods:", *(f"  {line}" for line in format_table(told["pods"], is_wide=False))]
-    if told["decisions"]:
-        lines += ["Decisions:", *(f"  {_decision_line(decision)}" for decision in told["decisions"])]
-    if told["events"]:
-        lines += ["Events:", *(f"  {line}" for event in told["events"] for line in format_event(event).splitlines())]
-    return lines
+def section_lines(answer: Fields) -> list[str]:
+    """The object's pods, decisions and events, each below a heading."""
+    return [
+        *section("Pods", format_table(answer["pods"], is_wide=False)),
+        *section("Decisions", map(_decision_line, answer["decisions"])),
+        *section("Events", map(format_event, answer["events"])),
+    ]
 
 
 def format_event(event: Fields) -> str:
-    """One line, more where the message has more."""
+    """The event as one line, or as many as its message has."""
     first, *rest = str(event["message"]).splitlines() or [""]
     head = f"{event['t_s']:8.1f}s  {event['object']:<24} {event['reason']:<14} {first}".rstrip()
     return "\n".join([head, *(" " * 11 + line for line in rest)])
@@ -72,11 +70,11 @@ def _servers(servers: Fields, status: Fields) -> str:
     )
     progress = status["progress"] or {}
     leaving, moving = status["serversLeaving"], progress.get("moving", 0)
-    told = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
-    told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
-    if status["servers"] and progress.get("lineage"):  # there is a model, and somebody holds it
-        told += format_copies(servers["copies"], progress["alone"])
-    return told + (f"; {moving} buckets are moving" if moving else "")
+    line = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
+    line += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
+    if status["servers"] and progress.get("lineage"):  # there is a model
+        line += format_copies(servers["copies"], progress["alone"])
+    return line + (f"; {moving} buckets are moving" if moving else "")
 
 
 def _progress_subjects(progress: Fields) -> Iterator[tuple[str, str]]:

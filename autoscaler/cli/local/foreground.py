@@ -1,4 +1,4 @@
-"""A run in the foreground: shown while it lasts, stopped in order by Ctrl-C, killed by a second one."""
+"""`edl run` in the foreground: output while it lasts, orderly stop by Ctrl-C, kill by a second one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _FRAMES_PER_S: Final = 4
 _EVENTS_SHOWN: Final = 30
 _LINGER_S: Final = 1.0
-"""After the last job has ended: long enough for `edl wait` in another terminal to see it."""
+"""Pause after the end of the last job, so that `edl wait` in another terminal sees the end."""
 
 
 class RunOutput(StrEnum):
@@ -49,11 +49,10 @@ async def run_in_foreground(
     stays: bool,
     background: Callable[[LocalRun], Coroutine[Any, Any, None]] | None = None,
 ) -> Exit:
-    """Run it to its end.  OK: all jobs completed, or the duration is over; FAILED: a job failed; INTERRUPTED: Ctrl-C.
+    """Run to the end.  OK: all jobs completed, or the duration is over; FAILED: a job failed; INTERRUPTED: Ctrl-C.
 
-    `beside` runs along with it, from the submission to the end: what the demo does to its cluster.
-
-    Raises AutoscalerError when the run could not start or broke.
+    `background` runs from the submission to the end, as the demo's load and faults do.  Raises AutoscalerError if the
+    run could not start, or crashed.
     """
     stop, kill = asyncio.Event(), asyncio.Event()
     with _signals(stop, kill), _quiet_logs():
@@ -64,9 +63,9 @@ async def run_in_foreground(
             _print_start(run, output)
             run.recorder.on_event.append(lambda event: _print_event(event, output, stop))
             run.submit(manifests)
-            async with _shown(run, output):
-                async with _accompanied(run, background):
-                    code = await _watch_over(run, stop, duration_s, stays=stays or not manifests.jobs)
+            async with _live_view(run, output):
+                async with _background_task(run, background):
+                    code = await _wait_for_end(run, stop, duration_s, stays=stays or not manifests.jobs)
                 await _leave(run, kill)
         outcome = run.outcomes()
     _print_end(run, output, outcome)
@@ -74,14 +73,14 @@ async def run_in_foreground(
 
 
 @contextlib.asynccontextmanager
-async def _accompanied(
-    run: LocalRun, beside: Callable[[LocalRun], Coroutine[Any, Any, None]] | None
+async def _background_task(
+    run: LocalRun, background: Callable[[LocalRun], Coroutine[Any, Any, None]] | None
 ) -> AsyncIterator[None]:
-    """Inside, `beside` runs; its failure is the run's."""
-    if beside is None:
+    """Run `background` inside the block; its crash is the run's."""
+    if background is None:
         yield
         return
-    task = asyncio.create_task(beside(run), name="beside")
+    task = asyncio.create_task(background(run), name="background")
     task.add_done_callback(lambda done: _report_crash(done, run))
     try:
         yield
@@ -95,8 +94,8 @@ def _report_crash(task: asyncio.Task[None], run: LocalRun) -> None:
         run.crash(error)
 
 
-async def _watch_over(run: LocalRun, stop: asyncio.Event, duration_s: float | None, *, stays: bool) -> Exit:
-    """Until the first of: Ctrl-C, the duration, the end of all jobs, a crash (which is raised)."""
+async def _wait_for_end(run: LocalRun, stop: asyncio.Event, duration_s: float | None, *, stays: bool) -> Exit:
+    """Wait for Ctrl-C, the duration, the end of all jobs, or a crash (which is raised)."""
     ends = {
         asyncio.create_task(stop.wait(), name="Ctrl-C"): Exit.INTERRUPTED,
         asyncio.create_task(run.crashed(), name="crash"): Exit.FAILED,
@@ -123,8 +122,8 @@ async def _until_jobs_are_over(run: LocalRun) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _shown(run: LocalRun, show: RunOutput) -> AsyncIterator[None]:
-    """Inside, the live view is on the screen; the last picture stays there."""
+async def _live_view(run: LocalRun, show: RunOutput) -> AsyncIterator[None]:
+    """Show the live view inside the block; its last frame stays on the screen."""
     if show is not RunOutput.VIEW:
         yield
         return
@@ -138,7 +137,7 @@ async def _shown(run: LocalRun, show: RunOutput) -> AsyncIterator[None]:
 
 
 def _report_lost_view(task: asyncio.Task[None]) -> None:
-    """A picture that cannot be drawn does not end anybody's training; `edl get` still tells."""
+    """Log the crash of the view, which does not end the training."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.warning("the live view is gone, the run goes on: %r", error)
 
@@ -146,7 +145,7 @@ def _report_lost_view(task: asyncio.Task[None]) -> None:
 async def _show_view(run: LocalRun) -> None:
     console = Console()
 
-    def picture() -> RenderableType:
+    def frame() -> RenderableType:
         hint = "stopping: pods leave within their grace, Ctrl-C kills" if run.is_stopping else "Ctrl-C stops it"
         return draw(
             run.snapshot(),
@@ -159,14 +158,14 @@ async def _show_view(run: LocalRun) -> None:
     with Live(console=console, auto_refresh=False, transient=False) as live:
         try:
             while True:
-                live.update(picture(), refresh=True)
+                live.update(frame(), refresh=True)
                 await asyncio.sleep(1 / _FRAMES_PER_S)
         finally:
-            live.update(picture(), refresh=True)
+            live.update(frame(), refresh=True)
 
 
 async def _leave(run: LocalRun, kill: asyncio.Event) -> None:
-    """In order; at once when asked a second time."""
+    """Stop in order, or at once after a second Ctrl-C."""
     stopping = asyncio.create_task(run.stop(), name="stop")
     killing = asyncio.create_task(kill.wait(), name="second Ctrl-C")
     await asyncio.wait({stopping, killing}, return_when=asyncio.FIRST_COMPLETED)
@@ -180,7 +179,7 @@ async def _leave(run: LocalRun, kill: asyncio.Event) -> None:
 
 @contextlib.contextmanager
 def _signals(stop: asyncio.Event, kill: asyncio.Event) -> Iterator[None]:
-    def take() -> None:
+    def handle_signal() -> None:
         if stop.is_set():
             kill.set()
         stop.set()
@@ -188,7 +187,7 @@ def _signals(stop: asyncio.Event, kill: asyncio.Event) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in numbers:
-        loop.add_signal_handler(number, take)
+        loop.add_signal_handler(number, handle_signal)
     try:
         yield
     finally:
@@ -198,7 +197,7 @@ def _signals(stop: asyncio.Event, kill: asyncio.Event) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_logs() -> Iterator[None]:
-    """Warnings of EDL's own go to standard error, one line each; a view is not to be torn by them."""
+    """Log EDL's own warnings to standard error, one line each, so that they do not break the view."""
     handler = logging.StreamHandler()
     handler.setFormatter(PlainLines("%(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("autoscaler")
@@ -216,7 +215,7 @@ def _print_start(run: LocalRun, show: RunOutput) -> None:
 
 
 def _print_event(event: RunEvent, show: RunOutput, stop: asyncio.Event) -> None:
-    """A reader that has gone (`edl run ... | head`) stops the run, in order."""
+    """Print an event; if the reader of a pipe has ended (`edl run ... | head`), the run stops in order."""
     match show:
         case RunOutput.JSON:
             is_read = _try_print(json.dumps({"event": asdict(event)}))
@@ -236,18 +235,18 @@ def _print_end(run: LocalRun, show: RunOutput, outcome: dict[str, str]) -> None:
         return
     for name, ending in outcome.items():
         life = run.cluster.jobs.records[name].life
-        told = ending if life.ending is not None else f"stopped with the run; it was {ending}"
-        _try_print(f"tj/{name}: {told}" + (f": {life.message}" if life.message else ""))
+        state = ending if life.ending is not None else f"stopped with the run; it was {ending}"
+        _try_print(f"tj/{name}: {state}" + (f": {life.message}" if life.message else ""))
     _try_print(f"run folder: {run.folder.root}")
 
 
 def _try_print(line: str) -> bool:
-    """False when nobody reads any more; then everything that is still printed goes nowhere."""
+    """Print a line; False if the reader has ended, and then later output is discarded."""
     try:
         print(at_rest(line), flush=True)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
         return False
     return True

@@ -1,4 +1,4 @@
-"""What `edl what-if --submit FILE` reads: jobs and deployments as the planner sees them, on one machine's terms."""
+"""Submission of a file to a local run, as the planner would see it: for `edl what-if --submit FILE`."""
 
 from __future__ import annotations
 

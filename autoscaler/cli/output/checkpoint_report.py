@@ -1,4 +1,4 @@
-"""What `edl data audit` and `edl data verify` print: pure, from what was found in a folder to lines and to JSON."""
+"""Reports of `edl data audit` and `edl data verify`, for people and for scripts.  Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EPOCHS_SHOWN: Final = 12
 
 
 def audit_content(audit: Audit) -> Mapping[str, Any]:
-    """The audit for programs; position sets as text (`0-99,120`)."""
+    """The audit for scripts; position sets as text (`0-99,120`)."""
     head = audit.head
     return {
         "uri": audit.uri,
@@ -77,7 +77,7 @@ def _epoch_line(epoch: EpochAudit) -> str:
 
 
 def verdict_content(verdict: Verdict) -> Mapping[str, Any]:
-    """The verdict for programs."""
+    """The verdict for scripts."""
     return {
         "uri": verdict.uri,
         "head": verdict.head,

@@ -1,8 +1,7 @@
-"""The live picture of a run: a pure function from a snapshot to something that rich can draw.
+"""Live view of a run: a pure function from a snapshot to a picture that rich can draw.
 
-Nodes with what occupies them, jobs with their sizes and progress, why they have that size, what was decided and what
-happened.  The picture fits the terminal: in a narrow one columns are left out, in a low one the older news.
-`foreground` shows it four times a second; the demo feeds it the same snapshots.
+It shows nodes with their pods, jobs with sizes, progress and the reason for the size, decisions and events.  A narrow
+terminal gets fewer columns, a low one fewer events.  `local.foreground` draws it four times a second.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from master.api.host.log_lines import at_rest
 _BAR_CELLS_PER_CORE: Final = 4
 _WIDEST_BAR: Final = 48
 _BESIDE_A_BAR: Final = 30
-"""Columns of a node's name and numbers."""
+"""Columns for a node's name and numbers."""
 
 _WIDE: Final = 80
 _SHORTEST_NAME: Final = 8
-_MOST_NEWS: Final = 5
+_MOST_ROWS: Final = 5
 _JOB_COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 _WEB_COLOUR: Final = "green"
 _FILL: Final[Mapping[Role, str]] = {Role.TRAINER: "█", Role.SERVER: "▓", Role.MASTER: "▒", Role.OTHER: "█"}
@@ -46,7 +45,7 @@ _FILL: Final[Mapping[Role, str]] = {Role.TRAINER: "█", Role.SERVER: "▓", Rol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobColumn:
-    """A number about a job; shown where the terminal has `from_width` columns."""
+    """A column of the jobs' table; shown if the terminal has `from_width` columns."""
 
     title: str
     cell: Callable[[JobLine], str | Text]
@@ -61,13 +60,13 @@ def draw(
     height: int = 50,
     hint: str = "Ctrl-C stops it",
 ) -> RenderableType:
-    """The whole picture, in at most `width` columns and, but for many deployments, `height` - 1 lines."""
+    """The view, in at most `width` columns and, but for many deployments, `height` - 1 lines."""
     colours = {job.name: _JOB_COLOURS[i % len(_JOB_COLOURS)] for i, job in enumerate(snapshot.jobs)}
     nodes, jobs = snapshot.nodes[: max(2, height // 3)], snapshot.jobs[: max(2, height // 4)]
     parts: list[RenderableType] = [_title(snapshot, hint), _nodes(nodes, colours, width)]
-    parts += _left_out(len(snapshot.nodes) - len(nodes), "nodes")
+    parts += _omitted(len(snapshot.nodes) - len(nodes), "nodes")
     parts += [_jobs(jobs, colours, width)] if jobs else []
-    parts += _left_out(len(snapshot.jobs) - len(jobs), "jobs")
+    parts += _omitted(len(snapshot.jobs) - len(jobs), "jobs")
     parts += [_deployments(snapshot.deployments)] if snapshot.deployments else []
     used = len(parts) + len(nodes) + len(jobs) + 1
     changes = [line for line in snapshot.decisions if is_change(line.decision)]
@@ -88,7 +87,7 @@ def _title(snapshot: RunSnapshot, hint: str) -> Text:
     return _one_line(words)
 
 
-def _left_out(count: int, what: str) -> list[Text]:
+def _omitted(count: int, what: str) -> list[Text]:
     return [Text(f" ... and {count} more {what}", style="dim")] if count else []
 
 
@@ -150,9 +149,9 @@ def _epoch(job: JobLine) -> str:
     return f"{job.progress.epoch}/{job.progress.epochs}" if job.progress and job.progress.epochs else "-"
 
 
-def _goal(now: int, target: int, tell: Callable[[int, int], str]) -> Text:
-    """A count, marked while it is not what it shall be."""
-    return Text(tell(now, target) or "-", style="" if now == target else "bold yellow")
+def _count(now: int, target: int, format_: Callable[[int, int], str]) -> Text:
+    """A count, highlighted while it differs from the target."""
+    return Text(format_(now, target) or "-", style="" if now == target else "bold yellow")
 
 
 def _loss(job: JobLine) -> str:
@@ -161,11 +160,11 @@ def _loss(job: JobLine) -> str:
 
 _JOB_COLUMNS: Final = (
     JobColumn(title="min", cell=lambda job: str(job.min), from_width=_WIDE),
-    JobColumn(title="now", cell=lambda job: _goal(job.now, job.target, lambda now, _: str(now))),
+    JobColumn(title="now", cell=lambda job: _count(job.now, job.target, lambda now, _: str(now))),
     JobColumn(title="target", cell=lambda job: str(job.target)),
     JobColumn(title="max", cell=lambda job: str(job.max), from_width=_WIDE),
     JobColumn(
-        title="servers", cell=lambda job: _goal(job.servers + job.servers_leaving, job.servers_target, format_count)
+        title="servers", cell=lambda job: _count(job.servers + job.servers_leaving, job.servers_target, format_count)
     ),
     JobColumn(title="epoch", cell=_epoch, from_width=_WIDE),
     JobColumn(title="done", cell=_share(lambda job: job.progress.done if job.progress else 0), from_width=48),
@@ -202,22 +201,22 @@ def _deployments(deployments: Sequence[DeploymentLine]) -> Text:
     return text
 
 
-# ---- news -----------------------------------------------------------------------------------------------------------
+# ---- events ---------------------------------------------------------------------------------------------------------
 
 
-def _panels(room: int, news: Mapping[str, Sequence[Sequence[str | Text]]]) -> list[Panel]:
-    """A framed table for each kind of news, the newest of each that fit into so many lines together."""
-    kinds = {title: rows for title, rows in news.items() if rows}
+def _panels(free_lines: int, tables: Mapping[str, Sequence[Sequence[str | Text]]]) -> list[Panel]:
+    """A framed table for each title, with the newest rows that fit into the free lines together."""
+    kinds = {title: rows for title, rows in tables.items() if rows}
     panels = []
     for number, (title, rows) in enumerate(kinds.items()):
-        lines = min(_MOST_NEWS, len(rows), room // (len(kinds) - number) - 2)
+        lines = min(_MOST_ROWS, len(rows), free_lines // (len(kinds) - number) - 2)
         if lines < 1:
             continue
         table = Table.grid(padding=(0, 1))
         for row in rows[-lines:]:
             table.add_row(*(_one_line(cell if isinstance(cell, Text) else Text(at_rest(cell))) for cell in row))
         panels.append(Panel(table, title=title, title_align="left", border_style="dim"))
-        room -= lines + 2
+        free_lines -= lines + 2
     return panels
 
 

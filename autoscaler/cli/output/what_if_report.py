@@ -31,7 +31,7 @@ def comparison_lines(found: WhatIfComparison) -> list[str]:
     lines = [f"with {', '.join(found.changes)}:" if found.changes else "with nothing changed:", *align_columns(rows)]
     lines += section("would wait", align_columns(waiting_rows(found.after)), is_apart=True)
     if not (found.before.is_reached and found.after.is_reached):
-        lines += ["", "(no rest was reached: the last plan still asks for something)"]
+        lines += ["", "(not converged: the last plan still asks for something)"]
     return lines
 
 
@@ -43,7 +43,7 @@ def comparison_content(found: WhatIfComparison) -> dict[str, Any]:
         "servers": [_named(row) for row in server_rows(found)],
         "deployments": [_named(row) for row in web_rows(found)],
         "waiting": [dict(zip(("name", "reason", "why"), row, strict=True)) for row in waiting_rows(found.after)],
-        "is_at_rest": found.before.is_reached and found.after.is_reached,
+        "is_converged": found.before.is_reached and found.after.is_reached,
     }
 
 

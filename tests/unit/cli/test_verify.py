@@ -31,7 +31,7 @@ def test_a_whole_folder_is_told_with_what_it_holds(folder):
     """Exit code 0."""
     code, said = verify(folder)
     assert code == 0
-    assert "whole        000002-0000000007-000003 (step 5, 80 of 200 samples" in said
+    assert "whole        000002-0000000007-000003-5f3a9c21 (step 5, 80 of 200 samples" in said
     assert "<- HEAD" in said
     code, said = verify(folder, "--json")
     found = json.loads(said)
