@@ -1,1 +1,1 @@
-"""The port `Cluster` (`port`) and its adapters, one package each."""
+"""Adapters of the port `autoscaler.cluster_port.Cluster`, one package each, and the names of resource types."""

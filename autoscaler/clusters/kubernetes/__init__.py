@@ -1,5 +1,6 @@
-"""A real API server as a `clusters.port.Cluster` (ADR 0150): `api` is the door to it.
+"""The Kubernetes adapter (`kubernetes_cluster`) of the port `autoscaler.cluster_port.Cluster` (ADR 0150, ADR 0222).
 
-Above the door stand raw objects: `reading` and `building` turn them into the domain and back, `store` and `watching`
-keep them fresh.  Read `api.port` first.
+From the bottom up: `api` talks to an API server, and `memory_api` is one in memory; `objects` has names, labels and
+fields; `parsing` turns raw objects into the domain and `builders` the domain into raw objects; `cache` keeps objects
+fresh; `cluster_view` derives the planner's view; `writes` changes pods and `gangs` starts jobs.
 """

@@ -21,7 +21,7 @@ from autoscaler.operator.controllers.job_store import JobStore
 
 NAME: Final = f"{TRAINING_JOBS.plural}.{TRAINING_JOBS.group}"
 REVISION: Final = "edl.dev/crd-revision"  # an annotation
-NEEDED: Final = 5
+NEEDED: Final = 1
 CHECK_EVERY_S: Final = 60.0
 CHECK_AGAIN_S: Final = 5.0  # while something is wrong: somebody is about to mend it
 

@@ -1,4 +1,5 @@
-"""The one door to an API server: `port` says what it does, `errors` how it refuses, `kinds` what it holds.
+"""Access to an API server: `api_port` is the interface, `errors` its refusals, `kinds` the resources that EDL uses.
 
-Adapters: `client` (a real API server) and `memory` (the same semantics in memory).  `fenced` stands before the writes.
+`http_client` implements it for a real API server, `memory_api` (a package beside this one) in memory.  `decorators`
+wraps every call, for fencing and metrics.
 """

@@ -1,6 +1,5 @@
-"""From a TrainingJob to the objects that it owns: bodies ready for the API server, without nulls.
+"""From a TrainingJob to the objects that it owns: request bodies for the API server, without nulls.
 
-`pods` are trainers and servers, `master` a Deployment and its Service, `disruption` the budget over the core,
-`identity` the job's secrets (the one file here with chance in it).  Names and labels stand in one file each.  The other
-way is `reading`.
+`member_pods` builds trainers and servers, `master_deployment` a Deployment and its Service, `disruption_budget` the
+budget over the core pods, `job_identity` the job's Secrets.  `job_identity` alone draws random numbers.
 """

@@ -1,7 +1,7 @@
-"""From the store to the planner's view, and from one view to the next: only what has changed is read again.
+"""The planner's view, derived from the object cache; only what has changed since the last view is parsed again.
 
-`views` puts together what `jobs`, `pods`, `nodes` and `workloads` bring, each of which knows what its own things rest
-on.  What objects mean is in `reading`; what a job's own life adds comes from the operator, as `Facts`.
+`view_builder` puts the view together from `job_view`, `pod_view`, `node_view` and `workload_view`.  What the operator
+knows of a running job comes in as `JobRuntime`.
 """
 
 from autoscaler.clusters.kubernetes.cluster_view.job_view import NEVER_S, JobRuntime, RuntimeOf

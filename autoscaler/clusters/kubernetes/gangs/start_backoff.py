@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
+from autoscaler.clusters.kubernetes.writes.create_backoff import PAUSES_S
 from autoscaler.domain import JobName, PodName
 from autoscaler.fault_isolation import JobErrors, Step
 
@@ -28,7 +29,6 @@ MASTER_LIMIT_S: Final = 10.0
 START_LIMIT_S: Final = BIND_LIMIT_S + MASTER_LIMIT_S
 """From the gang's first pod to the master's Deployment, which is asked for when all pods are bound (ADR 0159)."""
 
-PAUSES_S: Final = (10.0, 20.0, 40.0)
 LONGEST_PAUSE_S: Final = 300.0  # of a job that the API server refuses
 FORGOTTEN_AFTER_S: Final = 60.0
 """A running job that has tried nothing for so long after a pause begins anew; a plan is made every 10 s."""

@@ -1,7 +1,7 @@
-"""An API server in memory, with the semantics of a real one: `server` holds the objects, `door` is the port.
+"""An API server in memory; `tests/unit/clusters/kubernetes/api/contract` holds it to what a real one does.
 
-`rules` is what the server checks and fills in, `ownership` server-side apply, `history` watches, `collecting` what
-controllers do afterwards.
+`memory_server` stores objects and `memory_client` is the `Api` on it.  `object_rules` validates and fills in defaults,
+`field_ownership` is server-side apply, `watch_history` serves watches, `garbage_collection` deletes dependents.
 """
 
 from autoscaler.clusters.kubernetes.memory_api.garbage_collection import collect

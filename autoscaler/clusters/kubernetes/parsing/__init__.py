@@ -1,6 +1,7 @@
-"""From raw objects to the domain: pure functions, one file per kind.
+"""From raw Kubernetes objects to the domain: pure functions, one module per kind.
 
-They never raise on what the API server lets pass: what they do not understand makes a pod `is_modelled=False`, or a
-requirement that no node meets.  The one exception is `jobs`: a TrainingJob whose CRD is older than EDL may hold what
-EDL would have refused, and says so by InvalidSpecError with the field's path.  The other way is `building`.
+Parsing never raises on what the API server accepts.  A pod with something that this version does not understand is
+`is_modelled=False`, and such a requirement is one that no node meets.  `training_jobs` is the exception: a TrainingJob
+stored under another definition may hold what EDL refuses, and raises InvalidSpecError with the field's path.
+`builders` is the other direction.
 """

@@ -29,19 +29,15 @@ from autoscaler.clusters.kubernetes.api.kinds import (
 from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, parts
 from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, MASTER_SEATS, ORDINAL, REPLACES, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.resource_amounts import GPU
+from autoscaler.clusters.kubernetes.objects.size_limits import (
+    LONGEST,
+    LONGEST_TEMPLATE,
+    TOO_LONG,
+    beside_templates,
+    is_longer,
+)
 from autoscaler.clusters.kubernetes.parsing.pod_requests import PODS as POD_COUNT
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.clusters.kubernetes.parsing.pod_shapes import TOO_LONG
-
-LONGEST: Final = 16_384
-"""Characters of what is left of an object; of a usual pod some 1,500 are."""
-
-LONGEST_TEMPLATE: Final = 262_144
-"""Of one template of a job, which is kept whole: its pods are made of it.
-
-Of what is left of a pod under a job's label too: to every term of its template's affinity EDL adds the nodes to avoid
-and the node that it is tied to, and a pod that is held short has lost them.
-"""
 
 LONGEST_OWNER: Final = 1_024
 """Of the reference to whoever controls the object: names have 253 at most, which the API server does not check here."""
@@ -190,33 +186,6 @@ def trim_job(raw: Raw) -> Raw:
     if isinstance(spec, dict) and not part(raw, "status").get("startTime"):
         kept["spec"] = {TOO_LONG: True} if is_longer(beside_templates(spec), LONGEST) else _trim_roles(spec)
     return kept
-
-
-def beside_templates(spec: Mapping[str, Any]) -> Raw:
-    """What a job says beside the templates of its pods."""
-    return {
-        name: _without(value, frozenset({"template"})) if isinstance(value, dict) else value
-        for name, value in spec.items()
-    }
-
-
-def is_longer(value: Any, most: int) -> bool:
-    """Whether the object is longer, as text, than so many characters; no more than that many are looked at."""
-    left, rest = most, [value]
-    while rest and left >= 0:
-        found = rest.pop()
-        kind = type(found)  # of what JSON gives; asked of every pod of every listing
-        if kind is str:
-            left -= len(found) + 2
-        elif kind is dict:
-            left -= 2 * len(found) + sum(map(len, found))
-            rest.extend(found.values())
-        elif kind is list:
-            left -= len(found)
-            rest.extend(found)
-        else:
-            left -= 4
-    return left < 0
 
 
 TRIMMERS: Final[Mapping[Kind, Trimmer]] = {

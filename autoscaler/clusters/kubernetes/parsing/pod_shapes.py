@@ -12,12 +12,10 @@ from functools import lru_cache
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import EMPTY, Raw, part, parts, text
+from autoscaler.clusters.kubernetes.objects.size_limits import TOO_LONG
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.domain import LabelOperator, NodeName, NodeSelectorTerm, Requirement, Shape, TaintEffect, Toleration
 from autoscaler.domain.eligibility import NODE_NAME
-
-TOO_LONG: Final = "edl.dev/too-long"
-"""Stands in a template or a spec in place of all that was left out of it because there was too much (`slim`)."""
 
 READINESS_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 

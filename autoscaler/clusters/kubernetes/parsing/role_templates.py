@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
 from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED, keep_to_willing_nodes, tie_to_node
-from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, LONGEST_TEMPLATE, is_longer, trim_pod_spec
-from autoscaler.clusters.kubernetes.parsing.pod_shapes import TOO_LONG
+from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, LONGEST_TEMPLATE, TOO_LONG, is_longer
+from autoscaler.clusters.kubernetes.parsing.object_trimming import trim_pod_spec
 from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.documents import format_path

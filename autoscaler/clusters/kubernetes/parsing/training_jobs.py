@@ -16,9 +16,9 @@ from pydantic import BaseModel, ValidationError
 from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, part, text, whole
 from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.clusters.kubernetes.objects.node_affinity import keep_to_willing_nodes
+from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, TOO_LONG, beside_templates, is_longer
 from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, PodLimits
-from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, beside_templates, is_longer
-from autoscaler.clusters.kubernetes.parsing.pod_shapes import TOO_LONG, shape_of_spec
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 from autoscaler.clusters.kubernetes.parsing.resource_quotas import traits_of
 from autoscaler.clusters.kubernetes.parsing.role_templates import FIELDS, RoleTemplate, check_template, default_master
 from autoscaler.domain import Job, JobName, NodeName, Role, Shape

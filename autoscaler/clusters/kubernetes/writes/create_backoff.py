@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy
-from autoscaler.clusters.kubernetes.gangs.start_backoff import PAUSES_S
 from autoscaler.domain import JobName, Tier
+
+PAUSES_S: Final = (10.0, 20.0, 40.0)
+"""Pauses after the first, second and each later failure in a row; a lost gang start waits likewise."""
 
 LASTING: Final = frozenset({RefusedBy.QUOTA, RefusedBy.LIMIT_RANGE, RefusedBy.POD_SECURITY, RefusedBy.ADMISSION})
 """What stands until somebody changes something; rights that are missing are the operator's matter, not a job's."""

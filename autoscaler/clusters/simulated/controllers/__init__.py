@@ -1,0 +1,1 @@
+"""Everybody but EDL who acts on the simulated cluster: replica controllers, HPAs, training jobs, failing nodes."""

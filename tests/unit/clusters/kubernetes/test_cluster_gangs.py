@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.gangs.gang_starter import LIFT_LIMIT_S
 from autoscaler.clusters.kubernetes.gangs.start_backoff import BIND_LIMIT_S
 from autoscaler.clusters.kubernetes.objects.labels import GATE
 from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
-from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, is_longer
+from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, is_longer
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
 from autoscaler.domain import AdmitGang, Cause, NodeName, PodPhase, Role, Tier

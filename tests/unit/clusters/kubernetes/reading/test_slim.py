@@ -11,13 +11,11 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungat
 from autoscaler.clusters.kubernetes.objects.fields import controller_of
 from autoscaler.clusters.kubernetes.objects.labels import MASTER_SEATS, REPLACES
 from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
+from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, LONGEST_TEMPLATE, is_longer
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import parse_workload
 from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.object_trimming import (
-    LONGEST,
-    LONGEST_TEMPLATE,
     TRIMMERS,
-    is_longer,
     trim_autoscaler,
     trim_job,
     trim_pod,
