@@ -56,12 +56,16 @@ _OF_JOBS: Final = tuple(kind for kind in WATCHED_KINDS if kind.is_namespaced and
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermSettings:
-    """What a term is run with.  `identity`: who reports events; `namespaces` empty: all."""
+    """What a term is run with.  `identity`: who reports events; `namespaces` empty: all.
+
+    `socket_of`: see `MasterClient`; None where masters have addresses of their own.
+    """
 
     identity: str
     policy: Policy
     build: BuildSettings
     namespaces: tuple[str, ...] = ()
+    socket_of: Callable[[str], str] | None = None
 
 
 class LeaderTerm:
@@ -118,7 +122,7 @@ class LeaderTerm:
             errors=self.errors,
         )
         self.store.attach(self.cluster)
-        self.masters = MasterClient(masters, self.owned)
+        self.masters = MasterClient(masters, self.owned, socket_of=settings.socket_of)
         drains = ServerDrains(self.store, self.masters)
         writer = JobWriter(api, self.store)
         self.reporter = JobReporter(self.store, drains, metrics, policy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.builders.pod_environment import MASTER_PORT
@@ -18,15 +18,20 @@ from master.api.servers_answer import ServersAnswer
 
 
 class MasterClient:
-    """Asks each master pod by its own address, so that the answer of a standby is not taken for the leader's."""
+    """Asks each master pod by its own address, so that the answer of a standby is not taken for the leader's.
 
-    def __init__(self, masters: Masters, owned: OwnedObjects) -> None:
+    `socket_of` names the Unix socket of a job's master by the job's store name, where all pods run on this machine and
+    need no TLS.
+    """
+
+    def __init__(self, masters: Masters, owned: OwnedObjects, *, socket_of: Callable[[str], str] | None = None) -> None:
         self._masters = masters
         self._owned = owned
+        self._socket_of = socket_of
 
     async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoAnswer:
         """Return the pod that leads and what it says; REFUSED if some answer and none leads, as while etcd is away."""
-        addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := _address(raw))}
+        addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := self._address(job, raw))}
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
         heard: NoAnswer = NoProgress.SILENT
         for name, address in addresses.items():
@@ -40,7 +45,7 @@ class MasterClient:
 
     async def set_servers(self, job: KubeJob, leader: Raw, count: int) -> ServersAnswer | None:
         """Set the number of servers at the master that leads; return None if it does not answer."""
-        door = await self._door(job, _address(leader))
+        door = await self._door(job, self._address(job, leader))
         answer = NoProgress.SILENT if door is None else await self._masters.set_servers(door, count)
         return answer if isinstance(answer, ServersAnswer) else None
 
@@ -59,6 +64,8 @@ class MasterClient:
             return None
         if identity is None:
             return None
+        if self._socket_of is not None:
+            return Door(job=_store_name(job), address=address, token=identity.token)
         tls = DoorTls(
             authority=identity.authority.certificate,
             certificate=identity.member.certificate,
@@ -67,12 +74,15 @@ class MasterClient:
         )
         return Door(job=_store_name(job), address=address, token=identity.token, tls=tls)
 
+    def _address(self, job: KubeJob, raw: Raw) -> str:
+        """Return where a master pod listens, host:port or a socket; empty while the pod has no address."""
+        ip = text(raw, "status", "podIP")
+        if not ip:
+            return ""
+        if self._socket_of is not None:
+            return self._socket_of(_store_name(job))
+        return f"{f'[{ip}]' if ':' in ip else ip}:{MASTER_PORT}"
+
 
 def _store_name(job: KubeJob) -> str:
     return store_name(job.namespace, job.name, job.uid)
-
-
-def _address(raw: Raw) -> str:
-    """Return host:port of a master; empty while it has no address."""
-    ip = text(raw, "status", "podIP")
-    return f"{f'[{ip}]' if ':' in ip else ip}:{MASTER_PORT}" if ip else ""
