@@ -20,21 +20,21 @@ from master.api.checkpoints.folder_lock import hold_as_writer
 from master.api.checkpoints.storage import open_storage
 from master.api.errors import ContractError
 from master.api.host.fd_limits import raise_limit
-from master.api.host.log_lines import PlainLines
+from master.api.host.log_lines import PlainFormatter
 from master.api.master_status import JobStatus
 from master.api.wire.hello import Hello
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import InvalidSettingError, PermanentError
 from master.leadership.leader_identity import this_holder
 from master.process.grpc_server import MasterServer
-from master.process.leader_terms import SteppedDownError, Terms, describe
-from master.process.master_config import Address, Settings, SocketAddress
+from master.process.leader_terms import LeaderTerms, SteppedDownError, describe
+from master.process.master_config import ListenAddress, Settings, SocketAddress
 from master.process.metrics import serve_metrics
 from master.process.standby import stand_by
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.memory_store import MemoryCluster
-from master.store.store_port import Store
-from master.term.counters import Counts
+from master.store.store_port import StateStore
+from master.term.counters import Counters
 
 log: Final = logging.getLogger("master")
 
@@ -49,7 +49,7 @@ PARENT_CHECK_S: Final = 0.5
 class _Observed:
     """What the metrics see of this process."""
 
-    def __init__(self, server: MasterServer, counts: Counts) -> None:
+    def __init__(self, server: MasterServer, counts: Counters) -> None:
         self._server = server
         self.counts = counts
 
@@ -116,7 +116,7 @@ async def _run(settings: Settings) -> None:
             raise InvalidSettingError("EDL_CHECKPOINT_URI", str(error), hint="Name a folder") from error
         if settings.is_standby and not await stand_by(store, end):
             return
-        counts = Counts()
+        counts = Counters()
         server = MasterServer(hello=Hello(job=settings.job, software="edl"), token=settings.token)
         address = await server.start(settings.listen, settings.tls)
         stack.push_async_callback(server.stop, grace_s=STOP_GRACE_S)
@@ -124,7 +124,7 @@ async def _run(settings: Settings) -> None:
             stack.callback(serve_metrics(_Observed(server, counts), settings.metrics_listen))
         gc.freeze()  # what was imported stays: a full collection over it would stop the writer for 10 to 30 ms
         _announce(settings, address)
-        terms = Terms(settings=settings, store=store, folder=folder, server=server, counts=counts)
+        terms = LeaderTerms(settings=settings, store=store, folder=folder, server=server, counts=counts)
         serving = asyncio.create_task(terms.run(holder=this_holder(settings.name, address)))
         asked = asyncio.create_task(_wait_until_asked_to_end(end, settings.parent_pid))
         try:
@@ -138,13 +138,13 @@ async def _run(settings: Settings) -> None:
                 task.result()
 
 
-def _open_store(settings: Settings) -> Store:
+def _open_store(settings: Settings) -> StateStore:
     if settings.etcd is None:
         return MemoryCluster().store(settings.job)
     return EtcdStore(settings.etcd, settings.job)
 
 
-def _announce(settings: Settings, address: Address | SocketAddress) -> None:
+def _announce(settings: Settings, address: ListenAddress | SocketAddress) -> None:
     log.info("%s listens on %s: %s", settings.name, address, describe(settings))
     if settings.address_file is not None:
         temporary = settings.address_file.with_name(f".{settings.address_file.name}.{os.getpid()}")
@@ -168,7 +168,7 @@ async def _wait_until_asked_to_end(end: asyncio.Event, parent_pid: int | None) -
 def _set_up_logging() -> None:
     """`2026-11-21T09:30:00.123Z WARNING master.process.leader_terms: ...` on stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PlainLines())
+    handler.setFormatter(PlainFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 

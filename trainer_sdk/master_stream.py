@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import grpc
 
 from master.api.edl.master.v1 import master_pb2_grpc
-from master.api.errors import WireError
+from master.api.errors import MessageError
 from master.api.messages import MasterMessage, MemberMessage
 from master.api.wire.call_proof import MOST_CHALLENGES, Prover, UnprovenMasterError
 from master.api.wire.calls import CONNECT
@@ -150,7 +150,7 @@ class MasterStream:
                     if error.code() in _HOPELESS and not prover.has_met_master:
                         self._listener.refused(reason)
                         return
-                except WireError as error:
+                except MessageError as error:
                     self._listener.refused(str(error))
                     return
                 self._listener.stream_broken(reason)

@@ -15,7 +15,7 @@ from autoscaler.cli.commands.run import run
 from autoscaler.cli.commands.validate import validate
 from autoscaler.cli.exit_codes import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.terminal import reopen_closed_streams, replace_unencodable_characters
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
 
@@ -99,7 +99,7 @@ def main(name: str = "edl") -> None:
         if error.errno != ENOSPC:
             raise
         message = f"edl: {error.filename or 'standard output'} cannot be written: {error.strerror}"
-        print(at_rest(message), file=sys.stderr)
+        print(escape_controls(message), file=sys.stderr)
         code = Exit.FAILED
         drop_output()
     sys.exit(code)
@@ -113,7 +113,7 @@ def run_command(name: str) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except CommandError as error:
-        print(at_rest(f"edl: {error.message}"), file=sys.stderr)
+        print(escape_controls(f"edl: {error.message}"), file=sys.stderr)
         return error.code
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED

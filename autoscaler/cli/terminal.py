@@ -2,7 +2,7 @@
 
 A character that a terminal cannot show is replaced, since a path must not end a run.  A pod's log may hold escape
 sequences that clear or rename the terminal (`EscapeFilter`); lines of EDL's own go through
-`master.api.host.log_lines.at_rest`.
+`master.api.host.log_lines.escape_controls`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import sys
 from typing import Final
 
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;:]*m)")
 _BEGUN: Final = re.compile(r"(\x1b(\[[0-9;:]{0,32})?|\r)\Z")
@@ -50,8 +50,8 @@ class EscapeFilter:
         self._begun = begun.group() if begun else ""
         text = text[: len(text) - len(self._begun)].replace("\r\n", "\n").replace("\r", "\n")
         parts = _COLOUR.split(text)
-        return "".join(part if number % 2 else at_rest(part) for number, part in enumerate(parts))
+        return "".join(part if number % 2 else escape_controls(part) for number, part in enumerate(parts))
 
     def flush(self) -> str:
         """The text to write at the end, which resets the colours."""
-        return at_rest(self._begun) + _NO_COLOUR
+        return escape_controls(self._begun) + _NO_COLOUR

@@ -24,7 +24,7 @@ from typing import Final
 
 from autoscaler.etcd_server.errors import EtcdStartError, UnusableEtcdError
 from autoscaler.etcd_server.finder import EtcdBinary
-from autoscaler.etcd_server.member_addresses import HOST, Doors, Ports, check_free, connect
+from autoscaler.etcd_server.member_addresses import HOST, Doors, MemberPorts, check_free, connect
 from master.api.host.unix_sockets import make_socket_folder
 
 TETHER: Final = Path(__file__).with_name("tether.py")
@@ -166,7 +166,7 @@ async def start_etcd(
     *,
     members: int = 1,
     sockets: Path | None = None,
-    ports: Sequence[Ports] = (),
+    ports: Sequence[MemberPorts] = (),
     options: Sequence[str] = (),
     scheme: str = "http",
 ) -> AsyncIterator[EtcdCluster]:

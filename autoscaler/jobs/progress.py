@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from master.api.identities import Role
+from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus, MemberStatus
 
 LONGEST_PROBLEM: Final = 1000
@@ -105,7 +105,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         servers=status.servers,
         servers_wanted=status.servers_wanted,
         moving=status.moving + status.waiting_to_move,
-        buckets=tuple((one.ordinal, one.buckets) for one in status.members if one.role is Role.SERVER),
+        buckets=tuple((one.ordinal, one.buckets) for one in status.members if one.role is MemberRole.SERVER),
         copies=status.copies,
         alone=status.alone,
         took_over=tuple((one.name, one.took_over) for one in status.members if one.took_over),
@@ -219,7 +219,7 @@ def _tell_taken_over(server: str, count: int) -> str:
 
 
 def _training(members: Iterable[MemberStatus]) -> list[MemberStatus]:
-    return [one for one in members if one.role is Role.TRAINER and one.is_connected and one.samples_per_s > 0]
+    return [one for one in members if one.role is MemberRole.TRAINER and one.is_connected and one.samples_per_s > 0]
 
 
 def _mean_waiting(members: Iterable[MemberStatus]) -> float:

@@ -1,7 +1,7 @@
 """What can be wrong with bytes, files and folders that others wrote, as one tree.
 
 ContractError
-├── WireError                 a message on a stream; `field` names the part
+├── MessageError                 a message on a stream; `field` names the part
 ├── DocumentError             a JSON document; `field` names the part
 │   └── ManifestError             a checkpoint's manifest
 └── StorageError              the checkpoint folder; `name` is the file
@@ -35,7 +35,7 @@ class _FieldError(ContractError):
         return type(self)(f"{outer}{inner}", self.problem)
 
 
-class WireError(_FieldError):
+class MessageError(_FieldError):
     """A message that this version cannot take; nothing of its envelope is used."""
 
 

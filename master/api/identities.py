@@ -39,7 +39,7 @@ HistoryId = NewType("HistoryId", str)
 BucketId = NewType("BucketId", int)
 
 
-class Role(StrEnum):
+class MemberRole(StrEnum):
     TRAINER = "trainer"
     SERVER = "server"
 

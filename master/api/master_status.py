@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from master.api.document import from_plain, parse_json
 from master.api.errors import DocumentError
-from master.api.identities import Lineage, ManifestId, MemberName, Role, Term
+from master.api.identities import Lineage, ManifestId, MemberName, MemberRole, Term
 from master.api.positions import PositionSet
 
 
@@ -59,7 +59,7 @@ class EpochStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStatus:
     name: MemberName
-    role: Role
+    role: MemberRole
     ordinal: int
     is_connected: bool
     is_serving: bool  # a trainer: registered; a server: holds the current lineage

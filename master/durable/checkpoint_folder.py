@@ -26,10 +26,18 @@ from master.api.checkpoints.checkpoint_files import (
     write_manifest,
 )
 from master.api.checkpoints.fallback import find_fallback
-from master.api.checkpoints.folder_contents import HEAD, Answer, age, highest_lineage, look_into, parse_head, set_aside
+from master.api.checkpoints.folder_contents import (
+    HEAD,
+    RequestedStart,
+    highest_lineage,
+    parse_head,
+    read_contents,
+    set_aside,
+    write_order,
+)
 from master.api.checkpoints.folder_lock import FolderLock
 from master.api.checkpoints.manifest import Manifest, manifest_name, try_manifest_id
-from master.api.checkpoints.resume import check_files_are_there, choose_answered, choose_start, is_heeded
+from master.api.checkpoints.resume import check_files_are_there, choose_requested, choose_start, is_request_open
 from master.api.checkpoints.storage import Storage
 from master.api.errors import (
     ContractError,
@@ -75,12 +83,12 @@ async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = AN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartingPoint:
     """What a job is to begin with: a checkpoint or nothing, in a lineage above all that stands in its folder."""
 
     head: Manifest | None
     above: Lineage
-    answer: Answer | None = None  # that is followed so: the rest is to be set aside
+    answer: RequestedStart | None = None  # that is followed so: the rest is to be set aside
     told: str = ""  # of a fallback, for people
 
 
@@ -117,7 +125,11 @@ class CheckpointFolder:
         """
         manifest, named = self.read(head), try_head_hint(self._storage)
         newer = self._try_read(named) if named not in (None, head) else None
-        if newer is not None and newer.history in (manifest.history, mine) and age(newer) > age(manifest):
+        if (
+            newer is not None
+            and newer.history in (manifest.history, mine)
+            and write_order(newer) > write_order(manifest)
+        ):
             story = f"names {newer.id}, which was committed after {head}, the last checkpoint that the store knows of"
             raise NoFallbackError(HEAD, f"{story}: {_OLDER_STORE}")
         return manifest
@@ -150,40 +162,40 @@ class CheckpointFolder:
                 log.warning("%s: %s", name, error)
         return tuple(found)
 
-    def begin(self, answer: Answer | None) -> Start:
+    def begin(self, answer: RequestedStart | None) -> StartingPoint:
         """What a job goes on from whose store knows nothing.  Nothing is changed.
 
         Raises UnreadableCheckpointError where somebody has to say what to do, StorageError.
         """
         now_s = time.time()
-        contents = look_into(self._storage, answer)
-        head, follows = choose_start(contents, answer, now_s=now_s), is_heeded(contents, answer)
+        contents = read_contents(self._storage, answer)
+        head, follows = choose_start(contents, answer, now_s=now_s), is_request_open(contents, answer)
         if head is not None:
             check_files_are_there(self._storage, head, contents, is_answer=follows, now_s=now_s)
-        return Start(head=head, above=self.highest_lineage(), answer=answer if follows else None)
+        return StartingPoint(head=head, above=self.highest_lineage(), answer=answer if follows else None)
 
-    def follow(self, answer: Answer) -> Start:
+    def follow(self, answer: RequestedStart) -> StartingPoint:
         """What a job goes on from that is asked anew, whatever its store says.  Nothing is changed.
 
         Raises NoFallbackError where that cannot be read, StorageError.
         """
         now_s = time.time()
-        contents = look_into(self._storage)
-        head = choose_answered(contents, answer, now_s=now_s)
+        contents = read_contents(self._storage)
+        head = choose_requested(contents, answer, now_s=now_s)
         if head is not None:
             check_files_are_there(self._storage, head, contents, is_answer=True, now_s=now_s)
-        return Start(head=head, above=self.highest_lineage(), answer=answer)
+        return StartingPoint(head=head, above=self.highest_lineage(), answer=answer)
 
     def fall_back(
         self, head: ManifestId | None, problem: str, history: HistoryId | None, has_failed_to_load: bool
-    ) -> Start:
+    ) -> StartingPoint:
         """The newest whole checkpoint no newer than head, and what to tell of it.  Nothing is changed.
 
         Raises UnreadableCheckpointError where there is none, StorageError.
         """
         found = find_fallback(self._storage, head, problem, has_failed_to_load=has_failed_to_load, now_s=time.time())
-        answer = Answer(manifest=found.chosen.id, history=history or found.chosen.history)
-        return Start(head=found.chosen, above=self.highest_lineage(), answer=answer, told=found.told)
+        answer = RequestedStart(manifest=found.chosen.id, history=history or found.chosen.history)
+        return StartingPoint(head=found.chosen, above=self.highest_lineage(), answer=answer, told=found.told)
 
     def set_aside(self, record: RefoundingRecord, may_act: Callable[[], bool]) -> None:
         """Nothing older stands there than what the store was founded anew from; the rest is aside.  May be repeated.
@@ -224,7 +236,7 @@ class CheckpointFolder:
         give_up_s = time.monotonic() + ADOPTION_BUDGET_S
         fitting = (m for m in self.all() if m.parent == parent and m.lineage == lineage)
         candidates = [m for m in fitting if mine in (None, m.history)]
-        for manifest in sorted(candidates, key=age, reverse=True):
+        for manifest in sorted(candidates, key=write_order, reverse=True):
             try:
                 for file in manifest.files:
                     check_file(self._storage, file, give_up_s=give_up_s)
@@ -267,7 +279,7 @@ class CheckpointFolder:
                 "its own, or delete the other job"
             )
             raise StorageError(HEAD, problem)
-        return not (mine and other and other.history == mine.history and age(other) > age(mine))
+        return not (mine and other and other.history == mine.history and write_order(other) > write_order(mine))
 
     def _try_read(self, manifest_id: ManifestId) -> Manifest | None:
         """Also a retired one; None: it cannot be read."""

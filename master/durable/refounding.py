@@ -15,10 +15,10 @@ from master.api.identities import Lineage, Term
 from master.durable.transactions import durable_keys, head_id, read_record
 from master.job.domain import DatasetRecord, LineageRecord, RefoundingRecord
 from master.store.job_keys import JobKeys, Key
-from master.store.store_port import Absent, Comparison, Delete, Put, Revision, Snapshot, Transaction, ValueIs
+from master.store.store_port import Absent, Comparison, Delete, Put, Revision, StoreSnapshot, Transaction, ValueIs
 
 
-def is_empty(snapshot: Snapshot, keys: JobKeys) -> bool:
+def is_empty(snapshot: StoreSnapshot, keys: JobKeys) -> bool:
     """A new job, or a store that has lost everything."""
     return not any(key in snapshot.entries for key in durable_keys(keys))
 
@@ -27,7 +27,7 @@ def refounding(
     head: Manifest,
     above: Lineage,
     keys: JobKeys,
-    before: Snapshot,
+    before: StoreSnapshot,
     term: Term,
     *,
     record: RefoundingRecord | None = None,
@@ -55,7 +55,7 @@ def refounding(
     )
 
 
-def emptying(record: RefoundingRecord, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+def emptying(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
     """The job begins anew: nothing is durable but the number of servers, and which lineages were used before."""
     return Transaction(
         term=term,
@@ -64,42 +64,42 @@ def emptying(record: RefoundingRecord, keys: JobKeys, before: Snapshot, term: Te
     )
 
 
-def open_refounding(snapshot: Snapshot, keys: JobKeys) -> RefoundingRecord | None:
+def open_refounding(snapshot: StoreSnapshot, keys: JobKeys) -> RefoundingRecord | None:
     """What the checkpoint folder may not have followed yet; None: it has.  Raises PermanentError."""
     record = read_record(RefoundingRecord, snapshot, keys.refounding)
     is_open = record is not None and not record.is_set_aside and record.base == head_id(snapshot, keys)
     return record if is_open else None
 
 
-def noting_aside(record: RefoundingRecord, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+def noting_aside(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
     """The folder has followed."""
     done = Put(keys.refounding, encode_document(replace(record, is_set_aside=True)))
     return Transaction(term=term, writes=(done,), require=_as_read((keys.refounding,), before))
 
 
-def told_fallback(snapshot: Snapshot, keys: JobKeys) -> str:
+def told_fallback(snapshot: StoreSnapshot, keys: JobKeys) -> str:
     """What is told of a fallback while the lineage goes on from the checkpoint that it led to; empty: nothing."""
     record = read_record(RefoundingRecord, snapshot, keys.refounding)
     lineage = read_record(LineageRecord, snapshot, keys.lineage)
     return record.told if record and lineage and lineage.base == record.base else ""
 
 
-def last_change(snapshot: Snapshot, keys: JobKeys) -> Revision:
+def last_change(snapshot: StoreSnapshot, keys: JobKeys) -> Revision:
     """The revision at which the store last learned something of how the job stands; 0: it knows nothing."""
     found = (snapshot.entries.get(key) for key in durable_keys(keys))
     return max((entry.mod_revision for entry in found if entry), default=Revision(0))
 
 
-def _known(keys: JobKeys, before: Snapshot) -> tuple[Key, ...]:
+def _known(keys: JobKeys, before: StoreSnapshot) -> tuple[Key, ...]:
     """All that the store says of how the job stands: the number of servers is the cluster side's word."""
     return tuple(key for key in durable_keys(keys) if key in before.entries and key != keys.servers)
 
 
-def noting_start(text: str, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+def noting_start(text: str, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
     """What the job is asked to go on from has been heeded, or need not be."""
     return Transaction(term=term, writes=(Put(keys.start, text.encode()),), require=_as_read((keys.start,), before))
 
 
-def _as_read(keys: Iterable[Key], before: Snapshot) -> tuple[Comparison, ...]:
+def _as_read(keys: Iterable[Key], before: StoreSnapshot) -> tuple[Comparison, ...]:
     found = ((key, before.try_value(key)) for key in keys)
     return tuple(Absent(key) if value is None else ValueIs(key, value) for key, value in found)

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Final
 
 from master.api.checkpoints.audit import try_head_hint
-from master.api.checkpoints.folder_contents import age, look_into
+from master.api.checkpoints.folder_contents import read_contents, write_order
 from master.api.checkpoints.manifest import Manifest, manifest_name, retired_name
 from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageError
@@ -46,19 +46,23 @@ def retain(storage: Storage, wanted: frozenset[ManifestId]) -> None:
 
 
 def _retain(storage: Storage, wanted: frozenset[ManifestId]) -> None:
-    contents = look_into(storage)
+    contents = read_contents(storage)
     noted = try_head_hint(storage)
-    newest = max((m for m in contents.manifests.values() if m.id in wanted), key=age, default=None)
+    newest = max((m for m in contents.manifests.values() if m.id in wanted), key=write_order, default=None)
     if newest is None:
         return
-    older = {m.id: m for m in contents.manifests.values() if m.history == newest.history and age(m) < age(newest)}
+    older = {
+        m.id: m
+        for m in contents.manifests.values()
+        if m.history == newest.history and write_order(m) < write_order(newest)
+    }
     for manifest_id in older.keys() - wanted - {noted}:
         storage.move(manifest_name(manifest_id), retired_name(manifest_id))
     for damage in (*contents.damaged, *contents.damaged_retired):
         log.warning("no old file is deleted while %s cannot be read", damage.name)
         return
     retired = {**contents.retired, **{one: older[one] for one in older.keys() - wanted - {noted}}}
-    mine = sorted((m for m in retired.values() if m.history == newest.history), key=age)
+    mine = sorted((m for m in retired.values() if m.history == newest.history), key=write_order)
     _delete(storage, mine[:-_RETIRED_KEPT], kept=[m for m in contents.known.values() if m not in mine[:-_RETIRED_KEPT]])
     _delete_given_up(storage, newest, contents.known.values())
     discard_leftovers(storage)

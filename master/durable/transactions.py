@@ -22,11 +22,12 @@ from master.job.domain import (
     ChangeTable,
     DatasetRecord,
     Durable,
+    DurableWrite,
     Intent,
     IntentsRecord,
     LineageRecord,
+    ManifestOrigin,
     MemberKey,
-    Origin,
     RaiseLineage,
     RecordDataset,
     RecordQuarantine,
@@ -34,7 +35,6 @@ from master.job.domain import (
     ReserveHighWater,
     SwapHead,
     TrainersRecord,
-    Write,
 )
 from master.store.job_keys import JobKeys, Key
 from master.store.store_port import (
@@ -44,7 +44,7 @@ from master.store.store_port import (
     Delete,
     Entry,
     Put,
-    Snapshot,
+    StoreSnapshot,
     Transaction,
     UnchangedSince,
     ValueIs,
@@ -53,7 +53,7 @@ from master.store.store_port import (
 _T = TypeVar("_T")
 
 
-def read_record(cls: type[_T], snapshot: Snapshot, key: Key) -> _T | None:
+def read_record(cls: type[_T], snapshot: StoreSnapshot, key: Key) -> _T | None:
     """The record under the key; None: there is none.  Raises PermanentError for bytes that this EDL does not read."""
     value = snapshot.try_value(key)
     try:
@@ -68,13 +68,13 @@ def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
     return (keys.lineage, keys.dataset, keys.high_water, keys.trainers, keys.head, *table, keys.servers)
 
 
-def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
+def head_id(snapshot: StoreSnapshot, keys: JobKeys) -> ManifestId | None:
     """The manifest that was committed last."""
     value = snapshot.try_value(keys.head)
     return ManifestId(value.decode()) if value else None
 
 
-def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None, origin: Origin) -> Durable:
+def parse_durable(snapshot: StoreSnapshot, keys: JobKeys, head: Manifest | None, origin: ManifestOrigin) -> Durable:
     """What the store says, with the manifest that `head_id` names.  Raises PermanentError for values of another EDL."""
     high_water, servers = snapshot.try_value(keys.high_water), snapshot.try_value(keys.servers)
     trainers = read_record(TrainersRecord, snapshot, keys.trainers)
@@ -92,7 +92,7 @@ def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None, orig
     )
 
 
-def number_key(write: Write, keys: JobKeys) -> Key | None:
+def number_key(write: DurableWrite, keys: JobKeys) -> Key | None:
     """The key of the plain number that the write replaces, to be read before; None: the write says what it replaces."""
     match write:
         case ReserveHighWater():
@@ -103,7 +103,7 @@ def number_key(write: Write, keys: JobKeys) -> Key | None:
             return None
 
 
-def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | None = None) -> Transaction:
+def transaction_of(write: DurableWrite, keys: JobKeys, term: Term, *, number: Entry | None = None) -> Transaction:
     """The write with all that it requires; that `term` leads is the transaction's own requirement.
 
     `number`: what stands under `number_key` (None: nothing).  An attempt that lands after a newer number has been
@@ -180,6 +180,6 @@ def _is_record(key: Key, record: LineageRecord | None) -> Comparison:
     return Absent(key) if record is None else ValueIs(key, encode_document(record))
 
 
-def _parse_intents(snapshot: Snapshot, keys: JobKeys) -> tuple[Intent, ...]:
+def _parse_intents(snapshot: StoreSnapshot, keys: JobKeys) -> tuple[Intent, ...]:
     record = read_record(IntentsRecord, snapshot, keys.intents)
     return record.intents if record else ()

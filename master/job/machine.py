@@ -32,9 +32,9 @@ from master.job.domain import (
     AnswersOverdue,
     ChangeTable,
     CommitDue,
+    CoreEvent,
     CutExpired,
     Durable,
-    Event,
     FindAdoptable,
     HoldExpired,
     Instant,
@@ -44,10 +44,10 @@ from master.job.domain import (
     ManifestWritten,
     MemberKey,
     MessageReceived,
-    MovesAgain,
-    MovesAsked,
     MovesExpired,
-    OwnersAwaited,
+    MovesRequested,
+    MovesRetryDue,
+    OwnersWaitEnded,
     Persisted,
     PersistRefused,
     RaiseLineage,
@@ -57,7 +57,7 @@ from master.job.domain import (
     RecordQuarantine,
     RecordServers,
     ReserveHighWater,
-    ServersAsked,
+    ServersRequested,
     StepDown,
     StreamBroken,
     SwapHead,
@@ -65,16 +65,16 @@ from master.job.domain import (
 from master.job.moves import move_lifecycle, move_timeouts, rebalancing, server_scaling
 from master.job.recovery import model_recovery, rollback, server_quorum, server_restore
 from master.job.servers import disconnect_grace, server_handlers, server_release
-from master.job.state.job_state import JobState, Step, Turn
+from master.job.state.job_state import JobStep, MasterState, Turn
 from master.job.state.members import Trainer
-from master.job.state.protocol_state import Moves, Scale, Stage
+from master.job.state.protocol_state import BucketMoves, RecoveryStage, ServerScale
 from master.job.trainers import job_spec, model_holder, trainer_handlers, trainer_loss
 
 
-def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Step:
+def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> JobStep:
     """A new master: adopt at most one manifest, finish what is unfinished, then grant (rules 17, 18)."""
-    reserved, holding = high_water.begun(durable)
-    state = JobState(
+    reserved, holding = high_water.initial_marks(durable)
+    state = MasterState(
         config=config,
         term=term,
         lineage=durable.lineage,
@@ -82,8 +82,8 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
         dataset=durable.dataset,
         route=durable.route,
         backups=durable.backups,
-        moves=Moves(intents=durable.intents),
-        scale=Scale(wanted=min(durable.servers or config.servers, config.most_servers)),
+        moves=BucketMoves(intents=durable.intents),
+        scale=ServerScale(wanted=min(durable.servers or config.servers, config.most_servers)),
         reserved=reserved,
         holding=holding,
         origin=durable.origin,
@@ -92,7 +92,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
     if durable.high_water:
         turn.change(reclaim_ends=turn.after(config.reconnect_window_ns))
     if durable.dataset:
-        turn.change(dispatch=job_spec.books_of(state, high_water=durable.high_water))
+        turn.change(dispatch=job_spec.initial_dispatch(state, high_water=durable.high_water))
         if durable.head and durable.head.dataset.digest != durable.dataset.dataset.digest:
             turn.change(
                 failed=f"checkpoint {durable.head.id} is of another data set than the one this job has declared"
@@ -102,15 +102,15 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
     if durable.dataset and durable.lineage:
         turn.emit(FindAdoptable(parent=turn.state.head_id, lineage=turn.state.number))
     else:
-        turn.recover(stage=Stage.GATHERING)
+        turn.recover(stage=RecoveryStage.GATHERING)
     _advance(turn)
     return turn.step()
 
 
-def handle(state: JobState, event: Event, now: Instant) -> Step:
+def handle(state: MasterState, event: CoreEvent, now: Instant) -> JobStep:
     """What holds after the event.  Raises InvariantViolationError on what cannot be."""
     if state.is_over:
-        return Step(state=state, effects=())
+        return JobStep(state=state, effects=())
     turn = Turn(state, now)
     HANDLERS[type(event)](turn, event)
     if not turn.state.is_over:
@@ -158,7 +158,7 @@ _TRAINER_HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Trainer, A
     Failed: trainer_loss.handle_failed,
     OfferCheckpoint: lambda turn, trainer, said: model_offers.handle_offer(turn, trainer.key, said),
     FinalSaved: trainer_handlers.handle_final_saved,
-    Leave: lambda turn, trainer, _: trainer_loss.leave(turn, trainer),
+    Leave: lambda turn, trainer, _: trainer_loss.handle_leave(turn, trainer),
 }
 
 
@@ -175,16 +175,16 @@ def _handle_trainer_message(turn: Turn, sender: MemberKey, said: MemberMessage) 
 
 def _handle_stream_broken(turn: Turn, event: StreamBroken) -> None:
     if trainer := turn.state.members.try_trainer(event.member):
-        trainer_loss.window(turn, trainer)
+        trainer_loss.open_window(turn, trainer)
     elif server := turn.state.members.try_server(event.member):
-        server_handlers.window(turn, server)
+        server_handlers.open_window(turn, server)
 
 
 def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
     trainer, server = turn.state.members.try_trainer(event.member), turn.state.members.try_server(event.member)
     if trainer and trainer.window_ends == event.deadline:
-        trainer_loss.lose(turn, trainer, "its stream broke and did not come back")
-    elif server and disconnect_grace.ends(turn.state, server) == event.deadline:
+        trainer_loss.lose_trainer(turn, trainer, "its stream broke and did not come back")
+    elif server and disconnect_grace.ends_at(turn.state, server) == event.deadline:
         server_handlers.handle_window_ended(turn, server)
 
 
@@ -215,8 +215,8 @@ def _handle_model_changed(turn: Turn, write: SwapHead | RaiseLineage | RecordQua
     match write:
         case SwapHead():
             head_swap.handle_head_swapped(turn)
-            if turn.state.stage is Stage.ADOPTING:
-                turn.recover(stage=Stage.GATHERING)
+            if turn.state.stage is RecoveryStage.ADOPTING:
+                turn.recover(stage=RecoveryStage.GATHERING)
         case RaiseLineage():
             server_restore.handle_raised(turn, write)
         case RecordQuarantine():
@@ -225,7 +225,7 @@ def _handle_model_changed(turn: Turn, write: SwapHead | RaiseLineage | RecordQua
             assert_never(never)
 
 
-HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
+HANDLERS: Final[Mapping[type[CoreEvent], Callable[[Turn, Any], None]]] = {
     MessageReceived: _handle_message,
     StreamBroken: _handle_stream_broken,
     Persisted: _handle_persisted,
@@ -240,9 +240,9 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     HoldExpired: commit_protocol.handle_hold_expired,
     CutExpired: commit_protocol.handle_cut_expired,
     AnswersOverdue: server_handlers.handle_overdue,
-    MovesAsked: rebalancing.handle_asked,
-    OwnersAwaited: server_quorum.handle_owners_awaited,
+    MovesRequested: rebalancing.handle_moves_requested,
+    OwnersWaitEnded: server_quorum.handle_owners_awaited,
     MovesExpired: move_timeouts.handle_expired,
-    MovesAgain: move_timeouts.handle_again,
-    ServersAsked: server_scaling.handle_asked,
+    MovesRetryDue: move_timeouts.handle_retry_due,
+    ServersRequested: server_scaling.handle_servers_requested,
 }

@@ -6,28 +6,28 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Final
 
-from master.api.identities import Role
+from master.api.identities import MemberRole
 from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import PositionSet
 from master.job.domain import SECOND, Instant
 from master.job.moves import move_timeouts
 from master.job.state.bucket_table import alone, owned
-from master.job.state.job_state import JobState
+from master.job.state.job_state import MasterState
 from master.job.state.members import Server
-from master.job.state.protocol_state import Phase, Stage
+from master.job.state.protocol_state import CommitPhase, RecoveryStage
 
 EPOCHS_SHOWN: Final = 16
 
 _BEFORE_SERVING: Final = {
-    Stage.ADOPTING: JobPhase.STARTING,
-    Stage.GATHERING: JobPhase.WAITING_FOR_SERVERS,
-    Stage.READING_MARKS: JobPhase.RESTORING,
-    Stage.RAISING: JobPhase.RESTORING,
-    Stage.RESTORING: JobPhase.RESTORING,
+    RecoveryStage.ADOPTING: JobPhase.STARTING,
+    RecoveryStage.GATHERING: JobPhase.WAITING_FOR_SERVERS,
+    RecoveryStage.READING_MARKS: JobPhase.RESTORING,
+    RecoveryStage.RAISING: JobPhase.RESTORING,
+    RecoveryStage.RESTORING: JobPhase.RESTORING,
 }
 
 
-def status(state: JobState, now: Instant) -> JobStatus:
+def status(state: MasterState, now: Instant) -> JobStatus:
     """What holds now.  Cheap enough to be asked every second, not for every message."""
     books, head = state.dispatch, state.head
     committed_at = state.commit.committed_at
@@ -74,33 +74,33 @@ def status(state: JobState, now: Instant) -> JobStatus:
     )
 
 
-def _phase(state: JobState) -> JobPhase:
+def _phase(state: MasterState) -> JobPhase:
     if state.failed:
         return JobPhase.FAILED
     if state.is_complete:
         return JobPhase.SAVING if _may_be_saving(state) else JobPhase.COMPLETE
-    if state.stage is not Stage.SERVING:
+    if state.stage is not RecoveryStage.SERVING:
         return _BEFORE_SERVING[state.stage]
     if state.dataset is None:
         return JobPhase.STARTING
-    return JobPhase.TRAINING if state.commit.phase is Phase.IDLE else JobPhase.COMMITTING
+    return JobPhase.TRAINING if state.commit.phase is CommitPhase.IDLE else JobPhase.COMMITTING
 
 
-def _may_be_saving(state: JobState) -> bool:
+def _may_be_saving(state: MasterState) -> bool:
     """COMPLETE ends the job's pods: not while a save is owed, nor while an earlier master's saver may still return."""
     has_hook = any(trainer.has_final_hook for trainer in state.members.trainers.values())
     is_owed = has_hook or state.final_saver is not None or state.reclaim_ends is not None
     return is_owed and not state.is_final_saved
 
 
-def _whole_epochs(state: JobState) -> int:
+def _whole_epochs(state: MasterState) -> int:
     if not state.dataset:
         return 0
     settled = (state.dispatch.committed | state.dispatch.quarantined).bounds
     return settled[1] // state.dataset.dataset.size if settled[:1] == (0,) else 0
 
 
-def _epochs(state: JobState) -> Iterator[EpochStatus]:
+def _epochs(state: MasterState) -> Iterator[EpochStatus]:
     if not state.dataset:
         return
     books, size = state.dispatch, state.dataset.dataset.size
@@ -116,12 +116,12 @@ def _epochs(state: JobState) -> Iterator[EpochStatus]:
         )
 
 
-def _members(state: JobState) -> Iterator[MemberStatus]:
+def _members(state: MasterState) -> Iterator[MemberStatus]:
     for trainer in sorted(state.members.trainers.values(), key=lambda one: (one.ordinal, one.key.name)):
         holder = state.dispatch.holders.get(trainer.key.incarnation)
         yield MemberStatus(
             name=trainer.key.name,
-            role=Role.TRAINER,
+            role=MemberRole.TRAINER,
             ordinal=trainer.ordinal,
             is_connected=trainer.is_connected,
             is_serving=trainer.is_registered,
@@ -134,7 +134,7 @@ def _members(state: JobState) -> Iterator[MemberStatus]:
     for ordinal, server in sorted(state.members.servers.items()):
         yield MemberStatus(
             name=server.key.name,
-            role=Role.SERVER,
+            role=MemberRole.SERVER,
             ordinal=ordinal,
             is_connected=server.is_connected,
             is_serving=_is_ready(state, server),
@@ -147,8 +147,8 @@ def _members(state: JobState) -> Iterator[MemberStatus]:
         )
 
 
-def _is_ready(state: JobState, server: Server) -> bool:
-    return state.stage is Stage.SERVING and server.is_connected and server.lineage == state.number
+def _is_ready(state: MasterState, server: Server) -> bool:
+    return state.stage is RecoveryStage.SERVING and server.is_connected and server.lineage == state.number
 
 
 def _age_s(then: Instant, now: Instant) -> float:

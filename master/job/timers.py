@@ -16,24 +16,24 @@ from master.job.domain import (
     HoldExpired,
     Instant,
     LeaseExpired,
-    MovesAgain,
     MovesExpired,
-    OwnersAwaited,
+    MovesRetryDue,
+    OwnersWaitEnded,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
 )
 from master.job.moves import move_timeouts
 from master.job.servers import disconnect_grace
-from master.job.state.job_state import JobState
-from master.job.state.protocol_state import Phase, Stage
+from master.job.state.job_state import MasterState
+from master.job.state.protocol_state import CommitPhase, RecoveryStage
 
 
-def deadlines(state: JobState) -> tuple[tuple[Instant, Deadline], ...]:
+def deadlines(state: MasterState) -> tuple[tuple[Instant, Deadline], ...]:
     """(when, what to feed back), in no order; none once the term is over."""
     return () if state.is_over else (*_of_members(state), *_of_commit(state), *_of_recovery(state))
 
 
-def _of_members(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
+def _of_members(state: MasterState) -> Iterator[tuple[Instant, Deadline]]:
     holders = state.dispatch.holders
     for trainer in state.members.trainers.values():
         holder = holders.get(trainer.key.incarnation)
@@ -43,30 +43,30 @@ def _of_members(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
         if trainer.window_ends is not None:
             yield trainer.window_ends, ReconnectWindowEnded(member=trainer.key, deadline=trainer.window_ends)
     for server in state.members.servers.values():
-        if (ends := disconnect_grace.ends(state, server)) is not None:
+        if (ends := disconnect_grace.ends_at(state, server)) is not None:
             yield ends, ReconnectWindowEnded(member=server.key, deadline=ends)
 
 
-def _of_commit(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
+def _of_commit(state: MasterState) -> Iterator[tuple[Instant, Deadline]]:
     commit = state.commit
-    is_waiting = commit.phase is Phase.IDLE and state.stage is Stage.SERVING and state.dataset is not None
+    is_waiting = commit.phase is CommitPhase.IDLE and state.stage is RecoveryStage.SERVING and state.dataset is not None
     if is_waiting and commit.due is not None and not state.has_own_model and not state.is_complete:
         yield commit.due, CommitDue(deadline=commit.due)
-    if commit.cut and commit.expires is not None and commit.phase is Phase.HOLDING:
+    if commit.cut and commit.expires is not None and commit.phase is CommitPhase.HOLDING:
         yield commit.expires, HoldExpired(cut=commit.cut)
-    if commit.cut and commit.expires is not None and commit.phase is Phase.WRITING:
+    if commit.cut and commit.expires is not None and commit.phase is CommitPhase.WRITING:
         yield commit.expires, CutExpired(cut=commit.cut)
 
 
-def _of_recovery(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
+def _of_recovery(state: MasterState) -> Iterator[tuple[Instant, Deadline]]:
     if state.reclaim_ends is not None:
         yield state.reclaim_ends, ReclaimWindowEnded(deadline=state.reclaim_ends)
     if state.recovery.awaits_until is not None:
-        yield state.recovery.awaits_until, OwnersAwaited(deadline=state.recovery.awaits_until)
-    if (ends := move_timeouts.expires(state)) is not None:
+        yield state.recovery.awaits_until, OwnersWaitEnded(deadline=state.recovery.awaits_until)
+    if (ends := move_timeouts.expires_at(state)) is not None:
         yield ends, MovesExpired(deadline=ends)
     if state.moves.again is not None:
-        yield state.moves.again, MovesAgain(deadline=state.moves.again)
+        yield state.moves.again, MovesRetryDue(deadline=state.moves.again)
     overdue = {state.recovery.overdue, state.skip.overdue if state.skip and not state.writing else None}
     overdue.add(state.moves.overdue)
     for at in overdue:

@@ -22,8 +22,11 @@ from master.leadership.election_state import (
     Campaign,
     CampaignEnded,
     CampaignWon,
-    Effect,
-    Event,
+    ElectionEffect,
+    ElectionEvent,
+    ElectionRole,
+    ElectionState,
+    ElectionStep,
     GiveBack,
     LeadershipTiming,
     LeaderVanished,
@@ -33,22 +36,19 @@ from master.leadership.election_state import (
     RenewFailed,
     RenewSucceeded,
     ResignRequested,
-    Role,
     StartLeading,
-    State,
-    Step,
     StopLeading,
     Ticked,
     handle,
 )
-from master.store.store_port import Changed, Leadership, Store
+from master.store.store_port import Changed, Leadership, StateStore
 
 log: Final = logging.getLogger(__name__)
 
 MAX_PENDING_EVENTS: Final = 64  # one campaign, one renewal, some changes of the leader key
 
 
-class Reign:
+class HeldTerm:
     """One term of this process."""
 
     def __init__(self, leadership: Leadership, may_act: Callable[[Leadership], bool]) -> None:
@@ -95,7 +95,7 @@ class Election:
 
     def __init__(
         self,
-        store: Store,
+        store: StateStore,
         *,
         holder: str,
         timing: LeadershipTiming,
@@ -105,9 +105,9 @@ class Election:
         self._store = store
         self._holder = holder
         self._clock_s = clock_s
-        self._step = Step(state=State(timing=timing, is_alone=is_alone))
-        self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_PENDING_EVENTS)
-        self._reign: Reign | None = None
+        self._step = ElectionStep(state=ElectionState(timing=timing, is_alone=is_alone))
+        self._events: asyncio.Queue[ElectionEvent] = asyncio.Queue(MAX_PENDING_EVENTS)
+        self._reign: HeldTerm | None = None
         self._changed = asyncio.Event()  # set, and replaced, with each event
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
@@ -132,7 +132,7 @@ class Election:
             if isinstance(effect, GiveBack):
                 await self._give_back(effect.leadership)
 
-    async def won(self) -> Reign:
+    async def won(self) -> HeldTerm:
         """Waits until this process leads, however long; the store may be away meanwhile.
 
         Raises PermanentError when the store refuses this process for good.
@@ -143,7 +143,7 @@ class Election:
             await self._changed.wait()
         return self._reign
 
-    def step_down(self, reign: Reign, reason: LossReason) -> None:
+    def step_down(self, reign: HeldTerm, reason: LossReason) -> None:
         """Ends the reign at once, because a transaction was fenced or the master gives up; a new campaign follows."""
         self._perform(self._handle(LeaseLost(leadership=reign.leadership, reason=reason)))
 
@@ -154,7 +154,7 @@ class Election:
         while True:
             self._perform(self._handle(await self._next_event()))
 
-    async def _next_event(self) -> Event:
+    async def _next_event(self) -> ElectionEvent:
         wake_s = self._step.wake_s
         try:
             async with asyncio.timeout(None if wake_s is None else max(0.0, wake_s - self._clock_s())):
@@ -162,12 +162,12 @@ class Election:
         except TimeoutError:
             return Ticked()
 
-    def _handle(self, event: Event) -> tuple[Effect, ...]:
+    def _handle(self, event: ElectionEvent) -> tuple[ElectionEffect, ...]:
         self._step = handle(self._step.state, event, self._clock_s())
         for effect in self._step.effects:
             match effect:
                 case StartLeading():
-                    self._reign = Reign(effect.leadership, self._may_act)
+                    self._reign = HeldTerm(effect.leadership, self._may_act)
                     log.info("term %d leads: %s", effect.leadership.term, self._holder)
                 case StopLeading():
                     if self._reign is not None:
@@ -193,7 +193,7 @@ class Election:
 
     # ---- effects ----------------------------------------------------------------------------------------------------
 
-    def _perform(self, effects: tuple[Effect, ...]) -> None:
+    def _perform(self, effects: tuple[ElectionEffect, ...]) -> None:
         """Calls run beside the loop, so that no slow store delays the renew deadline."""
         for effect in effects:
             match effect:
@@ -237,7 +237,7 @@ class Election:
 
     async def _renew(self, leadership: Leadership) -> None:
         sent_s = self._clock_s()
-        event: Event
+        event: ElectionEvent
         try:
             await self._store.renew(leadership)
             self._note_store(leadership, "")
@@ -269,11 +269,15 @@ class Election:
                 start = (await self._store.read((key,))).revision
                 async with aclosing(self._store.watch(key, after=start)) as changes:
                     async for change in changes:
-                        if isinstance(change, Changed) and change.entry is None and self._state.role is Role.FOLLOWER:
+                        if (
+                            isinstance(change, Changed)
+                            and change.entry is None
+                            and self._state.role is ElectionRole.FOLLOWER
+                        ):
                             await self._events.put(LeaderVanished())
             except StoreUnavailableError as error:
                 await asyncio.sleep(error.retry_after_s)
 
     @property
-    def _state(self) -> State:
+    def _state(self) -> ElectionState:
         return self._step.state

@@ -57,7 +57,7 @@ class LeadershipTiming:
             )
 
 
-class Role(StrEnum):
+class ElectionRole(StrEnum):
     FOLLOWER = "follower"
     CANDIDATE = "candidate"  # a campaign is under way
     LEADER = "leader"
@@ -73,7 +73,7 @@ class LossReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leading:
+class HeldLeadership:
     leadership: Leadership
     held_since_s: float  # sent the last successful renewal, or the campaign
     unanswered_s: float | None = None  # sent the last renewal since then that was not answered
@@ -81,11 +81,11 @@ class Leading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class ElectionState:
     timing: LeadershipTiming
     is_alone: bool = False  # the job has no other master
-    role: Role = Role.FOLLOWER
-    leading: Leading | None = None  # exactly when role is LEADER
+    role: ElectionRole = ElectionRole.FOLLOWER
+    leading: HeldLeadership | None = None  # exactly when role is LEADER
     next_try_s: float = 0.0  # of a campaign or of a renewal
 
     @property
@@ -152,7 +152,7 @@ class ResignRequested:
     """For good: the process is about to end."""
 
 
-Event: TypeAlias = (
+ElectionEvent: TypeAlias = (
     Ticked | CampaignWon | CampaignEnded | LeaderVanished | RenewSucceeded | RenewFailed | LeaseLost | ResignRequested
 )
 
@@ -192,35 +192,35 @@ class GiveBack:
     leadership: Leadership
 
 
-Effect: TypeAlias = Campaign | Renew | StartLeading | StopLeading | GiveBack
+ElectionEffect: TypeAlias = Campaign | Renew | StartLeading | StopLeading | GiveBack
 
-NOTHING: Final[tuple[Effect, ...]] = ()
+NOTHING: Final[tuple[ElectionEffect, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ElectionStep:
     """The next state, what to do in this order, and when to tick at the latest."""
 
-    state: State
-    effects: tuple[Effect, ...] = NOTHING
+    state: ElectionState
+    effects: tuple[ElectionEffect, ...] = NOTHING
 
     @property
     def wake_s(self) -> float | None:
         """When Ticked is due at the latest; None: an answer comes first.  A renewal under way stops no deadline."""
         match self.state.role:
-            case Role.FOLLOWER:
+            case ElectionRole.FOLLOWER:
                 return self.state.next_try_s
-            case Role.LEADER:
+            case ElectionRole.LEADER:
                 is_renewing = self.state.leading is not None and self.state.leading.is_renewing
                 dues = [] if is_renewing else [self.state.next_try_s]
                 return min(dues if self.state.is_alone else [*dues, self.state.stop_acting_s], default=None)
-            case Role.CANDIDATE | Role.RESIGNED:
+            case ElectionRole.CANDIDATE | ElectionRole.RESIGNED:
                 return None
             case _:
                 assert_never(self.state.role)
 
 
-def handle(state: State, event: Event, now_s: float) -> Step:
+def handle(state: ElectionState, event: ElectionEvent, now_s: float) -> ElectionStep:
     """What follows from the event.  Answers to campaigns and renewals of a term that is gone change nothing.
 
     Whatever the event: a leader past its renew deadline stops first, unless nobody else could lead.
@@ -229,93 +229,104 @@ def handle(state: State, event: Event, now_s: float) -> Step:
     if is_late and not _extends(state, event, now_s):
         stopped = _stop(state, LossReason.NOT_RENEWED, now_s)
         after = _handle(stopped.state, event, now_s)
-        return Step(state=after.state, effects=stopped.effects + after.effects)
+        return ElectionStep(state=after.state, effects=stopped.effects + after.effects)
     return _handle(state, event, now_s)
 
 
-def _handle(state: State, event: Event, now_s: float) -> Step:
+def _handle(state: ElectionState, event: ElectionEvent, now_s: float) -> ElectionStep:
     match event:
         case Ticked():
             return _tick(state, now_s)
         case CampaignWon():
             return _win(state, event, now_s)
         case CampaignEnded():
-            waiting = replace(state, role=Role.FOLLOWER, next_try_s=now_s + state.timing.retry_period_s)
-            return Step(state=waiting if state.role is Role.CANDIDATE else state)
+            waiting = replace(state, role=ElectionRole.FOLLOWER, next_try_s=now_s + state.timing.retry_period_s)
+            return ElectionStep(state=waiting if state.role is ElectionRole.CANDIDATE else state)
         case LeaderVanished():
-            return _tick(replace(state, next_try_s=now_s), now_s) if state.role is Role.FOLLOWER else Step(state=state)
+            return (
+                _tick(replace(state, next_try_s=now_s), now_s)
+                if state.role is ElectionRole.FOLLOWER
+                else ElectionStep(state=state)
+            )
         case RenewSucceeded() | RenewFailed() | LeaseLost():
             return _handle_renewal(state, event, now_s)
         case ResignRequested():
             stopped = _stop(state, LossReason.RESIGNED, now_s)
-            return Step(state=replace(stopped.state, role=Role.RESIGNED), effects=stopped.effects)
+            return ElectionStep(state=replace(stopped.state, role=ElectionRole.RESIGNED), effects=stopped.effects)
         case _:
             assert_never(event)
 
 
-def check(state: State) -> None:
+def check(state: ElectionState) -> None:
     """Raises InvariantViolationError unless the role and what goes with it agree."""
-    if (state.role is Role.LEADER) != (state.leading is not None):
+    if (state.role is ElectionRole.LEADER) != (state.leading is not None):
         raise InvariantViolationError(f"{state.role} with leading={state.leading}")
 
 
-def _tick(state: State, now_s: float) -> Step:
+def _tick(state: ElectionState, now_s: float) -> ElectionStep:
     if now_s < state.next_try_s:
-        return Step(state=state)
+        return ElectionStep(state=state)
     match state.role:
-        case Role.FOLLOWER:
-            return Step(state=replace(state, role=Role.CANDIDATE), effects=(Campaign(),))
-        case Role.LEADER if state.leading and not state.leading.is_renewing:
+        case ElectionRole.FOLLOWER:
+            return ElectionStep(state=replace(state, role=ElectionRole.CANDIDATE), effects=(Campaign(),))
+        case ElectionRole.LEADER if state.leading and not state.leading.is_renewing:
             renewing = replace(state.leading, is_renewing=True)
-            return Step(state=replace(state, leading=renewing), effects=(Renew(leadership=state.leading.leadership),))
-        case Role.LEADER | Role.CANDIDATE | Role.RESIGNED:
-            return Step(state=state)
+            return ElectionStep(
+                state=replace(state, leading=renewing), effects=(Renew(leadership=state.leading.leadership),)
+            )
+        case ElectionRole.LEADER | ElectionRole.CANDIDATE | ElectionRole.RESIGNED:
+            return ElectionStep(state=state)
         case _:
             assert_never(state.role)
 
 
-def _win(state: State, event: CampaignWon, now_s: float) -> Step:
+def _win(state: ElectionState, event: CampaignWon, now_s: float) -> ElectionStep:
     """A win that came too late to act on, or after resigning, is given back."""
-    won = Leading(leadership=event.leadership, held_since_s=event.sent_s)
-    leader = replace(state, role=Role.LEADER, leading=won, next_try_s=event.sent_s + state.timing.retry_period_s)
-    if state.role is Role.CANDIDATE and leader.may_act(now_s):
-        return Step(state=leader, effects=(StartLeading(leadership=event.leadership),))
-    follower = replace(state, role=Role.FOLLOWER, next_try_s=now_s + state.timing.retry_period_s)
-    return Step(
-        state=follower if state.role is Role.CANDIDATE else state, effects=(GiveBack(leadership=event.leadership),)
+    won = HeldLeadership(leadership=event.leadership, held_since_s=event.sent_s)
+    leader = replace(
+        state, role=ElectionRole.LEADER, leading=won, next_try_s=event.sent_s + state.timing.retry_period_s
+    )
+    if state.role is ElectionRole.CANDIDATE and leader.may_act(now_s):
+        return ElectionStep(state=leader, effects=(StartLeading(leadership=event.leadership),))
+    follower = replace(state, role=ElectionRole.FOLLOWER, next_try_s=now_s + state.timing.retry_period_s)
+    return ElectionStep(
+        state=follower if state.role is ElectionRole.CANDIDATE else state,
+        effects=(GiveBack(leadership=event.leadership),),
     )
 
 
-def _handle_renewal(state: State, event: RenewSucceeded | RenewFailed | LeaseLost, now_s: float) -> Step:
+def _handle_renewal(
+    state: ElectionState, event: RenewSucceeded | RenewFailed | LeaseLost, now_s: float
+) -> ElectionStep:
     leading = state.leading
     if leading is None or leading.leadership != event.leadership:
-        return Step(state=state)
+        return ElectionStep(state=state)
     next_try_s = now_s + state.timing.retry_period_s
     match event:
         case RenewSucceeded():
-            held = Leading(leadership=leading.leadership, held_since_s=max(event.sent_s, leading.held_since_s))
-            return Step(state=replace(state, leading=held, next_try_s=next_try_s))
+            held = HeldLeadership(leadership=leading.leadership, held_since_s=max(event.sent_s, leading.held_since_s))
+            return ElectionStep(state=replace(state, leading=held, next_try_s=next_try_s))
         case RenewFailed():
             unanswered = replace(leading, unanswered_s=event.sent_s, is_renewing=False)
-            return Step(state=replace(state, leading=unanswered, next_try_s=next_try_s))
+            return ElectionStep(state=replace(state, leading=unanswered, next_try_s=next_try_s))
         case LeaseLost():
             return _stop(state, event.reason, now_s)
         case _:
             assert_never(event)
 
 
-def _stop(state: State, reason: LossReason, now_s: float) -> Step:
+def _stop(state: ElectionState, reason: LossReason, now_s: float) -> ElectionStep:
     if state.leading is None:
-        return Step(state=state)
+        return ElectionStep(state=state)
     leadership = state.leading.leadership
-    follower = replace(state, role=Role.FOLLOWER, leading=None, next_try_s=now_s + state.timing.retry_period_s)
-    return Step(
+    follower = replace(state, role=ElectionRole.FOLLOWER, leading=None, next_try_s=now_s + state.timing.retry_period_s)
+    return ElectionStep(
         state=follower,
         effects=(StopLeading(leadership=leadership, reason=reason), GiveBack(leadership=leadership)),
     )
 
 
-def _extends(state: State, event: Event, now_s: float) -> bool:
+def _extends(state: ElectionState, event: ElectionEvent, now_s: float) -> bool:
     """A renewal whose answer arrives late still holds the lease, if it was sent late enough."""
     return (
         isinstance(event, RenewSucceeded)

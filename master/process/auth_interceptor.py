@@ -87,7 +87,7 @@ class Challenges:
         return self._now_ns() - int(CHALLENGE_TTL_S * 1e9)
 
 
-class Gate(grpc.aio.ServerInterceptor):
+class AuthInterceptor(grpc.aio.ServerInterceptor):
     """Lets calls through that prove the secret, once each."""
 
     def __init__(self, *, token: bytes, job: str, challenges: Challenges | None = None) -> None:

@@ -21,7 +21,7 @@ import grpc.aio
 
 from master.api.document import encode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
-from master.api.errors import WireError
+from master.api.errors import MessageError
 from master.api.host.fd_limits import most_connections
 from master.api.host.file_ownership import ForeignUserError, check_private
 from master.api.host.unix_sockets import is_listened_at
@@ -31,9 +31,9 @@ from master.api.wire.grpc_options import MOST_CONNECTIONS, SERVER_OPTIONS
 from master.api.wire.hello import ANSWERED_METADATA_KEY, Hello, agreed_version
 from master.api.wire.message_codec import decode_hello, decode_member_envelope, encode_hello, encode_master_envelope
 from master.errors import InvalidSettingError, PortInUseError, TermEndedError
-from master.process.auth_interceptor import Gate
-from master.process.master_config import Address, Identity, SocketAddress
-from master.term.member_streams import Stream
+from master.process.auth_interceptor import AuthInterceptor
+from master.process.master_config import ListenAddress, SocketAddress, TlsIdentity
+from master.term.member_streams import MemberStream
 from master.term.term_runtime import TermRuntime
 
 log: Final = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
 
     def __init__(self, *, hello: Hello, token: str) -> None:
         self._hello = hello
-        self._gate = Gate(token=token.encode(), job=hello.job) if token else None
+        self._gate = AuthInterceptor(token=token.encode(), job=hello.job) if token else None
         self._term: TermRuntime | None = None
         self._told: JobStatus | None = None
         self._server: grpc.aio.Server | None = None
@@ -67,7 +67,9 @@ class MasterServer(master_pb2_grpc.MasterServicer):
     def term(self) -> TermRuntime | None:
         return self._term
 
-    async def start(self, listen: Address | SocketAddress, tls: Identity | None) -> Address | SocketAddress:
+    async def start(
+        self, listen: ListenAddress | SocketAddress, tls: TlsIdentity | None
+    ) -> ListenAddress | SocketAddress:
         """Listens; the answer has the port that was taken.  Raises PortInUseError, InvalidSettingError."""
         if isinstance(listen, SocketAddress):
             _check_socket(listen)
@@ -81,7 +83,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             raise PortInUseError(str(listen)) from error
         await server.start()
         self._server = server
-        return replace(listen, port=port) if isinstance(listen, Address) else listen
+        return replace(listen, port=port) if isinstance(listen, ListenAddress) else listen
 
     async def stop(self, *, grace_s: float) -> None:
         """No stream is open afterwards."""
@@ -100,7 +102,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             return
         if term.is_over:  # while its hello was awaited: who has no stream asks again, who has a deaf one does not
             await _refuse(context, grpc.StatusCode.UNAVAILABLE, _AWAY)
-        stream = Stream(context.peer())
+        stream = MemberStream(context.peer())
         term.open(stream)
         reader = asyncio.create_task(self._read(term, stream, first, request_iterator))
         try:
@@ -126,18 +128,18 @@ class MasterServer(master_pb2_grpc.MasterServicer):
                 agreed_version(self._hello, decode_hello(first))
         except TimeoutError:
             await _refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_TIMEOUT_S:.0f} s")
-        except WireError as error:
+        except MessageError as error:
             await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return first
 
     async def _read(
-        self, term: TermRuntime, stream: Stream, first: master_pb2.MemberEnvelope, requests: _Requests
+        self, term: TermRuntime, stream: MemberStream, first: master_pb2.MemberEnvelope, requests: _Requests
     ) -> None:
         try:
             await term.receive(stream, decode_member_envelope(first))
             async for envelope in requests:
                 await term.receive(stream, decode_member_envelope(envelope))
-        except WireError as error:
+        except MessageError as error:
             log.warning("%s: %s", stream.peer, error)
             stream.wrong = str(error)
             stream.finish("said what cannot be taken")
@@ -182,7 +184,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         if request.HasField("hello"):
             try:
                 agreed_version(self._hello, decode_hello(request))
-            except WireError as error:
+            except MessageError as error:
                 await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
     async def _admit(self, context: _Context, method: str) -> TermRuntime:
@@ -218,7 +220,7 @@ def _check_socket(listen: SocketAddress) -> None:
         raise PortInUseError(str(listen))
 
 
-def _add_secure_port(server: grpc.aio.Server, listen: Address | SocketAddress, tls: Identity) -> int:
+def _add_secure_port(server: grpc.aio.Server, listen: ListenAddress | SocketAddress, tls: TlsIdentity) -> int:
     credentials = grpc.ssl_server_credentials(
         [(tls.key, tls.certificate)], root_certificates=tls.ca, require_client_auth=True
     )

@@ -15,13 +15,13 @@ from typing import Final
 
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import FencedError, StoreUnavailableError
-from master.leadership.election import Election, Reign
+from master.leadership.election import Election, HeldTerm
 from master.leadership.election_state import LossReason
 from master.process.grpc_server import MasterServer
 from master.process.master_config import Settings
 from master.process.term_start import TermStart
-from master.store.store_port import Store
-from master.term.counters import Counts
+from master.store.store_port import StateStore
+from master.term.counters import Counters
 from master.term.term_runtime import TermRuntime
 
 log: Final = logging.getLogger(__name__)
@@ -31,11 +31,11 @@ class SteppedDownError(FencedError):
     """Another master leads this job."""
 
 
-class Terms:
+class LeaderTerms:
     """This process's life as a master."""
 
     def __init__(
-        self, *, settings: Settings, store: Store, folder: CheckpointFolder, server: MasterServer, counts: Counts
+        self, *, settings: Settings, store: StateStore, folder: CheckpointFolder, server: MasterServer, counts: Counters
     ) -> None:
         self._settings = settings
         self._store = store
@@ -76,7 +76,7 @@ class Terms:
         except StoreUnavailableError as error:
             log.info("the lease of a process before, if there was one, is left to expire: %s", error)
 
-    async def _serve(self, reign: Reign) -> None:
+    async def _serve(self, reign: HeldTerm) -> None:
         term_number = reign.leadership.term
         try:
             durable, told = await self._start.begin(reign)

@@ -42,8 +42,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from master.api.checkpoints.folder_contents import Answer
-from master.api.checkpoints.resume import ANEW, parse_answer
+from master.api.checkpoints.folder_contents import RequestedStart
+from master.api.checkpoints.resume import ANEW, parse_requested_start
 from master.api.errors import ManifestError
 from master.api.host.unix_sockets import SCHEME, is_socket_address, socket_path
 from master.api.identities import HistoryId, WhenUnreadable, parse_when_unreadable
@@ -63,7 +63,7 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ListenAddress:
     host: str
     port: int
 
@@ -82,7 +82,7 @@ class SocketAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class TlsIdentity:
     """PEM bytes of the job's certificates: ours, its key, and the authority that members' certificates must have."""
 
     ca: bytes
@@ -94,18 +94,18 @@ class Identity:
 class Settings:
     job: str
     name: str
-    listen: Address | SocketAddress
+    listen: ListenAddress | SocketAddress
     checkpoint_uri: str
     history: HistoryId | None  # of what this job commits; None: that of the checkpoint that it goes on from
-    answer: Answer | None  # what to go on from, as somebody said
+    answer: RequestedStart | None  # what to go on from, as somebody said
     config: JobConfig
     timing: LeadershipTiming
     etcd: EtcdConfig | None  # None: memory store
     has_standbys: bool
-    metrics_listen: Address | None
+    metrics_listen: ListenAddress | None
     address_file: Path | None
     token: str = field(repr=False)  # empty: none asked for
-    tls: Identity | None
+    tls: TlsIdentity | None
     parent_pid: int | None
     is_standby: bool
     log_level: str
@@ -113,7 +113,7 @@ class Settings:
 
     @property
     def asked(self) -> str:
-        """What to go on from, as `parse_answer` reads it; empty: the folder tells."""
+        """What to go on from, as `parse_requested_start` reads it; empty: the folder tells."""
         return "" if self.answer is None else self.answer.manifest or ANEW
 
     @classmethod
@@ -157,16 +157,16 @@ class Settings:
         )
 
 
-def parse_address(variable: str, text: str) -> Address:
+def parse_address(variable: str, text: str) -> ListenAddress:
     """`host:port` or `[v6]:port`.  Raises InvalidSettingError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InvalidSettingError(variable, f"{text!r} is no address", hint="Write host:port, as in 0.0.0.0:7164")
-    return Address(host=host, port=int(port))
+    return ListenAddress(host=host, port=int(port))
 
 
-def _listen(variable: str, text: str) -> Address | SocketAddress:
+def _listen(variable: str, text: str) -> ListenAddress | SocketAddress:
     if not is_socket_address(text):
         return parse_address(variable, text)
     try:
@@ -235,7 +235,7 @@ def _history(environ: Mapping[str, str]) -> HistoryId | None:
     return HistoryId(name)
 
 
-def _answer(environ: Mapping[str, str]) -> Answer | None:
+def _answer(environ: Mapping[str, str]) -> RequestedStart | None:
     """Without a name of what begins it would be followed again by each master that starts."""
     text = environ.get("EDL_CHECKPOINT_START") or ""
     if not text:
@@ -244,7 +244,7 @@ def _answer(environ: Mapping[str, str]) -> Answer | None:
         hint = "Set EDL_HISTORY to a new name, and leave it so for every master of this job"
         raise InvalidSettingError("EDL_CHECKPOINT_START", "needs EDL_HISTORY beside it", hint=hint)
     try:
-        return parse_answer(text, history)
+        return parse_requested_start(text, history)
     except ManifestError as error:
         hint = f"Write {ANEW}, or the id of a manifest"
         raise InvalidSettingError("EDL_CHECKPOINT_START", str(error), hint=hint) from error
@@ -256,14 +256,14 @@ def _timing(lease_ttl_s: int) -> LeadershipTiming:
     )
 
 
-def _identity(environ: Mapping[str, str]) -> Identity | None:
+def _identity(environ: Mapping[str, str]) -> TlsIdentity | None:
     folder = environ.get("EDL_TLS_DIR")
     if not folder:
         return None
     ca, certificate, key = (
         _read({"EDL_TLS_DIR": f"{folder}/{name}"}, "EDL_TLS_DIR") for name in ("ca.crt", "tls.crt", "tls.key")
     )
-    return Identity(ca=ca, certificate=certificate, key=key)
+    return TlsIdentity(ca=ca, certificate=certificate, key=key)
 
 
 def _secret(environ: Mapping[str, str]) -> str:

@@ -17,21 +17,21 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from master.api.host.http_pages import PROMETHEUS_TEXT, Kept, Page, listen_at, serving
-from master.api.identities import Role
+from master.api.host.http_pages import PROMETHEUS_TEXT, CachedPage, Page, listen_at, serving
+from master.api.identities import MemberRole
 from master.api.master_status import JobStatus
 from master.errors import PortInUseError
-from master.process.master_config import Address
-from master.term.counters import Counts
+from master.process.master_config import ListenAddress
+from master.term.counters import Counters
 
 PREFIX: Final = "edl_master"
 
 
-class Observed(Protocol):
+class MetricsSource(Protocol):
     """What is looked at."""
 
     @property
-    def counts(self) -> Counts: ...
+    def counts(self) -> Counters: ...
 
     @property
     def stream_count(self) -> int: ...
@@ -47,7 +47,7 @@ class Observed(Protocol):
 class MasterCollector(Collector):
     """Makes the samples when they are asked for."""
 
-    def __init__(self, master: Observed, *, wall_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, master: MetricsSource, *, wall_s: Callable[[], float] = time.time) -> None:
         self._master = master
         self._wall_s = wall_s
 
@@ -82,7 +82,7 @@ def _of_status(status: JobStatus) -> Iterator[Metric]:
         places.add_metric([place], getattr(status.positions, place))
     yield places
     members = GaugeMetricFamily(f"{PREFIX}_members", "Connected members by role.", labels=["role"])
-    for role in Role:
+    for role in MemberRole:
         members.add_metric([role], sum(1 for m in status.members if m.role is role and m.is_connected))
     yield members
     servers = GaugeMetricFamily(f"{PREFIX}_servers", "Parameter servers: ready, wanted, and the most.", labels=["kind"])
@@ -108,11 +108,11 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
 
 
-def serve_metrics(master: Observed, listen: Address) -> Callable[[], None]:
+def serve_metrics(master: MetricsSource, listen: ListenAddress) -> Callable[[], None]:
     """Serves them from now on, in a thread of its own; the answer stops it.  Raises PortInUseError."""
     registry = CollectorRegistry()
     registry.register(MasterCollector(master))
-    page = Kept(lambda: Page(body=generate_latest(registry), kind=PROMETHEUS_TEXT))
+    page = CachedPage(lambda: Page(body=generate_latest(registry), kind=PROMETHEUS_TEXT))
     try:
         listening = listen_at(listen.host, listen.port)
     except OSError as error:

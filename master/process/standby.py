@@ -14,14 +14,14 @@ from typing import Final
 
 from master.api.host.signals import TAKE_OVER
 from master.errors import StoreUnavailableError
-from master.store.store_port import Store
+from master.store.store_port import StateStore
 
 LOOK_EVERY_S: Final = 5.0  # at the store: the connection stays warm
 
 log: Final = logging.getLogger(__name__)
 
 
-async def stand_by(store: Store, end: asyncio.Event) -> bool:
+async def stand_by(store: StateStore, end: asyncio.Event) -> bool:
     """Return when it is time: True to take over, False once `end` is set, which counts more.
 
     Raises StoreAccessError where the store refuses us.
@@ -50,7 +50,7 @@ async def stand_by(store: Store, end: asyncio.Event) -> bool:
     return True
 
 
-async def _keep_warm(store: Store) -> None:
+async def _keep_warm(store: StateStore) -> None:
     while True:
         try:
             await store.read_leader()

@@ -28,7 +28,7 @@ from master.api.errors import (
 )
 from master.api.identities import Lineage, ManifestId, Term
 from master.api.master_status import JobPhase, JobStatus
-from master.durable.checkpoint_folder import CheckpointFolder, Start, in_time
+from master.durable.checkpoint_folder import CheckpointFolder, StartingPoint, in_time
 from master.durable.refounding import (
     emptying,
     is_empty,
@@ -41,12 +41,12 @@ from master.durable.refounding import (
 )
 from master.durable.transactions import durable_keys, head_id, parse_durable, read_record
 from master.errors import FencedError, HeadDamagedError, PermanentError, StoreUnavailableError
-from master.job.domain import SECOND, Durable, Instant, LineageRecord, Origin, RefoundingRecord
-from master.leadership.election import Reign
+from master.job.domain import SECOND, Durable, Instant, LineageRecord, ManifestOrigin, RefoundingRecord
+from master.leadership.election import HeldTerm
 from master.process.grpc_server import MasterServer
 from master.process.master_config import Settings, new_history
 from master.store.settlement import settle
-from master.store.store_port import Conflict, Revision, Snapshot, Store, Transaction, Unknown
+from master.store.store_port import Conflict, Revision, StateStore, StoreSnapshot, Transaction, Unknown
 
 log: Final = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ _WAYS_ON: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class UnusableHead:
     """Why the last checkpoint cannot be gone on from, as long as the store has learned nothing since."""
 
     problem: str
@@ -74,13 +74,15 @@ class Damage:
 class TermStart:
     """Reads what is durable for each term of this process; a search for a fallback outlives the term that began it."""
 
-    def __init__(self, *, settings: Settings, store: Store, folder: CheckpointFolder, server: MasterServer) -> None:
+    def __init__(
+        self, *, settings: Settings, store: StateStore, folder: CheckpointFolder, server: MasterServer
+    ) -> None:
         self._settings = settings
         self._store = store
         self._folder = folder
         self._server = server
-        self._damage: Damage | None = None  # once it is time to fall back
-        self._search: tuple[Damage, asyncio.Task[Start]] | None = None
+        self._damage: UnusableHead | None = None  # once it is time to fall back
+        self._search: tuple[UnusableHead, asyncio.Task[StartingPoint]] | None = None
         self._known_at = Revision(0)  # of the store, as it was read last
 
     def close(self) -> None:
@@ -92,7 +94,7 @@ class TermStart:
         """Notes why the last term ended: the next one falls back if servers could not load head."""
         self._damage = await self._damage_of(error)
 
-    async def _damage_of(self, error: FencedError) -> Damage | None:
+    async def _damage_of(self, error: FencedError) -> UnusableHead | None:
         """What servers cannot load.  Where the store does not say how things stand now, they are to try once more."""
         if not isinstance(error, HeadDamagedError):
             return None
@@ -100,9 +102,9 @@ class TermStart:
             seen = (await self._read_store()).revision
         except StoreUnavailableError:
             return None
-        return Damage(problem=str(error), seen=seen, has_failed_to_load=True)
+        return UnusableHead(problem=str(error), seen=seen, has_failed_to_load=True)
 
-    async def begin(self, reign: Reign) -> tuple[Durable, str]:
+    async def begin(self, reign: HeldTerm) -> tuple[Durable, str]:
         """What is durable, and what to tell of a fallback that led there.
 
         Both are asked for while the reign lasts: to give it up would only cost another campaign.
@@ -125,7 +127,7 @@ class TermStart:
                     may_fall_back = self._settings.config.falls_back and not isinstance(error, NoFallbackError)
                     if self._damage or not may_fall_back:
                         await self._fail(str(error))
-                    self._damage = Damage(problem=str(error), seen=self._known_at)
+                    self._damage = UnusableHead(problem=str(error), seen=self._known_at)
                     continue
                 self._server.tell(self._status(JobPhase.STARTING, str(error)))
                 await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
@@ -145,7 +147,7 @@ class TermStart:
         nothing = job.initial(self._settings.config, Durable(), Term(0), now).state
         return replace(job.status(nothing, now), phase=phase, problem=problem)
 
-    async def _read_durable(self, reign: Reign) -> tuple[Durable, str]:
+    async def _read_durable(self, reign: HeldTerm) -> tuple[Durable, str]:
         """Raises StoreUnavailableError, UnreadableCheckpointError, StorageError, PermanentError."""
         keys = self._store.keys
         snapshot = await self._read_store()
@@ -163,13 +165,13 @@ class TermStart:
         durable = parse_durable(snapshot, keys, manifest, self._origin(manifest, start, lineage))
         return durable, told_fallback(snapshot, keys)
 
-    async def _read_store(self) -> Snapshot:
+    async def _read_store(self) -> StoreSnapshot:
         keys = self._store.keys
         snapshot = await self._store.read((*durable_keys(keys), keys.start, keys.refounding))
         self._known_at = snapshot.revision
         return snapshot
 
-    async def _set_aside(self, reign: Reign, snapshot: Snapshot) -> Snapshot:
+    async def _set_aside(self, reign: HeldTerm, snapshot: StoreSnapshot) -> StoreSnapshot:
         """The folder has followed what the store was founded anew from; the store as it stands then.
 
         The store comes first, since it refuses a term that is over: a folder cannot.
@@ -179,14 +181,14 @@ class TermStart:
         await in_time(self._folder.set_aside, record, reign.may_act, budget_s=FOLDER_BUDGET_S)
         return await self._write(noting_aside(record, self._store.keys, snapshot, reign.leadership.term))
 
-    async def _start(self, reign: Reign, snapshot: Snapshot) -> tuple[Start, Snapshot]:
+    async def _start(self, reign: HeldTerm, snapshot: StoreSnapshot) -> tuple[StartingPoint, StoreSnapshot]:
         """What this term goes on from, where that is not what the store says; and the store as it stands then.
 
         An answer is followed once: it is noted, so a term sees whether the job is asked something else than before.
         """
         keys, answer, head = self._store.keys, self._settings.answer, head_id(snapshot, self._store.keys)
         asked, seen = self._settings.asked, snapshot.try_value(keys.start)
-        start = Start(head=None, above=Lineage(0))
+        start = StartingPoint(head=None, above=Lineage(0))
         if self._damage is not None and last_change(snapshot, keys) > self._damage.seen:
             self._damage = None  # another master has led, or the fallback is in the store already
         if self._damage is not None:
@@ -203,7 +205,7 @@ class TermStart:
             snapshot = await self._write(noting_start(asked, keys, snapshot, reign.leadership.term))
         return start, snapshot
 
-    async def _find_fallback(self, head: ManifestId | None, damage: Damage) -> Start:
+    async def _find_fallback(self, head: ManifestId | None, damage: UnusableHead) -> StartingPoint:
         """Where to fall back to.  One search at a time: what takes longer than the budget goes on, and is asked again.
 
         Raises UnreadableCheckpointError, StorageError.
@@ -223,7 +225,7 @@ class TermStart:
             self._search = None
         return search.result()
 
-    async def _wait_for_search(self, search: asyncio.Task[Start]) -> None:
+    async def _wait_for_search(self, search: asyncio.Task[StartingPoint]) -> None:
         """It has ended.  Raises StorageError where it has not within the budget."""
         await asyncio.wait((search,), timeout=VERIFY_BUDGET_S)
         if not search.done():
@@ -237,7 +239,7 @@ class TermStart:
             story = f"{problem}. It is head, the last checkpoint. Bring the folder {self._folder.uri} back as it was"
             raise UnreadableCheckpointError(manifest_name(head), f"{story}, {_WAYS_ON}") from error
 
-    def _origin(self, head: Manifest | None, start: Start, lineage: LineageRecord | None) -> Origin:
+    def _origin(self, head: Manifest | None, start: StartingPoint, lineage: LineageRecord | None) -> ManifestOrigin:
         """Of what is committed next: this job's own history, even where head, until then, is another one's.
 
         So another job that goes on from the same folder is told apart, and nothing of it is deleted.  Who was told no
@@ -245,12 +247,12 @@ class TermStart:
         """
         fresh, mine = secrets.token_hex(4), self._settings.history
         if head is None:
-            return Origin(history=mine or new_history(), founded=Lineage(start.above + 1), fresh=fresh)
+            return ManifestOrigin(history=mine or new_history(), founded=Lineage(start.above + 1), fresh=fresh)
         if mine in (None, head.history) or lineage is None:
-            return Origin(history=head.history, founded=head.founded, fresh=fresh)
-        return Origin(history=mine, founded=lineage.number, fresh=fresh)
+            return ManifestOrigin(history=head.history, founded=head.founded, fresh=fresh)
+        return ManifestOrigin(history=mine, founded=lineage.number, fresh=fresh)
 
-    async def _refound(self, reign: Reign, start: Start, before: Snapshot) -> Snapshot:
+    async def _refound(self, reign: HeldTerm, start: StartingPoint, before: StoreSnapshot) -> StoreSnapshot:
         """The store as it stands afterwards: with what the folder said to go on from, which follows it."""
         await reign.confirm()
         keys, term, record = self._store.keys, reign.leadership.term, self._record(start, before)
@@ -259,7 +261,7 @@ class TermStart:
             return await self._write(refounding(start.head, start.above, keys, before, term, record=record))
         return before if record is None else await self._write(emptying(record, keys, before, term))
 
-    def _record(self, start: Start, before: Snapshot) -> RefoundingRecord | None:
+    def _record(self, start: StartingPoint, before: StoreSnapshot) -> RefoundingRecord | None:
         """What is to be set aside, all of it below the lineage that comes next; None: nothing."""
         if start.answer is None:
             return None
@@ -269,7 +271,7 @@ class TermStart:
         base, history = start.head.id if start.head else None, start.answer.history
         return RefoundingRecord(base=base, history=history, above=Lineage(above), told=start.told[:MOST_TOLD])
 
-    async def _write(self, transaction: Transaction) -> Snapshot:
+    async def _write(self, transaction: Transaction) -> StoreSnapshot:
         """The store as it stands afterwards."""
         outcome = await settle(self._store, transaction, budget_s=REFOUND_BUDGET_S)
         if isinstance(outcome, Unknown | Conflict):

@@ -24,22 +24,22 @@ from master.errors import LeaseLostError
 from master.store.job_keys import JobKeys, Key
 from master.store.store_port import (
     Changed,
+    CommitOutcome,
     Committed,
     Conflict,
     Delete,
     Entry,
+    KeyEvent,
     Leadership,
-    Outcome,
     Put,
     Resync,
     Revision,
-    Snapshot,
+    StoreSnapshot,
+    StoreWrite,
     Transaction,
-    WatchEvent,
-    Write,
     check_writes,
     fenced,
-    holds,
+    is_met,
 )
 
 HISTORY_LENGTH: Final = 256  # changes that a watch may lag behind before it gets a Resync
@@ -105,21 +105,21 @@ class MemoryCluster:
 
     # ---- entries ------------------------------------------------------------------------------------------------
 
-    def snapshot(self, keys: Iterable[Key]) -> Snapshot:
+    def snapshot(self, keys: Iterable[Key]) -> StoreSnapshot:
         self.expire_leases()
         entries = {key: self._entries[key] for key in keys if key in self._entries}
-        return Snapshot(revision=self._revision, entries=MappingProxyType(entries))
+        return StoreSnapshot(revision=self._revision, entries=MappingProxyType(entries))
 
-    def commit(self, leader_key: Key, transaction: Transaction) -> Outcome:
+    def commit(self, leader_key: Key, transaction: Transaction) -> CommitOutcome:
         self.expire_leases()
         leader = self._leaders.get(leader_key)
         if leader is None or leader.term != transaction.term:
             raise fenced(transaction.term, leader.term if leader else None)
-        if all(holds(comparison, self._entries) for comparison in transaction.require):
+        if all(is_met(comparison, self._entries) for comparison in transaction.require):
             return Committed(revision=self._apply(transaction.writes))
         return Conflict(current=self.snapshot(transaction.keys))
 
-    def _apply(self, writes: Iterable[Write]) -> Revision:
+    def _apply(self, writes: Iterable[StoreWrite]) -> Revision:
         """All writes at one new revision."""
         revision = Revision(self._revision + 1)
         changes = [change for write in writes if (change := self._apply_one(write, revision))]
@@ -133,7 +133,7 @@ class MemoryCluster:
         self._changed = asyncio.Event()
         return revision
 
-    def _apply_one(self, write: Write, revision: Revision) -> Changed | None:
+    def _apply_one(self, write: StoreWrite, revision: Revision) -> Changed | None:
         match write:
             case Put(key, value):
                 self._entries[key] = Entry(value=value, mod_revision=revision)
@@ -152,7 +152,7 @@ class MemoryCluster:
         while self._history and self._history[0].revision <= revision:
             self._history.popleft()
 
-    async def changes(self, prefix: Key, after: Revision) -> AsyncGenerator[WatchEvent, None]:
+    async def changes(self, prefix: Key, after: Revision) -> AsyncGenerator[KeyEvent, None]:
         while True:
             self.expire_leases()
             if after < self._compacted:
@@ -198,14 +198,14 @@ class MemoryStore:
     async def resign(self, leadership: Leadership) -> None:
         self._cluster.revoke(leadership.lease)
 
-    async def read(self, keys: Iterable[Key]) -> Snapshot:
+    async def read(self, keys: Iterable[Key]) -> StoreSnapshot:
         return self._cluster.snapshot(keys)
 
-    async def commit(self, transaction: Transaction) -> Outcome:
+    async def commit(self, transaction: Transaction) -> CommitOutcome:
         check_writes(self._keys, transaction)
         return self._cluster.commit(self._keys.leader, transaction)
 
-    def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[WatchEvent, None]:
+    def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[KeyEvent, None]:
         return self._cluster.changes(prefix, after)
 
     async def close(self) -> None:

@@ -15,25 +15,25 @@ from typing import Final, assert_never
 
 from master.errors import StoreUnavailableError
 from master.store.store_port import (
+    CommitOutcome,
     Committed,
     Conflict,
     Delete,
-    Outcome,
     Put,
     Revision,
-    Snapshot,
-    Store,
+    StateStore,
+    StoreSnapshot,
     Transaction,
     UnchangedSince,
     Unknown,
     fenced,
-    holds,
+    is_met,
 )
 
 PAUSE_S: Final = 0.1
 
 
-async def settle(store: Store, transaction: Transaction, *, budget_s: float) -> Outcome:
+async def settle(store: StateStore, transaction: Transaction, *, budget_s: float) -> CommitOutcome:
     """Commit, and find out what an Unknown meant.  Still Unknown only when the store cannot be asked for `budget_s`.
 
     Then the same transaction may be settled again later: it is Committed also when its writes are there already.
@@ -54,7 +54,7 @@ async def settle(store: Store, transaction: Transaction, *, budget_s: float) -> 
         await asyncio.sleep(PAUSE_S)
 
 
-async def _read_outcome(store: Store, transaction: Transaction) -> Outcome | None:
+async def _read_outcome(store: StateStore, transaction: Transaction) -> CommitOutcome | None:
     """None: it has not happened, and may be sent again."""
     try:
         leader = await store.read_leader()
@@ -66,17 +66,17 @@ async def _read_outcome(store: Store, transaction: Transaction) -> Outcome | Non
     return judge(transaction, current)
 
 
-def judge(transaction: Transaction, current: Snapshot) -> Committed | Conflict | None:
+def judge(transaction: Transaction, current: StoreSnapshot) -> Committed | Conflict | None:
     """What the keys say about a transaction that may have happened.  None: it has not."""
     if _is_written(transaction, current):
         written = (current.entries[write.key].mod_revision for write in transaction.writes if isinstance(write, Put))
         return Committed(revision=max(written, default=current.revision))
-    if all(holds(comparison, current.entries) for comparison in transaction.require):
+    if all(is_met(comparison, current.entries) for comparison in transaction.require):
         return None
     return Conflict(current=current)
 
 
-def _is_written(transaction: Transaction, current: Snapshot) -> bool:
+def _is_written(transaction: Transaction, current: StoreSnapshot) -> bool:
     """Whether every write shows.  A transaction is one revision, so all of its puts must bear the same.
 
     A value that stood before at the revision that is compared shows nothing.

@@ -34,7 +34,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class StoreSnapshot:
     """Some keys as they stood together at one revision; absent keys are not in `entries`."""
 
     revision: Revision
@@ -90,7 +90,7 @@ class Delete:
 
 
 Comparison: TypeAlias = ValueIs | Absent | UnchangedSince
-Write: TypeAlias = Put | Delete
+StoreWrite: TypeAlias = Put | Delete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Transaction:
     """
 
     term: Term
-    writes: tuple[Write, ...]
+    writes: tuple[StoreWrite, ...]
     require: tuple[Comparison, ...] = ()
 
     def __post_init__(self) -> None:
@@ -138,7 +138,7 @@ class Committed:
 class Conflict:
     """It did not happen and will not: a comparison failed.  `current`: the transaction's keys as they stood then."""
 
-    current: Snapshot
+    current: StoreSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class Unknown:
     reason: str
 
 
-Outcome: TypeAlias = Committed | Conflict | Unknown
+CommitOutcome: TypeAlias = Committed | Conflict | Unknown
 
 
 # ---- a watch ---------------------------------------------------------------------------------------------------------
@@ -170,10 +170,10 @@ class Resync:
     revision: Revision
 
 
-WatchEvent: TypeAlias = Changed | Resync
+KeyEvent: TypeAlias = Changed | Resync
 
 
-class Store(Protocol):
+class StateStore(Protocol):
     """One job's keys.  Every call answers within the store's own deadline, told at construction; any may be cancelled.
 
     Calls raise StoreUnavailableError when the store could not be reached within the budget, StoreAccessError when it
@@ -207,15 +207,15 @@ class Store(Protocol):
         """Give the leader key back at once; a lease that is gone already is no error."""
         ...
 
-    async def read(self, keys: Iterable[Key]) -> Snapshot:
+    async def read(self, keys: Iterable[Key]) -> StoreSnapshot:
         """The keys at one revision, not older than any write that was acknowledged before the call (linearizable)."""
         ...
 
-    async def commit(self, transaction: Transaction) -> Outcome:
+    async def commit(self, transaction: Transaction) -> CommitOutcome:
         """Try the transaction once.  Raises FencedError, and nothing is written, when `term` does not lead."""
         ...
 
-    def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[WatchEvent, None]:
+    def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[KeyEvent, None]:
         """Changes of keys that begin with `prefix`, after that revision, in order, none lost, none twice.
 
         Goes on over lost connections and restarts for as long as it is iterated.  A `Resync` tells of a gap; what
@@ -228,7 +228,7 @@ class Store(Protocol):
         ...
 
 
-def holds(comparison: Comparison, entries: Mapping[Key, Entry]) -> bool:
+def is_met(comparison: Comparison, entries: Mapping[Key, Entry]) -> bool:
     """Whether the comparison is true of these entries."""
     entry = entries.get(comparison.key)
     match comparison:

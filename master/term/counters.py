@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from master import job
-from master.job.domain import ChangeTable, Event, Instant, MemberKey, Persisted, StreamBroken
-from master.job.state.job_state import JobState
+from master.job.domain import ChangeTable, CoreEvent, Instant, MemberKey, Persisted, StreamBroken
+from master.job.state.job_state import MasterState
 
 log: Final = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ MS: Final = 1_000_000  # in nanoseconds
 
 
 @dataclass(slots=True, kw_only=True)
-class Counts:
+class Counters:
     """Since this process began, over all its terms.  Written by the event loop's thread only."""
 
     events: int = 0
@@ -33,14 +33,14 @@ class Counts:
     taken_over: int = 0  # buckets of lost servers
 
 
-class Promotions:
+class PromotionLog:
     """Of one term.  To be shown every event, with the state before it, once the core has taken it."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: Counters) -> None:
         self._counts = counts
         self._broken_at: dict[MemberKey, Instant] = {}
 
-    def watch(self, before: JobState, event: Event, now: Instant) -> None:
+    def watch(self, before: MasterState, event: CoreEvent, now: Instant) -> None:
         """Tell of the promotions that this event has made durable."""
         match event:
             case StreamBroken() if before.members.try_server(event.member):

@@ -10,15 +10,15 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from master.job.domain import Event
+from master.job.domain import CoreEvent
 
 
-class Inbox:
+class EventQueue:
     """Events in order of arrival.  Streams wait while it is full; the outcomes of effects never do."""
 
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
-        self._events: deque[Event] = deque()
+        self._events: deque[CoreEvent] = deque()
         self._filled = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -26,12 +26,12 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._events)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: CoreEvent) -> None:
         """For outcomes, of which each effect has one: at once, whatever the limit."""
         self._events.append(event)
         self._filled.set()
 
-    async def extend(self, events: Iterable[Event]) -> None:
+    async def extend(self, events: Iterable[CoreEvent]) -> None:
         """For what members say: waits for room first, which makes the member's stream wait."""
         while len(self._events) >= self._limit:
             self._has_room.clear()
@@ -51,7 +51,7 @@ class Inbox:
             if timer is not None:
                 timer.cancel()
 
-    def take(self, limit: int) -> list[Event]:
+    def take(self, limit: int) -> list[CoreEvent]:
         """Up to so many, oldest first."""
         count = min(limit, len(self._events))
         taken = [self._events.popleft() for _ in range(count)]

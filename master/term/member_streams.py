@@ -20,7 +20,7 @@ log: Final = logging.getLogger(__name__)
 MAX_WAITING_MESSAGES: Final = 4096
 
 
-class Stream:
+class MemberStream:
     """One connection.  `member` is who registered last on it."""
 
     def __init__(self, peer: str, *, limit: int = MAX_WAITING_MESSAGES) -> None:
@@ -63,23 +63,23 @@ class Stream:
         return taken
 
 
-class Streams:
+class MemberStreams:
     """The newest stream of each member."""
 
     def __init__(self) -> None:
-        self._by_member: dict[MemberKey, Stream] = {}
-        self._open: set[Stream] = set()
+        self._by_member: dict[MemberKey, MemberStream] = {}
+        self._open: set[MemberStream] = set()
 
-    def __iter__(self) -> Iterator[Stream]:
+    def __iter__(self) -> Iterator[MemberStream]:
         return iter(tuple(self._open))
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: MemberStream) -> None:
         self._open.add(stream)
 
-    def register(self, stream: Stream, member: MemberKey) -> MemberKey | None:
+    def register(self, stream: MemberStream, member: MemberKey) -> MemberKey | None:
         """From now on messages to the member go here; an older stream of it ends.
 
         Answers the member whose newest stream this was until now, when that is another one.
@@ -94,7 +94,7 @@ class Streams:
         del self._by_member[previous]
         return previous
 
-    def close(self, stream: Stream) -> MemberKey | None:
+    def close(self, stream: MemberStream) -> MemberKey | None:
         """The member, when this was its newest stream."""
         self._open.discard(stream)
         if stream.member is None or self._by_member.get(stream.member) is not stream:
@@ -102,5 +102,5 @@ class Streams:
         del self._by_member[stream.member]
         return stream.member
 
-    def try_find(self, member: MemberKey) -> Stream | None:
+    def try_find(self, member: MemberKey) -> MemberStream | None:
         return self._by_member.get(member)

@@ -17,9 +17,9 @@ from typing import Final, assert_never
 from master.api.identities import Term
 from master.durable.transactions import number_key, transaction_of
 from master.errors import FencedError, InvariantViolationError, StoreUnavailableError
-from master.job.domain import Persist, Persisted, PersistRefused, Write
+from master.job.domain import DurableWrite, Persist, Persisted, PersistRefused
 from master.store.settlement import settle
-from master.store.store_port import Committed, Conflict, Store, Transaction, Unknown
+from master.store.store_port import Committed, Conflict, StateStore, Transaction, Unknown
 
 log: Final = logging.getLogger(__name__)
 
@@ -27,14 +27,14 @@ SETTLE_BUDGET_S: Final = 5.0
 MAX_WAITING_WRITES: Final = 256  # the core asks for a next one of a kind only after the answer to the last
 
 
-class Persistence:
+class StoreWriter:
     """One term's writer to the store.  `answer` is called once per write, in order."""
 
-    def __init__(self, store: Store, term: Term, answer: Callable[[Persisted | PersistRefused], None]) -> None:
+    def __init__(self, store: StateStore, term: Term, answer: Callable[[Persisted | PersistRefused], None]) -> None:
         self._store = store
         self._term = term
         self._answer = answer
-        self._waiting: asyncio.Queue[Write] = asyncio.Queue(MAX_WAITING_WRITES)
+        self._waiting: asyncio.Queue[DurableWrite] = asyncio.Queue(MAX_WAITING_WRITES)
         self.problem = ""  # why the present write is not settled yet, when that takes long
 
     def add(self, effect: Persist) -> None:
@@ -56,7 +56,7 @@ class Persistence:
             log.debug("%s", settled)
             self._answer(settled)
 
-    async def _settle(self, write: Write) -> Persisted | PersistRefused:
+    async def _settle(self, write: DurableWrite) -> Persisted | PersistRefused:
         transaction: Transaction | None = None  # made once: all attempts at a write compare the same
         while True:
             try:
@@ -78,12 +78,12 @@ class Persistence:
                 case _:
                     assert_never(outcome)
 
-    async def _transaction(self, write: Write) -> Transaction:
+    async def _transaction(self, write: DurableWrite) -> Transaction:
         """The writes before this one are settled, so what stands now is what it replaces."""
         key = number_key(write, self._store.keys)
         number = (await self._store.read([key])).entries.get(key) if key else None
         return transaction_of(write, self._store.keys, self._term, number=number)
 
-    def _note_wait(self, write: Write, reason: str) -> None:
+    def _note_wait(self, write: DurableWrite, reason: str) -> None:
         log.warning("%s waits for the store: %s", type(write).__name__, reason)
         self.problem = reason

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from master import job
-from master.api.errors import ContractError, WireError
+from master.api.errors import ContractError, MessageError
 from master.api.identities import HistoryId, ManifestId, Term
 from master.api.master_status import LONGEST_AGE_S, JobStatus
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
@@ -34,9 +34,9 @@ from master.job.domain import (
     AdoptableFound,
     AnswerServers,
     CloseStream,
+    CoreEffect,
+    CoreEvent,
     Durable,
-    Effect,
-    Event,
     FallBack,
     FindAdoptable,
     Instant,
@@ -50,18 +50,18 @@ from master.job.domain import (
     PersistRefused,
     Retain,
     Send,
-    ServersAsked,
+    ServersRequested,
     StepDown,
     StreamBroken,
     SwapHead,
     WriteManifest,
 )
-from master.leadership.election import Reign
-from master.store.store_port import Store
-from master.term.counters import Counts, Promotions
-from master.term.event_queue import Inbox
-from master.term.member_streams import Stream, Streams
-from master.term.store_writer import Persistence
+from master.leadership.election import HeldTerm
+from master.store.store_port import StateStore
+from master.term.counters import Counters, PromotionLog
+from master.term.event_queue import EventQueue
+from master.term.member_streams import MemberStream, MemberStreams
+from master.term.store_writer import StoreWriter
 
 log: Final = logging.getLogger(__name__)
 
@@ -81,10 +81,10 @@ class TermRuntime:
         config: JobConfig,
         durable: Durable,
         term: Term,
-        store: Store,
+        store: StateStore,
         folder: CheckpointFolder,
-        reign: Reign,
-        counts: Counts,
+        reign: HeldTerm,
+        counts: Counters,
         history: HistoryId | None = None,
         fell_back: str = "",
         checks_invariants: bool = False,
@@ -94,11 +94,11 @@ class TermRuntime:
         self._fell_back = fell_back  # to which checkpoint, and why; empty: to none
         self._reign = reign
         self._counts = counts
-        self._promotions = Promotions(counts)
+        self._promotions = PromotionLog(counts)
         self._checks_invariants = checks_invariants
-        self._inbox = Inbox(limit=MAX_WAITING_EVENTS)
-        self._persistence = Persistence(store, term, self._note_outcome)
-        self._streams = Streams()
+        self._inbox = EventQueue(limit=MAX_WAITING_EVENTS)
+        self._persistence = StoreWriter(store, term, self._note_outcome)
+        self._streams = MemberStreams()
         self.is_over = False  # no stream is to be opened any more: nobody would end it
         self._tasks: set[asyncio.Task[None]] = set()
         self._head_file = HeadFile(folder)
@@ -160,7 +160,7 @@ class TermRuntime:
         self._next_deadline = min((at for at, _ in job.deadlines(self._state)), default=NEVER)
         self._look_at = Instant(now + DEADLINE_GRAIN_NS)
 
-    def _handle(self, event: Event, now: Instant) -> None:
+    def _handle(self, event: CoreEvent, now: Instant) -> None:
         step = job.handle(self._state, event, now)
         self._promotions.watch(self._state, event, now)
         self._state = step.state
@@ -177,7 +177,7 @@ class TermRuntime:
 
     # ---- effects ------------------------------------------------------------------------------------------------
 
-    def _perform(self, effects: Iterable[Effect]) -> None:
+    def _perform(self, effects: Iterable[CoreEffect]) -> None:
         for effect in effects:
             match effect:
                 case Send():
@@ -264,16 +264,16 @@ class TermRuntime:
 
     # ---- the server's side --------------------------------------------------------------------------------------
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: MemberStream) -> None:
         """The stream is known and will be told when the term ends."""
         self._streams.open(stream)
 
-    async def receive(self, stream: Stream, said: Iterable[MemberMessage]) -> None:
-        """What a member said, in order; waits while the writer is behind.  Raises WireError unless it registered."""
+    async def receive(self, stream: MemberStream, said: Iterable[MemberMessage]) -> None:
+        """What a member said, in order; waits while the writer is behind.  Raises MessageError unless it registered."""
         await self._inbox.extend(self._events_of(stream, said))
 
-    def _events_of(self, stream: Stream, said: Iterable[MemberMessage]) -> list[Event]:
-        events: list[Event] = []
+    def _events_of(self, stream: MemberStream, said: Iterable[MemberMessage]) -> list[CoreEvent]:
+        events: list[CoreEvent] = []
         sender = stream.member
         for message in said:
             if isinstance(message, RegisterTrainer | RegisterServer):
@@ -282,12 +282,12 @@ class TermRuntime:
                 if replaced is not None:
                     events.append(StreamBroken(member=replaced))
             if sender is None:
-                raise WireError("messages[0]", "comes before a registration: members register first on each stream")
+                raise MessageError("messages[0]", "comes before a registration: members register first on each stream")
             events.append(MessageReceived(sender=sender, message=message))
         self._counts.received += len(events)
         return events
 
-    def close(self, stream: Stream) -> None:
+    def close(self, stream: MemberStream) -> None:
         """The stream has ended."""
         member = self._streams.close(stream)
         if member is not None:
@@ -303,7 +303,7 @@ class TermRuntime:
         asked: asyncio.Future[ServersAnswer] = asyncio.get_running_loop().create_future()
         self._asking[request] = asked
         try:
-            await self._inbox.extend((ServersAsked(request=request, count=count),))
+            await self._inbox.extend((ServersRequested(request=request, count=count),))
             return await asked
         finally:
             del self._asking[request]

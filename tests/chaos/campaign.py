@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.jobs.lifecycle import Ending
-from master.api.identities import Role as MemberRole
+from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus
 from tests.chaos.campaign_totals import CampaignTotals
 from tests.chaos.chaos_run import MOST_WEB, POLL_S, WEB, ChaosJobShape, ChaosRun

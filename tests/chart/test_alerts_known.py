@@ -11,7 +11,7 @@ import yaml
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status.conditions import Kind
 from master.process.metrics import MasterCollector
-from master.term.counters import Counts
+from master.term.counters import Counters
 from tests.documentation.reasons import REASONS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ ALERT: Final = pytest.mark.parametrize("alert", RULES)
 class Standby:
     """A master that does not lead."""
 
-    counts, stream_count, waiting_write_count = Counts(), 0, 0
+    counts, stream_count, waiting_write_count = Counters(), 0, 0
 
     def try_status(self):
         return None

@@ -9,6 +9,7 @@ from master.leadership.election_state import (
     Campaign,
     CampaignEnded,
     CampaignWon,
+    ElectionState,
     GiveBack,
     LeadershipTiming,
     LeaseLost,
@@ -16,7 +17,6 @@ from master.leadership.election_state import (
     RenewFailed,
     RenewSucceeded,
     StartLeading,
-    State,
     StopLeading,
     Ticked,
     check,
@@ -63,7 +63,7 @@ class LeaseStore:
 @dataclass
 class Candidate:
     name: str
-    state: State = field(default_factory=lambda: State(timing=TIMING))
+    state: ElectionState = field(default_factory=lambda: ElectionState(timing=TIMING))
     under_way: list = field(default_factory=list)  # (effect, sent_s)
     answers: list = field(default_factory=list)
     believes: Leadership | None = None

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from master.api.positions import PositionSet
 from master.job.domain import Instant
-from master.job.state.trainer_failures import FailureNote, Failures, acquit, count_failure
+from master.job.state.trainer_failures import FailureCounts, FailureNote, acquit, count_failure
 from tests.unit.master.job.driver import key
 
 AXIS = range(8)
@@ -27,7 +27,7 @@ def those(positions):
 @given(events)
 def test_a_position_is_held_against_by_as_many_processes_as_failed_with_it(story):
     """And by none once it was completed; one that proves nothing makes it doubted, and each process counts once."""
-    failures = Failures()
+    failures = FailureCounts()
     against, doubted, counted, in_a_row = dict.fromkeys(AXIS, 0), set(), [], 0
     for event in story:
         if event[0] == "failed":

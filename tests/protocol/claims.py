@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import BucketId, Incarnation, Version
 from master.api.positions import PositionSet, union
-from master.job.domain import Retain, Table
+from master.job.domain import BucketTable, Retain
 from master.job.state import bucket_table as tables
 from tests.protocol import ledger
 from tests.protocol.masters import Etcd
@@ -108,12 +108,12 @@ def _wrong_with_copy(
     return None
 
 
-def _table(etcd: Etcd) -> Table | None:
+def _table(etcd: Etcd) -> BucketTable | None:
     route = etcd.durable.route
-    return Table(route=route, intents=etcd.durable.intents, backups=etcd.durable.backups) if route else None
+    return BucketTable(route=route, intents=etcd.durable.intents, backups=etcd.durable.backups) if route else None
 
 
-def _copies(table: Table, b: int) -> Iterator[tuple[str, Incarnation, Version]]:
+def _copies(table: BucketTable, b: int) -> Iterator[tuple[str, Incarnation, Version]]:
     """Who has one that counts, and since when the table has said so."""
     yield "owner", table.route.servers[table.route.owner[b]].incarnation, tables.since(table, b)
     backup = tables.backup_of(table, b)

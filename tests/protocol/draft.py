@@ -28,7 +28,7 @@ from master.api.messages import (
 from master.api.positions import EMPTY, PositionSet, union
 from master.job.domain import (
     CloseStream,
-    Event,
+    CoreEvent,
     MemberKey,
     MessageReceived,
     Send,
@@ -118,10 +118,10 @@ class Draft:
 
     # ---- masters ----------------------------------------------------------------------------------------------
 
-    def to_leader(self, event: Event) -> None:
+    def to_leader(self, event: CoreEvent) -> None:
         self._due.append(lambda: self._master_takes(self.cast.masters[self.leader].state.term, event))
 
-    def to_master(self, term: Term, event: Event) -> None:
+    def to_master(self, term: Term, event: CoreEvent) -> None:
         """Nothing when that master is no more."""
         self._due.append(lambda: self._master_takes(term, event))
 
@@ -134,7 +134,7 @@ class Draft:
         else:
             self.zombies[self.zombies.index(old)] = new
 
-    def _master_takes(self, term: Term, event: Event) -> None:
+    def _master_takes(self, term: Term, event: CoreEvent) -> None:
         number = self.find_master(term)
         if number is not None:
             self.master_stepped(number, self.cast.master_step(number, event))

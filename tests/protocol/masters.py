@@ -20,9 +20,10 @@ from master.durable.transactions import number_key, parse_durable, transaction_o
 from master.job.domain import (
     AnswerServers,
     CloseStream,
+    CoreEvent,
     DatasetRecord,
     Durable,
-    Event,
+    DurableWrite,
     FindAdoptable,
     Instant,
     IntentsRecord,
@@ -35,12 +36,11 @@ from master.job.domain import (
     StepDown,
     SwapHead,
     TrainersRecord,
-    Write,
     WriteManifest,
 )
-from master.job.state.job_state import JobState, Step
+from master.job.state.job_state import JobStep, MasterState
 from master.store.job_keys import JobKeys, Key
-from master.store.store_port import Delete, Entry, Put, Revision, Snapshot, holds
+from master.store.store_port import Delete, Entry, Put, Revision, StoreSnapshot, is_met
 from tests.protocol.interning import hashed_once
 
 NOW = Instant(1_000_000_000)
@@ -51,8 +51,8 @@ KEYS = JobKeys("checked")
 class MasterProcess:
     """One term.  What it has asked for and has not been told the outcome of, in order."""
 
-    state: JobState
-    writes: tuple[Write, ...] = ()
+    state: MasterState
+    writes: tuple[DurableWrite, ...] = ()
     manifests: tuple[Manifest, ...] = ()
     searches: tuple[FindAdoptable, ...] = ()
     has_stepped_down: bool = False
@@ -80,11 +80,11 @@ def started(config: JobConfig, etcd: Etcd) -> MasterStep:
     return _carried_out(MasterProcess(state=step.state), step)
 
 
-def handled(process: MasterProcess, event: Event) -> MasterStep:
+def handled(process: MasterProcess, event: CoreEvent) -> MasterStep:
     return _carried_out(process, job.handle(process.state, event, NOW))
 
 
-def _carried_out(process: MasterProcess, step: Step) -> MasterStep:
+def _carried_out(process: MasterProcess, step: JobStep) -> MasterStep:
     after = replace(process, state=step.state)
     said: list[Send | CloseStream] = []
     retained: list[Retain] = []
@@ -109,7 +109,7 @@ def _carried_out(process: MasterProcess, step: Step) -> MasterStep:
     return MasterStep(process=after, said=tuple(said), retained=tuple(retained))
 
 
-def try_write(etcd: Etcd, term: Term, write: Write, storage: tuple[Manifest, ...]) -> Etcd | None:
+def try_write(etcd: Etcd, term: Term, write: DurableWrite, storage: tuple[Manifest, ...]) -> Etcd | None:
     """The product's own transaction on the product's own values, all of it; None when a requirement fails."""
     if etcd.term != term:
         return None
@@ -119,11 +119,11 @@ def try_write(etcd: Etcd, term: Term, write: Write, storage: tuple[Manifest, ...
 
 
 @lru_cache(maxsize=1 << 16)  # the same few values meet the same few writes in most states
-def _try_commit(durable: Durable, write: Write, head: Manifest | None) -> Durable | None:
+def _try_commit(durable: Durable, write: DurableWrite, head: Manifest | None) -> Durable | None:
     entries = _entries(durable)
     key = number_key(write, KEYS)
     transaction = transaction_of(write, KEYS, Term(1), number=entries.get(key) if key else None)
-    if not all(holds(comparison, entries) for comparison in transaction.require):
+    if not all(is_met(comparison, entries) for comparison in transaction.require):
         return None
     for change in transaction.writes:
         match change:
@@ -133,7 +133,7 @@ def _try_commit(durable: Durable, write: Write, head: Manifest | None) -> Durabl
                 entries.pop(key, None)
             case _:
                 assert_never(change)
-    return parse_durable(Snapshot(revision=Revision(1), entries=entries), KEYS, head, durable.origin)
+    return parse_durable(StoreSnapshot(revision=Revision(1), entries=entries), KEYS, head, durable.origin)
 
 
 def _entries(durable: Durable) -> dict[Key, Entry]:

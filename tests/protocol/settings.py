@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from master.api.identities import DatasetSpec, TableSpec
 from master.job.domain import AfterLoss, DatasetRecord, JobConfig
-from master.job.state.protocol_state import Phase as CommitPhase
+from master.job.state.protocol_state import CommitPhase
 from tests.protocol import masters
 from tests.protocol.masters import Etcd
 

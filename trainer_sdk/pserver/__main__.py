@@ -23,7 +23,7 @@ from master.api.checkpoints.folder_lock import hold_as_writer
 from master.api.checkpoints.storage import open_storage
 from master.api.errors import StorageError
 from master.api.host.fd_limits import raise_limit
-from master.api.host.log_lines import PlainLines, at_rest
+from master.api.host.log_lines import PlainFormatter, escape_controls
 from master.api.identities import Incarnation, MemberName
 from master.api.wire.hello import Hello
 from trainer_sdk.environment import Environment, parse_environment
@@ -69,7 +69,7 @@ def main() -> int:
     sys.setswitchinterval(_SWITCH_S)
     raise_limit()
     handler = logging.StreamHandler()
-    handler.setFormatter(PlainLines())
+    handler.setFormatter(PlainFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         return _run(os.environ)
@@ -122,7 +122,9 @@ def _run(variables: Mapping[str, str]) -> int:
     member.close()
     service.close()
     if departure.refusal:
-        sys.stderr.write(f"parameter server: the master refuses {identity.name}: {at_rest(departure.refusal)}\n")
+        sys.stderr.write(
+            f"parameter server: the master refuses {identity.name}: {escape_controls(departure.refusal)}\n"
+        )
         return EXIT_REFUSED
     return EXIT_OWNING if is_owning and not departure.is_released else 0
 

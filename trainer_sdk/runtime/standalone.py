@@ -24,8 +24,8 @@ from time import monotonic, sleep, time
 from typing import Final
 
 from master.api.checkpoints.fallback import check_start
-from master.api.checkpoints.folder_lock import FolderInUseError, FolderLock, claim_folder
-from master.api.checkpoints.resume import parse_answer
+from master.api.checkpoints.folder_lock import CheckpointFolderInUseError, FolderLock, claim_folder
+from master.api.checkpoints.resume import parse_requested_start
 from master.api.checkpoints.storage import open_storage
 from master.api.errors import ManifestError, StorageError
 from master.api.host.unix_sockets import SCHEME, make_socket_folder, temporary_parent
@@ -104,7 +104,7 @@ class Standalone:
         try:
             holder = f"a script that runs alone, process {os.getpid()}"
             self._claimed = claim_folder(open_storage(uri), holder, allows_shared=True)
-        except FolderInUseError as error:
+        except CheckpointFolderInUseError as error:
             raise UsageError(f"EDL_CHECKPOINT_URI: {error}") from error
         except StorageError as error:
             raise CheckpointError(error.name, error.problem) from error
@@ -116,7 +116,7 @@ class Standalone:
         """
         start, when = self._environment.checkpoint_start, self._environment.when_unreadable
         try:
-            answer = parse_answer(start, self._history) if start else None
+            answer = parse_requested_start(start, self._history) if start else None
             check_start(open_storage(uri), answer, when, now_s=time())
         except ManifestError as error:
             raise UsageError(f"EDL_CHECKPOINT_START: {error}") from error

@@ -28,7 +28,7 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.local.run_place import LocalRunPlace
 from autoscaler.cli.places import Place
 from autoscaler.clusters.local.folder import RunFolder, find_runs
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 PLUGIN: Final = "kubectl edl"
 RUNS: Final = Path("runs")
@@ -93,7 +93,7 @@ class PlaceSelector:
                 hint = f"-n {place.namespace} or --on kubernetes means the cluster ({place.title}), --run DIR a run"
                 raise CommandError(Exit.USAGE, f"no run is live below ./{RUNS}; say what is meant: {hint}")
             if choice.is_guess and sys.stderr.isatty():
-                print(at_rest(f"edl: no run is live below ./{RUNS}; this is {place.title}"), file=sys.stderr)
+                print(escape_controls(f"edl: no run is live below ./{RUNS}; this is {place.title}"), file=sys.stderr)
             yield place
 
 
@@ -151,7 +151,7 @@ def find_run(named: Path | None, *, is_quiet: bool = False) -> RunFolder:
     if len(live) > 1 and not is_quiet:
         names = ", ".join(folder.root.name for folder in live[1:])
         notice = f"edl: of {len(live)} live runs this is {live[0].root.name}; --run chooses ({names})"
-        print(at_rest(notice), file=sys.stderr)
+        print(escape_controls(notice), file=sys.stderr)
     if live:
         return live[0]
     hint = "start one with edl run FILE, or name one with --run DIR; --kubeconfig names a cluster"

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 COMPLETION_VARIABLE: Final = "_EDL_COMPLETE"
 """Set by the completion script of the shell when it asks `edl` for what may follow."""
@@ -21,7 +21,7 @@ _PACKAGES: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pyda
 @click.command()
 def version() -> None:
     """Versions of EDL and of what it stands on."""
-    print(at_rest("\n".join(list_versions())))
+    print(escape_controls("\n".join(list_versions())))
 
 
 @click.command()
@@ -37,7 +37,7 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     root = click.get_current_context().find_root().command
     assert kind is not None
-    print(at_rest(kind(root, {}, "edl", COMPLETION_VARIABLE).source()))
+    print(escape_controls(kind(root, {}, "edl", COMPLETION_VARIABLE).source()))
 
 
 def list_versions() -> list[str]:

@@ -20,7 +20,7 @@ from autoscaler.cli.commands.about import list_versions
 from autoscaler.cli.commands.redaction import Redactor, secrets_in, secrets_of
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.folder import RunFolder, find_runs
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 _NOT_BUNDLED: Final = frozenset({"tokens", "s", "s.path", "etcd"})
 """Secrets, sockets, and etcd's database."""
@@ -54,8 +54,8 @@ def bundle(folder: Path | None, output: Path | None) -> None:
     except OSError as error:
         raise CommandError(Exit.FAILED, f"{target} cannot be written: {error}") from None
     for line in _redaction_lines(redactor):
-        print(at_rest(line), file=sys.stderr)
-    print(at_rest(str(target)))
+        print(escape_controls(line), file=sys.stderr)
+    print(escape_controls(str(target)))
 
 
 def _known_secrets(run: RunFolder) -> dict[str, str]:

@@ -8,7 +8,7 @@ from autoscaler.cli.arguments.options import role_options, target_argument
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.places import PodSelector, SizeRequest
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 
 @click.command()
@@ -38,7 +38,7 @@ def scale(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector, **coun
     if len(sizes) > 1 and counts["replicas"] is not None:
         raise click.UsageError("--replicas is of a deployment, --trainers and --servers are of a job: name one of them")
     with selector.open(changes=not is_dry) as place:
-        print(at_rest(place.scale(kind, name, sizes, is_dry=is_dry)))
+        print(escape_controls(place.scale(kind, name, sizes, is_dry=is_dry)))
 
 
 @click.command()
@@ -59,7 +59,7 @@ def drain(
     edl drain node/node-1
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open(changes=not is_dry) as place:
-        print(at_rest(place.drain(kind, name, PodSelector(role=role, ordinal=ordinal), is_dry=is_dry)))
+        print(escape_controls(place.drain(kind, name, PodSelector(role=role, ordinal=ordinal), is_dry=is_dry)))
 
 
 @click.command()
@@ -72,7 +72,7 @@ def uncordon(*, kind: str, name: str, selector: PlaceSelector) -> None:
     edl uncordon node/node-1
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open(changes=True) as place:
-        print(at_rest(place.uncordon(kind, name)))
+        print(escape_controls(place.uncordon(kind, name)))
 
 
 @click.command()
@@ -85,7 +85,7 @@ def suspend(*, kind: str, name: str, selector: PlaceSelector) -> None:
     edl suspend tj/digits
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open(changes=True) as place:
-        print(at_rest(place.set_suspended(kind, name, is_suspended=True)))
+        print(escape_controls(place.set_suspended(kind, name, is_suspended=True)))
 
 
 @click.command()
@@ -98,7 +98,7 @@ def resume(*, kind: str, name: str, selector: PlaceSelector) -> None:
     edl resume tj/digits
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open(changes=True) as place:
-        print(at_rest(place.set_suspended(kind, name, is_suspended=False)))
+        print(escape_controls(place.set_suspended(kind, name, is_suspended=False)))
 
 
 @click.command()
@@ -113,4 +113,4 @@ def delete(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector) -> No
     edl delete deployment/web --dry-run
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open(changes=not is_dry) as place:
-        print(at_rest(place.delete(kind, name, is_dry=is_dry)))
+        print(escape_controls(place.delete(kind, name, is_dry=is_dry)))

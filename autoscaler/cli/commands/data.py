@@ -14,7 +14,7 @@ from autoscaler.cli.arguments.options import complete_target
 from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 _PROGRESS_EVERY_S: Final = 2.0
 
@@ -50,7 +50,7 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSele
     if is_json:
         print(json.dumps(audit_content(found), indent=2))
     else:
-        print(at_rest("\n".join(audit_lines(found))))
+        print(escape_controls("\n".join(audit_lines(found))))
     if not found.is_sound:
         raise CommandError(Exit.FAILED, f"{uri} is not sound")
 
@@ -83,7 +83,7 @@ def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
     print(
         json.dumps(verdict_content(found), indent=2)
         if is_json
-        else at_rest("\n".join(verdict_lines(found, now_s=time.time())))
+        else escape_controls("\n".join(verdict_lines(found, now_s=time.time())))
     )
     if not found.is_whole:
         raise CommandError(Exit.FAILED, f"{uri} is not whole")
@@ -102,7 +102,7 @@ class ProgressPrinter:
         if now_s - self._reported_s >= _PROGRESS_EVERY_S:
             self._reported_s = now_s
             share = 100 * read_bytes // of_bytes if of_bytes else 100
-            print(at_rest(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)"), file=self._out, flush=True)
+            print(escape_controls(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)"), file=self._out, flush=True)
 
 
 def _uri_of(checkpoint: str, selector: PlaceSelector) -> str:

@@ -18,7 +18,7 @@ from autoscaler.cli.output.formats import format_objects
 from autoscaler.cli.output.object_tables import GrowingTable, ObjectList
 from autoscaler.cli.places import LogOptions, PodSelector
 from autoscaler.cli.terminal import EscapeFilter
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 
 @click.command()
@@ -37,11 +37,11 @@ def get(*, kind: str, name: str, is_watching: bool, output: str, selector: Place
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open() as place:
         if not is_watching:
-            print(at_rest(format_objects(place.get(kind, name), output, is_single=bool(name))))
+            print(escape_controls(format_objects(place.get(kind, name), output, is_single=bool(name))))
             return
         table = GrowingTable(is_wide=output == "wide")
         for found in place.watch(kind, name):
-            print(at_rest(_render_change(found, table, output)), flush=True)
+            print(escape_controls(_render_change(found, table, output)), flush=True)
 
 
 @click.command()
@@ -56,7 +56,7 @@ def describe(*, kind: str, name: str, selector: PlaceSelector) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open() as place:
         for line in place.describe(kind, name):
-            print(at_rest(line))
+            print(escape_controls(line))
 
 
 @click.command()
@@ -114,7 +114,7 @@ def events(*, is_watching: bool, is_json: bool, selector: PlaceSelector) -> None
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with selector.open() as place:
         for event in place.events(is_watching=is_watching):
-            print(json.dumps(event.content) if is_json else at_rest(event.text), flush=True)
+            print(json.dumps(event.content) if is_json else escape_controls(event.text), flush=True)
 
 
 @click.command()
@@ -147,7 +147,7 @@ def wait(*, kind: str, name: str, condition: str, timeout: float, selector: Plac
             if time.monotonic() >= until_s:
                 raise CommandError(Exit.TIMEOUT, f"{kind}/{name} was not {_state_of(wanted)} within {timeout:g} s")
             time.sleep(min(place.poll_interval_s, max(0.0, until_s - time.monotonic())))
-    print(at_rest(f"{kind}/{name} condition met"))
+    print(escape_controls(f"{kind}/{name} condition met"))
 
 
 def _render_change(found: ObjectList, table: GrowingTable, output: str) -> str:

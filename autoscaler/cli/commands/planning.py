@@ -19,7 +19,7 @@ from autoscaler.cli.commands.snapshot import SnapshotSource, open_snapshot, snap
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.output.formats import format_content
 from autoscaler.clusters.resource_types import RESOURCE_TYPES
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 if TYPE_CHECKING:  # planner and manifests are not for --help
     from autoscaler.domain import Resources, WorkloadName
@@ -78,7 +78,7 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
     more_than = max(found.settled.target, (size or 1) - 1)
     lines = planner_report.why_lines(found, more_than, job, is_ratio_measured=facts.is_ratio_measured)
     print(
-        at_rest(
+        escape_controls(
             "\n".join(lines) if output == "text" else format_content(planner_report.why_content(found, job), output)
         )
     )
@@ -102,9 +102,9 @@ def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None
         moment = _moment(source)
     found = decide(moment.view, moment.policy, moment.now_s)
     if output in {"table", "wide"}:
-        print(at_rest("\n".join(planner_report.plan_lines(found, is_wide=output == "wide"))))
+        print(escape_controls("\n".join(planner_report.plan_lines(found, is_wide=output == "wide"))))
     else:
-        print(at_rest(format_content(planner_report.plan_content(found), output)))
+        print(escape_controls(format_content(planner_report.plan_content(found), output)))
 
 
 @click.command("what-if")
@@ -149,9 +149,9 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
         changes=tuple(words), moment=moment, before=converge(moment), after=converge(changed)
     )
     if output == "table":
-        print(at_rest("\n".join(what_if_report.comparison_lines(found))))
+        print(escape_controls("\n".join(what_if_report.comparison_lines(found))))
     else:
-        print(at_rest(format_content(what_if_report.comparison_content(found), output)))
+        print(escape_controls(format_content(what_if_report.comparison_content(found), output)))
 
 
 def _apply_changes(moment: PlanInputs, changes: dict[str, Any], source: SnapshotSource) -> tuple[PlanInputs, list[str]]:

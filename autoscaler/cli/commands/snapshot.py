@@ -16,7 +16,7 @@ from autoscaler.cli.arguments.place_options import place_options
 from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.places import JobFacts, PlannedSubmission
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 if TYPE_CHECKING:  # the codec is not for --help
     from autoscaler.snapshots import SnapshotContent
@@ -77,7 +77,7 @@ def save(*, output: Path | None, selector: PlaceSelector) -> None:
         with suppress(OSError):  # a full disk must not keep the partial file
             partial.unlink(missing_ok=True)
         raise CommandError(Exit.FAILED, f"{target} cannot be written: {error.strerror}") from None
-    print(at_rest(str(target)))
+    print(escape_controls(str(target)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

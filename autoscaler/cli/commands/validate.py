@@ -11,7 +11,7 @@ import click
 from autoscaler.cli.arguments.place_options import on_option
 from autoscaler.cli.arguments.place_selection import PLUGIN, PlaceKind
 from autoscaler.cli.exit_codes import CommandError, Exit
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 
 @click.command()
@@ -36,9 +36,9 @@ def validate(context: click.Context, files: Sequence[Path], on: str | None) -> N
     except InvalidManifestError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     for notice in notices:
-        print(at_rest(f"notice: {notice}"), file=sys.stderr)
+        print(escape_controls(f"notice: {notice}"), file=sys.stderr)
     for name in valid:
-        print(at_rest(f"{name} is valid"))
+        print(escape_controls(f"{name} is valid"))
 
 
 def _validate_for_cluster(files: Sequence[Path]) -> tuple[list[str], Sequence[str]]:

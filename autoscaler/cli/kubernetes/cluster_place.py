@@ -40,7 +40,7 @@ from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS, PODS
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, parts, text
 from autoscaler.errors import ClusterError
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 if TYPE_CHECKING:  # the planner is for those commands that ask it
     from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
@@ -160,7 +160,7 @@ class ClusterPlace:
         found = self._do(read_cluster_snapshot(self._reader.api, title=self.title, now_s=time.time()))
         self._classes = found.classes
         for note in found.notes:
-            print(at_rest(f"edl: {note}"), file=sys.stderr)
+            print(escape_controls(f"edl: {note}"), file=sys.stderr)
         return found.snapshot
 
     def job_facts(self, job: str) -> JobFacts:

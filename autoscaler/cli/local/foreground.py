@@ -24,7 +24,7 @@ from autoscaler.clusters.local.control import ControlServer
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.manifests.api_types import Manifests
-from master.api.host.log_lines import PlainLines, at_rest
+from master.api.host.log_lines import PlainFormatter, escape_controls
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ async def run_in_foreground(
     stop, kill = asyncio.Event(), asyncio.Event()
     with _signals(stop, kill), _quiet_logs():
         async with (
-            LocalRun(settings, say=lambda line: print(at_rest(line), file=sys.stderr)) as run,
+            LocalRun(settings, say=lambda line: print(escape_controls(line), file=sys.stderr)) as run,
             ControlServer(run),
         ):
             _print_start(run, output)
@@ -199,7 +199,7 @@ def _signals(stop: asyncio.Event, kill: asyncio.Event) -> Iterator[None]:
 def _quiet_logs() -> Iterator[None]:
     """Log EDL's own warnings to standard error, one line each, so that they do not break the view."""
     handler = logging.StreamHandler()
-    handler.setFormatter(PlainLines("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("autoscaler")
     root.addHandler(handler)
     try:
@@ -243,7 +243,7 @@ def _print_end(run: LocalRun, show: RunOutput, outcome: dict[str, str]) -> None:
 def _try_print(line: str) -> bool:
     """Print a line; False if the reader has ended, and then later output is discarded."""
     try:
-        print(at_rest(line), flush=True)
+        print(escape_controls(line), flush=True)
     except OSError:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from master.api.checkpoints.audit import Audit, EpochAudit
-from master.api.checkpoints.resume import tell_manifest
-from master.api.checkpoints.verification import Checked, Verdict
+from master.api.checkpoints.resume import describe_manifest
+from master.api.checkpoints.verification import FolderVerification, VerifiedCheckpoint
 
 _EPOCHS_SHOWN: Final = 12
 
@@ -76,7 +76,7 @@ def _epoch_line(epoch: EpochAudit) -> str:
 # ---- verify ---------------------------------------------------------------------------------------------------------
 
 
-def verdict_content(verdict: Verdict) -> Mapping[str, Any]:
+def verdict_content(verdict: FolderVerification) -> Mapping[str, Any]:
     """The verdict for scripts."""
     return {
         "uri": verdict.uri,
@@ -102,11 +102,12 @@ def verdict_content(verdict: Verdict) -> Mapping[str, Any]:
     }
 
 
-def verdict_lines(verdict: Verdict, *, now_s: float) -> list[str]:
+def verdict_lines(verdict: FolderVerification, *, now_s: float) -> list[str]:
     """The verdict for people."""
     lines = [f"folder       {verdict.uri}", f"head         {verdict.head or 'not known'}"]
     lines += [
-        f"{_word(one):<12} {tell_manifest(one.manifest, now_s=now_s)}{_standing(one)}" for one in verdict.checkpoints
+        f"{_word(one):<12} {describe_manifest(one.manifest, now_s=now_s)}{_standing(one)}"
+        for one in verdict.checkpoints
     ]
     if verdict.unnamed:
         lines.append(f"unnamed      {len(verdict.unnamed)} data files that no manifest names ({verdict.unnamed[0]})")
@@ -114,9 +115,9 @@ def verdict_lines(verdict: Verdict, *, now_s: float) -> list[str]:
     return lines + [f"PROBLEM: {problem}" for problem in verdict.problems]
 
 
-def _word(checked: Checked) -> str:
+def _word(checked: VerifiedCheckpoint) -> str:
     return "whole" if checked.is_whole else "NOT WHOLE"
 
 
-def _standing(checked: Checked) -> str:
+def _standing(checked: VerifiedCheckpoint) -> str:
     return " <- HEAD" if checked.is_head else " retired" if checked.is_retired else ""

@@ -28,7 +28,7 @@ from autoscaler.clusters.local.snapshot import (
 )
 from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.quantities import format_cpu
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 _BAR_CELLS_PER_CORE: Final = 4
 _WIDEST_BAR: Final = 48
@@ -214,7 +214,7 @@ def _panels(free_lines: int, tables: Mapping[str, Sequence[Sequence[str | Text]]
             continue
         table = Table.grid(padding=(0, 1))
         for row in rows[-lines:]:
-            table.add_row(*(_one_line(cell if isinstance(cell, Text) else Text(at_rest(cell))) for cell in row))
+            table.add_row(*(_one_line(cell if isinstance(cell, Text) else Text(escape_controls(cell))) for cell in row))
         panels.append(Panel(table, title=title, title_align="left", border_style="dim"))
         free_lines -= lines + 2
     return panels

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from autoscaler.cli.output.phrases import format_age, format_count
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 PlainObject = Mapping[str, Any]
 Cell = Callable[[PlainObject], Any]
@@ -180,4 +180,4 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None or value == "" else at_rest(str(value))
+    return "-" if value is None or value == "" else escape_controls(str(value))

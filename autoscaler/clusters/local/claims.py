@@ -40,7 +40,7 @@ class Claims:
         """The job has this folder to itself, and part files of dead writers are gone from it.
 
         Raises:
-            FolderInUseError: a job of this or another run holds it; with its name.
+            CheckpointFolderInUseError: a job of this or another run holds it; with its name.
             StorageError: the URI is unusable, or the folder cannot be made or locked.
         """
         storage = open_storage(uri)
@@ -49,7 +49,7 @@ class Claims:
         try:
             holder = f"tj/{job} of run {self._run}"
             claim = folder_lock.claim_folder(storage, holder, allows_shared=self._allows_shared)
-        except folder_lock.FolderInUseError as error:
+        except folder_lock.CheckpointFolderInUseError as error:
             problem = f"spec.checkpoint.uri {uri} of tj/{job} is in use by {error.holder}"
             raise FolderInUseError(f"{problem}: give the job another folder, or stop that run") from None
         if claim is not None:

@@ -46,7 +46,7 @@ from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
 from autoscaler.snapshots import SnapshotContent
 from master.api.checkpoints.fallback import check_start
-from master.api.checkpoints.resume import parse_answer
+from master.api.checkpoints.resume import parse_requested_start
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import HistoryId
 from master.api.servers_answer import ServersAnswer
@@ -219,7 +219,7 @@ class LocalRun:
     def _check_start(self, job: TrainingJob) -> None:
         """What its master will find, told before anything starts.  Raises StorageError."""
         history = HistoryId(self.folder.root.name)  # nothing of this run is there yet: any answer is to be followed
-        answer = parse_answer(job.checkpoint.start, history) if job.checkpoint.start else None
+        answer = parse_requested_start(job.checkpoint.start, history) if job.checkpoint.start else None
         storage = open_storage(job.checkpoint.uri)
         check_start(storage, answer, job.checkpoint.when_unreadable, now_s=time.time())
 

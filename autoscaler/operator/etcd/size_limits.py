@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from master.store.etcd.etcd_upkeep import EtcdSize, Standing
+    from master.store.etcd.etcd_upkeep import EtcdSize, JobFootprint
 
 MOST_KEYS: Final = 64
 MOST_BYTES: Final = 8 * 1024**2
@@ -55,7 +55,7 @@ def most_bytes(size: EtcdSize, jobs: int) -> int:
     return min(MOST_BYTES, max(LEAST_BYTES, size.quota_bytes // 2 // max(1, jobs)))
 
 
-def over_standing(standing: Mapping[str, Standing], *, most_bytes: int) -> Mapping[str, str]:
+def over_standing(standing: Mapping[str, JobFootprint], *, most_bytes: int) -> Mapping[str, str]:
     """The jobs of which too much stands, each with what it has, in words."""
     return {
         job: f"{one.keys:,} keys with {one.stored_bytes:,} bytes or more (at most {MOST_KEYS} with {most_bytes:,})"

@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from autoscaler.operator.leadership.lease import to_micro_time
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 
 _QUIET: Final = ("kopf", "aiohttp.access")
 """Libraries that tell what they do at INFO."""
@@ -22,7 +22,7 @@ class JsonLines(logging.Formatter):
             "time": to_micro_time(record.created),
             "level": record.levelname,
             "logger": record.name,
-            "message": at_rest(record.getMessage()),
+            "message": escape_controls(record.getMessage()),
         }
         if record.exc_info:
             line["story"] = self.formatException(record.exc_info)

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Final
 
 from autoscaler.operator.process.operator_settings import Address
-from master.api.host.http_pages import PROMETHEUS_TEXT, Kept, Page, listen_at, serving
+from master.api.host.http_pages import PROMETHEUS_TEXT, CachedPage, Page, listen_at, serving
 
 STUCK_AFTER_S: Final = 120.0
 """A pass of the loop is bounded by its calls, 30 s each; one that takes this long hangs."""
@@ -50,7 +50,7 @@ async def health_pages(
     pages: dict[str, Callable[[], Page]] = {
         "/healthz": lambda: _healthz(state()),
         "/readyz": lambda: _readyz(state()),
-        "/metrics": Kept(lambda: Page(body=render(), kind=PROMETHEUS_TEXT)),
+        "/metrics": CachedPage(lambda: Page(body=render(), kind=PROMETHEUS_TEXT)),
     }
     async with serving(listening, pages):
         yield port

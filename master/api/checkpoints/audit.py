@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from master.api.checkpoints.checkpoint_files import check_file, read_manifest, read_retired
-from master.api.checkpoints.folder_contents import HEAD, age, format_head, parse_head
+from master.api.checkpoints.folder_contents import HEAD, format_head, parse_head, write_order
 from master.api.checkpoints.manifest import Manifest, try_manifest_id, try_retired_id
 from master.api.checkpoints.resume import overtaken_by
 from master.api.checkpoints.storage import Storage, open_storage
@@ -122,7 +122,7 @@ def newest_manifest(storage: Storage, manifests: Iterable[Manifest]) -> Manifest
         return by_id[hinted]
     parents = {manifest.parent for manifest in by_id.values()}
     ends = [manifest for manifest in by_id.values() if manifest.id not in parents]
-    return max(ends, key=lambda m: (*age(m), m.id), default=None)
+    return max(ends, key=lambda m: (*write_order(m), m.id), default=None)
 
 
 def _read_manifests(storage: Storage) -> tuple[dict[ManifestId, Manifest], list[str]]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from master.api.checkpoints.checkpoint_files import check_file
-from master.api.checkpoints.folder_contents import HEAD, Answer, Contents, age, look_into
+from master.api.checkpoints.folder_contents import HEAD, FolderContents, RequestedStart, read_contents, write_order
 from master.api.checkpoints.manifest import Manifest, manifest_name
-from master.api.checkpoints.resume import find_start, overtaken_by, tell_manifest
+from master.api.checkpoints.resume import describe_manifest, find_start, overtaken_by
 from master.api.checkpoints.storage import Storage
 from master.api.errors import NoFallbackError, StorageError, UnreadableCheckpointError
 from master.api.identities import ManifestId, WhenUnreadable
@@ -22,7 +22,7 @@ from master.api.identities import ManifestId, WhenUnreadable
 _ID: Final = re.compile(r"(\d{6,})-(\d{10,})-(\d{6,})-")
 
 
-def check_start(storage: Storage, answer: Answer | None, when: WhenUnreadable, *, now_s: float) -> None:
+def check_start(storage: Storage, answer: RequestedStart | None, when: WhenUnreadable, *, now_s: float) -> None:
     """What a job without a store goes on from is there, or it is asked to fall back; nothing is changed.
 
     Raises UnreadableCheckpointError, StorageError for an unusable folder.
@@ -54,7 +54,7 @@ def find_fallback(
     where no checkpoint is whole, NoFallbackError where a newer one than `head` was committed: the store, or HEAD, is an
     older copy; StorageError where the folder does not answer.
     """
-    contents = look_into(storage)
+    contents = read_contents(storage)
     if (last := head or contents.head) is not None and (later := _committed_after(contents, last)):
         story = f"cannot be gone on from, and {later} shows that it is not the last: nothing is gone back from it"
         raise NoFallbackError(manifest_name(last), f"{story}. {problem}")
@@ -69,7 +69,7 @@ def find_fallback(
     raise UnreadableCheckpointError(f"manifest {head}" if head else storage.uri, story)
 
 
-def _committed_after(contents: Contents, last: ManifestId) -> str:
+def _committed_after(contents: FolderContents, last: ManifestId) -> str:
     """The file which proves that a checkpoint was committed after the one that is said to be the last; empty: none.
 
     HEAD is written after the store.  Where the last one's manifest cannot be read, ids tell what is newer.
@@ -80,15 +80,15 @@ def _committed_after(contents: Contents, last: ManifestId) -> str:
         return HEAD
     if read is not None:
         return overtaken_by(read, contents.manifests, contents.retired)
-    newer = sorted((one for one in known.values() if not _is_older(one, last, None)), key=age)
+    newer = sorted((one for one in known.values() if not _is_older(one, last, None)), key=write_order)
     proofs = (one.id for one in newer if one.id not in contents.manifests or one.parent not in (last, None))
     return next(map(manifest_name, proofs), "")
 
 
-def _candidates(contents: Contents, head: ManifestId | None) -> Iterator[Manifest]:
+def _candidates(contents: FolderContents, head: ManifestId | None) -> Iterator[Manifest]:
     """The newest first.  What is newer than head may never have been committed, or was rolled back from."""
     known = contents.known
-    for one in sorted(known.values(), key=age, reverse=True):
+    for one in sorted(known.values(), key=write_order, reverse=True):
         if head is None or one.id == head or _is_older(one, head, known.get(head)):
             yield one
 
@@ -96,7 +96,7 @@ def _candidates(contents: Contents, head: ManifestId | None) -> Iterator[Manifes
 def _is_older(one: Manifest, head: ManifestId, read: Manifest | None) -> bool:
     """By what head's manifest says, or where it cannot be read by its id, which is in the order of time."""
     if read is not None:
-        return age(one) < age(read)
+        return write_order(one) < write_order(read)
     mine, its = _ID.match(one.id), _ID.match(head)
     return not (mine and its) or tuple(map(int, mine.groups())) < tuple(map(int, its.groups()))
 
@@ -110,8 +110,8 @@ def _is_whole(storage: Storage, manifest: Manifest) -> bool:
     return True
 
 
-def _tell(contents: Contents, head: ManifestId | None, chosen: Manifest, problem: str, now_s: float) -> str:
-    told = tell_manifest(chosen, now_s=now_s)
+def _tell(contents: FolderContents, head: ManifestId | None, chosen: Manifest, problem: str, now_s: float) -> str:
+    told = describe_manifest(chosen, now_s=now_s)
     if chosen.id == head:
         return f"went on from the last checkpoint, {told}, which is whole; what is not was set aside. {problem}"
     read = contents.known.get(head) if head else None

@@ -1,7 +1,7 @@
 """What stands in a checkpoint folder: HEAD, manifests, retired manifests, data files, and which of them are damaged.
 
-`look_into` reads all of it at once; `set_aside` moves what is not kept under `aside/`.  Nothing is decided here: what a
-job goes on from is decided by `resume`.
+`read_contents` reads all of it at once; `set_aside` moves what is not kept under `aside/`.  Nothing is decided here:
+`resume` decides what a job goes on from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LINEAGE: Final = re.compile(r"(?:manifest-|retired-|cut-|model-)(\d{1,18})-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class DamagedFile:
     """A file that is there and does not say what it should."""
 
     name: str
@@ -35,15 +35,15 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class FolderContents:
     """A folder as it was found.  `head` None: there is no HEAD, or it is among the damaged."""
 
     uri: str
     head: ManifestId | None
     manifests: Mapping[ManifestId, Manifest]
     retired: Mapping[ManifestId, Manifest]
-    damaged: tuple[Damage, ...]
-    damaged_retired: tuple[Damage, ...]  # nothing is gone on from them
+    damaged: tuple[DamagedFile, ...]
+    damaged_retired: tuple[DamagedFile, ...]  # nothing is gone on from them
     data_files: tuple[str, ...]
     was_followed: bool  # the answer that is asked about: all else was set aside then
 
@@ -53,30 +53,30 @@ class Contents:
         return {**self.retired, **self.manifests}
 
 
-def look_into(storage: Storage, answer: Answer | None = None) -> Contents:
+def read_contents(storage: Storage, answer: RequestedStart | None = None) -> FolderContents:
     """What stands in the folder, and whether the answer was followed there.
 
     Raises StorageError where a file could not be read at all, damaged or not.
     """
-    damaged: list[Damage] = []
+    damaged: list[DamagedFile] = []
     head = _read_head(storage, damaged)
     manifests: dict[ManifestId, Manifest] = {}
     retired: dict[ManifestId, Manifest] = {}
-    damaged_retired: list[Damage] = []
+    damaged_retired: list[DamagedFile] = []
     for name in storage.list("manifest-"):
         if (one := try_manifest_id(name)) is not None:
             try:
                 manifests[one] = read_manifest(storage, one)
             except (ManifestError, StorageAlteredError, StorageMissingError) as error:
-                damaged.append(Damage(name=name, problem=problem_of(error)))
+                damaged.append(DamagedFile(name=name, problem=problem_of(error)))
     for name in storage.list("retired-"):
         if (one := try_retired_id(name)) is not None:
             try:
                 retired[one] = read_retired(storage, one)
             except (ManifestError, StorageAlteredError, StorageMissingError) as error:
-                damaged_retired.append(Damage(name=name, problem=problem_of(error)))
+                damaged_retired.append(DamagedFile(name=name, problem=problem_of(error)))
     data_files = tuple(name for prefix in _DATA for name in storage.list(prefix))
-    return Contents(
+    return FolderContents(
         uri=storage.uri,
         head=head,
         manifests=manifests,
@@ -88,13 +88,13 @@ def look_into(storage: Storage, answer: Answer | None = None) -> Contents:
     )
 
 
-def _read_head(storage: Storage, damaged: list[Damage]) -> ManifestId | None:
+def _read_head(storage: Storage, damaged: list[DamagedFile]) -> ManifestId | None:
     try:
         return parse_head(storage.read(HEAD))
     except StorageMissingError:
         return None
     except (ManifestError, StorageAlteredError) as error:
-        damaged.append(Damage(name=HEAD, problem=problem_of(error)))
+        damaged.append(DamagedFile(name=HEAD, problem=problem_of(error)))
         return None
 
 
@@ -130,7 +130,7 @@ def _lineage_of(name: str) -> Lineage:
     return Lineage(int(match[1]) if match else 0)
 
 
-def age(manifest: Manifest) -> tuple[int, int, int]:
+def write_order(manifest: Manifest) -> tuple[int, int, int]:
     """Sorts the manifests of one folder in the order in which they were written."""
     return (manifest.lineage, manifest.term, manifest.step)
 
@@ -187,7 +187,7 @@ def _unused(storage: Storage, name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RequestedStart:
     """What somebody decided about a folder.  It counts until something of `history` is committed."""
 
     manifest: ManifestId | None  # None: begin anew

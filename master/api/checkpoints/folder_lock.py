@@ -38,7 +38,7 @@ _MOST_BYTES: Final = 512  # of the line that says who holds a folder
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
-class FolderInUseError(StorageError):
+class CheckpointFolderInUseError(StorageError):
     """Somebody else writes there.  `holder`: who, for people."""
 
     def __init__(self, folder: str, holder: str) -> None:
@@ -56,7 +56,7 @@ class FolderLock:
     def keep_as_writer(self) -> None:
         """This process holds the lock that others look for: one that was deleted with its folder is made anew.
 
-        Raises FolderInUseError where another run has claimed the folder since, StorageError.
+        Raises CheckpointFolderInUseError where another run has claimed the folder since, StorageError.
         """
         with _as_errors_of(self.folder):
             try:
@@ -68,7 +68,9 @@ class FolderLock:
                 os.close(before)
             else:
                 if not os.path.samestat(there, os.fstat(self._descriptor)):
-                    raise FolderInUseError(self.folder, "another run, which claimed it after its locks were deleted")
+                    raise CheckpointFolderInUseError(
+                        self.folder, "another run, which claimed it after its locks were deleted"
+                    )
 
     def release(self) -> None:
         """Somebody else may claim it.  A second call does nothing."""
@@ -87,7 +89,7 @@ def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) 
     """This process alone has the folder, and nobody's child writes there; part files of dead writers are gone.
 
     None for a folder that has no locks.  `allows_shared`: other users may write to it, which is only logged; a single
-    user's mount may look so (ADR 0170).  Raises FolderInUseError, StorageError.
+    user's mount may look so (ADR 0170).  Raises CheckpointFolderInUseError, StorageError.
     """
     if not isinstance(storage, LocalStorage):
         return None
@@ -108,14 +110,15 @@ def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) 
 def hold_as_writer(storage: Storage) -> FolderLock | None:
     """From now until its release this process counts as one that writes there.
 
-    None for a folder that nobody has claimed, or that knows no locks.  Raises FolderInUseError: a run begins there.
+    None for a folder that nobody has claimed, or that knows no locks.  Raises CheckpointFolderInUseError where a run
+    begins there.
     """
     if not isinstance(storage, LocalStorage):
         return None
     try:
         return FolderLock(storage.uri, _lock(storage.uri, WRITERS_LOCK, fcntl.LOCK_SH, makes=False))
     except BlockingIOError:
-        raise FolderInUseError(storage.uri, "another run, which begins there now") from None
+        raise CheckpointFolderInUseError(storage.uri, "another run, which begins there now") from None
     except OSError:  # not there; a file system without locks
         return None
 
@@ -170,7 +173,7 @@ def _lock_alone(folder: str) -> int:
     try:
         return _lock(folder, RUN_LOCK, fcntl.LOCK_EX, makes=True)
     except BlockingIOError:
-        raise FolderInUseError(folder, _read_holder(folder) or "another run") from None
+        raise CheckpointFolderInUseError(folder, _read_holder(folder) or "another run") from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
@@ -192,7 +195,7 @@ def _check_nobody_writes(folder: str) -> None:
         os.close(_lock(folder, WRITERS_LOCK, fcntl.LOCK_EX, makes=True))
     except BlockingIOError:
         left = "a master, server or script that an earlier run left behind and that still runs"
-        raise FolderInUseError(folder, left) from None
+        raise CheckpointFolderInUseError(folder, left) from None
 
 
 def _write_holder(folder: str, holder: str) -> None:

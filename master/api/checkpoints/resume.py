@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from master.api.checkpoints.checkpoint_files import check_file
-from master.api.checkpoints.folder_contents import HEAD, Answer, Contents, age, look_into
+from master.api.checkpoints.folder_contents import HEAD, FolderContents, RequestedStart, read_contents, write_order
 from master.api.checkpoints.manifest import Manifest, manifest_name, retired_name
 from master.api.checkpoints.storage import Storage
 from master.api.errors import NoFallbackError, StorageAlteredError, StorageMissingError, UnreadableCheckpointError
@@ -27,25 +27,25 @@ ANEW: Final = "anew"
 _SHOWN: Final = 5
 
 
-def parse_answer(text: str, history: HistoryId) -> Answer:
+def parse_requested_start(text: str, history: HistoryId) -> RequestedStart:
     """`anew`, or a manifest's id.  Raises ManifestError."""
     if text == ANEW:
-        return Answer(manifest=None, history=history)
+        return RequestedStart(manifest=None, history=history)
     manifest_name(ManifestId(text))
-    return Answer(manifest=ManifestId(text), history=history)
+    return RequestedStart(manifest=ManifestId(text), history=history)
 
 
 # ---- the choice -----------------------------------------------------------------------------------------------------
 
 
-def choose_start(contents: Contents, answer: Answer | None, *, now_s: float) -> Manifest | None:
+def choose_start(contents: FolderContents, answer: RequestedStart | None, *, now_s: float) -> Manifest | None:
     """The manifest to go on from; None: the job begins anew.
 
     Raises UnreadableCheckpointError, with all that somebody needs to answer, where the folder does not tell.
     """
-    if is_heeded(contents, answer):
+    if is_request_open(contents, answer):
         assert answer is not None
-        return choose_answered(contents, answer, now_s=now_s)
+        return choose_requested(contents, answer, now_s=now_s)
     if contents.damaged:
         first = contents.damaged[0]
         raise _unreadable(contents, first.name, f"cannot be read: {first.problem}", now_s)
@@ -73,7 +73,7 @@ def choose_start(contents: Contents, answer: Answer | None, *, now_s: float) -> 
     raise _unreadable(contents, HEAD, story, now_s)
 
 
-def choose_answered(contents: Contents, answer: Answer, *, now_s: float) -> Manifest | None:
+def choose_requested(contents: FolderContents, answer: RequestedStart, *, now_s: float) -> Manifest | None:
     """The manifest that was asked for; None: the job begins anew.  Raises UnreadableCheckpointError."""
     return None if answer.manifest is None else _named(contents, answer.manifest, now_s)
 
@@ -89,9 +89,9 @@ def overtaken_by(
     if named.id not in manifests and named.id in retired:
         return retired_name(named.id)
     known = {**retired, **manifests}
-    newer = (one for one in known.values() if age(one) > age(named) and _may_follow(one, named, known))
+    newer = (one for one in known.values() if write_order(one) > write_order(named) and _may_follow(one, named, known))
     proofs = (one for one in newer if one.id not in manifests or not _may_be_uncommitted(one, named, known))
-    found = min(proofs, key=age, default=None)
+    found = min(proofs, key=write_order, default=None)
     return "" if found is None else (manifest_name if found.id in manifests else retired_name)(found.id)
 
 
@@ -103,7 +103,11 @@ def _may_be_uncommitted(one: Manifest, named: Manifest, known: Mapping[ManifestI
     if one.parent in (named.id, None):
         return True
     before = known.get(one.parent)
-    return before is not None and one.history != named.history == before.history and age(before) < age(named)
+    return (
+        before is not None
+        and one.history != named.history == before.history
+        and write_order(before) < write_order(named)
+    )
 
 
 def _may_follow(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manifest]) -> bool:
@@ -120,7 +124,7 @@ def _may_follow(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manif
     return named.id in passed or (parent is not None and one.created_at_s > named.created_at_s)
 
 
-def is_heeded(contents: Contents, answer: Answer | None) -> bool:
+def is_request_open(contents: FolderContents, answer: RequestedStart | None) -> bool:
     """Whether the answer still has to be followed: nothing was committed yet since it was.
 
     A manifest of its history says that something was.  So does every change of a folder in which it was followed to the
@@ -131,13 +135,13 @@ def is_heeded(contents: Contents, answer: Answer | None) -> bool:
     return not contents.was_followed or _is_as_set_aside(contents, answer)
 
 
-def _is_as_set_aside(contents: Contents, answer: Answer) -> bool:
+def _is_as_set_aside(contents: FolderContents, answer: RequestedStart) -> bool:
     kept = set() if answer.manifest is None else {answer.manifest}
     is_changed = contents.damaged or contents.damaged_retired or contents.retired
     return not is_changed and contents.head == answer.manifest and set(contents.manifests) == kept
 
 
-def _named(contents: Contents, wanted: ManifestId, now_s: float) -> Manifest:
+def _named(contents: FolderContents, wanted: ManifestId, now_s: float) -> Manifest:
     found = contents.known.get(wanted)
     if found is None:
         story = f"is asked for, and cannot be read in {contents.uri}"
@@ -146,14 +150,14 @@ def _named(contents: Contents, wanted: ManifestId, now_s: float) -> Manifest:
 
 
 def _unreadable(
-    contents: Contents,
+    contents: FolderContents,
     name: str,
     story: str,
     now_s: float,
     kind: type[UnreadableCheckpointError] = UnreadableCheckpointError,
 ) -> UnreadableCheckpointError:
-    newest = sorted(contents.known.values(), key=age, reverse=True)
-    told = "; ".join(tell_manifest(one, now_s=now_s) for one in newest[:_SHOWN])
+    newest = sorted(contents.known.values(), key=write_order, reverse=True)
+    told = "; ".join(describe_manifest(one, now_s=now_s) for one in newest[:_SHOWN])
     beside = f"Readable beside it: {told}." if told else "No manifest can be read beside it."
     others = [damage.name for damage in contents.damaged if damage.name != name]
     more = f" Not readable either: {', '.join(others[:_SHOWN])}." if others else ""
@@ -168,21 +172,21 @@ def _unreadable(
     )
 
 
-def tell_manifest(manifest: Manifest, *, now_s: float) -> str:
+def describe_manifest(manifest: Manifest, *, now_s: float) -> str:
     """A checkpoint in one phrase, for people."""
     total = manifest.dataset.size * manifest.dataset.epochs
     age_s = max(0, int(now_s - manifest.created_at_s))
-    age = f"{age_s} s" if age_s < 120 else f"{age_s // 60} min" if age_s < 7200 else f"{age_s // 3600} h"
-    return f"{manifest.id} (step {manifest.step:,}, {len(manifest.data):,} of {total:,} samples, {age} old)"
+    old = f"{age_s} s" if age_s < 120 else f"{age_s // 60} min" if age_s < 7200 else f"{age_s // 3600} h"
+    return f"{manifest.id} (step {manifest.step:,}, {len(manifest.data):,} of {total:,} samples, {old} old)"
 
 
-def _left_over(contents: Contents) -> str:
+def _left_over(contents: FolderContents) -> str:
     """What else of checkpoints stands there; empty: nothing."""
     found = (("data file", contents.data_files), ("retired manifest", _retired_names(contents)))
     return " and ".join(_counted(kind, names) for kind, names in found if names)
 
 
-def _retired_names(contents: Contents) -> tuple[str, ...]:
+def _retired_names(contents: FolderContents) -> tuple[str, ...]:
     return (*map(retired_name, contents.retired), *(damage.name for damage in contents.damaged_retired))
 
 
@@ -195,7 +199,7 @@ def _counted(kind: str, names: Iterable[str]) -> str:
 
 
 def check_files_are_there(
-    storage: Storage, manifest: Manifest, contents: Contents, *, is_answer: bool, now_s: float
+    storage: Storage, manifest: Manifest, contents: FolderContents, *, is_answer: bool, now_s: float
 ) -> None:
     """Each data file has its length at least; whoever loads it compares the digests.
 
@@ -215,13 +219,13 @@ def check_files_are_there(
             raise _unreadable(contents, file.name, story, now_s, kind) from error
 
 
-def find_start(storage: Storage, answer: Answer | None, *, now_s: float) -> Manifest | None:
+def find_start(storage: Storage, answer: RequestedStart | None, *, now_s: float) -> Manifest | None:
     """The manifest that a job without a store goes on from; None: it begins anew.  Nothing is changed.
 
     Raises UnreadableCheckpointError as `choose_start` and `check_files_are_there`, StorageError for an unusable folder.
     """
-    contents = look_into(storage, answer)
+    contents = read_contents(storage, answer)
     chosen = choose_start(contents, answer, now_s=now_s)
     if chosen is not None:
-        check_files_are_there(storage, chosen, contents, is_answer=is_heeded(contents, answer), now_s=now_s)
+        check_files_are_there(storage, chosen, contents, is_answer=is_request_open(contents, answer), now_s=now_s)
     return chosen

@@ -16,7 +16,7 @@ from typing import Final
 
 from master.api.checkpoints.audit import contradictions
 from master.api.checkpoints.checkpoint_files import check_file
-from master.api.checkpoints.folder_contents import HEAD, Contents, age, look_into
+from master.api.checkpoints.folder_contents import HEAD, FolderContents, read_contents, write_order
 from master.api.checkpoints.manifest import Manifest
 from master.api.checkpoints.resume import overtaken_by
 from master.api.checkpoints.storage import Storage
@@ -29,7 +29,7 @@ _MOST_LOOKS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class VerifiedCheckpoint:
     """One checkpoint.  `problems`: by file, its manifest's own first; none: it is whole."""
 
     manifest: Manifest
@@ -43,12 +43,12 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class FolderVerification:
     """What stands in a folder.  `problems`: all of it, for people; `unnamed`: data files that no manifest names."""
 
     uri: str
     head: ManifestId | None
-    checkpoints: tuple[Checked, ...]  # the newest first
+    checkpoints: tuple[VerifiedCheckpoint, ...]  # the newest first
     unnamed: tuple[str, ...]
     bytes_read: int
     problems: tuple[str, ...]
@@ -63,24 +63,26 @@ class Verdict:
         return not (self.checkpoints or self.unnamed or self.problems)
 
 
-def verify_folder(storage: Storage, *, tell: Callable[[int, int], None] = lambda _read, _of: None) -> Verdict:
+def verify_folder(
+    storage: Storage, *, tell: Callable[[int, int], None] = lambda _read, _of: None
+) -> FolderVerification:
     """Every byte was read.  `tell` hears how many of how many, after each piece.
 
     Raises StorageError where the folder or a file cannot be read at all, damaged or not.
     """
     for _ in range(_MOST_LOOKS - 1):
         before = storage.list()
-        verdict = _verify(storage, look_into(storage), tell)
+        verdict = _verify(storage, read_contents(storage), tell)
         if verdict.is_whole or storage.list() == before:
             return verdict
-    return _verify(storage, look_into(storage), tell)
+    return _verify(storage, read_contents(storage), tell)
 
 
-def _verify(storage: Storage, contents: Contents, tell: Callable[[int, int], None]) -> Verdict:
+def _verify(storage: Storage, contents: FolderContents, tell: Callable[[int, int], None]) -> FolderVerification:
     files = {(f.name, f.size_bytes, f.digest): f for m in contents.known.values() for f in m.files}
     found = _check_files(storage, files, tell)
     checked = tuple(
-        Checked(
+        VerifiedCheckpoint(
             manifest=manifest,
             is_head=manifest.id == contents.head,
             is_retired=manifest.id not in contents.manifests,
@@ -89,11 +91,11 @@ def _verify(storage: Storage, contents: Contents, tell: Callable[[int, int], Non
                 *(problem for f in manifest.files if (problem := found[f.name, f.size_bytes, f.digest])),
             ),
         )
-        for manifest in sorted(contents.known.values(), key=age, reverse=True)
+        for manifest in sorted(contents.known.values(), key=write_order, reverse=True)
     )
     named = {name for name, _, _ in files}
     unnamed = tuple(name for name in contents.data_files if name not in named)
-    return Verdict(
+    return FolderVerification(
         uri=storage.uri,
         head=contents.head,
         checkpoints=checked,
@@ -107,7 +109,7 @@ def _verify(storage: Storage, contents: Contents, tell: Callable[[int, int], Non
     )
 
 
-def _head_problems(contents: Contents, unnamed: tuple[str, ...]) -> tuple[str, ...]:
+def _head_problems(contents: FolderContents, unnamed: tuple[str, ...]) -> tuple[str, ...]:
     if contents.head is not None and contents.head not in contents.known:
         return (f"{HEAD}: names {contents.head}, which cannot be read here",)
     if contents.head is not None and (

@@ -40,7 +40,7 @@ class Page:
     kind: str = "text/plain; charset=utf-8"
 
 
-class Kept:
+class CachedPage:
     """A page that is made anew once it is `kept_s` old, and not before, whoever asks."""
 
     def __init__(self, make: Callable[[], Page], *, kept_s: float = 1.0) -> None:

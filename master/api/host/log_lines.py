@@ -16,12 +16,12 @@ _CONTINUED: Final = "\n    "
 """Before each further line of one record: a line that begins at the margin is a record of this process's own."""
 
 
-def at_rest(text: str) -> str:
+def escape_controls(text: str) -> str:
     """The text with each character that moves a terminal shown as its escape; lines and tabs stay."""
     return _MOVING.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 
-class PlainLines(logging.Formatter):
+class PlainFormatter(logging.Formatter):
     """`2026-11-21T09:30:00.123Z WARNING master.term: ...`; only the first line of a record begins at the margin."""
 
     def __init__(self, form: str = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s") -> None:
@@ -30,4 +30,4 @@ class PlainLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.format`."""
-        return at_rest(super().format(record)).replace("\n", _CONTINUED)
+        return escape_controls(super().format(record)).replace("\n", _CONTINUED)

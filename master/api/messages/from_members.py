@@ -22,7 +22,7 @@ from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.positions import EMPTY, PositionSet
 
 
-class Refusal(StrEnum):
+class CutRefusal(StrEnum):
     """Why a server does not take part in a cut or cannot do as told (rules 6, 19, 20)."""
 
     NOT_READY = "not-ready"
@@ -88,7 +88,7 @@ class CutRefused:
     """Answer to HOLD or CUT, or news that the fork has ended; the master gives the cut up."""
 
     cut: CutId
-    reason: Refusal
+    reason: CutRefusal
     message: str = ""
 
 

@@ -130,7 +130,7 @@ class AskMarks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptBuckets:
     """Buckets that this server owned in that lineage: it keeps those that are active here at just this version."""
 
     lineage: Lineage
@@ -139,7 +139,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backed:
+class BackedBuckets:
     """These buckets have their backup there (rule 61)."""
 
     buckets: PositionSet
@@ -164,8 +164,8 @@ class Restore:
     bucket_count: int
     buckets: PositionSet  # bucket numbers this server owns
     version: Version
-    kept: tuple[Kept, ...] = ()
-    backed: tuple[Backed, ...] = ()  # those of them that have a backup
+    kept: tuple[KeptBuckets, ...] = ()
+    backed: tuple[BackedBuckets, ...] = ()  # those of them that have a backup
     standby: PositionSet = EMPTY  # bucket numbers that this server is the backup of
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from master.api.errors import WireError
+from master.api.errors import MessageError
 
 WIRE_NEWEST: Final = 1
 WIRE_OLDEST: Final = 1
@@ -27,14 +27,14 @@ class Hello:
 
 
 def agreed_version(mine: Hello, theirs: Hello) -> int:
-    """The wire version to speak.  Raises WireError when the two mean different jobs or share no version."""
+    """The wire version to speak.  Raises MessageError when the two mean different jobs or share no version."""
     if mine.job != theirs.job:
-        raise WireError(
+        raise MessageError(
             "hello.job", f"{theirs.job!r} knocked at the door of {mine.job!r}: check EDL_JOB and EDL_MASTER"
         )
     version = min(mine.newest, theirs.newest)
     if version < max(mine.oldest, theirs.oldest):
-        raise WireError(
+        raise MessageError(
             "hello.newest",
             f"one side speaks wire versions {theirs.oldest} to {theirs.newest}, the other {mine.oldest} to "
             f"{mine.newest}: upgrade the older one (master first, then members)",

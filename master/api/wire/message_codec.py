@@ -1,9 +1,9 @@
 """Messages of `messages.py` to and from their protobuf form, strictly: what cannot be taken is refused by name.
 
 One converter per dataclass is made at import from its shape and its protobuf descriptor (same names, field by field);
-where the two differ the import fails.  Refused with a WireError that names the field: a message this version does not
-know, an absent part, an empty identity, an unknown word, altered position sets.  Scalars that are absent read as zero,
-as protobuf has it; fields that a newer writer added are ignored, by the skew rule (`hello`).
+where the two differ the import fails.  Refused with a MessageError that names the field: a message that this version
+does not know, an absent part, an empty identity, an unknown word, altered position sets.  Scalars that are absent read
+as zero, as protobuf has it; fields that a newer writer added are ignored, by the skew rule (`hello`).
 
 Not here: framing, streams, order (`master.process.grpc_server`).
 """
@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from master.api import messages
 from master.api.edl.master.v1 import master_pb2
-from master.api.errors import WireError
+from master.api.errors import MessageError
 from master.api.messages import MasterMessage, MemberMessage
 from master.api.positions import PositionsError, PositionSet
 from master.api.shape import ByName, Fixed, Many, Optional, Positions, Record, Scalar, Shape, Word, record_of
@@ -37,7 +37,7 @@ def encode_member_envelope(said: Iterable[MemberMessage], *, hello: Hello | None
 
 
 def decode_member_envelope(envelope: master_pb2.MemberEnvelope) -> tuple[MemberMessage, ...]:
-    """What a member said.  Raises WireError, and nothing of the envelope may be used."""
+    """What a member said.  Raises MessageError, and nothing of the envelope may be used."""
     return cast(tuple[MemberMessage, ...], _MEMBER.decode_all(envelope.messages))
 
 
@@ -47,7 +47,7 @@ def encode_master_envelope(said: Iterable[MasterMessage], *, hello: Hello | None
 
 
 def decode_master_envelope(envelope: master_pb2.MasterEnvelope) -> tuple[MasterMessage, ...]:
-    """What the master said.  Raises WireError, and nothing of the envelope may be used."""
+    """What the master said.  Raises MessageError, and nothing of the envelope may be used."""
     return cast(tuple[MasterMessage, ...], _MASTER.decode_all(envelope.messages))
 
 
@@ -59,9 +59,11 @@ def decode_hello(
     | master_pb2.SetServersRequest
     | master_pb2.SetServersReply,
 ) -> Hello:
-    """The Hello in the first envelope of a stream.  Raises WireError when there is none."""
+    """The Hello in the first envelope of a stream.  Raises MessageError when there is none."""
     if not carrier.HasField("hello"):
-        raise WireError("hello", "is missing: the first envelope of a stream says which wire versions its side speaks")
+        raise MessageError(
+            "hello", "is missing: the first envelope of a stream says which wire versions its side speaks"
+        )
     said = carrier.hello
     return Hello(job=said.job, newest=said.newest, oldest=said.oldest, software=said.software)
 
@@ -114,7 +116,7 @@ def _of_many(inner: _Pair) -> _Pair:
         try:
             for value in values:
                 out.append(decode(value) if decode else value)  # noqa: PERF401  the length names the bad element
-        except WireError as error:
+        except MessageError as error:
             raise error.within(f"[{len(out)}]") from error
         return tuple(out)
 
@@ -135,7 +137,7 @@ def _of_word(shape: Word, field: FieldDescriptor) -> _Pair:
             return decoded[number]
         except KeyError:
             known = ", ".join(encoded)
-            raise WireError("", f"is number {number}, which stands for none of: {known}") from None
+            raise MessageError("", f"is number {number}, which stands for none of: {known}") from None
 
     return encoded.__getitem__, decode
 
@@ -162,12 +164,12 @@ def _of_record(shape: Record, descriptor: Descriptor) -> _Pair:
             for name, is_optional, is_required, _, convert in plan:
                 if (is_optional or is_required) and not message.HasField(name):
                     if is_required:
-                        raise WireError("", "is missing")  # noqa: TRY301  one place adds the field's name
+                        raise MessageError("", "is missing")  # noqa: TRY301  one place adds the field's name
                     values[name] = None
                 else:
                     value = getattr(message, name)
                     values[name] = convert(value) if convert else value
-        except WireError as error:
+        except MessageError as error:
             raise error.within(name) from error
         return cls(**values)
 
@@ -187,7 +189,7 @@ def _of_fixed(shape: Fixed, descriptor: Descriptor) -> _Pair:
 
 def _filled(value: str) -> str:
     if not value:
-        raise WireError("", "is empty")
+        raise MessageError("", "is empty")
     return value
 
 
@@ -195,7 +197,7 @@ def _positions(data: bytes) -> PositionSet:
     try:
         return PositionSet.decode(data)
     except PositionsError as error:
-        raise WireError("", str(error)) from error
+        raise MessageError("", str(error)) from error
 
 
 class _Sum:
@@ -226,9 +228,9 @@ class _Sum:
             for carrier in carriers:
                 name = carrier.WhichOneof("body")
                 if name is None:
-                    raise WireError("", "is a message that this version does not know: upgrade the older side")  # noqa: TRY301
+                    raise MessageError("", "is a message that this version does not know: upgrade the older side")  # noqa: TRY301
                 out.append(self._decoders[name](getattr(carrier, name)))
-        except WireError as error:
+        except MessageError as error:
             raise error.within(name or "body").within(f"messages[{len(out)}]") from error
         return tuple(out)
 

@@ -12,27 +12,32 @@ from collections.abc import Container
 from dataclasses import replace
 
 from master.api.identities import CutId
-from master.api.messages import Cut, CutRefused, Held, Hold, Refusal, Written
+from master.api.messages import Cut, CutRefusal, CutRefused, Held, Hold, Written
 from master.api.positions import EMPTY, PositionSet, union
 from master.job.commit.head_swap import record_manifest
-from master.job.dispatch.skip_agreement import finish
+from master.job.dispatch.skip_agreement import finish_skip
 from master.job.domain import CommitDue, CutExpired, HoldExpired
 from master.job.moves.move_lifecycle import is_quiet
 from master.job.recovery.rollback import lose_model
-from master.job.state.bucket_marks import compare, file_problem, lists_exactly
+from master.job.state.bucket_marks import compare_marks, file_problem, lists_exactly
 from master.job.state.bucket_table import owners
-from master.job.state.commit_attempt import ended, give_up
-from master.job.state.dispatch_state import forget, gain
+from master.job.state.commit_attempt import end_attempt, give_up
+from master.job.state.dispatch_state import mark_done, unmark_done
 from master.job.state.job_state import Turn
 from master.job.state.members import Server
-from master.job.state.protocol_state import Phase, Stage
+from master.job.state.protocol_state import CommitPhase, RecoveryStage
 from master.job.trainers.trainer_loss import shorten_for_cut
 
 
 def advance(turn: Turn) -> None:
     """Begins a commit if one is due, or at once when nothing is left to train (rule 32)."""
     state, books = turn.state, turn.state.dispatch
-    if state.commit.phase is not Phase.IDLE or state.stage is not Stage.SERVING or state.writing or state.skip:
+    if (
+        state.commit.phase is not CommitPhase.IDLE
+        or state.stage is not RecoveryStage.SERVING
+        or state.writing
+        or state.skip
+    ):
         return
     is_urgent = books.is_exhausted and not state.commit.is_backing_off
     if (state.commit.due is not None and not is_urgent) or state.dataset is None or state.has_own_model:
@@ -50,19 +55,19 @@ def advance(turn: Turn) -> None:
 def handle_due(turn: Turn, event: CommitDue) -> None:
     """Begun as soon as it can be."""
     commit = turn.state.commit
-    if commit.phase is Phase.IDLE and commit.due == event.deadline:
+    if commit.phase is CommitPhase.IDLE and commit.due == event.deadline:
         turn.change(commit=replace(commit, due=None, is_backing_off=False))
 
 
 def handle_hold_expired(turn: Turn, event: HoldExpired) -> None:
     """Pushes have waited long enough (rule 19)."""
-    if turn.state.commit.phase is Phase.HOLDING and turn.state.commit.cut == event.cut:
+    if turn.state.commit.phase is CommitPhase.HOLDING and turn.state.commit.cut == event.cut:
         give_up(turn, _hold_unanswered(turn))
 
 
 def handle_cut_expired(turn: Turn, event: CutExpired) -> None:
     """A fork costs memory; and whoever has not written by now will not (rule 21)."""
-    if turn.state.commit.phase is Phase.WRITING and turn.state.commit.cut == event.cut:
+    if turn.state.commit.phase is CommitPhase.WRITING and turn.state.commit.cut == event.cut:
         give_up(turn, f"{_without(turn, turn.state.commit.files)} wrote no file in time")
 
 
@@ -75,8 +80,8 @@ def _hold(turn: Turn) -> None:
     asked = [server for server in state.members.servers.values() if server.key in having]
     turn.change(
         commit=replace(
-            ended(state.commit),
-            phase=Phase.HOLDING,
+            end_attempt(state.commit),
+            phase=CommitPhase.HOLDING,
             sequence=sequence,
             cut=cut,
             asked=frozenset(server.ordinal for server in asked),
@@ -91,7 +96,7 @@ def _hold(turn: Turn) -> None:
 def handle_held(turn: Turn, server: Server, said: Held) -> None:
     """All have answered and named every bucket once (58): D is what any has; what not all have is leased first (20)."""
     state, underway = turn.state, turn.state.commit
-    is_asked = underway.phase is Phase.HOLDING and underway.cut == said.cut and server.ordinal in underway.asked
+    is_asked = underway.phase is CommitPhase.HOLDING and underway.cut == said.cut and server.ordinal in underway.asked
     if not is_asked or state.route is None:
         return
     underway = replace(underway, held=underway.held.put(server.ordinal, said.marks))
@@ -102,16 +107,16 @@ def handle_held(turn: Turn, server: Server, said: Held) -> None:
     if not lists_exactly(listed, PositionSet.span(0, len(state.route.owner))):
         give_up(turn, "the servers' lists do not name every bucket once")
         return
-    marks = compare(listed)
+    marks = compare_marks(listed)
     if not marks.skipped_anywhere <= state.dispatch.quarantined:
         give_up(turn, "a SKIP is half done and is completed first")
-        finish(turn, marks.skipped_anywhere)
+        finish_skip(turn, marks.skipped_anywhere)
         return
-    books = forget(gain(state.dispatch, marks.everywhere), underway.done_at_begin - marks.settled)
+    books = unmark_done(mark_done(state.dispatch, marks.everywhere), underway.done_at_begin - marks.settled)
     turn.change(
         dispatch=replace(books, wanted=marks.anywhere - marks.settled),
         commit=replace(
-            underway, phase=Phase.WRITING, data=marks.anywhere, expires=turn.after(state.config.cut_timeout_ns)
+            underway, phase=CommitPhase.WRITING, data=marks.anywhere, expires=turn.after(state.config.cut_timeout_ns)
         ),
     )
     shorten_for_cut(turn)
@@ -123,14 +128,14 @@ def handle_held(turn: Turn, server: Server, said: Held) -> None:
 def handle_cut_refused(turn: Turn, server: Server, said: CutRefused) -> None:
     """Any refusal ends the attempt (rule 19); what a server has written stays written."""
     underway = turn.state.commit
-    is_open = underway.phase in (Phase.HOLDING, Phase.WRITING) and underway.cut == said.cut
+    is_open = underway.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) and underway.cut == said.cut
     if not is_open or server.ordinal in underway.files:
         return
-    if underway.phase is Phase.HOLDING and server.ordinal in underway.held:
+    if underway.phase is CommitPhase.HOLDING and server.ordinal in underway.held:
         give_up(turn, _hold_unanswered(turn))  # it held its pushes for as long as it may: others are missing
         return
     story = f": {said.message}" if said.message else ""
-    is_storage = said.reason is Refusal.FAILED
+    is_storage = said.reason is CutRefusal.FAILED
     give_up(turn, f"{server.key.name} does not take part ({said.reason}){story}", is_storage=is_storage)
 
 
@@ -148,7 +153,7 @@ def _without(turn: Turn, answered: Container[int]) -> str:
 def handle_written(turn: Turn, server: Server, said: Written) -> None:
     """All files are there: equal, they are a checkpoint; else they are dropped (rule 22)."""
     state, underway = turn.state, turn.state.commit
-    is_asked = underway.phase is Phase.WRITING and underway.cut == said.cut and server.ordinal in underway.asked
+    is_asked = underway.phase is CommitPhase.WRITING and underway.cut == said.cut and server.ordinal in underway.asked
     if not is_asked or state.route is None:
         return
     listed = union(group.buckets for group in underway.held[server.ordinal])
@@ -160,11 +165,11 @@ def handle_written(turn: Turn, server: Server, said: Written) -> None:
     if len(underway.files) < len(underway.asked):
         return
     files = tuple(underway.files[ordinal] for ordinal in sorted(underway.files))
-    marks = compare(group for file in files for group in file.marks)
+    marks = compare_marks(group for file in files for group in file.marks)
     if not marks.are_equal:
-        turn.change(dispatch=gain(state.dispatch, marks.everywhere))
+        turn.change(dispatch=mark_done(state.dispatch, marks.everywhere))
         give_up(turn, "the servers' files have different marks")
-        finish(turn, marks.skipped_anywhere)
+        finish_skip(turn, marks.skipped_anywhere)
     elif state.head and not state.head.data <= marks.everywhere:
         lose_model(turn, f"the model lacks {state.head.data - marks.everywhere}, which head contains")
     else:

@@ -9,14 +9,19 @@ from master.api.messages import FileRecord, OfferAnswered
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import ManifestWriteFailed, ManifestWritten, SwapHead, WriteManifest
 from master.job.state.bucket_marks import manifest_id
-from master.job.state.commit_attempt import ended, give_up, retain
-from master.job.state.dispatch_state import settle
+from master.job.state.commit_attempt import end_attempt, give_up, retain
+from master.job.state.dispatch_state import apply_head
 from master.job.state.job_state import Turn
-from master.job.state.protocol_state import Offer, Phase
+from master.job.state.protocol_state import CommitPhase, ModelOffer
 
 
 def record_manifest(
-    turn: Turn, *, data: PositionSet, quarantine: PositionSet, files: tuple[FileRecord, ...], offer: Offer | None = None
+    turn: Turn,
+    *,
+    data: PositionSet,
+    quarantine: PositionSet,
+    files: tuple[FileRecord, ...],
+    offer: ModelOffer | None = None,
 ) -> None:
     state, underway = turn.state, turn.state.commit
     assert state.dataset is not None
@@ -39,7 +44,7 @@ def record_manifest(
     )
     turn.change(
         commit=replace(
-            underway, phase=Phase.RECORDING, sequence=sequence, manifest=manifest, offer=offer, expires=None
+            underway, phase=CommitPhase.RECORDING, sequence=sequence, manifest=manifest, offer=offer, expires=None
         ),
         dispatch=replace(state.dispatch, wanted=EMPTY),
     )
@@ -49,17 +54,21 @@ def record_manifest(
 def handle_manifest_written(turn: Turn, event: ManifestWritten) -> None:
     """Then head, in one transaction: only that makes it a checkpoint (rule 23)."""
     state, underway = turn.state, turn.state.commit
-    if underway.phase is not Phase.RECORDING or underway.manifest is None or underway.manifest.id != event.manifest:
+    if (
+        underway.phase is not CommitPhase.RECORDING
+        or underway.manifest is None
+        or underway.manifest.id != event.manifest
+    ):
         return
     assert state.lineage is not None
     assert underway.manifest.lineage == state.number
-    turn.change(commit=replace(underway, phase=Phase.SWAPPING))
+    turn.change(commit=replace(underway, phase=CommitPhase.SWAPPING))
     turn.write(SwapHead(parent=underway.manifest.parent, lineage=state.lineage, manifest=event.manifest))
 
 
 def handle_manifest_write_failed(turn: Turn, event: ManifestWriteFailed) -> None:
     underway = turn.state.commit
-    if underway.phase is Phase.RECORDING and underway.manifest and underway.manifest.id == event.manifest:
+    if underway.phase is CommitPhase.RECORDING and underway.manifest and underway.manifest.id == event.manifest:
         give_up(turn, f"the manifest could not be written: {event.reason}", is_storage=True)
 
 
@@ -70,12 +79,12 @@ def handle_head_swapped(turn: Turn) -> None:
     if state.commit.offer:
         number, trainer = state.commit.offer.number, state.commit.offer.trainer
         turn.send(trainer, OfferAnswered(offer=number, manifest=manifest.id))
-    books = replace(settle(state.dispatch, manifest.data, manifest.quarantine), wanted=EMPTY)
+    books = replace(apply_head(state.dispatch, manifest.data, manifest.quarantine), wanted=EMPTY)
     turn.change(
         head=manifest,
         dispatch=books,
         commit=replace(
-            ended(state.commit),
+            end_attempt(state.commit),
             due=turn.after(state.config.checkpoint_every_ns),
             is_backing_off=books.is_exhausted,  # of use only if head is not everything then: never at once again
             refusals=0,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from master.api.messages import OfferAnswered, OfferCheckpoint
 from master.job.commit.head_swap import record_manifest
 from master.job.domain import MemberKey
-from master.job.state.bucket_marks import compare
+from master.job.state.bucket_marks import compare_marks
 from master.job.state.job_state import Turn
-from master.job.state.protocol_state import Offer, Phase, Stage
+from master.job.state.protocol_state import CommitPhase, ModelOffer, RecoveryStage
 
 
 def handle_offer(turn: Turn, sender: MemberKey, said: OfferCheckpoint) -> None:
     """A trainer's own model (rule 35): its world is current, its data contain head's, and it is the only one."""
-    state, offer = turn.state, Offer(trainer=sender, number=said.offer)
+    state, offer = turn.state, ModelOffer(trainer=sender, number=said.offer)
     if state.commit.offer == offer:
         return
     if state.head and state.head.files == (said.file,):
@@ -21,17 +21,17 @@ def handle_offer(turn: Turn, sender: MemberKey, said: OfferCheckpoint) -> None:
     if reason := _offer_problem(turn, sender, said):
         turn.send(sender, OfferAnswered(offer=said.offer, manifest=None, reason=reason))
         return
-    marks = compare(said.file.marks)
+    marks = compare_marks(said.file.marks)
     record_manifest(turn, data=marks.everywhere, quarantine=state.dispatch.quarantined, files=(said.file,), offer=offer)
 
 
 def _offer_problem(turn: Turn, sender: MemberKey, said: OfferCheckpoint) -> str:
-    state, marks = turn.state, compare(said.file.marks)
+    state, marks = turn.state, compare_marks(said.file.marks)
     if not state.has_own_model:
         return "this job's trainers hold no model of their own: declare it with own_model, and run without servers"
     if state.owner != sender:
         return "another trainer holds the model; trainers with a model each are not supported (rule 36)"
-    if state.stage is not Stage.SERVING or said.world != state.number or said.file.lineage != state.number:
+    if state.stage is not RecoveryStage.SERVING or said.world != state.number or said.file.lineage != state.number:
         return f"it was trained in world {said.world}, the current one is {state.number}"
     if not marks.are_equal or not marks.everywhere <= state.dispatch.everything:
         return f"its marks {marks.everywhere} are not those of one model of this data set"
@@ -39,6 +39,6 @@ def _offer_problem(turn: Turn, sender: MemberKey, said: OfferCheckpoint) -> str:
         return f"it lacks {state.head.data - marks.everywhere}, which the last checkpoint contains"
     if marks.everywhere & state.dispatch.quarantined:
         return f"it contains {marks.everywhere & state.dispatch.quarantined}, which are quarantined"
-    if state.commit.phase is not Phase.IDLE or state.writing:
+    if state.commit.phase is not CommitPhase.IDLE or state.writing:
         return "another commit is under way; offer it again"
     return ""

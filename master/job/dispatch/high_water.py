@@ -20,24 +20,24 @@ from master.api.identities import MemberName
 from master.job.domain import Durable, Instant, MemberKey, Persist, ReserveHighWater
 from master.job.domain.frozen_map import FrozenMap
 from master.job.state.job_state import Turn
-from master.job.state.protocol_state import NO_TRAINERS, Holding, Reserved, Stage
+from master.job.state.protocol_state import NO_TRAINERS, HighWaterMark, LeaseHolders, RecoveryStage
 
 MOST_NAMED: Final = 1_000  # 94 kB where a name has 50 characters; the store keeps each write until it is compacted
 
 
-def begun(durable: Durable) -> tuple[Reserved, Holding]:
+def initial_marks(durable: Durable) -> tuple[HighWaterMark, LeaseHolders]:
     """What stands there as a term begins.  Of the trainers of earlier masters none is back."""
     known = None if durable.trainers is None else FrozenMap({one.name: one for one in durable.trainers})
     return (
-        Reserved(below=durable.high_water, trainers=known),
-        Holding(trainers=NO_TRAINERS if known is None else known, awaited=known),
+        HighWaterMark(below=durable.high_water, trainers=known),
+        LeaseHolders(trainers=NO_TRAINERS if known is None else known, awaited=known),
     )
 
 
 def reserve(turn: Turn) -> None:
     """Moves the mark once the leases have used half of the last block, and names who trains; one write at a time."""
     state, mark = turn.state, turn.state.reserved
-    if state.stage is not Stage.SERVING or state.dataset is None or mark.is_writing:
+    if state.stage is not RecoveryStage.SERVING or state.dataset is None or mark.is_writing:
         return
     total, frontier = state.dataset.dataset.size * state.dataset.dataset.epochs, state.dispatch.frontier
     smallest = state.config.high_water_batches * state.dispatch.batch_size
@@ -45,7 +45,7 @@ def reserve(turn: Turn) -> None:
     if mark.below < min(total, frontier + max(mark.block, smallest) // 2):
         block = max(smallest, next_block(mark, turn.now, lasts_ns=state.config.high_water_ns))
         below = min(total, max(mark.below, frontier) + block)
-        mark = Reserved(below=below, block=min(total, block), at=turn.now)
+        mark = HighWaterMark(below=below, block=min(total, block), at=turn.now)
     elif trainers is mark.trainers or trainers == mark.trainers:
         return
     turn.change(reserved=replace(mark, is_writing=True, trainers=trainers))
@@ -53,7 +53,7 @@ def reserve(turn: Turn) -> None:
     turn.emit(Persist(write=ReserveHighWater(below=mark.below, trainers=named)))
 
 
-def next_block(last: Reserved, now: Instant, *, lasts_ns: int) -> int:
+def next_block(last: HighWaterMark, now: Instant, *, lasts_ns: int) -> int:
     """The size of which half lasts half of `lasts_ns`, from how long the last half lasted; by steps of four at most."""
     return min(4 * last.block, max(last.block // 4, last.block * (lasts_ns // 2) // max(1, now - last.at)))
 
@@ -63,7 +63,7 @@ def handle_recorded(turn: Turn) -> None:
     turn.change(reserved=replace(turn.state.reserved, is_writing=False))
 
 
-def note_trainer(turn: Turn, key: MemberKey) -> None:
+def add_trainer(turn: Turn, key: MemberKey) -> None:
     """It is here, with what it holds; of its name there is no other process any more."""
     before = turn.state.holding
     if before.trainers.get(key.name) != key:
@@ -71,7 +71,7 @@ def note_trainer(turn: Turn, key: MemberKey) -> None:
     _await_less(turn, before, key.name)
 
 
-def forget_trainer(turn: Turn, key: MemberKey) -> None:
+def remove_trainer(turn: Turn, key: MemberKey) -> None:
     """What it held has returned."""
     before = turn.state.holding
     _await_less(turn, replace(before, trainers=before.trainers.without(key.name)), key.name)
@@ -84,11 +84,11 @@ def await_nobody(turn: Turn) -> None:
     for name in state.holding.awaited or ():
         trainers = trainers.without(name)
     turn.change(
-        holding=Holding(trainers=trainers, awaited=NO_TRAINERS), dispatch=replace(state.dispatch, granting_from=0)
+        holding=LeaseHolders(trainers=trainers, awaited=NO_TRAINERS), dispatch=replace(state.dispatch, granting_from=0)
     )
 
 
-def _await_less(turn: Turn, holding: Holding, name: MemberName) -> None:
+def _await_less(turn: Turn, holding: LeaseHolders, name: MemberName) -> None:
     """The window has done its work once everybody is back."""
     if holding.awaited:
         holding = replace(holding, awaited=holding.awaited.without(name))

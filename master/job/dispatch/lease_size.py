@@ -14,9 +14,9 @@ from dataclasses import replace
 from master.api.identities import Incarnation
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import SECOND, JobConfig
-from master.job.state.dispatch_state import Dispatch
+from master.job.state.dispatch_state import DispatchState
 from master.job.state.members import Trainer
-from master.job.state.trainer_failures import Failures
+from master.job.state.trainer_failures import FailureCounts
 
 
 def batches_to_grant(
@@ -34,9 +34,9 @@ def batches_to_grant(
     return max(1, int(samples_per_s * seconds / batch_size))
 
 
-def choose_pieces(
-    books: Dispatch, failures: Failures, config: JobConfig, trainer: Trainer, *, shards: int, size: int
-) -> tuple[Dispatch, tuple[PositionSet, ...]]:
+def choose_positions(
+    books: DispatchState, failures: FailureCounts, config: JobConfig, trainer: Trainer, *, shards: int, size: int
+) -> tuple[DispatchState, tuple[PositionSet, ...]]:
     """Up to `shards` disjoint sets of at most `size` free positions each; none: ask again later.
 
     The books come back with this trainer as isolator when it is to run dry first.
@@ -49,14 +49,14 @@ def choose_pieces(
     return _choose_among_suspects(books, failures, config, trainer.key.incarnation, shards=shards, size=size)
 
 
-def _grantable(books: Dispatch) -> PositionSet:
+def _grantable(books: DispatchState) -> PositionSet:
     free = books.todo
     if books.granting_from:  # an earlier master's leases may still be claimed
         free = free - PositionSet.span(0, books.granting_from)
     return free
 
 
-def _cut_pieces(books: Dispatch, free: PositionSet, shards: int, size: int) -> tuple[PositionSet, ...]:
+def _cut_pieces(books: DispatchState, free: PositionSet, shards: int, size: int) -> tuple[PositionSet, ...]:
     pieces: list[PositionSet] = []
     while len(pieces) < shards and (piece := _next_piece(books, free, size)):
         pieces.append(piece)
@@ -64,7 +64,7 @@ def _cut_pieces(books: Dispatch, free: PositionSet, shards: int, size: int) -> t
     return tuple(pieces)
 
 
-def _next_piece(books: Dispatch, free: PositionSet, size: int) -> PositionSet:
+def _next_piece(books: DispatchState, free: PositionSet, size: int) -> PositionSet:
     source = free
     if books.wanted:
         source = (free & books.wanted) or free
@@ -76,8 +76,8 @@ def _next_piece(books: Dispatch, free: PositionSet, size: int) -> PositionSet:
 
 
 def _choose_among_suspects(
-    books: Dispatch, failures: Failures, config: JobConfig, key: Incarnation, *, shards: int, size: int
-) -> tuple[Dispatch, tuple[PositionSet, ...]]:
+    books: DispatchState, failures: FailureCounts, config: JobConfig, key: Incarnation, *, shards: int, size: int
+) -> tuple[DispatchState, tuple[PositionSet, ...]]:
     free, prime = _grantable(books), failures.prime(config.quarantine_after)
     holder = books.holders.get(key)
     mine = holder.leases if holder else ()

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from master.api.messages import Skip, SkipAnswer
 from master.api.positions import PositionSet
-from master.job.domain import RecordQuarantine, Table
+from master.job.domain import BucketTable, RecordQuarantine
 from master.job.state.bucket_table import all_backed, backed, changed, owned
-from master.job.state.dispatch_state import begin_skip, end_skip, keep_out
+from master.job.state.dispatch_state import add_quarantine, begin_skip, end_skip
 from master.job.state.job_state import Turn
 from master.job.state.members import Server
-from master.job.state.protocol_state import Phase, Skipping, Stage
+from master.job.state.protocol_state import CommitPhase, RecoveryStage, SkipState
 from master.job.state.trainer_failures import acquit
 
 
@@ -25,15 +25,15 @@ def advance(turn: Turn) -> None:
     """Begins to leave out what has failed too often (M4)."""
     state = turn.state
     condemned = state.failures.condemned(state.config.quarantine_after)
-    if not condemned or state.skip or state.writing or state.stage is not Stage.SERVING:
+    if not condemned or state.skip or state.writing or state.stage is not RecoveryStage.SERVING:
         return
     condemned &= state.dispatch.todo
-    if condemned and state.commit.phase is Phase.IDLE:
+    if condemned and state.commit.phase is CommitPhase.IDLE:
         turn.change(dispatch=begin_skip(state.dispatch, condemned))
-        begin(turn, condemned)
+        begin_skip_round(turn, condemned)
 
 
-def finish(turn: Turn, skipped: PositionSet) -> bool:
+def finish_skip(turn: Turn, skipped: PositionSet) -> bool:
     """A SKIP that another master began and some bucket has obeyed is completed, whoever notices (rule 31).
 
     False: all of these are quarantined already.
@@ -41,20 +41,20 @@ def finish(turn: Turn, skipped: PositionSet) -> bool:
     books = begin_skip(turn.state.dispatch, skipped)
     if books.skipping:
         turn.change(dispatch=books)
-        begin(turn, books.skipping)
+        begin_skip_round(turn, books.skipping)
     return bool(books.skipping)
 
 
-def begin(turn: Turn, positions: PositionSet) -> None:
+def begin_skip_round(turn: Turn, positions: PositionSet) -> None:
     """These stand in SKIPPING."""
-    turn.change(skip=Skipping(positions=positions, overdue=turn.after(turn.state.config.answer_timeout_ns)))
+    turn.change(skip=SkipState(positions=positions, overdue=turn.after(turn.state.config.answer_timeout_ns)))
     for server in turn.state.members.servers.values():
-        ask_again(turn, server)
+        resend_skip(turn, server)
     if not turn.state.config.servers:
         _record(turn)
 
 
-def ask_again(turn: Turn, server: Server) -> None:
+def resend_skip(turn: Turn, server: Server) -> None:
     """SKIP to a server that has a bucket for which nobody has answered it (rule 60).
 
     A backup is asked once the owner has answered: what a backup skips its owner must not apply (rule 61).
@@ -79,7 +79,7 @@ def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
     skip = _with_answer(state.skip, said, now, server)
     turn.change(skip=skip)
     for backup in turn.state.members.servers.values() if now.backups else ():
-        ask_again(turn, backup)
+        resend_skip(turn, backup)
     if len(skip.answered) < len(now.route.owner) or not all_backed(now) <= skip.backups:
         return False
     if not skip.applied:
@@ -96,7 +96,7 @@ def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
     return False
 
 
-def _with_answer(skip: Skipping, said: SkipAnswer, now: Table, server: Server) -> Skipping:
+def _with_answer(skip: SkipState, said: SkipAnswer, now: BucketTable, server: Server) -> SkipState:
     """Of a bucket that has moved anybody may have answered (60); where there are two copies, who has them now."""
     counts, backups = said.skipped | said.applied, skip.backups
     if said.of_backups:
@@ -108,7 +108,7 @@ def _with_answer(skip: Skipping, said: SkipAnswer, now: Table, server: Server) -
     return replace(skip, skipped=skipped, applied=applied, backups=backups)
 
 
-def forget_answers(turn: Turn, old: Table, new: Table) -> None:
+def forget_answers(turn: Turn, old: BucketTable, new: BucketTable) -> None:
     """Of a bucket with a backup, once a version of it has ended: whoever has its copies now is asked (rule 62)."""
     skip = turn.state.skip
     if skip and old.backups and (ended := changed(old, new)):
@@ -133,6 +133,6 @@ def handle_recorded(turn: Turn, write: RecordQuarantine) -> None:
     turn.change(
         lineage=write.new,
         skip=None,
-        dispatch=keep_out(books, write.new.quarantine),
+        dispatch=add_quarantine(books, write.new.quarantine),
         failures=acquit(turn.state.failures, write.new.quarantine),
     )

@@ -103,7 +103,7 @@ class Backups:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class BucketTable:
     """Who owns which bucket, and which are to move: one durable value, changed by comparing the whole (rule 37)."""
 
     route: Route
@@ -112,7 +112,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class ManifestOrigin:
     """What makes the manifests of this term this job's own, and their ids new (M11)."""
 
     history: HistoryId
@@ -120,7 +120,7 @@ class Origin:
     fresh: str  # random, of this term
 
 
-UNNAMED: Final = Origin(history=HistoryId("unnamed"), founded=Lineage(1), fresh="0")
+UNNAMED_ORIGIN: Final = ManifestOrigin(history=HistoryId("unnamed"), founded=Lineage(1), fresh="0")
 """Of a core that no shell has given a folder."""
 
 
@@ -137,7 +137,7 @@ class Durable:
     intents: tuple[Intent, ...] = ()
     backups: Backups | None = None
     servers: int | None = None  # wanted; None: nobody has asked for another number than the settings'
-    origin: Origin = UNNAMED
+    origin: ManifestOrigin = UNNAMED_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +192,8 @@ class ChangeTable:
     Revision and lineage are part of the table, so this is refused after any other change and after any roll-back.
     """
 
-    old: Table
-    new: Table
+    old: BucketTable
+    new: BucketTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,4 +203,6 @@ class RecordServers:
     count: int
 
 
-Write = SwapHead | RaiseLineage | RecordQuarantine | RecordDataset | RecordServers | ReserveHighWater | ChangeTable
+DurableWrite = (
+    SwapHead | RaiseLineage | RecordQuarantine | RecordDataset | RecordServers | ReserveHighWater | ChangeTable
+)

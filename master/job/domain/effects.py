@@ -8,14 +8,14 @@ from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Lineage, ManifestId
 from master.api.messages import MasterMessage
 from master.api.servers_answer import ServersAnswer
-from master.job.domain.durable_records import MemberKey, Write
+from master.job.domain.durable_records import DurableWrite, MemberKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persist:
     """Answered by Persisted or PersistRefused.  An unknown outcome is settled by reading first (rule 23)."""
 
-    write: Write
+    write: DurableWrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,4 +82,4 @@ class AnswerServers:
     is_news: bool = False  # another number than before holds now
 
 
-Effect = Persist | WriteManifest | FindAdoptable | Retain | Send | CloseStream | AnswerServers | StepDown | FallBack
+CoreEffect = Persist | WriteManifest | FindAdoptable | Retain | Send | CloseStream | AnswerServers | StepDown | FallBack

@@ -81,7 +81,7 @@ class FrozenMap(Mapping[K, V]):
 T = TypeVar("T")
 
 
-def changed(value: T, /, **parts: Any) -> T:
+def copy_with(value: T, /, **parts: Any) -> T:
     """The same frozen dataclass value but for these fields, all of which it has."""
     before = value.__dict__
     after = before | parts

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import CutId, ManifestId
 from master.api.messages import MemberMessage
-from master.job.domain.durable_records import Instant, MemberKey, Write
+from master.job.domain.durable_records import DurableWrite, Instant, MemberKey
 from master.job.placement.owner_placement import Move
 
 
@@ -32,14 +32,14 @@ class StreamBroken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persisted:
-    write: Write
+    write: DurableWrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistRefused:
     """It did not and will not happen: a requirement failed, or another one leads."""
 
-    write: Write
+    write: DurableWrite
     reason: str
 
 
@@ -62,7 +62,7 @@ class AdoptableFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServersAsked:
+class ServersRequested:
     """The cluster side wants so many servers, ordinals 0 to count - 1; answered by AnswerServers with `request`.
 
     The newest number replaces every other one, carried out or not; what has begun to move goes on.
@@ -73,7 +73,7 @@ class ServersAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovesAsked:
+class MovesRequested:
     """Measured load, or somebody who sees the whole cluster, wants buckets elsewhere; source and target: ordinals.
 
     Takes the place of what is waiting to move; what has begun goes on.  Ignored while a server is leaving.
@@ -111,7 +111,7 @@ class ReclaimWindowEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnersAwaited:
+class OwnersWaitEnded:
     """Nobody has come in the place of a lost server: those that are here go on if they are enough (ADR 0315)."""
 
     deadline: Instant
@@ -151,7 +151,7 @@ class MovesExpired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovesAgain:
+class MovesRetryDue:
     """What was undone because it did not arrive, and what waited with it, is tried again."""
 
     deadline: Instant
@@ -161,17 +161,17 @@ Deadline = (
     LeaseExpired
     | ReconnectWindowEnded
     | ReclaimWindowEnded
-    | OwnersAwaited
+    | OwnersWaitEnded
     | CommitDue
     | HoldExpired
     | CutExpired
     | AnswersOverdue
     | MovesExpired
-    | MovesAgain
+    | MovesRetryDue
 )
 
 
-Event = (
+CoreEvent = (
     MessageReceived
     | StreamBroken
     | Persisted
@@ -179,7 +179,7 @@ Event = (
     | ManifestWritten
     | ManifestWriteFailed
     | AdoptableFound
-    | MovesAsked
-    | ServersAsked
+    | MovesRequested
+    | ServersRequested
     | Deadline
 )

@@ -15,19 +15,19 @@ from typing import Final
 
 from master.api.identities import BucketId, ServerPlace
 from master.api.positions import PositionSet
-from master.job.domain import Intent, Table
+from master.job.domain import BucketTable, Intent
 from master.job.moves import rebalancing
 from master.job.placement.owner_placement import Move
 from master.job.state import bucket_table
-from master.job.state.job_state import JobState, Turn
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server, place_of
-from master.job.state.protocol_state import Phase
+from master.job.state.protocol_state import CommitPhase
 
 LOOK_AHEAD: Final = 64
 """Waiting moves that are looked at with each event; sources take turns in them, so these name all that are free."""
 
 
-def admitted(turn: Turn, now: Table) -> Table:
+def admit_moves(turn: Turn, now: BucketTable) -> BucketTable:
     """INTENT for as many as may be on their way together (rule 41)."""
     state, waiting = turn.state, turn.state.moves.waiting
     is_urgent = any(server.is_leaving for server in state.members.servers.values())
@@ -40,17 +40,17 @@ def admitted(turn: Turn, now: Table) -> Table:
         turn.change(moves=replace(state.moves, waiting=tuple(rest)))
     after = beginning.table()
     if not rest and after == now and not now.intents:
-        rebalancing.plan_for_those_who_go(turn)
+        rebalancing.plan_for_leaving(turn)
     return after
 
 
 class _Beginning:
     """The moves that begin with one change of the table."""
 
-    def __init__(self, state: JobState, now: Table) -> None:
+    def __init__(self, state: MasterState, now: BucketTable) -> None:
         assert state.table is not None
         self._state, self._now = state, now
-        self._pace = Pace(state, now.intents)
+        self._pace = MoveThrottle(state, now.intents)
         self._busy = set(bucket_table.changed(state.table, now))  # these, and all that was looked at
         self._intents: list[Intent] = []
         self._places: list[ServerPlace] = []
@@ -74,7 +74,7 @@ class _Beginning:
             self._now = bucket_table.promoted(self._now, move.bucket)  # it has all of it: there is nothing to copy
         return True
 
-    def table(self) -> Table:
+    def table(self) -> BucketTable:
         return bucket_table.with_intents(self._now, self._intents, self._places, PositionSet.of(*self._for_backups))
 
     def _begin(self, move: Move, source: Server, target: Server) -> None:
@@ -84,30 +84,30 @@ class _Beginning:
         self._pace.begin(move)
 
 
-def _ends(state: JobState, move: Move) -> tuple[Server | None, Server | None]:
+def _ends(state: MasterState, move: Move) -> tuple[Server | None, Server | None]:
     """The owner by the table, and the target, if both are members."""
     assert state.route is not None
     owner = bucket_table.owner_of(state.route, move.bucket)
     return state.members.try_server(owner), state.members.servers.get(move.target)
 
 
-def _is_settled(state: JobState, bucket: int) -> bool:
+def _is_settled(state: MasterState, bucket: int) -> bool:
     """No intent names it, and its owner has said that it is live at the table's version (rule 41)."""
     is_named = any(intent.bucket == bucket for intent in state.moves.intents)
     return not is_named and bucket not in state.moves.inactive
 
 
-def _may_begin(state: JobState, source: Server, target: Server) -> bool:
+def _may_begin(state: MasterState, source: Server, target: Server) -> bool:
     are_here = source.is_connected and target.is_connected and target.lineage == state.number
     return are_here and not state.is_going(target) and (source.is_leaving or not is_paced(state))
 
 
-def is_paced(state: JobState) -> bool:
+def is_paced(state: MasterState) -> bool:
     """A cut is open, or a commit is due and goes first: only what is in a hurry begins to move (rule 59)."""
-    return state.commit.phase in (Phase.HOLDING, Phase.WRITING) or state.is_commit_due
+    return state.commit.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) or state.is_commit_due
 
 
-def _intent(state: JobState, move: Move, source: Server, target: Server) -> Intent:
+def _intent(state: MasterState, move: Move, source: Server, target: Server) -> Intent:
     assert state.route is not None
     return Intent(
         bucket=BucketId(move.bucket),
@@ -123,10 +123,10 @@ AT_ONCE_UNWEIGHED: Final = 2
 """On their way together from or to one server, while nobody has said what they weigh."""
 
 
-class Pace:
+class MoveThrottle:
     """What each server has on its way, in bytes, by ordinal."""
 
-    def __init__(self, state: JobState, intents: Iterable[Intent]) -> None:
+    def __init__(self, state: MasterState, intents: Iterable[Intent]) -> None:
         self._weights, self._most = state.weights, state.config.moving_bytes
         self._most_buckets = state.config.moves_at_once
         self._bytes: dict[int, int] = {}

@@ -16,13 +16,13 @@ from dataclasses import replace
 
 from master.api.messages import Activated, Installed
 from master.job.dispatch import skip_agreement
-from master.job.domain import ChangeTable, MemberKey, Persist, Table
+from master.job.domain import BucketTable, ChangeTable, MemberKey, Persist
 from master.job.domain.frozen_map import FrozenMap
 from master.job.moves import move_admission, move_timeouts, promotion, rebalancing, server_commands
 from master.job.state import bucket_table
-from master.job.state.job_state import JobState, Turn
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 
 # ---- what can go on -------------------------------------------------------------------------------------------------
 
@@ -30,17 +30,17 @@ from master.job.state.protocol_state import Stage
 def advance(turn: Turn) -> None:
     """Ends the moves that can end and begins those that may, in one transaction."""
     state = turn.state
-    if state.stage is not Stage.SERVING or state.moves.writing or state.route is None:
+    if state.stage is not RecoveryStage.SERVING or state.moves.writing or state.route is None:
         return
     before = state.table
     if before is not None and (state.moves.intents or state.moves.waiting or before.backups):
-        ended = promotion.settled(state, _ended(state, before))
-        after = move_admission.admitted(turn, ended)
+        ended = promotion.promote_lost(state, _ended(state, before))
+        after = move_admission.admit_moves(turn, ended)
         if after != before:
             _write(turn, before, after)
 
 
-def is_quiet(state: JobState) -> bool:
+def is_quiet(state: MasterState) -> bool:
     """No bucket has an intent or is not active: then a cut names every bucket (rule 59)."""
     moves = state.moves
     return not (moves.intents or moves.inactive or moves.writing)
@@ -56,10 +56,10 @@ def undo_all(turn: Turn) -> None:
     assert after is not None
     for intent in before.intents:
         after = bucket_table.undone(after, intent)
-    _write(turn, before, promotion.settled(turn.state, after))
+    _write(turn, before, promotion.promote_lost(turn.state, after))
 
 
-def _write(turn: Turn, before: Table, after: Table) -> None:
+def _write(turn: Turn, before: BucketTable, after: BucketTable) -> None:
     servers, is_going = turn.state.members.servers.values(), turn.state.is_going
     staying = [server.key.incarnation for server in servers if not is_going(server)]
     write = ChangeTable(old=before, new=bucket_table.next_revision(bucket_table.without_idle_places(after, staying)))
@@ -67,7 +67,7 @@ def _write(turn: Turn, before: Table, after: Table) -> None:
     turn.emit(Persist(write=write))
 
 
-def _ended(state: JobState, now: Table) -> Table:
+def _ended(state: MasterState, now: BucketTable) -> BucketTable:
     """UNDO whatever was given up, FLIP what has arrived (rules 45, 46)."""
     for intent in now.intents:
         if intent.bucket in state.moves.undone:
@@ -109,9 +109,9 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
     promotions = promotion.counted(state, old, new)
     turn.change(route=new.route, backups=new.backups, moves=moves, promotions=promotions)
     skip_agreement.forget_answers(turn, old, new)
-    if state.stage is not Stage.SERVING:
+    if state.stage is not RecoveryStage.SERVING:
         return True
-    server_commands.tell_changes(turn, old, new)
+    server_commands.send_changes(turn, old, new)
     for intent in begun:
         if intent.bucket not in lost:
             server_commands.freeze(turn, intent)
@@ -120,12 +120,12 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         new.route.version,
         new.route.servers,
     ):
-        server_commands.tell_trainers(turn)
-    rebalancing.plan_for_those_who_go(turn)
+        server_commands.send_route(turn)
+    rebalancing.plan_for_leaving(turn)
     return all(is_safe(turn.state, owner) for owner in bucket_table.owners(new.route))
 
 
-def is_safe(state: JobState, owner: MemberKey) -> bool:
+def is_safe(state: MasterState, owner: MemberKey) -> bool:
     """What it owns is not lost: it is a member, or others have all of it and are its next owners (rules 53, 62)."""
     now = state.table
     if state.members.try_server(owner) or now is None:
@@ -144,9 +144,9 @@ def handle_installed(turn: Turn, server: Server, said: Installed) -> None:
         if (
             (intent.bucket, intent.target, intent.lineage) == (said.bucket, server.key, said.lineage)
             and said.version == intent.version + 1
-            and state.stage is Stage.SERVING
+            and state.stage is RecoveryStage.SERVING
         ):
-            move_timeouts.note_arrival(turn, intent)
+            move_timeouts.handle_arrival(turn, intent)
             turn.change(moves=replace(turn.state.moves, installed=state.moves.installed | {said.bucket}))
 
 
@@ -164,7 +164,7 @@ def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
         return
     inactive = state.moves.inactive - served
     turn.change(moves=replace(state.moves, inactive=inactive))
-    skip_agreement.ask_again(turn, server)
+    skip_agreement.resend_skip(turn, server)
 
 
 def _handle_ready(turn: Turn, server: Server, said: Activated) -> None:
@@ -175,10 +175,10 @@ def _handle_ready(turn: Turn, server: Server, said: Activated) -> None:
     served = bucket_table.by_version(now.route, mine).get(said.version)
     if served is not None:
         turn.change(moves=replace(moves, unready=moves.unready - served))
-        skip_agreement.ask_again(turn, server)
+        skip_agreement.resend_skip(turn, server)
 
 
-def let_go(turn: Turn, server: Server) -> bool:
+def remove_server(turn: Turn, server: Server) -> bool:
     """This server is no member any more.  True: nothing is lost by that (rules 49, 53).
 
     What was moving to it is undone; what it has handed over and the target has is flipped all the same.
@@ -190,12 +190,15 @@ def let_go(turn: Turn, server: Server) -> bool:
     now = turn.state.table
     if now is None:
         return False
-    if state.stage in (Stage.RAISING, Stage.RESTORING) or state.recovery.must_raise:
+    if state.stage in (RecoveryStage.RAISING, RecoveryStage.RESTORING) or state.recovery.must_raise:
         return server.key not in bucket_table.holders(now)
-    if now.backups and state.stage in (Stage.ADOPTING, Stage.GATHERING):  # the others may be on their way
+    if now.backups and state.stage in (
+        RecoveryStage.ADOPTING,
+        RecoveryStage.GATHERING,
+    ):  # the others may be on their way
         return not promotion.is_lost_with(turn.state, server.key)
     if now.backups:  # it may have been the second copy of what waits for its promotion
         return all(is_safe(turn.state, owner) for owner in bucket_table.owners(now.route))
-    if state.stage is Stage.SERVING:
+    if state.stage is RecoveryStage.SERVING:
         return is_safe(turn.state, server.key)
     return server.key not in bucket_table.owners(now.route)

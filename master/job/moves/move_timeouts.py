@@ -16,20 +16,20 @@ from dataclasses import replace
 from typing import Final
 
 from master.api.identities import BucketId
-from master.job.domain import SECOND, Instant, Intent, MovesAgain, MovesExpired
+from master.job.domain import SECOND, Instant, Intent, MovesExpired, MovesRetryDue
 from master.job.domain.frozen_map import FrozenMap
 from master.job.moves import rebalancing
-from master.job.state.job_state import JobState, Turn
+from master.job.state.job_state import MasterState, Turn
 
 MOST_DOUBLINGS: Final = 6
 
 
-def expires(state: JobState) -> Instant | None:
+def expires_at(state: MasterState) -> Instant | None:
     """When the first of those that have not arrived is undone."""
     return min((_ends(state, intent) for intent in _timed(state)), default=None)
 
 
-def note_arrival(turn: Turn, arrived: Intent) -> None:
+def handle_arrival(turn: Turn, arrived: Intent) -> None:
     """INSTALLED of one is progress for those of its two servers that were to move after it, in the order of FREEZE."""
     state, moves = turn.state, turn.state.moves
     if arrived not in _timed(state):
@@ -50,7 +50,7 @@ def note_arrival(turn: Turn, arrived: Intent) -> None:
 def handle_expired(turn: Turn, event: MovesExpired) -> None:
     """What has not arrived by now is undone: its pushes wait.  Only for who leaves it is tried again at once (53)."""
     state, moves = turn.state, turn.state.moves
-    if expires(state) != event.deadline:
+    if expires_at(state) != event.deadline:
         return
     late = frozenset(one.bucket for one in _timed(state) if _ends(state, one) <= event.deadline)
     slow = frozenset(b for b in late if _turn(state, b) + state.config.move_timeout_ns <= event.deadline)
@@ -61,17 +61,17 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
         moves = replace(moves, again=again, late=moves.late + bool(slow))
     turn.change(moves=moves)
     if any(server.is_leaving for server in state.members.servers.values()):
-        rebalancing.plan(turn)
+        rebalancing.plan_if_needed(turn)
 
 
-def handle_again(turn: Turn, event: MovesAgain) -> None:
+def handle_retry_due(turn: Turn, event: MovesRetryDue) -> None:
     """From where everything is by now."""
     if turn.state.moves.again == event.deadline:
         turn.change(moves=replace(turn.state.moves, again=None))
-        rebalancing.plan_anew(turn)
+        rebalancing.plan_moves(turn)
 
 
-def problem(state: JobState) -> str:
+def problem(state: MasterState) -> str:
     """What does not arrive, for people; empty while everything does."""
     targets = Counter(target.name for target in state.moves.missed.values())
     counts = ", ".join(f"{count} to {name}" for name, count in sorted(targets.items()))
@@ -79,23 +79,23 @@ def problem(state: JobState) -> str:
     return f"buckets on their way did not arrive: {counts}, {within}" if counts else ""
 
 
-def _timed(state: JobState) -> tuple[Intent, ...]:
+def _timed(state: MasterState) -> tuple[Intent, ...]:
     """Not those of an earlier master or of a model that is lost: they are undone as they are."""
     return tuple(intent for intent in state.moves.awaited if intent.bucket in state.moves.since)
 
 
-def _place(state: JobState, intent: Intent) -> tuple[Instant, BucketId]:
+def _place(state: MasterState, intent: Intent) -> tuple[Instant, BucketId]:
     """In the row of its source: those that began together are told of in the order of their numbers."""
     return state.moves.since[intent.bucket], intent.bucket
 
 
-def _turn(state: JobState, bucket: BucketId) -> Instant:
+def _turn(state: MasterState, bucket: BucketId) -> Instant:
     """When its own time began."""
     since = state.moves.since[bucket]
     return max(since, state.moves.turns.get(bucket) or since)
 
 
-def _ends(state: JobState, intent: Intent) -> Instant:
+def _ends(state: MasterState, intent: Intent) -> Instant:
     config, target = state.config, state.members.try_server(intent.target)
     late = _turn(state, intent.bucket) + config.move_timeout_ns
     if target is None or target.away_since is None or target.is_suspected:

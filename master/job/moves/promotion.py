@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from master.job.domain import MemberKey, Table
+from master.job.domain import BucketTable, MemberKey
 from master.job.domain.frozen_map import FrozenMap
 from master.job.placement.owner_placement import NOBODY
 from master.job.state import bucket_table
-from master.job.state.job_state import JobState
-from master.job.state.protocol_state import Stage
+from master.job.state.job_state import MasterState
+from master.job.state.protocol_state import RecoveryStage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Promotion:
     buckets: int
 
 
-def settled(state: JobState, now: Table) -> Table:
+def promote_lost(state: MasterState, now: BucketTable) -> BucketTable:
     """No bucket waits for a server that is no member any more, if another one has a copy of it.
 
     Nor for one that has to go, where nobody else is left to take a second copy, nor for one that it does not reach; but
@@ -56,7 +56,7 @@ def settled(state: JobState, now: Table) -> Table:
     return bucket_table.left_alone(bucket_table.promoted(now, *promoted), *alone)
 
 
-def counted(state: JobState, old: Table, new: Table) -> FrozenMap[int, int]:
+def counted(state: MasterState, old: BucketTable, new: BucketTable) -> FrozenMap[int, int]:
     """How many buckets of lost servers each server has taken over in this term, with those of this change."""
     found = state.promotions
     for one in promotions(state, old, new):
@@ -64,7 +64,7 @@ def counted(state: JobState, old: Table, new: Table) -> FrozenMap[int, int]:
     return found
 
 
-def promotions(state: JobState, old: Table, new: Table) -> tuple[Promotion, ...]:
+def promotions(state: MasterState, old: BucketTable, new: BucketTable) -> tuple[Promotion, ...]:
     """What servers that are no members any more have lost to their heirs by this change of the table."""
     found: Counter[tuple[MemberKey, MemberKey]] = Counter()
     for bucket in bucket_table.changed(old, new) if old.backups else ():
@@ -79,40 +79,40 @@ def promotions(state: JobState, old: Table, new: Table) -> tuple[Promotion, ...]
     )
 
 
-def _who_go_last(state: JobState) -> frozenset[MemberKey]:
+def _who_go_last(state: MasterState) -> frozenset[MemberKey]:
     """Servers that have to go and leave fewer than two behind."""
     servers = state.members.servers.values()
     going = frozenset(one.key for one in servers if state.is_going(one))
     return going if len(servers) - len(going) == 1 else frozenset()
 
 
-def _is_here(state: JobState, key: MemberKey) -> bool:
+def _is_here(state: MasterState, key: MemberKey) -> bool:
     """A member, with the model of this lineage."""
     server = state.members.try_server(key)
     return server is not None and server.lineage == state.number
 
 
-def is_whole(state: JobState, now: Table) -> bool:
+def is_whole(state: MasterState, now: BucketTable) -> bool:
     """Everybody who has a copy is a member."""
     return all(_is_here(state, holder) for holder in bucket_table.holders(now))
 
 
-def has_successor(state: JobState, now: Table, bucket: int) -> bool:
+def has_successor(state: MasterState, now: BucketTable, bucket: int) -> bool:
     """Its backup is a member, with the model of this lineage."""
     backup = bucket_table.backup_of(now, bucket)
     return backup is not None and _is_here(state, backup)
 
 
-def is_spare(state: JobState, key: MemberKey) -> bool:
+def is_spare(state: MasterState, key: MemberKey) -> bool:
     """Of all that it has a copy of, another one is on a server that is heard; not while the model is restored."""
     now = state.table
-    if now is None or state.recovery.must_raise or state.stage in (Stage.RAISING, Stage.RESTORING):
+    if now is None or state.recovery.must_raise or state.stage in (RecoveryStage.RAISING, RecoveryStage.RESTORING):
         return False
     here = {one.key for one in state.members.servers.values() if one.is_connected and one.lineage == state.number}
     return all((pair - {key}) & here for pair in _pairs(now) if key in pair)
 
 
-def is_lost_with(state: JobState, key: MemberKey) -> bool:
+def is_lost_with(state: MasterState, key: MemberKey) -> bool:
     """Of some bucket it had the only copy that may still come, while a new master waits for those that have them."""
     now = state.table
     may_come = {one.key for one in state.members.servers.values() if one.lineage == state.number}
@@ -122,7 +122,7 @@ def is_lost_with(state: JobState, key: MemberKey) -> bool:
     return now is None or any(not (pair - {key}) & may_come for pair in _pairs(now) if key in pair)
 
 
-def _pairs(now: Table) -> frozenset[frozenset[MemberKey]]:
+def _pairs(now: BucketTable) -> frozenset[frozenset[MemberKey]]:
     """Of each bucket those that have a copy; few are different."""
     known = [bucket_table.key_of(place) for place in now.route.servers]
     holder = now.backups.holder if now.backups else now.route.owner
@@ -130,7 +130,7 @@ def _pairs(now: Table) -> frozenset[frozenset[MemberKey]]:
     return frozenset(frozenset((known[owner], known[at])) for owner, at in places)
 
 
-def is_model_here(state: JobState, now: Table) -> bool:
+def is_model_here(state: MasterState, now: BucketTable) -> bool:
     """Of every bucket the owner, or else its backup, is connected and holds the current lineage."""
     here = {one.key for one in state.members.servers.values() if one.is_connected and one.lineage == state.number}
     return all(

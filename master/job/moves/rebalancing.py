@@ -3,7 +3,7 @@
 A server that comes while the job serves enters with an empty list (RESTORE of no bucket) and then gets its share.  One
 that has to go, because it says so or because fewer are wanted (`scaling`), gives its buckets away first and is released
 when it owns nothing.  Evenness is for servers that come and go alone: an uneven placement that somebody asked for by
-measured load (`MovesAsked`) stays.
+measured load (`MovesRequested`) stays.
 
 Not here: how a bucket moves (`moves`), which ones move (`placement`).
 """
@@ -19,15 +19,15 @@ from typing import Final
 from master.api.identities import BucketId, Version
 from master.api.messages import Restore, ServerLeaving, ServerReport
 from master.api.positions import EMPTY
-from master.job.domain import MovesAsked, Table
+from master.job.domain import BucketTable, MovesRequested
 from master.job.domain.frozen_map import FrozenMap
 from master.job.moves import promotion
 from master.job.placement.backup_placement import place_backups
 from master.job.placement.owner_placement import NOBODY, Move, Weight, moves, place
 from master.job.state import bucket_table
-from master.job.state.job_state import JobState, Turn
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server, put_server
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 
 HOT: Final = 2.0
 """More than so many times the ordinary load is a load that counts."""
@@ -37,13 +37,13 @@ def handle_leaving(turn: Turn, server: Server, _: ServerLeaving) -> None:
     """Its buckets go to the others; without others it stays as it is until it ends, and that is a loss."""
     if not server.is_leaving:
         turn.change(members=put_server(turn.state.members, replace(server, is_leaving=True)))
-        plan(turn)
+        plan_if_needed(turn)
 
 
-def handle_asked(turn: Turn, event: MovesAsked) -> None:
+def handle_moves_requested(turn: Turn, event: MovesRequested) -> None:
     """The newest wish takes the place of what waits; servers that have to go come before any wish."""
     state = turn.state
-    if state.route is None or state.stage is not Stage.SERVING or any(map(state.is_going, _servers(state))):
+    if state.route is None or state.stage is not RecoveryStage.SERVING or any(map(state.is_going, _servers(state))):
         return
     known = [one for one in event.moves if 0 <= one.bucket < len(state.route.owner)]
     turn.change(moves=replace(state.moves, waiting=tuple(known), reason=event.reason))
@@ -65,7 +65,7 @@ def _load(said: float) -> float:
     return said if 0.0 <= said < math.inf else 0.0
 
 
-def _weights(state: JobState, bucket_count: int) -> list[Weight]:
+def _weights(state: MasterState, bucket_count: int) -> list[Weight]:
     """Of every bucket; none while one is not known.  Only what is hot has a load: beside all, and beside its server's.
 
     Servers measure at different times, and what differs by chance must not move: two servers whose buckets seem to be
@@ -88,10 +88,10 @@ def _quartiles(loads: Sequence[float], owner: Sequence[int]) -> dict[int, float]
     return {place_: sorted(its)[len(its) // 4] for place_, its in held.items()}
 
 
-def enter(turn: Turn, server: Server) -> None:
+def admit_server(turn: Turn, server: Server) -> None:
     """RESTORE with an empty list, to a server that has come while the others serve (rule 49).  May be repeated."""
     state = turn.state
-    if state.stage is not Stage.SERVING or server.lineage == state.number or state.dataset is None:
+    if state.stage is not RecoveryStage.SERVING or server.lineage == state.number or state.dataset is None:
         return
     if state.is_going(server):
         return
@@ -116,12 +116,12 @@ def enter(turn: Turn, server: Server) -> None:
     )
 
 
-def are_all_here(state: JobState) -> bool:
+def are_all_here(state: MasterState) -> bool:
     """Whoever is to stay is of this lineage."""
     return all(one.lineage == state.number or state.is_going(one) for one in _servers(state))
 
 
-def plan(turn: Turn) -> None:
+def plan_if_needed(turn: Turn) -> None:
     """Somebody has to go and owns buckets, or has come and owns none: the fewest moves to an even placement."""
     state = turn.state
     if state.route is None:
@@ -129,25 +129,25 @@ def plan(turn: Turn) -> None:
     owners, holders = bucket_table.owners(state.route), bucket_table.holders(_table(state))
     has_to_go = any(state.is_going(one) and one.key in holders for one in _servers(state))
     if has_to_go or any(one.key not in owners for one in _staying(state)) or _lacks_backups(state):
-        plan_anew(turn)
+        plan_moves(turn)
 
 
-def _lacks_backups(state: JobState) -> bool:
+def _lacks_backups(state: MasterState) -> bool:
     """Some bucket has one copy, and there is a server for another."""
     now = _table(state)
     return now.backups is not None and len(_staying(state)) > 1 and NOBODY in now.backups.holder
 
 
-def _table(state: JobState) -> Table:
+def _table(state: MasterState) -> BucketTable:
     """As it is, or will be once the lost servers' buckets are their backups'."""
     assert state.table is not None
-    return promotion.settled(state, state.table)
+    return promotion.promote_lost(state, state.table)
 
 
-def plan_anew(turn: Turn) -> None:
+def plan_moves(turn: Turn) -> None:
     """What waits to move is what an even placement on those who stay lacks."""
     state = turn.state
-    if state.stage is not Stage.SERVING or state.route is None:
+    if state.stage is not RecoveryStage.SERVING or state.route is None:
         return
     staying, holders = _staying(state), bucket_table.holders(_table(state))
     has_to_go = [one for one in _servers(state) if state.is_going(one) and one.key in holders]
@@ -167,7 +167,7 @@ def plan_anew(turn: Turn) -> None:
     turn.change(moves=replace(state.moves, waiting=way, reason=reason, again=None, missed=missed))
 
 
-def _recruits(state: JobState, staying: Sequence[Server], owner: Sequence[int]) -> tuple[Move, ...]:
+def _recruits(state: MasterState, staying: Sequence[Server], owner: Sequence[int]) -> tuple[Move, ...]:
     """Where second copies are to be made, once the first ones are where they are wanted (rule 61).
 
     From which server does not matter: by then it is the bucket's owner.
@@ -193,7 +193,7 @@ def _recruits(state: JobState, staying: Sequence[Server], owner: Sequence[int]) 
     )
 
 
-def plan_for_those_who_go(turn: Turn) -> None:
+def plan_for_leaving(turn: Turn) -> None:
     """What was planned is done and somebody who has to go still owns a bucket: a target was lost, or too late.
 
     Who is in no hurry waits until it is time to try again.
@@ -204,10 +204,10 @@ def plan_for_those_who_go(turn: Turn) -> None:
         going = [one for one in _servers(state) if state.is_going(one) and one.key in holders]
         may_begin = state.moves.again is None
         if any(one.is_leaving or may_begin for one in going) or (may_begin and _lacks_backups(state)):
-            plan_anew(turn)
+            plan_moves(turn)
 
 
-def _placed(state: JobState) -> list[int]:
+def _placed(state: MasterState) -> list[int]:
     """Of each bucket the ordinal where it is, or will be once what has begun to move has arrived."""
     assert state.route is not None
     ordinals, now = {one.key: one.ordinal for one in _servers(state)}, _table(state)
@@ -219,9 +219,9 @@ def _placed(state: JobState) -> list[int]:
     return placed
 
 
-def _staying(state: JobState) -> list[Server]:
+def _staying(state: MasterState) -> list[Server]:
     return [one for one in _servers(state) if one.lineage == state.number and not state.is_going(one)]
 
 
-def _servers(state: JobState) -> tuple[Server, ...]:
+def _servers(state: MasterState) -> tuple[Server, ...]:
     return tuple(state.members.servers[ordinal] for ordinal in sorted(state.members.servers))

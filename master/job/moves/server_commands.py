@@ -12,14 +12,14 @@ from dataclasses import replace
 from master.api.identities import BucketId
 from master.api.messages import Activate, Forget, Freeze, RouteChanged
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import Instant, Intent, MemberKey, Table
+from master.job.domain import BucketTable, Instant, Intent, MemberKey
 from master.job.state import bucket_table
 from master.job.state.job_state import Turn
 from master.job.state.members import Server
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 
 
-def tell_changes(turn: Turn, old: Table, new: Table) -> None:
+def send_changes(turn: Turn, old: BucketTable, new: BucketTable) -> None:
     """ACTIVATE to those who have the buckets that have changed, FORGET to those who had or would have had them.
 
     Read off the tables alone (rules 47, 48, 62).
@@ -44,7 +44,7 @@ def tell_changes(turn: Turn, old: Table, new: Table) -> None:
         turn.send(member, replace(order, buckets=PositionSet.of(*buckets)))
 
 
-def _activate(now: Table, bucket: int, *, is_backup: bool = False) -> Activate:
+def _activate(now: BucketTable, bucket: int, *, is_backup: bool = False) -> Activate:
     """Of no bucket: what those that are served alike have in common."""
     assert now.backups or not is_backup
     return Activate(
@@ -67,26 +67,26 @@ def freeze(turn: Turn, intent: Intent) -> None:
     turn.send(intent.source, order)
 
 
-def tell_trainers(turn: Turn) -> None:
+def send_route(turn: Turn) -> None:
     route = turn.state.route
     assert route is not None
     for trainer in turn.state.members.registered():
         turn.send(trainer.key, RouteChanged(route=route, bucket_count=len(route.owner)))
 
 
-def ask_again(turn: Turn, server: Server) -> None:
+def resend_commands(turn: Turn, server: Server) -> None:
     """FREEZE and ACTIVATE, for a server that returns: it may have missed them, or the master INSTALLED (43, 47)."""
-    if turn.state.stage is Stage.SERVING:
+    if turn.state.stage is RecoveryStage.SERVING:
         for intent in turn.state.moves.awaited:
             if server.key in (intent.source, intent.target):
                 freeze(turn, intent)
         _activate_again(turn, server)
 
 
-def ask_all_again(turn: Turn, before: Instant) -> None:
+def resend_overdue(turn: Turn, before: Instant) -> None:
     """What was asked at this time or earlier and is not answered: asked again, of everybody."""
     state = turn.state
-    if state.stage is Stage.SERVING:
+    if state.stage is RecoveryStage.SERVING:
         for intent in state.moves.awaited:
             if intent.bucket in state.moves.since and state.moves.since[intent.bucket] <= before:
                 freeze(turn, intent)
@@ -113,7 +113,7 @@ def activate(turn: Turn, server: Server, buckets: Iterable[int], *, is_backup: b
         turn.send(server.key, replace(order, buckets=PositionSet.of(*named)))
 
 
-def tell_lost(turn: Turn, server: Server) -> None:
+def send_forgets(turn: Turn, server: Server) -> None:
     """FORGET of all that has moved and is somebody else's: it may have missed one (rules 48, 55)."""
     state, now = turn.state, turn.state.table
     assert state.route is not None

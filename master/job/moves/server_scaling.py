@@ -14,16 +14,16 @@ from typing import Final
 
 from master.api.messages import Refused
 from master.api.servers_answer import ServersAnswer
-from master.job.domain import AnswerServers, Persist, RecordServers, ServersAsked
+from master.job.domain import AnswerServers, Persist, RecordServers, ServersRequested
 from master.job.moves import rebalancing
-from master.job.state.job_state import JobState, Turn
+from master.job.state.job_state import MasterState, Turn
 
 LEAST: Final = 1
 MAX_ASKING: Final = 64
 """Requests that wait for one write; a store that is away would gather more and more of them."""
 
 
-def handle_asked(turn: Turn, event: ServersAsked) -> None:
+def handle_servers_requested(turn: Turn, event: ServersRequested) -> None:
     """Refused at once, answered at once when it is so already, or recorded first."""
     scale = turn.state.scale
     if refused := _problem(turn.state, event):
@@ -41,8 +41,8 @@ def handle_recorded(turn: Turn, write: RecordServers) -> None:
     replaced = scale.replaced or _replaced(turn.state)
     turn.change(scale=replace(scale, wanted=write.count, writing=None, replaced=replaced))
     for server in turn.state.members.servers.values():
-        rebalancing.enter(turn, server)
-    rebalancing.plan_anew(turn)
+        rebalancing.admit_server(turn, server)
+    rebalancing.plan_moves(turn)
     if scale.newest != write.count:
         _write(turn)
         return
@@ -57,7 +57,7 @@ def _write(turn: Turn) -> None:
         turn.emit(Persist(write=RecordServers(count=scale.newest)))
 
 
-def _problem(state: JobState, event: ServersAsked) -> Refused | None:
+def _problem(state: MasterState, event: ServersRequested) -> Refused | None:
     most = state.config.most_servers
     if not most:
         return Refused(field="servers", message="the job has no parameter servers and no tables to put on them")
@@ -68,7 +68,7 @@ def _problem(state: JobState, event: ServersAsked) -> Refused | None:
     return None
 
 
-def _replaced(state: JobState) -> str:
+def _replaced(state: MasterState) -> str:
     """What of the number before is not carried out yet: buckets of a server that leaves anyhow are not its doing."""
     alone = {o: one.key for o, one in state.members.servers.items() if one.is_leaving and o < state.scale.wanted}
     begun = [intent for intent in state.moves.intents if intent.source not in alone.values()]

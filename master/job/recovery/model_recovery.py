@@ -22,28 +22,28 @@ from dataclasses import replace
 from master.api.checkpoints.manifest import Manifest
 from master.api.messages import AskMarks, MarksReport, RouteChanged
 from master.api.positions import EMPTY
-from master.job.dispatch.skip_agreement import finish
+from master.job.dispatch.skip_agreement import finish_skip
 from master.job.domain import AdoptableFound, Instant, SwapHead
 from master.job.moves import move_lifecycle, promotion, rebalancing, server_commands
 from master.job.recovery import rollback, server_quorum
-from master.job.state.bucket_marks import compare, lists_exactly
+from master.job.state.bucket_marks import compare_marks, lists_exactly
 from master.job.state.bucket_table import all_backed, backed, holders, owned, owners
-from master.job.state.dispatch_state import gain
-from master.job.state.job_state import JobState, Turn
+from master.job.state.dispatch_state import mark_done
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server
-from master.job.state.protocol_state import Moves, Phase, Recovery, Stage
+from master.job.state.protocol_state import BucketMoves, CommitPhase, RecoveryStage, RecoveryState
 
 
 def handle_adoptable(turn: Turn, event: AdoptableFound) -> None:
     """At most one manifest, of head and of the current lineage, before the first grant (rules 17, 24)."""
     state, found = turn.state, event.manifest
-    if state.stage is not Stage.ADOPTING or state.writing:
+    if state.stage is not RecoveryStage.ADOPTING or state.writing:
         return
     if found is None or not _is_adoptable(turn, found):
-        turn.recover(stage=Stage.GATHERING)
+        turn.recover(stage=RecoveryStage.GATHERING)
         return
     assert state.lineage is not None
-    turn.change(commit=replace(state.commit, phase=Phase.SWAPPING, manifest=found))
+    turn.change(commit=replace(state.commit, phase=CommitPhase.SWAPPING, manifest=found))
     turn.write(SwapHead(parent=found.parent, lineage=state.lineage, manifest=found.id))
 
 
@@ -62,7 +62,7 @@ def _is_adoptable(turn: Turn, found: Manifest) -> bool:
 def advance(turn: Turn) -> None:
     """Goes on from GATHERING once all that is needed is there."""
     state = turn.state
-    if state.stage is not Stage.GATHERING or state.writing or state.moves.writing:
+    if state.stage is not RecoveryStage.GATHERING or state.writing or state.moves.writing:
         return
     if not state.config.servers:
         if state.lineage is None or state.recovery.must_raise:
@@ -86,7 +86,7 @@ def advance(turn: Turn) -> None:
             rollback.raise_lineage(turn)
 
 
-def _has_successors(state: JobState) -> bool:
+def _has_successors(state: MasterState) -> bool:
     """Other processes came in place of those that are missing, and others have all that these had (rule 62)."""
     recovery, now = state.recovery, state.table
     if recovery.must_raise or recovery.succeeds or now is None or now.backups is None:
@@ -94,7 +94,7 @@ def _has_successors(state: JobState) -> bool:
     return now.route.lineage == state.number and promotion.is_model_here(state, now)
 
 
-def _is_model_here(state: JobState) -> bool:
+def _is_model_here(state: MasterState) -> bool:
     """The recorded owners are processes that are here, all of them with the current lineage."""
     now = state.table
     if now is None or now.route.lineage != state.number:
@@ -105,17 +105,19 @@ def _is_model_here(state: JobState) -> bool:
     return all(server and server.is_connected and server.lineage == state.number for server in having)
 
 
-def _is_whole(state: JobState) -> bool:
+def _is_whole(state: MasterState) -> bool:
     return state.table is None or promotion.is_whole(state, state.table)
 
 
 def read_marks(turn: Turn) -> None:
     """All owners are asked what their buckets have applied; none has answered yet."""
     turn.recover(
-        stage=Stage.READING_MARKS, marks=Recovery().marks, overdue=turn.after(turn.state.config.answer_timeout_ns)
+        stage=RecoveryStage.READING_MARKS,
+        marks=RecoveryState().marks,
+        overdue=turn.after(turn.state.config.answer_timeout_ns),
     )
     for server in turn.state.members.servers.values():
-        ask_again(turn, server)
+        resend_ask_marks(turn, server)
 
 
 def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
@@ -125,7 +127,7 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
     Who still lacks them when it has been asked again does not have them.
     """
     state = turn.state
-    if state.stage is not Stage.READING_MARKS or said.lineage != state.number or state.route is None:
+    if state.stage is not RecoveryStage.READING_MARKS or said.lineage != state.number or state.route is None:
         return
     mine = owned(state.route, server.key.incarnation)
     if not mine:
@@ -138,39 +140,41 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
     turn.recover(marks=reports)
     if len(reports) < len(owners(state.route)):
         return
-    marks = compare(group for report in reports.values() for group in report.marks)
+    marks = compare_marks(group for report in reports.values() for group in report.marks)
     if not state.dispatch.committed <= marks.everywhere:
         rollback.lose_model(turn, f"the model lacks {state.dispatch.committed - marks.everywhere}, which head contains")
         return
     unready = all_backed(state.table) if state.table else EMPTY  # as far as this master has heard
     overdue = turn.after(state.config.answer_timeout_ns) if unready else None
-    turn.change(dispatch=gain(state.dispatch, marks.everywhere), moves=Moves(unready=unready, overdue=overdue))
+    turn.change(
+        dispatch=mark_done(state.dispatch, marks.everywhere), moves=BucketMoves(unready=unready, overdue=overdue)
+    )
     serve(turn)
-    finish(turn, marks.skipped_anywhere)
+    finish_skip(turn, marks.skipped_anywhere)
 
 
-def ask_again(turn: Turn, server: Server) -> None:
+def resend_ask_marks(turn: Turn, server: Server) -> None:
     """AskMarks, to a server that has not answered it.  May be repeated (rule 27).
 
     Marks are those of active buckets, so what the table names is activated first, and what it does not is forgotten.
     """
     state = turn.state
-    if state.stage is not Stage.READING_MARKS or server.ordinal in state.recovery.marks:
+    if state.stage is not RecoveryStage.READING_MARKS or server.ordinal in state.recovery.marks:
         return
     assert state.table
     assert state.route
     mine = owned(state.route, server.key.incarnation)
-    server_commands.tell_lost(turn, server)
+    server_commands.send_forgets(turn, server)
     server_commands.activate(turn, server, (bucket for bucket in mine if state.route.version[bucket]))
     server_commands.activate(turn, server, backed(state.table, server.key.incarnation), is_backup=True)
     if mine:
         turn.send(server.key, AskMarks(lineage=state.number))
 
 
-def look_again(turn: Turn) -> None:
+def restart_marks(turn: Turn) -> None:
     """A server was lost without which the model is whole: others are asked in its place."""
-    if turn.state.stage is Stage.READING_MARKS and not _is_whole(turn.state):
-        turn.recover(stage=Stage.GATHERING, kept=None, succeeds=True, is_asked_anew=True, overdue=None)
+    if turn.state.stage is RecoveryStage.READING_MARKS and not _is_whole(turn.state):
+        turn.recover(stage=RecoveryStage.GATHERING, kept=None, succeeds=True, is_asked_anew=True, overdue=None)
 
 
 def _due(turn: Turn) -> Instant | None:
@@ -192,7 +196,7 @@ def serve(turn: Turn) -> None:
     """The model is whole: leases are granted, trainers know the route, servers that came meanwhile get their share."""
     state = turn.state
     turn.recover(
-        stage=Stage.SERVING,
+        stage=RecoveryStage.SERVING,
         kept=None,
         overdue=None,
         awaits_until=None,
@@ -207,5 +211,5 @@ def serve(turn: Turn) -> None:
         for trainer in state.members.registered():
             turn.send(trainer.key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))
         for server in state.members.servers.values():
-            rebalancing.enter(turn, server)
-        rebalancing.plan_anew(turn)  # an earlier master may have got half way
+            rebalancing.admit_server(turn, server)
+        rebalancing.plan_moves(turn)  # an earlier master may have got half way

@@ -22,10 +22,10 @@ from master.job.placement.owner_placement import NOBODY, place
 from master.job.recovery import server_quorum
 from master.job.state.bucket_table import owner_of
 from master.job.state.commit_attempt import give_up
-from master.job.state.dispatch_state import void
-from master.job.state.job_state import JobState, Turn
+from master.job.state.dispatch_state import void_leases
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import place_of, put_trainer
-from master.job.state.protocol_state import Moves, Phase, Stage
+from master.job.state.protocol_state import BucketMoves, CommitPhase, RecoveryStage
 
 
 def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
@@ -34,13 +34,16 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
     `rolls_back`: what the others have is not to be kept either; False where a server was lost and nothing else.
     """
     state = turn.state
-    if state.stage in (Stage.RESTORING, Stage.READING_MARKS):
+    if state.stage in (RecoveryStage.RESTORING, RecoveryStage.READING_MARKS):
         turn.recover(kept=None)  # servers were told the table that holds now
-    if state.commit.phase not in (Phase.IDLE, Phase.SWAPPING):  # what is in the store's hands will be answered
+    if state.commit.phase not in (
+        CommitPhase.IDLE,
+        CommitPhase.SWAPPING,
+    ):  # what is in the store's hands will be answered
         give_up(turn, problem)
-    going_on = state.stage in (Stage.ADOPTING, Stage.RAISING)
+    going_on = state.stage in (RecoveryStage.ADOPTING, RecoveryStage.RAISING)
     turn.recover(
-        stage=state.stage if going_on else Stage.GATHERING,
+        stage=state.stage if going_on else RecoveryStage.GATHERING,
         must_raise=True,
         rolls_back=state.recovery.rolls_back or rolls_back,
         is_asked_anew=False,
@@ -48,8 +51,8 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
         overdue=None,
     )
     server_quorum.await_owners(turn)
-    under_way = Moves(intents=state.moves.intents, writing=state.moves.writing)
-    turn.change(dispatch=void(turn.state.dispatch), skip=None, reclaim_ends=None, moves=under_way)
+    under_way = BucketMoves(intents=state.moves.intents, writing=state.moves.writing)
+    turn.change(dispatch=void_leases(turn.state.dispatch), skip=None, reclaim_ends=None, moves=under_way)
 
 
 def raise_lineage(turn: Turn) -> None:
@@ -60,7 +63,9 @@ def raise_lineage(turn: Turn) -> None:
         known.append(state.head.lineage)
     number = Lineage(1 + max(known))
     quarantine = state.recovery.quarantine | (state.lineage.quarantine if state.lineage else EMPTY)
-    turn.recover(stage=Stage.RAISING, must_raise=False, departed=frozenset(), awaits_until=None, does_without=False)
+    turn.recover(
+        stage=RecoveryStage.RAISING, must_raise=False, departed=frozenset(), awaits_until=None, does_without=False
+    )
     route = _new_route(turn, number) if state.config.servers else None
     turn.write(
         RaiseLineage(
@@ -89,7 +94,7 @@ def _new_route(turn: Turn, number: Lineage) -> Route:
     )
 
 
-def _new_backups(state: JobState, route: Route) -> Backups | None:
+def _new_backups(state: MasterState, route: Route) -> Backups | None:
     """The second copies, where each bucket is to have one and there are servers for it (rule 61).
 
     What an owner may keep has none: who reads the base would be behind it (rule 30).  It gets one by a move.
@@ -104,7 +109,7 @@ def _new_backups(state: JobState, route: Route) -> Backups | None:
     return Backups(holder=holder, since=unnamed, holder_since=unnamed)
 
 
-def table_to_keep_by(state: JobState) -> Route | None:
+def table_to_keep_by(state: MasterState) -> Route | None:
     """Of the lineage before, or of one still before that when servers have not been told of anything since."""
     if state.config.after_loss is AfterLoss.ROLL_BACK or state.recovery.rolls_back:
         return None

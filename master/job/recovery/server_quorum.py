@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.job.domain import OwnersAwaited
-from master.job.state.job_state import JobState, Turn
+from master.job.domain import OwnersWaitEnded
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server, put_server
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 
 
-def are_enough_here(state: JobState) -> bool:
+def are_enough_here(state: MasterState) -> bool:
     """Each owner or the process that came in its place, but for those that had to go; at first as many as are wanted.
 
     Once a server is lost, who is not wanted any more is not waited for (ADR 0315).  A new master gives it the time that
@@ -49,27 +49,27 @@ def await_owners(turn: Turn, *, is_new: bool = False) -> None:
     turn.recover(awaits_until=ends, does_without=False)
 
 
-def note_arrival(turn: Turn) -> None:
+def handle_first_server(turn: Turn) -> None:
     """A server has come.  The first one to a new master: from then on the others' pauses may bring them too."""
     state = turn.state
-    is_first = state.stage in (Stage.ADOPTING, Stage.GATHERING) and len(state.members.servers) == 1
+    is_first = state.stage in (RecoveryStage.ADOPTING, RecoveryStage.GATHERING) and len(state.members.servers) == 1
     if is_first and _may_be_succeeded(state):
         await_owners(turn, is_new=True)
 
 
 def await_successor(turn: Turn) -> None:
     """A server was lost, and others have what it had (rule 62): the job serves, and its next process is expected."""
-    if turn.state.stage is Stage.SERVING:
+    if turn.state.stage is RecoveryStage.SERVING:
         turn.recover(awaits_until=turn.after(turn.state.config.reconnect_window_ns))
 
 
-def note_successor(turn: Turn) -> None:
+def handle_successor(turn: Turn) -> None:
     """A server has come; once all are here that are wanted, nobody is expected any more."""
-    if turn.state.stage is Stage.SERVING and not is_successor_expected(turn.state):
+    if turn.state.stage is RecoveryStage.SERVING and not is_successor_expected(turn.state):
         turn.recover(awaits_until=None)
 
 
-def is_successor_expected(state: JobState) -> bool:
+def is_successor_expected(state: MasterState) -> bool:
     """While the job serves: a server was lost a short time ago, and not all that are wanted are here.
 
     Nobody comes to a job that is complete.
@@ -78,7 +78,7 @@ def is_successor_expected(state: JobState) -> bool:
     return state.recovery.awaits_until is not None and not are_all_here and not state.is_complete
 
 
-def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:
+def handle_owners_awaited(turn: Turn, event: OwnersWaitEnded) -> None:
     """Whoever is missing need not come any more; while too few are here, they are given the time again.
 
     First nobody is waited for whose buckets others have too (rule 62).
@@ -86,7 +86,7 @@ def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:
     state = turn.state
     if state.recovery.awaits_until != event.deadline:
         return
-    if state.stage is Stage.SERVING:
+    if state.stage is RecoveryStage.SERVING:
         _expect_nobody(turn)
         return
     if _may_be_succeeded(state):
@@ -105,20 +105,20 @@ def _expect_nobody(turn: Turn) -> None:
         turn.change(members=put_server(turn.state.members, replace(server, leaves_after=None)))
 
 
-def _may_be_succeeded(state: JobState) -> bool:
+def _may_be_succeeded(state: MasterState) -> bool:
     """Buckets have second copies, and their owners are still waited for."""
     return state.backups is not None and not (state.recovery.must_raise or state.recovery.succeeds)
 
 
-def _can_go_on(state: JobState) -> bool:
+def _can_go_on(state: MasterState) -> bool:
     return len(_staying(state)) >= min(state.config.servers, state.scale.wanted)
 
 
-def next_owners(state: JobState) -> list[Server]:
+def next_owners(state: MasterState) -> list[Server]:
     """Those who are to stay; if there are none, whoever is here."""
     return _staying(state) or [state.members.servers[ordinal] for ordinal in sorted(state.members.servers)]
 
 
-def _staying(state: JobState) -> list[Server]:
+def _staying(state: MasterState) -> list[Server]:
     known = (state.members.servers[ordinal] for ordinal in sorted(state.members.servers))
     return [server for server in known if not state.is_going(server)]

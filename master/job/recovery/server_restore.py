@@ -1,8 +1,8 @@
 """The lineage is raised: servers take the base, or keep what they may, and say so (rules 14, 26, 27, 30).
 
-The master names what a server owned before and owns again (`Kept`); whether it still has it so, the server looks for
-itself (`trainer_sdk.pserver.core.restore`).  Once all have answered, the job serves; where some kept what they have,
-buckets have different marks, as under any master that takes over, and the way on is the same (`recovery`).
+The master names what a server owned before and owns again (`KeptBuckets`); whether it still has it so, the server
+looks for itself (`trainer_sdk.pserver.core.restore`).  Once all have answered, the job serves; where some kept what
+they have, buckets have different marks, as under any master that takes over, and the way on is the same (`recovery`).
 
 Not here: the raise itself (`rollback`).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from master.api.identities import ServerPlace, Version
-from master.api.messages import Backed, Kept, Refused, Restore, Restored, RestoreFailed
+from master.api.messages import BackedBuckets, KeptBuckets, Refused, Restore, Restored, RestoreFailed
 from master.api.positions import EMPTY, PositionSet
 from master.job.dispatch import high_water
 from master.job.domain import FallBack, RaiseLineage
@@ -20,10 +20,10 @@ from master.job.moves import rebalancing
 from master.job.recovery import model_recovery, rollback, server_quorum
 from master.job.state.bucket_table import backed, backup_place, by_version, holders, owned
 from master.job.state.commit_attempt import retain
-from master.job.state.dispatch_state import keep_out, void
-from master.job.state.job_state import JobState, Turn
+from master.job.state.dispatch_state import add_quarantine, void_leases
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server
-from master.job.state.protocol_state import Moves, Stage
+from master.job.state.protocol_state import BucketMoves, RecoveryStage
 
 _WAYS_ON: Final = (
     "It was tried again for EDL_UNREADABLE_S; nothing was changed or deleted.  Bring the file back as it was, or start "
@@ -39,8 +39,8 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
         lineage=write.new,
         route=write.route or turn.state.route,
         backups=write.backups,
-        moves=Moves(),
-        dispatch=keep_out(void(turn.state.dispatch), write.new.quarantine),
+        moves=BucketMoves(),
+        dispatch=add_quarantine(void_leases(turn.state.dispatch), write.new.quarantine),
         reclaim_ends=None,
         owner=None,
         is_world_free=True,
@@ -53,21 +53,21 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
     if not state.config.servers:
         model_recovery.serve(turn)
     elif state.recovery.must_raise or not all(_holders(state)):
-        turn.recover(stage=Stage.GATHERING, must_raise=True)
+        turn.recover(stage=RecoveryStage.GATHERING, must_raise=True)
         server_quorum.await_owners(turn)
     else:
         turn.recover(
-            stage=Stage.RESTORING,
+            stage=RecoveryStage.RESTORING,
             rolls_back=False,
             restored=frozenset(),
             overdue=turn.after(state.config.answer_timeout_ns),
             problem="",
         )
         for server in state.members.servers.values():
-            ask_again(turn, server)
+            resend_restore(turn, server)
 
 
-def _holders(state: JobState) -> list[Server | None]:
+def _holders(state: MasterState) -> list[Server | None]:
     """Of everybody who is to have a copy the record, where this very process is a member."""
     assert state.table is not None
     return [state.members.try_server(holder) for holder in holders(state.table)]
@@ -76,7 +76,7 @@ def _holders(state: JobState) -> list[Server | None]:
 def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
     """All have: the job serves (rule 27), at once where all have the base."""
     state = turn.state
-    if state.stage is Stage.RESTORING and said.lineage == state.number:
+    if state.stage is RecoveryStage.RESTORING and said.lineage == state.number:
         turn.recover(restored=state.recovery.restored | {server.ordinal})
         if not all(one and one.ordinal in turn.state.recovery.restored for one in _holders(turn.state)):
             return
@@ -84,14 +84,14 @@ def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
             model_recovery.serve(turn)
         else:
             model_recovery.read_marks(turn)
-    elif state.stage is Stage.SERVING:
-        rebalancing.plan(turn)
+    elif state.stage is RecoveryStage.SERVING:
+        rebalancing.plan_if_needed(turn)
 
 
 def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> None:
     """Asked again when it is overdue; people are told meanwhile.  What stays damaged fails the job in the end (M11)."""
     state = turn.state
-    if state.stage is not Stage.RESTORING or said.lineage != state.number:
+    if state.stage is not RecoveryStage.RESTORING or said.lineage != state.number:
         return
     problem = f"{server.key.name} cannot restore: {said.message}"
     turn.recover(problem=problem)
@@ -110,10 +110,10 @@ def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> No
             turn.send(trainer.key, Refused(field="job", message=turn.state.failed))
 
 
-def ask_again(turn: Turn, server: Server) -> None:
+def resend_restore(turn: Turn, server: Server) -> None:
     """RESTORE, to a server that has not answered it.  May be repeated (rule 27)."""
     state = turn.state
-    if state.stage is not Stage.RESTORING or server.ordinal in state.recovery.restored:
+    if state.stage is not RecoveryStage.RESTORING or server.ordinal in state.recovery.restored:
         return
     assert state.table
     assert state.dataset
@@ -142,22 +142,22 @@ def ask_again(turn: Turn, server: Server) -> None:
     )
 
 
-def _kept(state: JobState, server: Server) -> tuple[Kept, ...]:
+def _kept(state: MasterState, server: Server) -> tuple[KeptBuckets, ...]:
     """What this server owned before and owns again; whether it still has it so, it looks for itself."""
     before = state.recovery.kept
     if before is None or state.route is None:
         return ()
     mine = owned(before, server.key.incarnation) & owned(state.route, server.key.incarnation)
     return tuple(
-        Kept(lineage=before.lineage, version=version, buckets=buckets)
+        KeptBuckets(lineage=before.lineage, version=version, buckets=buckets)
         for version, buckets in by_version(before, mine).items()
     )
 
 
-def _backed(state: JobState, mine: PositionSet) -> tuple[Backed, ...]:
+def _backed(state: MasterState, mine: PositionSet) -> tuple[BackedBuckets, ...]:
     """Of these buckets, where their backups are."""
     found: dict[ServerPlace, list[int]] = {}
     for bucket in mine:
         if state.table and (place_ := backup_place(state.table, bucket)):
             found.setdefault(place_, []).append(bucket)
-    return tuple(Backed(buckets=PositionSet.of(*buckets), backup=place_) for place_, buckets in found.items())
+    return tuple(BackedBuckets(buckets=PositionSet.of(*buckets), backup=place_) for place_, buckets in found.items())

@@ -16,12 +16,12 @@ from master.api.messages import BackupSilent
 from master.job.domain import SECOND, Instant
 from master.job.moves import promotion, server_commands
 from master.job.state import bucket_table
-from master.job.state.job_state import JobState, Turn
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server, put_server
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 
 
-def ends(state: JobState, server: Server) -> Instant | None:
+def ends_at(state: MasterState, server: Server) -> Instant | None:
     """When it is lost, as things stand now; None: it is heard."""
     if server.away_since is None:
         return None
@@ -38,7 +38,7 @@ def ends(state: JobState, server: Server) -> Instant | None:
 def handle_silent(turn: Turn, owner: Server, said: BackupSilent) -> None:
     """The backup is asked something, and has to answer; or it has been silent for too long, whatever it answers us."""
     state, now = turn.state, turn.state.table
-    if state.stage is not Stage.SERVING or said.lineage != state.number or now is None:
+    if state.stage is not RecoveryStage.SERVING or said.lineage != state.number or now is None:
         return
     buckets = bucket_table.owned(now.route, owner.key.incarnation) & bucket_table.backed(now, said.backup)
     backup = next((one for one in state.members.servers.values() if one.key.incarnation == said.backup), None)
@@ -51,7 +51,7 @@ def handle_silent(turn: Turn, owner: Server, said: BackupSilent) -> None:
         server_commands.activate(turn, backup, buckets, is_backup=True)
 
 
-def heard(turn: Turn, server: Server) -> Server:
+def clear_suspicion(turn: Turn, server: Server) -> Server:
     """It has said something: nobody that has been silent says a word."""
     if not server.is_suspected:
         return server

@@ -43,7 +43,7 @@ from master.job.state import bucket_table
 from master.job.state.commit_attempt import give_up
 from master.job.state.job_state import Turn
 from master.job.state.members import Server, drop_server, put_server, retire, server_of
-from master.job.state.protocol_state import Phase, Stage
+from master.job.state.protocol_state import CommitPhase, RecoveryStage
 
 
 def handle_register(turn: Turn, said: RegisterServer) -> None:
@@ -60,43 +60,43 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
         return
     before = state.members.servers.get(said.ordinal)
     if before and before.key != server.key:
-        lose(turn, before, f"{before.key.name} was replaced by a new process")
+        lose_server(turn, before, f"{before.key.name} was replaced by a new process")
         turn.change(members=retire(turn.state.members, before.key.incarnation))
-    elif before and state.stage is Stage.SERVING and said.lineage != state.number == before.lineage:
-        lose(turn, before, f"{before.key.name} has lost its model")
+    elif before and state.stage is RecoveryStage.SERVING and said.lineage != state.number == before.lineage:
+        lose_server(turn, before, f"{before.key.name} has lost its model")
     if before and before.key == server.key:
         is_leaving = server.is_leaving or before.is_leaving
         server = replace(server, is_leaving=is_leaving, is_released=before.is_released)
     turn.change(members=put_server(turn.state.members, server))
     if before is None:
-        server_quorum.note_arrival(turn)
-    server_quorum.note_successor(turn)
+        server_quorum.handle_first_server(turn)
+    server_quorum.handle_successor(turn)
     turn.send(
         server.key,
         ServerWelcome(term=state.term, lineage=turn.state.number, report_every_s=state.config.report_every_ns / SECOND),
     )
     if server.is_released:
         turn.send(server.key, Released())  # it may not have heard it
-    if state.stage is Stage.RESTORING and before and before.key == server.key and said.lineage == state.number:
+    if state.stage is RecoveryStage.RESTORING and before and before.key == server.key and said.lineage == state.number:
         server_restore.handle_restored(turn, server, Restored(lineage=said.lineage))
     _ask_again(turn, server)
-    if turn.state.stage is Stage.SERVING:
-        server_commands.tell_lost(turn, server)
-        rebalancing.plan(turn)
+    if turn.state.stage is RecoveryStage.SERVING:
+        server_commands.send_forgets(turn, server)
+        rebalancing.plan_if_needed(turn)
 
 
 def _ask_again(turn: Turn, server: Server) -> None:
-    model_recovery.ask_again(turn, server)
-    server_restore.ask_again(turn, server)
-    rebalancing.enter(turn, server)
-    server_commands.ask_again(turn, server)
-    skip_agreement.ask_again(turn, server)
+    model_recovery.resend_ask_marks(turn, server)
+    server_restore.resend_restore(turn, server)
+    rebalancing.admit_server(turn, server)
+    server_commands.resend_commands(turn, server)
+    skip_agreement.resend_skip(turn, server)
     commit = turn.state.commit
     if server.ordinal not in commit.asked:
         return
-    if commit.cut and commit.phase is Phase.HOLDING and server.ordinal not in commit.held:
+    if commit.cut and commit.phase is CommitPhase.HOLDING and server.ordinal not in commit.held:
         turn.send(server.key, Hold(cut=commit.cut))
-    if commit.cut and commit.phase is Phase.WRITING and server.ordinal not in commit.files:
+    if commit.cut and commit.phase is CommitPhase.WRITING and server.ordinal not in commit.files:
         turn.send(server.key, Cut(cut=commit.cut, data=commit.data))
 
 
@@ -107,18 +107,18 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
     if state.recovery.overdue == event.deadline:
         turn.recover(overdue=again, is_asked_anew=False)
         for server in state.members.servers.values():
-            model_recovery.ask_again(turn, server)
-            server_restore.ask_again(turn, server)
+            model_recovery.resend_ask_marks(turn, server)
+            server_restore.resend_restore(turn, server)
     if state.skip and state.skip.overdue == event.deadline:
         turn.change(skip=replace(state.skip, overdue=again))
         for server in state.members.servers.values():
-            skip_agreement.ask_again(turn, server)
+            skip_agreement.resend_skip(turn, server)
     if state.moves.overdue == event.deadline:
         is_over = move_lifecycle.is_quiet(state) and not state.moves.unready and rebalancing.are_all_here(state)
         turn.change(moves=replace(state.moves, overdue=None if is_over else again))
         for server in state.members.servers.values():
-            rebalancing.enter(turn, server)
-        server_commands.ask_all_again(turn, Instant(event.deadline - state.config.answer_timeout_ns))
+            rebalancing.admit_server(turn, server)
+        server_commands.resend_overdue(turn, Instant(event.deadline - state.config.answer_timeout_ns))
 
 
 def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
@@ -130,7 +130,7 @@ def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
     if server is None:
         turn.send(sender, Fenced(reason="not a member: register again"))
         return
-    server = disconnect_grace.heard(turn, server)
+    server = disconnect_grace.clear_suspicion(turn, server)
     HANDLERS[type(said)](turn, server, said)
 
 
@@ -162,15 +162,15 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
 }
 
 
-def lose(turn: Turn, server: Server, why: str) -> None:
+def lose_server(turn: Turn, server: Server, why: str) -> None:
     """Its buckets are gone: everything goes back to head (rule 26), unless others have or are about to have them."""
     state = turn.state
     had_copies = state.table is not None and server.key in bucket_table.holders(state.table)
     turn.change(members=drop_server(state.members, server), promotions=state.promotions.without(server.ordinal))
     if turn.state.commit.is_owed_by(server.ordinal):
         give_up(turn, f"{server.key.name}, whose file was still to come, is no member any more")
-    if move_lifecycle.let_go(turn, server):
-        model_recovery.look_again(turn)
+    if move_lifecycle.remove_server(turn, server):
+        model_recovery.restart_marks(turn)
         if had_copies and not state.is_going(server):
             server_quorum.await_successor(turn)
     else:
@@ -179,7 +179,7 @@ def lose(turn: Turn, server: Server, why: str) -> None:
         rollback.lose_model(turn, why, rolls_back=False)
 
 
-def window(turn: Turn, server: Server) -> None:
+def open_window(turn: Turn, server: Server) -> None:
     """Its stream broke: the same process may come back with its model for as long as it is waited for (`waiting`)."""
     if server.is_connected or server.is_suspected:
         away = replace(server, away_since=turn.now, is_suspected=False)
@@ -189,8 +189,8 @@ def window(turn: Turn, server: Server) -> None:
 def handle_window_ended(turn: Turn, server: Server) -> None:
     """It is lost, unless it is only silent and others have come to need it meanwhile."""
     if not server.is_suspected:
-        lose(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
+        lose_server(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
     elif promotion.is_spare(turn.state, server.key):
-        lose(turn, server, f"{server.key.name} is lost: it answered neither the other servers nor the master")
+        lose_server(turn, server, f"{server.key.name} is lost: it answered neither the other servers nor the master")
     else:
-        disconnect_grace.heard(turn, server)
+        disconnect_grace.clear_suspicion(turn, server)

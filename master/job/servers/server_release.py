@@ -18,9 +18,9 @@ from master.api.identities import NO_LINEAGE
 from master.api.messages import Released
 from master.job.recovery import server_quorum
 from master.job.state import bucket_table
-from master.job.state.job_state import JobState, Turn
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server, put_server
-from master.job.state.protocol_state import Commit, Phase, Stage
+from master.job.state.protocol_state import CommitPhase, CommitState, RecoveryStage
 
 ATTEMPTS: Final = 2
 """Commits for a server that takes all that it owns with it: the first may meet a change of the route, and fail."""
@@ -36,24 +36,24 @@ def advance(turn: Turn) -> None:
                 turn.send(server.key, Released())
 
 
-def _may_end(state: JobState, server: Server) -> bool:
+def _may_end(state: MasterState, server: Server) -> bool:
     """Who is not wanted and holds no model waits: the number that wants it may be on its way."""
     if state.route is None or state.failed:
         return server.is_leaving
-    if state.moves.writing or state.stage is Stage.RAISING or state.commit.is_owed_by(server.ordinal):
+    if state.moves.writing or state.stage is RecoveryStage.RAISING or state.commit.is_owed_by(server.ordinal):
         return False
     if any(server.key in (intent.source, intent.target) for intent in state.moves.intents):
         return False
     assert state.table is not None
     if server.key not in bucket_table.holders(state.table):
         return server.is_leaving or server.lineage != NO_LINEAGE
-    if state.stage is not Stage.SERVING:
+    if state.stage is not RecoveryStage.SERVING:
         return server.is_leaving and state.recovery.must_raise
     is_pointless = _is_last(state, server) and not server_quorum.is_successor_expected(state)
     return is_pointless and _is_committed(state, server)
 
 
-def _is_last(state: JobState, server: Server) -> bool:
+def _is_last(state: MasterState, server: Server) -> bool:
     return server.is_leaving and all(map(state.is_going, state.members.servers.values()))
 
 
@@ -63,24 +63,24 @@ def _hasten_commit(turn: Turn, server: Server) -> Server:
     One that is under way already is another: what was trained since its cut is not in it.
     """
     state = turn.state
-    if state.stage is not Stage.SERVING or not _is_last(state, server):
+    if state.stage is not RecoveryStage.SERVING or not _is_last(state, server):
         return server
     if server.leaves_after is None:
         server = replace(server, leaves_after=state.commit.sequence + 1)
         turn.change(members=put_server(state.members, server))
-    if state.commit.phase is Phase.IDLE and state.commit.due is not None and not _has_ended(state.commit, server):
+    if state.commit.phase is CommitPhase.IDLE and state.commit.due is not None and not _has_ended(state.commit, server):
         turn.change(commit=replace(state.commit, due=None))
     return server
 
 
-def _is_committed(state: JobState, server: Server) -> bool:
+def _is_committed(state: MasterState, server: Server) -> bool:
     """What it has is in head, or was attempted often enough, or there is nothing to commit."""
-    if server.leaves_after is None or state.commit.phase is not Phase.IDLE:
+    if server.leaves_after is None or state.commit.phase is not CommitPhase.IDLE:
         return False
     return _has_ended(state.commit, server) or not state.is_commit_due
 
 
-def _has_ended(commit: Commit, server: Server) -> bool:
+def _has_ended(commit: CommitState, server: Server) -> bool:
     """The last attempt for it, or one that succeeded; the commit is idle."""
     assert server.leaves_after is not None
     attempts = commit.sequence + 1 - server.leaves_after

@@ -20,7 +20,7 @@ def lists_exactly(marks: Iterable[BucketMarks], buckets: PositionSet) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class MarksComparison:
     """Of all buckets.  `anywhere` is D when the marks are those of HELD (rule 20)."""
 
     anywhere: PositionSet  # some bucket has applied it
@@ -30,10 +30,10 @@ class Comparison:
     are_equal: bool  # all buckets have the same marks and the same skips
 
 
-def compare(marks: Iterable[BucketMarks]) -> Comparison:
+def compare_marks(marks: Iterable[BucketMarks]) -> MarksComparison:
     """`are_equal` is the only ground for a manifest: data := everywhere, quarantine := skipped (rule 22)."""
     groups = tuple(marks)
-    return Comparison(
+    return MarksComparison(
         anywhere=union(group.applied for group in groups),
         everywhere=common(group.applied for group in groups),
         settled=common(group.applied | group.skipped for group in groups),

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from master.api.identities import Incarnation, Route, ServerPlace, Version
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import Backups, Intent, MemberKey, Table
+from master.job.domain import Backups, BucketTable, Intent, MemberKey
 from master.job.placement.owner_placement import NOBODY
 
 _T = TypeVar("_T")
@@ -53,7 +53,7 @@ def by_version(route: Route, buckets: Iterable[int]) -> dict[Version, PositionSe
     return {version: PositionSet.of(*found[version]) for version in sorted(found)}
 
 
-def backed(table: Table, incarnation: Incarnation) -> PositionSet:
+def backed(table: BucketTable, incarnation: Incarnation) -> PositionSet:
     """Numbers of the buckets that this process is the backup of."""
     place = place_of(table.route, incarnation)
     if table.backups is None or place is None:
@@ -62,40 +62,40 @@ def backed(table: Table, incarnation: Incarnation) -> PositionSet:
     return PositionSet.from_ranges(found)
 
 
-def backup_of(table: Table, bucket: int) -> MemberKey | None:
+def backup_of(table: BucketTable, bucket: int) -> MemberKey | None:
     """Who has its second copy."""
     place = backup_place(table, bucket)
     return key_of(place) if place else None
 
 
-def backup_place(table: Table, bucket: int) -> ServerPlace | None:
+def backup_place(table: BucketTable, bucket: int) -> ServerPlace | None:
     holder = table.backups.holder[bucket] if table.backups else NOBODY
     return None if holder == NOBODY else table.route.servers[holder]
 
 
-def holders(table: Table) -> frozenset[MemberKey]:
+def holders(table: BucketTable) -> frozenset[MemberKey]:
     """The processes that have a copy that counts: those that own a bucket and those that are the backup of one."""
     found = set(table.backups.holder) - {NOBODY} if table.backups else set()
     return owners(table.route) | {key_of(table.route.servers[place]) for place in found}
 
 
-def backed_of(table: Table, buckets: PositionSet) -> PositionSet:
+def backed_of(table: BucketTable, buckets: PositionSet) -> PositionSet:
     """Those of these buckets that have a backup."""
     holder = table.backups.holder if table.backups else ()
     return PositionSet.of(*(bucket for bucket in buckets if holder[bucket] != NOBODY)) if holder else EMPTY
 
 
-def all_backed(table: Table) -> PositionSet:
+def all_backed(table: BucketTable) -> PositionSet:
     """Numbers of the buckets that have a backup."""
     return backed_of(table, PositionSet.span(0, len(table.route.owner)))
 
 
-def alone(table: Table) -> int:
+def alone(table: BucketTable) -> int:
     """Buckets that have one copy where two are wanted: a loss of their server is one of the model (rule 62)."""
     return table.backups.holder.count(NOBODY) if table.backups else 0
 
 
-def changed(old: Table, new: Table) -> PositionSet:
+def changed(old: BucketTable, new: BucketTable) -> PositionSet:
     """Numbers of the buckets of which a version has ended, with a move or without."""
     versions = enumerate(zip(old.route.version, new.route.version, strict=True))
     moved = (intent.bucket for intent in old.intents if intent not in new.intents)
@@ -103,8 +103,8 @@ def changed(old: Table, new: Table) -> PositionSet:
 
 
 def with_intents(
-    table: Table, intents: Collection[Intent], places: Iterable[ServerPlace], wanted: PositionSet = EMPTY
-) -> Table:
+    table: BucketTable, intents: Collection[Intent], places: Iterable[ServerPlace], wanted: PositionSet = EMPTY
+) -> BucketTable:
     """These buckets are to move, or, those of `wanted`, to get a backup; `places`: of the targets (rule 41)."""
     if not intents:
         return table
@@ -113,10 +113,10 @@ def with_intents(
     route = replace(table.route, servers=(*table.route.servers, *fresh))
     ordered = sorted((*table.intents, *intents), key=lambda intent: intent.bucket)
     backups = replace(table.backups, wanted=table.backups.wanted | wanted) if table.backups else None
-    return Table(route=route, intents=tuple(ordered), backups=backups)
+    return BucketTable(route=route, intents=tuple(ordered), backups=backups)
 
 
-def flipped(table: Table, intent: Intent, *, source_stays: bool = False) -> Table:
+def flipped(table: BucketTable, intent: Intent, *, source_stays: bool = False) -> BucketTable:
     """Version v at the source becomes v + 1 at the target, or at the source with the target as its backup (45, 62).
 
     `source_stays`: a bucket that has one copy keeps the frozen one as its second: it equals what was handed over.
@@ -132,29 +132,29 @@ def flipped(table: Table, intent: Intent, *, source_stays: bool = False) -> Tabl
     return _ended(table, {intent.bucket: (target, backup)})
 
 
-def undone(table: Table, intent: Intent) -> Table:
+def undone(table: BucketTable, intent: Intent) -> BucketTable:
     """Version v at the source becomes v + 1 there: what was meant for v + 1 elsewhere is void (rule 46)."""
     assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
     return _ended(table, {intent.bucket: (table.route.owner[intent.bucket], _holder(table, intent.bucket))})
 
 
-def promoted(table: Table, *buckets: int) -> Table:
+def promoted(table: BucketTable, *buckets: int) -> BucketTable:
     """Version v becomes v + 1 at the backup, which has none itself; what was to move does not (rule 62)."""
     backups = {bucket: _holder(table, bucket) for bucket in buckets}
     assert NOBODY not in backups.values(), f"some of {buckets} have no backup"
     return _ended(table, {bucket: (backup, NOBODY) for bucket, backup in backups.items()})
 
 
-def left_alone(table: Table, *buckets: int) -> Table:
+def left_alone(table: BucketTable, *buckets: int) -> BucketTable:
     """Version v becomes v + 1 at the owner, which has no backup any more; what was to move does not (rule 62)."""
     return _ended(table, {bucket: (table.route.owner[bucket], NOBODY) for bucket in buckets})
 
 
-def _holder(table: Table, bucket: int) -> int:
+def _holder(table: BucketTable, bucket: int) -> int:
     return table.backups.holder[bucket] if table.backups else NOBODY
 
 
-def _ended(table: Table, ends: Mapping[int, tuple[int, int]]) -> Table:
+def _ended(table: BucketTable, ends: Mapping[int, tuple[int, int]]) -> BucketTable:
     """`ends`: by bucket its owner and its backup from the next version on."""
     if not ends:
         return table
@@ -165,10 +165,10 @@ def _ended(table: Table, ends: Mapping[int, tuple[int, int]]) -> Table:
         version=_put(route.version, {bucket: Version(route.version[bucket] + 1) for bucket in ends}),
     )
     intents = tuple(one for one in table.intents if one.bucket not in ends)
-    return Table(route=changed, intents=intents, backups=_ended_backups(table, ends))
+    return BucketTable(route=changed, intents=intents, backups=_ended_backups(table, ends))
 
 
-def _ended_backups(table: Table, ends: Mapping[int, tuple[int, int]]) -> Backups | None:
+def _ended_backups(table: BucketTable, ends: Mapping[int, tuple[int, int]]) -> Backups | None:
     before = table.backups
     if before is None:
         return None
@@ -193,7 +193,7 @@ def _put(values: tuple[_T, ...], changes: Mapping[int, _T]) -> tuple[_T, ...]:
     return tuple(after)
 
 
-def since(table: Table, bucket: int) -> Version:
+def since(table: BucketTable, bucket: int) -> Version:
     """From which version on its owner has been named without a break (rule 47).
 
     Without backups a version ends only when its owner has reported it, so the one before is all that may be missed.
@@ -203,7 +203,7 @@ def since(table: Table, bucket: int) -> Version:
     return Version(max(0, table.route.version[bucket] - 1))
 
 
-def without_idle_places(table: Table, staying: Collection[Incarnation]) -> Table:
+def without_idle_places(table: BucketTable, staying: Collection[Incarnation]) -> BucketTable:
     """Places that have no copy and that nothing moves to go, but those of `staying`."""
     route, backups = table.route, table.backups
     used = set(route.owner) | (set(backups.holder) - {NOBODY} if backups else set())
@@ -220,5 +220,5 @@ def without_idle_places(table: Table, staying: Collection[Incarnation]) -> Table
     return replace(table, route=moved, backups=backups)
 
 
-def next_revision(table: Table) -> Table:
+def next_revision(table: BucketTable) -> BucketTable:
     return replace(table, route=replace(table.route, revision=table.route.revision + 1))

@@ -11,12 +11,12 @@ from master.api.messages import Drop, OfferAnswered
 from master.api.positions import EMPTY
 from master.job.domain import Retain
 from master.job.state.job_state import Turn
-from master.job.state.protocol_state import Commit, Phase
+from master.job.state.protocol_state import CommitPhase, CommitState
 
 
-def ended(commit: Commit) -> Commit:
+def end_attempt(commit: CommitState) -> CommitState:
     """Idle: nothing of the attempt stays but the numbers used."""
-    return Commit(
+    return CommitState(
         sequence=commit.sequence,
         due=commit.due,
         refusals=commit.refusals,
@@ -32,7 +32,7 @@ def give_up(turn: Turn, problem: str, *, is_storage: bool = False) -> None:
     and another attempt costs a round trip: it comes no later than a commit in its turn would.
     """
     config, given_up = turn.state.config, turn.state.commit
-    if given_up.phase in (Phase.HOLDING, Phase.WRITING) and given_up.cut:
+    if given_up.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) and given_up.cut:
         for server in turn.state.members.servers.values():
             turn.send(server.key, Drop(cut=given_up.cut))
     if given_up.offer:
@@ -43,7 +43,7 @@ def give_up(turn: Turn, problem: str, *, is_storage: bool = False) -> None:
     pause_ns = min(longest_ns, config.retry_first_ns << min(given_up.refusals, 16))
     turn.change(
         commit=replace(
-            ended(given_up),
+            end_attempt(given_up),
             due=turn.after(pause_ns),
             is_backing_off=True,
             refusals=given_up.refusals + 1,

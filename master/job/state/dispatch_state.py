@@ -19,14 +19,14 @@ from master.api.identities import Incarnation, Lease, LeaseToken, Lineage, Term
 from master.api.positions import EMPTY, PositionSet, union
 from master.errors import InvariantViolationError
 from master.job.domain import Instant
-from master.job.domain.frozen_map import FrozenMap, changed
+from master.job.domain.frozen_map import FrozenMap, copy_with
 
 NO_REQUEST: Final = -2
 _NEVER: Final = Instant(0)
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots, this one and the next: `changed` copies them with each event
-class Holder:
+@dataclass(frozen=True, kw_only=True)  # no slots, this one and the next: `copy_with` copies them with each event
+class TrainerLeases:
     """One trainer's live leases; `positions` of a lease is what is not acked yet."""
 
     leases: tuple[Lease, ...] = ()
@@ -35,12 +35,12 @@ class Holder:
     granted: tuple[int, ...] = ()  # numbers of the leases that answered it
 
 
-_EMPTY_HANDED: Final = Holder()
-_NOBODY: Final[FrozenMap[Incarnation, Holder]] = FrozenMap()
+_EMPTY_HANDED: Final = TrainerLeases()
+_NOBODY: Final[FrozenMap[Incarnation, TrainerLeases]] = FrozenMap()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dispatch:
+class DispatchState:
     """The books.  TODO, LEASED, DONE, SKIPPING, COMMITTED and QUARANTINED partition `everything`."""
 
     everything: PositionSet = EMPTY
@@ -51,7 +51,7 @@ class Dispatch:
     skipping: PositionSet = EMPTY
     committed: PositionSet = EMPTY
     quarantined: PositionSet = EMPTY
-    holders: FrozenMap[Incarnation, Holder] = _NOBODY
+    holders: FrozenMap[Incarnation, TrainerLeases] = _NOBODY
     lease_count: int = 0
     next_number: int = 1
     wanted: PositionSet = EMPTY  # of the open cut: leased before all else (rule 20)
@@ -70,10 +70,12 @@ class Dispatch:
         return not self.todo and not self.lease_count and not self.skipping
 
 
-def opened(books: Dispatch, *, committed: PositionSet, quarantined: PositionSet, high_water: int) -> Dispatch:
+def open_dispatch(
+    books: DispatchState, *, committed: PositionSet, quarantined: PositionSet, high_water: int
+) -> DispatchState:
     """The books of a new master (rules 17, 18): all that head lacks is TODO, up to the mark only once unclaimed."""
     kept_out = quarantined - committed
-    return changed(
+    return copy_with(
         books,
         todo=books.everything - committed - kept_out,
         committed=committed,
@@ -87,7 +89,7 @@ def opened(books: Dispatch, *, committed: PositionSet, quarantined: PositionSet,
 
 
 def add_leases(
-    books: Dispatch,
+    books: DispatchState,
     key: Incarnation,
     term: Term,
     lineage: Lineage,
@@ -95,7 +97,7 @@ def add_leases(
     *,
     request: int,
     idle_deadline: Instant,
-) -> tuple[Dispatch, tuple[Lease, ...]]:
+) -> tuple[DispatchState, tuple[Lease, ...]]:
     """Each piece, which must be TODO, becomes one lease of this trainer; they answer `request`.
 
     `idle_deadline` is its progress deadline if it held nothing; else the one that runs goes on.
@@ -106,13 +108,13 @@ def add_leases(
         made.append(Lease(token=token, positions=piece))
         todo, number, frontier = todo - piece, number + 1, max(frontier, piece.bounds[-1])
     leases, before = tuple(made), books.holders.get(key) or _EMPTY_HANDED
-    holder = Holder(
+    holder = TrainerLeases(
         leases=before.leases + leases,
         progress_deadline=before.progress_deadline if before.leases else idle_deadline,
         request=request,
         granted=tuple(range(books.next_number, number)),
     )
-    books = changed(
+    books = copy_with(
         books,
         todo=todo,
         next_number=number,
@@ -123,9 +125,9 @@ def add_leases(
     return books, leases
 
 
-def ack(
-    books: Dispatch, token: LeaseToken, positions: PositionSet, *, deadline: Instant
-) -> tuple[Dispatch, PositionSet]:
+def ack_positions(
+    books: DispatchState, token: LeaseToken, positions: PositionSet, *, deadline: Instant
+) -> tuple[DispatchState, PositionSet]:
     """What of these the lease still held is DONE, and the trainer has until `deadline` for its next progress.
 
     With a token that is not live nothing changes (rules 3, 12, 15).
@@ -133,7 +135,7 @@ def ack(
     holder, taken, ended = _taken(books, token, positions, deadline)
     if holder is None:
         return books, EMPTY
-    return changed(
+    return copy_with(
         books,
         done=books.done | taken,
         holders=books.holders.put(token.incarnation, holder),
@@ -141,12 +143,12 @@ def ack(
     ), taken
 
 
-def give_back(books: Dispatch, token: LeaseToken, positions: PositionSet) -> Dispatch:
+def return_positions(books: DispatchState, token: LeaseToken, positions: PositionSet) -> DispatchState:
     """What of these the lease still held is TODO again, at the front by its place on the axis (rules 13, 16)."""
     holder, taken, ended = _taken(books, token, positions)
     if holder is None:
         return books
-    return changed(
+    return copy_with(
         books,
         todo=books.todo | taken,
         holders=books.holders.put(token.incarnation, holder),
@@ -155,8 +157,8 @@ def give_back(books: Dispatch, token: LeaseToken, positions: PositionSet) -> Dis
 
 
 def _taken(
-    books: Dispatch, token: LeaseToken, positions: PositionSet, deadline: Instant | None = None
-) -> tuple[Holder | None, PositionSet, bool]:
+    books: DispatchState, token: LeaseToken, positions: PositionSet, deadline: Instant | None = None
+) -> tuple[TrainerLeases | None, PositionSet, bool]:
     """The holder without these, what it held of them, and whether that ends the lease; None: no such live lease."""
     holder = books.holders.get(token.incarnation) or _EMPTY_HANDED
     at = _try_place(holder.leases, token)
@@ -168,7 +170,7 @@ def _taken(
     leases = holder.leases[:at] + kept + holder.leases[at + 1 :]
     deadline = holder.progress_deadline if deadline is None else deadline
     taken = lease.positions - rest if rest else lease.positions
-    return changed(holder, leases=leases, progress_deadline=deadline), taken, not rest
+    return copy_with(holder, leases=leases, progress_deadline=deadline), taken, not rest
 
 
 def _try_place(leases: tuple[Lease, ...], token: LeaseToken) -> int | None:
@@ -178,21 +180,21 @@ def _try_place(leases: tuple[Lease, ...], token: LeaseToken) -> int | None:
     return None
 
 
-def renew(books: Dispatch, key: Incarnation, deadline: Instant) -> Dispatch:
+def renew_leases(books: DispatchState, key: Incarnation, deadline: Instant) -> DispatchState:
     """Progress: until `deadline` nothing of this trainer expires (M2)."""
     holder = books.holders.get(key)
     if holder is None or holder.progress_deadline == deadline:
         return books
-    return changed(books, holders=books.holders.put(key, changed(holder, progress_deadline=deadline)))
+    return copy_with(books, holders=books.holders.put(key, copy_with(holder, progress_deadline=deadline)))
 
 
-def drop_holder(books: Dispatch, key: Incarnation) -> tuple[Dispatch, PositionSet]:
+def drop_leases(books: DispatchState, key: Incarnation) -> tuple[DispatchState, PositionSet]:
     """The trainer is gone or fenced: its leases return, and what they held is said."""
     holder = books.holders.get(key)
     if holder is None:
         return books, EMPTY
     returned = union(lease.positions for lease in holder.leases)
-    return changed(
+    return copy_with(
         books,
         todo=books.todo | returned,
         holders=books.holders.without(key),
@@ -201,15 +203,15 @@ def drop_holder(books: Dispatch, key: Incarnation) -> tuple[Dispatch, PositionSe
     ), returned
 
 
-def reclaim(
-    books: Dispatch, key: Incarnation, term: Term, lineage: Lineage, held: Iterable[Lease], *, deadline: Instant
-) -> tuple[Dispatch, tuple[Lease, ...]]:
+def reclaim_leases(
+    books: DispatchState, key: Incarnation, term: Term, lineage: Lineage, held: Iterable[Lease], *, deadline: Instant
+) -> tuple[DispatchState, tuple[Lease, ...]]:
     """A trainer registers (again) and shows what it holds: those of the lineage that overlap no other stay (rule 18).
 
     They come back under new tokens, without what is done already.  All else that it held returns.
     """
     request = (books.holders.get(key) or _EMPTY_HANDED).request - 1  # the answer to the last one may have been lost
-    books, _ = drop_holder(books, key)
+    books, _ = drop_leases(books, key)
     settled = books.done | books.committed | books.quarantined | books.skipping
     free, pieces = books.todo, []
     for lease in held:
@@ -223,28 +225,28 @@ def reclaim(
 # ---- what is learnt about positions ----------------------------------------------------------------------------------
 
 
-def gain(books: Dispatch, applied: PositionSet) -> Dispatch:
+def mark_done(books: DispatchState, applied: PositionSet) -> DispatchState:
     """All buckets have these: DONE, whoever holds them (rules 17, 22)."""
     fresh = (applied & books.everything) - books.committed - books.quarantined - books.skipping - books.done
     if not fresh:
         return books
-    return changed(_trimmed(books, fresh), todo=books.todo - fresh, done=books.done | fresh)
+    return copy_with(_trimmed(books, fresh), todo=books.todo - fresh, done=books.done | fresh)
 
 
-def forget(books: Dispatch, positions: PositionSet) -> Dispatch:
+def unmark_done(books: DispatchState, positions: PositionSet) -> DispatchState:
     """These were taken for DONE and are not in every bucket: TODO (rule 15)."""
     lost = books.done & positions
     if not lost:
         return books
-    return changed(books, done=books.done - lost, todo=books.todo | lost, reworked=books.reworked + len(lost))
+    return copy_with(books, done=books.done - lost, todo=books.todo | lost, reworked=books.reworked + len(lost))
 
 
-def settle(books: Dispatch, data: PositionSet, quarantine: PositionSet) -> Dispatch:
+def apply_head(books: DispatchState, data: PositionSet, quarantine: PositionSet) -> DispatchState:
     """Head is now a checkpoint with this data state and quarantine."""
     kept_out = (books.quarantined | quarantine) - data
     settled = data | kept_out
     books = _trimmed(books, settled)
-    return changed(
+    return copy_with(
         books,
         todo=books.todo - settled,
         done=books.done - settled,
@@ -254,43 +256,43 @@ def settle(books: Dispatch, data: PositionSet, quarantine: PositionSet) -> Dispa
     )
 
 
-def void(books: Dispatch) -> Dispatch:
+def void_leases(books: DispatchState) -> DispatchState:
     """The model goes back to head: all leases are void and what is not in head is TODO (rules 26, 29)."""
-    return changed(
+    return copy_with(
         books,
         todo=books.everything - books.committed - books.quarantined,
         done=EMPTY,
         skipping=EMPTY,
         wanted=EMPTY,
         isolator=None,
-        holders=FrozenMap({key: Holder(request=holder.request) for key, holder in books.holders.items()}),
+        holders=FrozenMap({key: TrainerLeases(request=holder.request) for key, holder in books.holders.items()}),
         lease_count=0,
         granting_from=0,
         reworked=books.reworked + len(books.done),
     )
 
 
-def begin_skip(books: Dispatch, positions: PositionSet) -> Dispatch:
+def begin_skip(books: DispatchState, positions: PositionSet) -> DispatchState:
     """To SKIPPING, from wherever they are but head's data and the quarantine (rule 31)."""
     chosen = (positions & books.everything) - books.committed - books.quarantined
     books = _trimmed(books, chosen)
-    return changed(books, todo=books.todo - chosen, done=books.done - chosen, skipping=books.skipping | chosen)
+    return copy_with(books, todo=books.todo - chosen, done=books.done - chosen, skipping=books.skipping | chosen)
 
 
-def end_skip(books: Dispatch, *, quarantined: bool) -> Dispatch:
+def end_skip(books: DispatchState, *, quarantined: bool) -> DispatchState:
     """All of SKIPPING is quarantined, durably, or was applied everywhere and is asked for once more."""
     if quarantined:
-        return changed(books, quarantined=books.quarantined | books.skipping, skipping=EMPTY)
-    return changed(books, todo=books.todo | books.skipping, skipping=EMPTY)
+        return copy_with(books, quarantined=books.quarantined | books.skipping, skipping=EMPTY)
+    return copy_with(books, todo=books.todo | books.skipping, skipping=EMPTY)
 
 
-def keep_out(books: Dispatch, quarantine: PositionSet) -> Dispatch:
+def add_quarantine(books: DispatchState, quarantine: PositionSet) -> DispatchState:
     """Quarantine that is durable already, of positions that nobody holds: after a roll-back."""
     fresh = quarantine & books.todo
-    return changed(books, todo=books.todo - fresh, quarantined=books.quarantined | fresh) if fresh else books
+    return copy_with(books, todo=books.todo - fresh, quarantined=books.quarantined | fresh) if fresh else books
 
 
-def _trimmed(books: Dispatch, settled: PositionSet) -> Dispatch:
+def _trimmed(books: DispatchState, settled: PositionSet) -> DispatchState:
     """Live leases without these positions; a lease that holds nothing more is over."""
     holders, count = books.holders, 0
     for key, holder in books.holders.items():
@@ -298,11 +300,11 @@ def _trimmed(books: Dispatch, settled: PositionSet) -> Dispatch:
         leases = tuple(Lease(token=lease.token, positions=rest) for lease, rest in rests if rest)
         count += len(leases)
         if leases != holder.leases:
-            holders = holders.put(key, changed(holder, leases=leases))
-    return changed(books, holders=holders, lease_count=count)
+            holders = holders.put(key, copy_with(holder, leases=leases))
+    return copy_with(books, holders=holders, lease_count=count)
 
 
-def check_invariants(books: Dispatch) -> None:
+def check_invariants(books: DispatchState) -> None:
     """M2, M4: the six places partition everything; no position is in two leases.  Raises InvariantViolationError."""
     leases = [lease for holder in books.holders.values() for lease in holder.leases]
     places = {

@@ -14,36 +14,46 @@ from master.api.identities import NO_LINEAGE, Lineage, ManifestId, Route, Term
 from master.api.messages import MasterMessage
 from master.api.positions import EMPTY
 from master.job.domain import (
-    UNNAMED,
+    UNNAMED_ORIGIN,
     Backups,
+    BucketTable,
+    CoreEffect,
     DatasetRecord,
-    Effect,
+    DurableWrite,
     Instant,
     JobConfig,
     LineageRecord,
+    ManifestOrigin,
     MemberKey,
-    Origin,
     Persist,
     RaiseLineage,
     RecordQuarantine,
     Send,
     SwapHead,
-    Table,
-    Write,
 )
-from master.job.domain.frozen_map import FrozenMap, changed
+from master.job.domain.frozen_map import FrozenMap, copy_with
 from master.job.placement.owner_placement import Weight
-from master.job.state.dispatch_state import Dispatch
+from master.job.state.dispatch_state import DispatchState
 from master.job.state.members import Members, Server
-from master.job.state.protocol_state import Commit, Holding, Moves, Phase, Recovery, Reserved, Scale, Skipping, Stage
-from master.job.state.trainer_failures import Failures
+from master.job.state.protocol_state import (
+    BucketMoves,
+    CommitPhase,
+    CommitState,
+    HighWaterMark,
+    LeaseHolders,
+    RecoveryStage,
+    RecoveryState,
+    ServerScale,
+    SkipState,
+)
+from master.job.state.trainer_failures import FailureCounts
 
 NO_PROMOTIONS: Final[FrozenMap[int, int]] = FrozenMap()
 NO_WEIGHTS: Final[FrozenMap[int, Weight]] = FrozenMap()
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: `changed` copies it with each event
-class JobState:
+@dataclass(frozen=True, kw_only=True)  # no slots: `copy_with` copies it with each event
+class MasterState:
     config: JobConfig
     term: Term
     lineage: LineageRecord | None = None  # as recorded
@@ -52,26 +62,26 @@ class JobState:
     declaring: DatasetRecord | None = None  # being recorded
     route: Route | None = None
     backups: Backups | None = None  # beside the route, where buckets have two copies
-    writing: Write | None = None  # the one change of head, lineage or quarantine under way
-    recovery: Recovery = field(default_factory=Recovery)
+    writing: DurableWrite | None = None  # the one change of head, lineage or quarantine under way
+    recovery: RecoveryState = field(default_factory=RecoveryState)
     members: Members = field(default_factory=Members)
-    dispatch: Dispatch = field(default_factory=Dispatch)
-    failures: Failures = field(default_factory=Failures)
-    commit: Commit = field(default_factory=Commit)
-    skip: Skipping | None = None
-    moves: Moves = field(default_factory=Moves)
+    dispatch: DispatchState = field(default_factory=DispatchState)
+    failures: FailureCounts = field(default_factory=FailureCounts)
+    commit: CommitState = field(default_factory=CommitState)
+    skip: SkipState | None = None
+    moves: BucketMoves = field(default_factory=BucketMoves)
     promotions: FrozenMap[int, int] = NO_PROMOTIONS  # by server: buckets of lost servers that it took over (rule 62)
     weights: FrozenMap[int, Weight] = NO_WEIGHTS  # of buckets, as far as their owners have said it
-    scale: Scale = field(default_factory=Scale)
+    scale: ServerScale = field(default_factory=ServerScale)
     owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
     is_world_free: bool = False  # nobody has held the model of this lineage yet
     reclaim_ends: Instant | None = None  # until then leases of an earlier master may be claimed (rule 18)
-    reserved: Reserved = field(default_factory=Reserved)
-    holding: Holding = field(default_factory=Holding)
+    reserved: HighWaterMark = field(default_factory=HighWaterMark)
+    holding: LeaseHolders = field(default_factory=LeaseHolders)
     final_saver: MemberKey | None = None  # appointed last; the save is owed until somebody says FinalSaved
     is_final_saved: bool = False
     failed: str = ""  # the job is given up, for this reason
-    origin: Origin = UNNAMED
+    origin: ManifestOrigin = UNNAMED_ORIGIN
     is_over: bool = False  # this term has ended: nothing is decided any more
 
     @property
@@ -83,12 +93,12 @@ class JobState:
         return self.head.id if self.head else None
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> BucketTable | None:
         """As recorded."""
-        return Table(route=self.route, intents=self.moves.intents, backups=self.backups) if self.route else None
+        return BucketTable(route=self.route, intents=self.moves.intents, backups=self.backups) if self.route else None
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> RecoveryStage:
         return self.recovery.stage
 
     def is_going(self, server: Server) -> bool:
@@ -104,7 +114,7 @@ class JobState:
     def is_commit_due(self) -> bool:
         """A commit begins as soon as it can, and there is something to commit."""
         commit, books = self.commit, self.dispatch
-        if commit.phase is not Phase.IDLE or self.dataset is None or self.has_own_model:
+        if commit.phase is not CommitPhase.IDLE or self.dataset is None or self.has_own_model:
             return False
         is_urgent = books.is_exhausted and not commit.is_backing_off
         has_news = bool(books.done) or books.quarantined != (self.head.quarantine if self.head else EMPTY)
@@ -116,11 +126,11 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class JobStep:
     """What holds after an event, and what the shell does now, in this order."""
 
-    state: JobState
-    effects: tuple[Effect, ...]
+    state: MasterState
+    effects: tuple[CoreEffect, ...]
 
 
 class Turn:
@@ -128,18 +138,18 @@ class Turn:
 
     __slots__ = ("effects", "now", "state")
 
-    def __init__(self, state: JobState, now: Instant) -> None:
+    def __init__(self, state: MasterState, now: Instant) -> None:
         self.state = state
         self.now = now
-        self.effects: list[Effect] = []
+        self.effects: list[CoreEffect] = []
 
     def change(self, **parts: Any) -> None:
-        self.state = changed(self.state, **parts)
+        self.state = copy_with(self.state, **parts)
 
     def recover(self, **parts: Any) -> None:
         self.change(recovery=replace(self.state.recovery, **parts))
 
-    def emit(self, effect: Effect) -> None:
+    def emit(self, effect: CoreEffect) -> None:
         self.effects.append(effect)
 
     def send(self, to: MemberKey, message: MasterMessage) -> None:
@@ -154,5 +164,5 @@ class Turn:
     def after(self, duration_ns: int) -> Instant:
         return Instant(self.now + duration_ns)
 
-    def step(self) -> Step:
-        return Step(state=self.state, effects=tuple(self.effects))
+    def step(self) -> JobStep:
+        return JobStep(state=self.state, effects=tuple(self.effects))

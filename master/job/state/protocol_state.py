@@ -18,7 +18,7 @@ from master.job.domain.frozen_map import FrozenMap
 from master.job.placement.owner_placement import Move
 
 
-class Stage(StrEnum):
+class RecoveryStage(StrEnum):
     """How far the master is with the model (rules 17, 26): only SERVING grants and commits."""
 
     ADOPTING = "adopting"  # waiting for what storage has to adopt, and for the swap of head that adopts it
@@ -37,10 +37,10 @@ _NO_FILES: Final[FrozenMap[int, FileRecord]] = FrozenMap()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
+class RecoveryState:
     """The way to SERVING."""
 
-    stage: Stage = Stage.ADOPTING
+    stage: RecoveryStage = RecoveryStage.ADOPTING
     must_raise: bool = False  # a server was lost: nothing of this lineage may go on
     rolls_back: bool = False  # ... nor may anybody keep what it has: buckets disagree
     kept: Route | None = None  # the table by which servers keep what they have (rule 30); None: nothing is kept
@@ -57,7 +57,7 @@ class Recovery:
     problem: str = ""  # why it does not go on, for people
 
 
-class Phase(StrEnum):
+class CommitPhase(StrEnum):
     """Of a commit."""
 
     IDLE = "idle"
@@ -68,7 +68,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class ModelOffer:
     """A checkpoint that a trainer with its own model has offered (rule 35)."""
 
     trainer: MemberKey
@@ -76,8 +76,8 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    phase: Phase = Phase.IDLE
+class CommitState:
+    phase: CommitPhase = CommitPhase.IDLE
     sequence: int = 0  # of cuts and manifests of this term
     due: Instant | None = None  # None: due now, and begun as soon as it can be
     is_backing_off: bool = False
@@ -92,16 +92,16 @@ class Commit:
     data: PositionSet = EMPTY  # D
     files: FrozenMap[int, FileRecord] = _NO_FILES
     manifest: Manifest | None = None
-    offer: Offer | None = None
+    offer: ModelOffer | None = None
 
     def is_owed_by(self, ordinal: int) -> bool:
         """The attempt cannot go on without this server: it was asked, and its file is not written yet."""
-        is_open = self.phase in (Phase.HOLDING, Phase.WRITING)
+        is_open = self.phase in (CommitPhase.HOLDING, CommitPhase.WRITING)
         return is_open and ordinal in self.asked and ordinal not in self.files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipping:
+class SkipState:
     """A SKIP that is out (rule 31).  Answers are by bucket: which server gave them does not matter (rule 60)."""
 
     positions: PositionSet
@@ -116,7 +116,7 @@ class Skipping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moves:
+class BucketMoves:
     """Buckets on their way (`moves`).  Only `intents` is durable."""
 
     intents: tuple[Intent, ...] = ()  # as recorded
@@ -150,7 +150,7 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class ServerScale:
     """How many servers are wanted (`scaling`)."""
 
     wanted: int = 0  # holds: durable, or what the job began with
@@ -165,7 +165,7 @@ _START: Final = Instant(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
+class HighWaterMark:
     """The high-water mark (`reserving`)."""
 
     below: int = 0  # durable, unless it is being written
@@ -176,7 +176,7 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class LeaseHolders:
     """Who may hold leases, under this master and for the next one (`reserving`)."""
 
     trainers: FrozenMap[MemberName, MemberKey] = NO_TRAINERS  # members, and those of an earlier master

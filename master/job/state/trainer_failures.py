@@ -38,7 +38,7 @@ class FailureNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failures:
+class FailureCounts:
     """`layers[i]`: positions with more than i failures and no success since; each layer lies inside the one before."""
 
     layers: tuple[PositionSet, ...] = ()
@@ -68,7 +68,7 @@ class Failures:
         return self.layers[count - 1] if len(self.layers) >= count else EMPTY
 
 
-def count_failure(failures: Failures, note: FailureNote, *, has_raised: bool, is_evidence: bool) -> Failures:
+def count_failure(failures: FailureCounts, note: FailureNote, *, has_raised: bool, is_evidence: bool) -> FailureCounts:
     """One trainer failed with `note.positions` in flight; nothing when this process has failed before.
 
     `has_raised`: its script said so, it was not just killed.  `is_evidence`: it counts against the positions.
@@ -91,7 +91,7 @@ def count_failure(failures: Failures, note: FailureNote, *, has_raised: bool, is
     return replace(failures, layers=tuple(layer for layer in layers if layer))
 
 
-def acquit(failures: Failures, positions: PositionSet) -> Failures:
+def acquit(failures: FailureCounts, positions: PositionSet) -> FailureCounts:
     """These were completed (or are quarantined): no suspects any more, and the row of failures is broken."""
     if failures.is_clear:
         return failures

@@ -13,8 +13,8 @@ from master.api.identities import TableSpec
 from master.api.messages import Declare, Declared, Refused
 from master.api.positions import EMPTY, MAX_POSITION
 from master.job.domain import DatasetRecord, Persist, RecordDataset
-from master.job.state.dispatch_state import Dispatch, opened
-from master.job.state.job_state import JobState, Turn
+from master.job.state.dispatch_state import DispatchState, open_dispatch
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Trainer, put_trainer
 from master.job.trainers.model_holder import refuse_second_model
 
@@ -42,19 +42,19 @@ def handle_declare(turn: Turn, trainer: Trainer, said: Declare) -> None:
 def handle_recorded(turn: Turn, write: RecordDataset) -> None:
     """The books are opened, and all who declared the same are answered."""
     turn.change(dataset=write.record, declaring=None)
-    turn.change(dispatch=books_of(turn.state, high_water=turn.state.reserved.below))
+    turn.change(dispatch=initial_dispatch(turn.state, high_water=turn.state.reserved.below))
     for trainer in turn.state.members.registered():
         if trainer.has_declared:
             turn.send(trainer.key, _declared(write.record, write.record))
 
 
-def books_of(state: JobState, *, high_water: int) -> Dispatch:
+def initial_dispatch(state: MasterState, *, high_water: int) -> DispatchState:
     """All that head lacks is TODO (rule 17)."""
     assert state.dataset is not None
     dataset, head = state.dataset.dataset, state.head
-    blank = Dispatch(everything=dataset.everything, epoch_size=dataset.size, batch_size=dataset.batch_size)
+    blank = DispatchState(everything=dataset.everything, epoch_size=dataset.size, batch_size=dataset.batch_size)
     quarantined = (head.quarantine if head else EMPTY) | (state.lineage.quarantine if state.lineage else EMPTY)
-    return opened(blank, committed=head.data if head else EMPTY, quarantined=quarantined, high_water=high_water)
+    return open_dispatch(blank, committed=head.data if head else EMPTY, quarantined=quarantined, high_water=high_water)
 
 
 def _declared(holds: DatasetRecord, asked: DatasetRecord) -> Declared:
@@ -62,7 +62,7 @@ def _declared(holds: DatasetRecord, asked: DatasetRecord) -> Declared:
     return Declared(dataset=replace(holds.dataset, batch_size=asked.dataset.batch_size), tables=holds.tables)
 
 
-def _problem(state: JobState, trainer: Trainer, said: DatasetRecord) -> Refused | None:
+def _problem(state: MasterState, trainer: Trainer, said: DatasetRecord) -> Refused | None:
     if problem := _unusable(state, said):
         return problem
     holds = state.dataset or state.declaring
@@ -73,7 +73,7 @@ def _problem(state: JobState, trainer: Trainer, said: DatasetRecord) -> Refused 
     return refuse_second_model(state, trainer.key) if said.own_model else None
 
 
-def _unusable(state: JobState, said: DatasetRecord) -> Refused | None:
+def _unusable(state: MasterState, said: DatasetRecord) -> Refused | None:
     dataset, servers = said.dataset, state.config.servers
     for field in ("size", "epochs", "batch_size"):
         if getattr(dataset, field) < 1:

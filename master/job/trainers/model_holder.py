@@ -15,10 +15,10 @@ from master.api.messages import FileRecord, Refused
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import MemberKey
 from master.job.recovery.rollback import fence_all, lose_model
-from master.job.state.dispatch_state import forget, gain, void
-from master.job.state.job_state import JobState, Turn
+from master.job.state.dispatch_state import mark_done, unmark_done, void_leases
+from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Trainer
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class StartFrom:
 _NOTHING = StartFrom()
 
 
-def admit(turn: Turn, trainer: Trainer) -> StartFrom | None:
+def try_admit(turn: Turn, trainer: Trainer) -> StartFrom | None:
     """Decides whether this trainer holds the model.  None: it must wait for a new world and register again."""
     state = turn.state
     if not state.has_own_model or state.owner not in (None, trainer.key) or state.number == 0:
@@ -41,13 +41,13 @@ def admit(turn: Turn, trainer: Trainer) -> StartFrom | None:
     holds_a_model = bool(trainer.applied)  # who has applied nothing may have registered while another held it
     is_of_this_world = holds_a_model and trainer.lineage == state.number and head_data <= trainer.applied
     if is_of_this_world and not state.is_world_free:
-        books = forget(state.dispatch, state.dispatch.done - trainer.applied)
-        turn.change(owner=trainer.key, dispatch=gain(books, trainer.applied))
+        books = unmark_done(state.dispatch, state.dispatch.done - trainer.applied)
+        turn.change(owner=trainer.key, dispatch=mark_done(books, trainer.applied))
         return _NOTHING
     if state.is_world_free or state.owner == trainer.key:
-        turn.change(owner=trainer.key, is_world_free=False, dispatch=void(state.dispatch))
+        turn.change(owner=trainer.key, is_world_free=False, dispatch=void_leases(state.dispatch))
         return StartFrom(file=state.head.files[0], data=head_data) if state.head and state.head.files else _NOTHING
-    if state.stage is not Stage.RAISING:
+    if state.stage is not RecoveryStage.RAISING:
         lose_model(turn, f"{trainer.key.name} does not hold the model of world {state.number}")
     return None
 
@@ -61,17 +61,17 @@ def admit_first(turn: Turn) -> None:
         return
     for trainer in tuple(turn.state.members.registered()):
         if trainer.has_declared and turn.state.owner is None:
-            admit(turn, trainer)
+            try_admit(turn, trainer)
 
 
-def release(turn: Turn, key: MemberKey) -> None:
+def release_model(turn: Turn, key: MemberKey) -> None:
     """The owner is gone.  Others that wait are sent to register again: one of them starts from head."""
     if turn.state.owner == key:
         turn.change(owner=None)
         fence_all(turn, f"{key.name}, which held the model, is gone: register again")
 
 
-def refuse_second_model(state: JobState, key: MemberKey) -> Refused | None:
+def refuse_second_model(state: MasterState, key: MemberKey) -> Refused | None:
     """For anybody but the owner, while the owner is here."""
     if not state.has_own_model or state.owner is None or state.owner == key:
         return None

@@ -23,17 +23,24 @@ from master.api.messages import (
     RouteChanged,
     Wait,
 )
-from master.job.dispatch.high_water import note_trainer
-from master.job.dispatch.lease_size import batches_to_grant, choose_pieces
+from master.job.dispatch.high_water import add_trainer
+from master.job.dispatch.lease_size import batches_to_grant, choose_positions
 from master.job.domain import SECOND, Instant, MemberKey
 from master.job.domain.frozen_map import FrozenMap
-from master.job.state.dispatch_state import Holder, ack, add_leases, give_back, reclaim, renew
+from master.job.state.dispatch_state import (
+    TrainerLeases,
+    ack_positions,
+    add_leases,
+    reclaim_leases,
+    renew_leases,
+    return_positions,
+)
 from master.job.state.job_state import Turn
 from master.job.state.members import Trainer, put_trainer, retire, trainer_of
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 from master.job.state.trainer_failures import acquit
-from master.job.trainers.model_holder import admit, refuse_second_model
-from master.job.trainers.trainer_loss import held_by, lose, tell_ranks
+from master.job.trainers.model_holder import refuse_second_model, try_admit
+from master.job.trainers.trainer_loss import leased_by, lose_trainer, send_ranks
 
 MIN_RATE: Final = 1e-6
 """Samples/s.  What lies outside (0, NaN and infinity too) is no measurement."""
@@ -51,19 +58,19 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
         return
     before = state.members.trainers.get(key.name)
     if before and before.key != key:
-        lose(turn, before, "its process was replaced")
+        lose_trainer(turn, before, "its process was replaced")
         turn.change(members=retire(turn.state.members, before.key.incarnation))
     trainer = trainer_of(said, before)
     turn.change(members=put_trainer(turn.state.members, trainer))
-    restore = admit(turn, trainer)
+    restore = try_admit(turn, trainer)
     if restore is None:  # a new lineage comes first; then it is told to register again
         return
     state = turn.state
-    books, kept = reclaim(
+    books, kept = reclaim_leases(
         state.dispatch, key.incarnation, state.term, state.number, said.held, deadline=_deadline(turn, trainer)
     )
     turn.change(dispatch=books)
-    note_trainer(turn, key)
+    add_trainer(turn, key)
     if kept:
         _note_start(turn, trainer)
     turn.send(
@@ -80,9 +87,9 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
             restored_data=restore.data,
         ),
     )
-    if state.stage is Stage.SERVING and state.route and state.config.servers:
+    if state.stage is RecoveryStage.SERVING and state.route and state.config.servers:
         turn.send(key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))
-    tell_ranks(turn)
+    send_ranks(turn)
 
 
 # ---- working --------------------------------------------------------------------------------------------------------
@@ -91,14 +98,18 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
 def handle_acquire(turn: Turn, trainer: Trainer, said: Acquire) -> None:
     """Granted, Wait, Ended or Refused; the same request again gets the same leases (rule 10, M3)."""
     state, key = turn.state, trainer.key
-    holder = state.dispatch.holders.get(key.incarnation) or Holder()
+    holder = state.dispatch.holders.get(key.incarnation) or TrainerLeases()
     if state.failed:
         turn.send(key, Refused(field="job", message=state.failed))
     elif state.is_complete:
         _end(turn, trainer, said.request)
     elif refused := refuse_second_model(state, key):
         turn.send(key, refused)
-    elif state.stage is not Stage.SERVING or state.dataset is None or (state.has_own_model and state.owner != key):
+    elif (
+        state.stage is not RecoveryStage.SERVING
+        or state.dataset is None
+        or (state.has_own_model and state.owner != key)
+    ):
         _wait(turn, key, said.request)
     elif said.request == holder.request:
         again = tuple(lease for lease in holder.leases if lease.token.number in holder.granted)
@@ -122,7 +133,7 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         shards=shards,
     )
     shards = min(shards, batches)
-    books, pieces = choose_pieces(
+    books, pieces = choose_positions(
         books, state.failures, config, trainer, shards=shards, size=batches // shards * books.batch_size
     )
     if not pieces:
@@ -160,9 +171,9 @@ def _shorten_windows(turn: Turn) -> None:
         if (
             trainer.window_ends is not None
             and trainer.window_ends <= latest
-            and held_by(turn.state.dispatch, trainer.key)
+            and leased_by(turn.state.dispatch, trainer.key)
         ):
-            lose(turn, trainer, "its stream broke, and a colleague waits for its work")
+            lose_trainer(turn, trainer, "its stream broke, and a colleague waits for its work")
 
 
 def _wait(turn: Turn, key: MemberKey, request: int) -> None:
@@ -174,7 +185,7 @@ def _end(turn: Turn, trainer: Trainer, request: int) -> None:
     state = turn.state
     saver = state.final_saver and state.members.try_trainer(state.final_saver)
     if trainer.has_final_hook and not state.is_final_saved and saver in (None, trainer):
-        if state.stage is not Stage.SERVING:
+        if state.stage is not RecoveryStage.SERVING:
             _wait(turn, trainer.key, request)
             return
         turn.change(final_saver=trainer.key)
@@ -194,7 +205,7 @@ def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
     state = turn.state
     if said.token.incarnation != trainer.key.incarnation:
         return
-    books, taken = ack(state.dispatch, said.token, said.positions, deadline=_deadline(turn, trainer))
+    books, taken = ack_positions(state.dispatch, said.token, said.positions, deadline=_deadline(turn, trainer))
     if not taken:
         return
     turn.change(dispatch=books)
@@ -207,7 +218,7 @@ def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
 def handle_return(turn: Turn, trainer: Trainer, said: Return) -> None:
     """To the front (rule 13)."""
     if said.token.incarnation == trainer.key.incarnation:
-        turn.change(dispatch=give_back(turn.state.dispatch, said.token, said.positions))
+        turn.change(dispatch=return_positions(turn.state.dispatch, said.token, said.positions))
 
 
 def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
@@ -223,7 +234,7 @@ def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
     turn.change(members=put_trainer(turn.state.members, trainer))
     is_starting = not trainer.samples_per_s and trainer.start_by is not None and turn.now < trainer.start_by
     if moved or is_starting:
-        turn.change(dispatch=renew(turn.state.dispatch, trainer.key.incarnation, _deadline(turn, trainer)))
+        turn.change(dispatch=renew_leases(turn.state.dispatch, trainer.key.incarnation, _deadline(turn, trainer)))
 
 
 def _deadline(turn: Turn, trainer: Trainer) -> Instant:

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from master.api.messages import Failed, Fenced, RankChanged
 from master.api.positions import EMPTY, PositionSet, union
-from master.job.dispatch.high_water import forget_trainer
+from master.job.dispatch.high_water import remove_trainer
 from master.job.domain import LeaseExpired, MemberKey
-from master.job.state.dispatch_state import Dispatch, drop_holder
+from master.job.state.dispatch_state import DispatchState, drop_leases
 from master.job.state.job_state import Turn
 from master.job.state.members import Trainer, drop_trainer, put_trainer, rank_changes
 from master.job.state.trainer_failures import FailureNote, count_failure
-from master.job.trainers.model_holder import release
+from master.job.trainers.model_holder import release_model
 
 
 def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
@@ -24,7 +24,7 @@ def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
     At once where it raised because what it declares is refused: the next process of it would declare the same.
     """
     state = turn.state
-    in_flight = said.positions & held_by(state.dispatch, trainer.key)
+    in_flight = said.positions & leased_by(state.dispatch, trainer.key)
     _count(turn, trainer, in_flight, said.message, has_raised=True)
     failures, limit = turn.state.failures, state.config.backoff_limit
     if state.failed:
@@ -36,7 +36,7 @@ def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
         turn.change(failed=f"{reason}of {trainer.key.name}: {said.message}")
 
 
-def held_by(books: Dispatch, key: MemberKey) -> PositionSet:
+def leased_by(books: DispatchState, key: MemberKey) -> PositionSet:
     """All that its live leases hold."""
     holder = books.holders.get(key.incarnation)
     return union(lease.positions for lease in holder.leases) if holder else EMPTY
@@ -49,14 +49,14 @@ def _count(turn: Turn, trainer: Trainer, positions: PositionSet, message: str, *
     turn.change(failures=count_failure(failures, note, has_raised=has_raised, is_evidence=is_evidence))
 
 
-def leave(turn: Turn, trainer: Trainer) -> None:
+def handle_leave(turn: Turn, trainer: Trainer) -> None:
     """Drained: what it still held returns, and it is no member any more (rule 13)."""
     _part(turn, trainer, retired=True)
 
 
-def lose(turn: Turn, trainer: Trainer, why: str) -> None:
+def lose_trainer(turn: Turn, trainer: Trainer, why: str) -> None:
     """Crashed: its leases return at once; whatever it held is under suspicion (M4)."""
-    in_flight = held_by(turn.state.dispatch, trainer.key)
+    in_flight = leased_by(turn.state.dispatch, trainer.key)
     if in_flight:
         _count(turn, trainer, in_flight, why, has_raised=False)
     _part(turn, trainer, retired=False)
@@ -72,14 +72,14 @@ def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
 
 
 def _part(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
-    books, _ = drop_holder(turn.state.dispatch, trainer.key.incarnation)
+    books, _ = drop_leases(turn.state.dispatch, trainer.key.incarnation)
     turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=books)
-    forget_trainer(turn, trainer.key)
-    release(turn, trainer.key)
-    tell_ranks(turn)
+    remove_trainer(turn, trainer.key)
+    release_model(turn, trainer.key)
+    send_ranks(turn)
 
 
-def window(turn: Turn, trainer: Trainer) -> None:
+def open_window(turn: Turn, trainer: Trainer) -> None:
     """Its stream broke: it may come back with what it holds until the window ends (rule 18)."""
     if trainer.is_connected:
         ends = turn.after(turn.state.config.reconnect_window_ns)
@@ -97,12 +97,12 @@ def shorten_for_cut(turn: Turn) -> None:
         if (
             trainer.window_ends is not None
             and trainer.window_ends > ends
-            and books.wanted & held_by(books, trainer.key)
+            and books.wanted & leased_by(books, trainer.key)
         ):
             turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
 
 
-def tell_ranks(turn: Turn) -> None:
+def send_ranks(turn: Turn) -> None:
     """RankChanged to those whose place or whose number of colleagues is another now."""
     for trainer in rank_changes(turn.state.members):
         turn.change(members=put_trainer(turn.state.members, trainer))

@@ -53,7 +53,7 @@ JWT_DOTS: Final = 2
 REFUSED: Final = ("authentication failed", "permission denied", "user name is empty")
 
 Method: TypeAlias = Callable[[grpc.aio.Channel], Any]
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
 class StaleTokenError(StoreUnavailableError):
@@ -61,7 +61,7 @@ class StaleTokenError(StoreUnavailableError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Member:
+class EtcdEndpoint:
     """One etcd process and the connection to it."""
 
     endpoint: str
@@ -79,10 +79,10 @@ class EtcdChannel:
         self._authenticating = asyncio.Lock()
 
     @property
-    def current(self) -> Member:
+    def current(self) -> EtcdEndpoint:
         return self._members[self._current]
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: EtcdEndpoint) -> None:
         """The member failed: use the next one, unless somebody has moved on already."""
         if member is self.current:
             self._current = (self._current + 1) % len(self._members)
@@ -107,14 +107,14 @@ class EtcdChannel:
         """
         return await retry_stale(lambda: self._attempt(method, request))
 
-    async def open_stream(self, member: Member, method: Method) -> Any:
+    async def open_stream(self, member: EtcdEndpoint, method: Method) -> Any:
         """A stream to that member.  Its errors go through `failed`."""
         try:
             return method(member.channel)(metadata=[*await self._metadata(member), HAS_LEADER])
         except grpc.aio.AioRpcError as error:
             raise self.failed(member, error) from error
 
-    def failed(self, member: Member, error: grpc.aio.AioRpcError) -> MasterError:
+    def failed(self, member: EtcdEndpoint, error: grpc.aio.AioRpcError) -> MasterError:
         """What the error means to the master.  The next call uses another member, or another token."""
         details = error.details() or ""
         if self._token is not None and is_stale_token(details):
@@ -148,7 +148,7 @@ class EtcdChannel:
         except grpc.aio.AioRpcError as error:
             raise self.failed(member, error) from error
 
-    async def _metadata(self, member: Member) -> Sequence[tuple[str, str]]:
+    async def _metadata(self, member: EtcdEndpoint) -> Sequence[tuple[str, str]]:
         credentials = self.config.credentials
         if credentials is None:
             return ()
@@ -171,7 +171,7 @@ def translate(error: grpc.aio.AioRpcError) -> MasterError:
     return PermanentError(f"etcd refused a request: {code.name}, {details}")
 
 
-async def retry_stale(attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+async def retry_stale(attempt: Callable[[], Awaitable[Response]]) -> Response:
     """The attempt's answer; made again while etcd refuses it for its token alone.  Raises what the last one does."""
     for _ in range(STALE_ATTEMPTS - 1):
         try:
@@ -190,11 +190,11 @@ def is_refusal(details: str) -> bool:
     return is_stale_token(details) or any(sign in details for sign in REFUSED)
 
 
-def _open(endpoint: str, tls: Tls | None) -> Member:
+def _open(endpoint: str, tls: Tls | None) -> EtcdEndpoint:
     target = grpc_target(endpoint)
     if tls is None:
-        return Member(endpoint, grpc.aio.insecure_channel(target, options=OPTIONS))
+        return EtcdEndpoint(endpoint, grpc.aio.insecure_channel(target, options=OPTIONS))
     credentials = grpc.ssl_channel_credentials(
         root_certificates=tls.ca, private_key=tls.key, certificate_chain=tls.certificate
     )
-    return Member(endpoint, grpc.aio.secure_channel(target, credentials, options=OPTIONS))
+    return EtcdEndpoint(endpoint, grpc.aio.secure_channel(target, credentials, options=OPTIONS))

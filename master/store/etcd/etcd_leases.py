@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc.aio
 
 from master.errors import LeaseLostError, StoreUnavailableError
-from master.store.etcd.etcd_channel import EtcdChannel, Member, retry_stale
+from master.store.etcd.etcd_channel import EtcdChannel, EtcdEndpoint, retry_stale
 from master.store.etcd.stubs import rpc, stubs
 
 LARGEST_LEASE: Final = 2**63 - 1  # etcd's are signed; 0 lets it choose
@@ -69,7 +69,7 @@ class Leases:
             self._stream.cancel()
             self._stream = None
 
-    async def _exchange(self, member: Member, lease: int) -> Any:
+    async def _exchange(self, member: EtcdEndpoint, lease: int) -> Any:
         if self._stream is None:
             self._member = member
             self._stream = await self._channel.open_stream(

@@ -18,11 +18,11 @@ from master.store.store_port import (
     Leadership,
     Put,
     Revision,
-    Snapshot,
+    StoreSnapshot,
+    StoreWrite,
     Transaction,
     UnchangedSince,
     ValueIs,
-    Write,
 )
 
 ABSENT = 0  # create revision of a key that does not exist
@@ -52,9 +52,9 @@ def parse_ranges(response: Any) -> list[Any]:
     return [kv for op in response.responses for kv in op.response_range.kvs]
 
 
-def parse_snapshot(response: Any, kvs: Iterable[Any]) -> Snapshot:
+def parse_snapshot(response: Any, kvs: Iterable[Any]) -> StoreSnapshot:
     entries = {Key(kv.key.decode()): _entry(kv) for kv in kvs}
-    return Snapshot(revision=Revision(response.header.revision), entries=MappingProxyType(entries))
+    return StoreSnapshot(revision=Revision(response.header.revision), entries=MappingProxyType(entries))
 
 
 def parse_leadership(kv: Any) -> Leadership:
@@ -83,7 +83,7 @@ def _range(key: Key) -> Any:
     return rpc.RequestOp(request_range=rpc.RangeRequest(key=key.encode()))
 
 
-def _write(write: Write) -> Any:
+def _write(write: StoreWrite) -> Any:
     match write:
         case Put(key, value):
             return rpc.RequestOp(request_put=rpc.PutRequest(key=key.encode(), value=value))

@@ -24,15 +24,15 @@ from master.store.etcd.stubs import stubs
 from master.store.job_keys import JobKeys, Key
 from master.store.store_port import (
     MAX_TRANSACTION_KEYS,
+    CommitOutcome,
     Committed,
     Conflict,
+    KeyEvent,
     Leadership,
-    Outcome,
     Revision,
-    Snapshot,
+    StoreSnapshot,
     Transaction,
     Unknown,
-    WatchEvent,
     check_writes,
     fenced,
 )
@@ -73,14 +73,14 @@ class EtcdStore:
     async def resign(self, leadership: Leadership) -> None:
         await self._leases.revoke(leadership.lease)
 
-    async def read(self, keys: Iterable[Key]) -> Snapshot:
+    async def read(self, keys: Iterable[Key]) -> StoreSnapshot:
         asked = tuple(dict.fromkeys(keys))
         if len(asked) > MAX_TRANSACTION_KEYS:
             raise InvariantViolationError(f"a read names at most {MAX_TRANSACTION_KEYS} keys, not {len(asked)}")
         response, kvs = await self._read((*asked, self._keys.leader))  # etcd answers a read of nothing from old state
         return parse_snapshot(response, (kv for kv in kvs if kv.key.decode() in asked))
 
-    async def commit(self, transaction: Transaction) -> Outcome:
+    async def commit(self, transaction: Transaction) -> CommitOutcome:
         check_writes(self._keys, transaction)
         try:
             response = await self._txn(commit_request(self._keys.leader, transaction))
@@ -94,7 +94,7 @@ class EtcdStore:
             raise fenced(transaction.term, term)
         return Conflict(current=parse_snapshot(response, (kv for op in others for kv in op.response_range.kvs)))
 
-    def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[WatchEvent, None]:
+    def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[KeyEvent, None]:
         return watch(self._channel, prefix, after)
 
     async def close(self) -> None:

@@ -56,7 +56,7 @@ class EtcdSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class JobFootprint:
     """What stands under a job's prefix; the bytes of keys and values were counted up to a bound."""
 
     keys: int
@@ -90,7 +90,7 @@ class EtcdUpkeep:
         request = rpc.RangeRequest(key=JOBS.encode(), range_end=prefix_end(JOBS), count_only=True)
         return int((await self._keys("Range", request)).count)
 
-    async def standing(self, job: str, *, most_keys: int, most_bytes: int) -> Standing:
+    async def standing(self, job: str, *, most_keys: int, most_bytes: int) -> JobFootprint:
         """What the job has.  Of more keys than `most_keys` one page is read, of others a page beyond `most_bytes`."""
         prefix = JobKeys(job).prefix
         start, keys, stored_bytes = prefix.encode(), 0, 0
@@ -100,7 +100,7 @@ class EtcdUpkeep:
             keys = max(keys, answer.count)  # of the first page: all of them
             stored_bytes += sum(len(kv.key) + len(kv.value) for kv in answer.kvs)
             if not answer.more or keys > most_keys or stored_bytes > most_bytes:
-                return Standing(keys=keys, stored_bytes=stored_bytes)
+                return JobFootprint(keys=keys, stored_bytes=stored_bytes)
             start = answer.kvs[-1].key + b"\0"
 
     async def written(self, *, window_s: float, most_bytes: int) -> Mapping[str, int]:

@@ -14,13 +14,13 @@ from master.store.etcd.etcd_channel import OLD_REVISION, EtcdChannel, StaleToken
 from master.store.etcd.etcd_requests import parse_change, prefix_end
 from master.store.etcd.stubs import rpc, stubs
 from master.store.job_keys import Key
-from master.store.store_port import Resync, Revision, WatchEvent
+from master.store.store_port import KeyEvent, Resync, Revision
 
 RECONNECT_AFTER_S: Final = 0.2
 REFUSALS: Final = 2  # in a row: the first may be an expired token
 
 
-async def watch(channel: EtcdChannel, prefix: Key, after: Revision) -> AsyncGenerator[WatchEvent, None]:
+async def watch(channel: EtcdChannel, prefix: Key, after: Revision) -> AsyncGenerator[KeyEvent, None]:
     """See `Store.watch`.  Raises StoreAccessError when etcd refuses the user."""
     refusals = 0
     while True:
@@ -43,7 +43,7 @@ async def watch(channel: EtcdChannel, prefix: Key, after: Revision) -> AsyncGene
             channel.forget_token()
 
 
-async def _watch_once(channel: EtcdChannel, prefix: Key, after: Revision) -> AsyncGenerator[WatchEvent, None]:
+async def _watch_once(channel: EtcdChannel, prefix: Key, after: Revision) -> AsyncGenerator[KeyEvent, None]:
     """The changes that one stream delivers.  After a Resync it is of no more use."""
     member = channel.current
     stream = await channel.open_stream(member, lambda channel: stubs.WatchStub(channel).Watch)
@@ -60,7 +60,7 @@ async def _watch_once(channel: EtcdChannel, prefix: Key, after: Revision) -> Asy
         stream.cancel()
 
 
-def _parse(response: Any, after: Revision) -> list[WatchEvent]:
+def _parse(response: Any, after: Revision) -> list[KeyEvent]:
     if response.compact_revision:
         return [Resync(revision=response.compact_revision)]
     if response.canceled:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from master.api.identities import ServerPlace
 from master.durable.transactions import durable_keys, parse_durable
 from master.errors import StoreUnavailableError
-from master.job.domain import UNNAMED
+from master.job.domain import UNNAMED_ORIGIN
 from master.job.placement.owner_placement import NOBODY
 from master.store.etcd.etcd_config import EtcdConfig
 from master.store.etcd.etcd_store import EtcdStore
@@ -46,7 +46,7 @@ class EtcdOracle:
         """The placement, or None if nothing is declared yet or etcd does not answer."""
         keys = self._store.keys
         try:
-            durable = parse_durable(await self._store.read(durable_keys(keys)), keys, None, UNNAMED)
+            durable = parse_durable(await self._store.read(durable_keys(keys)), keys, None, UNNAMED_ORIGIN)
         except StoreUnavailableError:
             return None
         if durable.route is None or durable.lineage is None:

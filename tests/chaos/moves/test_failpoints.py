@@ -12,7 +12,7 @@ import pytest
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, Route, ServerPlace, Term, Version
 from master.api.messages import Activate, Cut, FileRecord, Forget, Freeze, Hold, Warm
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import Backups, ChangeTable, Intent, Persisted, Table
+from master.job.domain import Backups, BucketTable, ChangeTable, Intent, Persisted
 from master.job.placement.owner_placement import NOBODY
 from master.job.state import bucket_table
 from tests.chaos.moves.failpoints import COPY_STEPS, HOOK, SENT_STEPS, Failpoints, Step
@@ -55,7 +55,7 @@ INTENT = Intent(
     target=bucket_table.key_of(THERE),
     reason="",
 )
-STILL = Table(route=Route(revision=1, lineage=G, servers=(HERE, THERE), owner=(0,), version=(V,)))
+STILL = BucketTable(route=Route(revision=1, lineage=G, servers=(HERE, THERE), owner=(0,), version=(V,)))
 MOVING = replace(STILL, intents=(INTENT,))
 ALL = PositionSet.of(0)
 ONE_COPY = replace(STILL, backups=Backups(holder=(NOBODY,), since=(V,), holder_since=(V,)))

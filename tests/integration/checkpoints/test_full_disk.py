@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from master.api.checkpoints.audit import write_head_hint
-from master.api.checkpoints.folder_contents import Answer
+from master.api.checkpoints.folder_contents import RequestedStart
 from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import StorageError
 from master.api.identities import HistoryId
@@ -73,7 +73,7 @@ def test_an_answer_that_finds_no_room_is_followed_when_there_is_some(storage):
     first = committed(storage, 1, None)
     second = committed(storage, 2, first.id)
     write_head_hint(storage, second.id)
-    answer = Answer(manifest=first.id, history=HistoryId("new"))
+    answer = RequestedStart(manifest=first.id, history=HistoryId("new"))
     ballast = leave(storage, 0)
     with pytest.raises(StorageError):
         followed(storage, answer)

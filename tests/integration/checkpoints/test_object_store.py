@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from master.api.checkpoints.folder_contents import look_into
+from master.api.checkpoints.folder_contents import read_contents
 from master.api.checkpoints.local_storage import LocalStorage
 from tests.harness.edl_command import wait_until
 
@@ -45,9 +45,9 @@ def test_a_second_script_keeps_what_the_first_one_has_committed(tmp_path):
     """It went on in the first one's history: a first one that still ran lost its last checkpoint, and ended with 0."""
     folder = tmp_path / "store"
     train(folder, until=folder / "HEAD")
-    first = look_into(LocalStorage(folder))
+    first = read_contents(LocalStorage(folder))
     train(folder, until=folder / "never")
-    both = look_into(LocalStorage(folder))
+    both = read_contents(LocalStorage(folder))
     assert both.manifests[both.head].is_complete
     assert both.manifests[both.head].history != first.manifests[first.head].history
     assert first.manifests.items() <= both.manifests.items()
@@ -78,6 +78,6 @@ def test_of_two_scripts_at_once_one_is_told_and_the_other_commits_on(tmp_path):
 def committed(folder):
     """What HEAD names, which is retired at the most once it has been replaced."""
     while True:
-        contents = look_into(LocalStorage(folder))
+        contents = read_contents(LocalStorage(folder))
         if contents.head in contents.known:
             return contents.known[contents.head]

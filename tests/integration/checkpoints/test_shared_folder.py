@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from master.api.checkpoints.folder_contents import look_into
+from master.api.checkpoints.folder_contents import read_contents
 from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.resume import overtaken_by
 from master.api.identities import DatasetSpec
@@ -43,7 +43,7 @@ async def test_a_second_job_in_the_folder_of_a_first_one_is_told_and_costs_it_no
         for task in work:
             task.cancel()
         await asyncio.gather(*work, return_exceptions=True)
-    contents = look_into(LocalStorage(folder))
+    contents = read_contents(LocalStorage(folder))
     head = contents.manifests[contents.head]  # the last that the first one committed, or has left behind as it ended
     assert head.history == "job-1"
     assert len(head.data) >= status.positions.committed

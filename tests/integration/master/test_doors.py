@@ -12,7 +12,7 @@ import pytest
 
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
-from master.api.identities import DatasetSpec, Role
+from master.api.identities import DatasetSpec, MemberRole
 from master.api.master_status import JobPhase, JobStatus
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
@@ -66,7 +66,7 @@ async def test_status_tells_where_the_positions_are(tmp_path):
     assert places.total == 1000
     assert places.leased == len(lease.positions)
     assert places.todo + places.leased + places.done + places.skipping + places.committed + places.quarantined == 1000
-    assert [(m.name, m.role, m.is_connected) for m in status.members] == [(trainer.name, Role.TRAINER, True)]
+    assert [(m.name, m.role, m.is_connected) for m in status.members] == [(trainer.name, MemberRole.TRAINER, True)]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from autoscaler.operator.process.operator_settings import Address
 from autoscaler.operator.process.probes import State, health_pages
 from master.api.host import http_pages as module
-from master.api.host.http_pages import Kept, Page, listen_at, serving
+from master.api.host.http_pages import CachedPage, Page, listen_at, serving
 from tests.harness.master_process import JOB, MasterProcess, free_port, running, until, until_it_leads
 from tests.harness.master_status import ask_status
 from tests.integration.master.test_strangers import count
@@ -121,7 +121,7 @@ async def test_a_page_is_made_once_however_many_ask():
 def test_a_kept_page_is_made_anew_when_it_is_old():
     """So that no scrape sees a picture of long ago."""
     made = iter(range(100))
-    page = Kept(lambda: Page(body=b"%d" % next(made)), kept_s=0.0)
+    page = CachedPage(lambda: Page(body=b"%d" % next(made)), kept_s=0.0)
     assert [page().body, page().body] == [b"0", b"1"]
 
 

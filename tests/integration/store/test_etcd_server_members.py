@@ -16,7 +16,7 @@ from autoscaler.etcd_server.cache import exclusive
 from autoscaler.etcd_server.errors import EtcdBuildError, EtcdPortInUseError, EtcdStartError, UnusableEtcdError
 from autoscaler.etcd_server.etcd_members import start_etcd
 from autoscaler.etcd_server.etcd_versions import DEMO
-from autoscaler.etcd_server.finder import EtcdBinary, Origin, find_etcd
+from autoscaler.etcd_server.finder import BinaryOrigin, EtcdBinary, find_etcd
 from autoscaler.etcd_server.member_addresses import free_ports
 
 
@@ -41,7 +41,7 @@ async def test_member_that_cannot_start_says_why(etcd_binary, tmp_path):
 
 async def test_version_that_loses_data_runs_alone_only(tmp_path):
     """Nobody builds a cluster of 3.5.1."""
-    demo = EtcdBinary(path=Path("etcd"), version=DEMO, origin=Origin.DEMO_WHEEL)
+    demo = EtcdBinary(path=Path("etcd"), version=DEMO, origin=BinaryOrigin.DEMO_WHEEL)
     with pytest.raises(UnusableEtcdError, match="one member"):
         async with start_etcd(demo, tmp_path, members=3):
             pass

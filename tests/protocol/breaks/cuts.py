@@ -25,7 +25,7 @@ _judge = pushes.judge
 _judge_group = pushes._PushJudgement._judge
 _hold = fork.handle_hold
 _record = commit_protocol.record_manifest
-_compare = commit_protocol.compare
+_compare = commit_protocol.compare_marks
 _lose_model = rollback.lose_model
 _marks = model_recovery.handle_marks
 _restore = control.handle_restore
@@ -107,7 +107,7 @@ def commit_goes_on(turn: Turn, problem: str, **why: bool) -> None:
 
 
 def marks_not_asked(turn: Turn, server: Any, said: Any) -> None:
-    with patch.object(model_recovery, "gain", lambda books, _: books):
+    with patch.object(model_recovery, "mark_done", lambda books, _: books):
         _marks(turn, server, said)
 
 
@@ -136,7 +136,7 @@ BREAKS: Final = (
     Break(
         name="copy-at-once",
         rule="19, 20: the fork is taken at CUT, when D is known",
-        patches=((fork, "handle_hold", copied_at_hold), (commit_protocol, "compare", compared_as_equal)),
+        patches=((fork, "handle_hold", copied_at_hold), (commit_protocol, "compare_marks", compared_as_equal)),
         setting=SMALL,
     ),
     Break(
@@ -157,7 +157,10 @@ BREAKS: Final = (
     Break(
         name="want-intersection",
         rule="20: D is the union of the marks",
-        patches=((commit_protocol, "compare", common_taken_for_union), (fork, "_can_fork", lambda group, data: True)),
+        patches=(
+            (commit_protocol, "compare_marks", common_taken_for_union),
+            (fork, "_can_fork", lambda group, data: True),
+        ),
         setting=SMALL,
     ),
     Break(
@@ -166,7 +169,7 @@ BREAKS: Final = (
         patches=(
             (pushes, "judge", applied_while_held),
             (fork, "_can_fork", lambda group, data: True),
-            (commit_protocol, "compare", compared_as_equal),
+            (commit_protocol, "compare_marks", compared_as_equal),
         ),
         setting=SMALL,
     ),
@@ -193,7 +196,7 @@ BREAKS: Final = (
     Break(
         name="done-from-union",
         rule="20: D is no ground for DONE",
-        patches=((commit_protocol, "compare", union_taken_for_common),),
+        patches=((commit_protocol, "compare_marks", union_taken_for_common),),
         setting=Setting(faults=Faults(trainer_crash=1, loss=1)),
         limits=Limits(states=36_000),
     ),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from master.api.messages import Hold, Refusal
+from master.api.messages import CutRefusal, Hold
 from master.api.positions import EMPTY, PositionSet
 from master.job.commit import commit_protocol
-from master.job.state.protocol_state import Phase, Skipping
+from master.job.state.protocol_state import CommitPhase, SkipState
 from tests.protocol.breaks.left_out import ONE, Break, always
 from tests.protocol.explore import Limits
 from tests.protocol.settings import Faults, Setting
@@ -93,7 +93,7 @@ def freeze_refused_while_cut(state: ServerState, event: Any) -> ServerStep:
 
 def hold_refused_while_moving(state: ServerState, event: Any, now_s: float) -> ServerStep:
     is_busy = bool(state.moves.staged) or state.active != state.buckets
-    return fork._refuse(state, event.cut, Refusal.NOT_READY) if is_busy else _hold(state, event, now_s)
+    return fork._refuse(state, event.cut, CutRefusal.NOT_READY) if is_busy else _hold(state, event, now_s)
 
 
 def held_again(state: ServerState, event: Any, now_s: float) -> ServerStep:
@@ -146,7 +146,7 @@ BREAKS: Final = (
         name="fork-every",
         rule="58: CUT forks what was listed and nothing else",
         patches=((fork, "_forked", forks_what_is_here), *SOON),
-        setting=replace(HASTY, buckets=2, moves_in=Phase.HOLDING, faults=Faults(move=1, overtake=1)),
+        setting=replace(HASTY, buckets=2, moves_in=CommitPhase.HOLDING, faults=Faults(move=1, overtake=1)),
     ),
     Break(
         name="once-unchecked",
@@ -158,7 +158,7 @@ BREAKS: Final = (
         name="freeze-keeps-fork",
         rule="59: FREEZE ends a fork that wants something of the bucket",
         patches=((bucket_moves, "_let_go", keeps_the_fork),),
-        setting=replace(HASTY, positions=2, buckets=2, moves_in=Phase.WRITING),
+        setting=replace(HASTY, positions=2, buckets=2, moves_in=CommitPhase.WRITING),
         limits=Limits(states=250_000, seconds=1800),
         is_long=True,
     ),
@@ -169,7 +169,7 @@ BREAKS: Final = (
             (bucket_moves, "_let_go", keeps_the_fork),
             (pushes._PushJudgement, "_judge", fork_takes_what_the_frozen_lacks),
         ),
-        setting=replace(HASTY, positions=2, buckets=2, moves_in=Phase.WRITING),
+        setting=replace(HASTY, positions=2, buckets=2, moves_in=CommitPhase.WRITING),
     ),
     Break(
         name="skip-on-frozen",
@@ -193,19 +193,19 @@ BREAKS: Final = (
         name="cut-what-is-gone",
         rule="58: a listed bucket that is no longer here: GONE",
         patches=((fork, "_can_fork_all", forks_what_is_left), *SOON),
-        setting=replace(HASTY, buckets=2, moves_in=Phase.HOLDING),
+        setting=replace(HASTY, buckets=2, moves_in=CommitPhase.HOLDING),
     ),
     Break(
         name="skip-by-server",
         rule="60: every bucket is asked, whoever owns it",
-        patches=((Skipping, "answered", property(lambda skip: PositionSet.span(0, 9 if skip.skipped else 0))),),
+        patches=((SkipState, "answered", property(lambda skip: PositionSet.span(0, 9 if skip.skipped else 0))),),
         setting=replace(SKIPPING, buckets=2),
     ),
     Break(
         name="literal",
         rule="58, 59: CUT forks what was listed, and moves do not wait for cuts",
         patches=(*BUSY, (fork, "_forked", forks_what_is_here), *SOON),
-        setting=replace(HASTY, buckets=2, moves_in=Phase.WRITING, faults=Faults(move=1, overtake=1)),
+        setting=replace(HASTY, buckets=2, moves_in=CommitPhase.WRITING, faults=Faults(move=1, overtake=1)),
     ),
     Break(
         name="second-hold",
@@ -216,12 +216,12 @@ BREAKS: Final = (
             (server_steps, "of_servers", hold_is_repeated),
             *SOON,
         ),
-        setting=replace(HASTY, buckets=2, moves_in=Phase.HOLDING, faults=Faults(move=1, deadline=1)),
+        setting=replace(HASTY, buckets=2, moves_in=CommitPhase.HOLDING, faults=Faults(move=1, deadline=1)),
     ),
     Break(
         name="skips-once",
         rule="31, 60: a skip that some bucket has, seen in any HELD or file, is asked of all",
-        patches=((commit_protocol, "finish", lambda *_: False), (master_steps, "take_over", taken_over_in_a_skip)),
+        patches=((commit_protocol, "finish_skip", lambda *_: False), (master_steps, "take_over", taken_over_in_a_skip)),
         setting=Setting(trainers=1, positions=1, quarantine_after=1, faults=Faults(raising=1, take_over=1, late=1)),
         limits=Limits(states=60_000, seconds=1800),
         is_long=True,

@@ -17,7 +17,7 @@ from master.api.messages import Restore
 from master.api.positions import EMPTY, union
 from master.job.commit import commit_protocol
 from master.job.recovery import rollback
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 from tests.protocol.breaks.cuts import commit_goes_on
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.breaks.masters import raised_to_the_same
@@ -80,7 +80,7 @@ def all_is_quiet(model: Any, world: Any) -> bool:
     slots = [model.cast.servers[number] for number in world.servers]
     is_busy = any(world.faults) or bool(leader.moves.intents or master.writes) or any(slot.inbox for slot in slots)
     are_here = all(slot.process.state.lineage == leader.number and slot.link == leader.term for slot in slots)
-    return leader.stage is Stage.SERVING and are_here and not is_busy
+    return leader.stage is RecoveryStage.SERVING and are_here and not is_busy
 
 
 CRASH: Final = Setting(trainers=1, keeps=True, faults=Faults(server_crash=1))

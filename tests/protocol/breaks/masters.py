@@ -11,16 +11,16 @@ from master.job.dispatch import skip_agreement
 from master.job.domain import RaiseLineage, SwapHead
 from master.job.recovery import model_recovery, rollback
 from master.job.state import dispatch_state
-from master.job.state.job_state import JobState, Turn
+from master.job.state.job_state import MasterState, Turn
 from master.job.trainers import job_spec
 from tests.protocol import masters
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.settings import Faults, Setting
 
-_opened = dispatch_state.opened
+_opened = dispatch_state.open_dispatch
 _raise = rollback.raise_lineage
 _skip_answer = skip_agreement.handle_answer
-_skip_begin = skip_agreement.begin
+_skip_begin = skip_agreement.begin_skip_round
 _write = Turn.write
 
 
@@ -44,7 +44,7 @@ def raised_to_the_same(turn: Turn) -> None:
 
 
 def quarantined_unasked(turn: Turn, positions: PositionSet) -> None:
-    asking = patch.object(skip_agreement, "ask_again", lambda *_: None)
+    asking = patch.object(skip_agreement, "resend_skip", lambda *_: None)
     with asking:
         _skip_begin(turn, positions)
     skip_agreement._record(turn)
@@ -107,21 +107,21 @@ BREAKS: Final = (
         name="hwm-skip",
         rule="18: the high-water mark skips nothing",
         patches=(
-            (dispatch_state, "opened", below_high_water_is_done),
-            (job_spec, "opened", below_high_water_is_done),
+            (dispatch_state, "open_dispatch", below_high_water_is_done),
+            (job_spec, "open_dispatch", below_high_water_is_done),
         ),
         setting=Setting(**ONE, faults=Faults(take_over=1)),
     ),
     Break(
         name="end-before-commit",
         rule="32: END only when head covers everything",
-        patches=((JobState, "is_complete", property(lambda state: state.dispatch.is_exhausted)),),
+        patches=((MasterState, "is_complete", property(lambda state: state.dispatch.is_exhausted)),),
         setting=SMALL,
     ),
     Break(
         name="quarantine-unmarked",
         rule="31: every bucket is asked to SKIP",
-        patches=((skip_agreement, "begin", quarantined_unasked),),
+        patches=((skip_agreement, "begin_skip_round", quarantined_unasked),),
         setting=Setting(**ONE, quarantine_after=1, faults=Faults(raising=1)),
     ),
     Break(

@@ -18,7 +18,7 @@ from trainer_sdk.protocol import leasing
 from trainer_sdk.protocol import transitions as protocol_core
 
 _offer_problem = model_offers._offer_problem
-_void = dispatch_state.void
+_void = dispatch_state.void_leases
 _take = leasing.handle_granted
 _StartFrom = model_holder.StartFrom
 
@@ -60,7 +60,9 @@ BREAKS: Final = (
     Break(
         name="acks-survive",
         rule="34: no ack outlives the replica",
-        patches=tuple((where, "void", acks_stay) for where in (dispatch_state, rollback, server_restore, model_holder)),
+        patches=tuple(
+            (where, "void_leases", acks_stay) for where in (dispatch_state, rollback, server_restore, model_holder)
+        ),
         setting=ALONE,
     ),
     Break(
@@ -90,7 +92,7 @@ BREAKS: Final = (
         patches=(
             (leasing, "handle_granted", done_again),
             (protocol_core.leasing, "handle_granted", done_again),
-            (model_holder, "gain", lambda books, _: books),
+            (model_holder, "mark_done", lambda books, _: books),
         ),
         setting=replace(ALONE, faults=Faults(take_over=1)),
     ),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from master.api.positions import EMPTY, PositionSet
 from master.job.dispatch import skip_agreement
-from master.job.domain import Table
+from master.job.domain import BucketTable
 from master.job.state import bucket_table
 from tests.protocol import servers as shell
 from tests.protocol.breaks.copies import handed_over_unfrozen
@@ -25,7 +25,7 @@ _passed_on = relays.passed_on
 _of_moves = move_steps.of_moves
 _push_as_backup = pushes.handle_backup_push
 _promoted = bucket_table.promoted
-_ask_again = skip_agreement.ask_again
+_ask_again = skip_agreement.resend_skip
 
 
 def applied_as_it_is_passed_on(cast: Any, world: Any, process: Any, parcel: Any, passes: Any) -> Any:
@@ -104,7 +104,7 @@ def promoted_takes_what_is_passed_on(state: ServerState, event: Any) -> Any:
     return replace(step, state=replace(step.state, groups=merge_groups(back)))
 
 
-def promoted_at_the_same_version(now: Table, *numbers: int) -> Table:
+def promoted_at_the_same_version(now: BucketTable, *numbers: int) -> BucketTable:
     after = _promoted(now, *numbers)
     return replace(after, route=replace(after.route, version=now.route.version))
 
@@ -216,7 +216,7 @@ LARGER: Final = (
     Break(
         name="skip-backups-at-once",
         rule="61: a backup skips nothing that its owner may still apply",
-        patches=((skip_agreement, "ask_again", backups_are_asked_at_once),),
+        patches=((skip_agreement, "resend_skip", backups_are_asked_at_once),),
         setting=Setting(**PAIR, quarantine_after=1, faults=Faults(raising=1, take_over=1)),
     ),
     Break(

@@ -8,12 +8,12 @@ from typing import Any, Final
 from master.api.messages import Activate, Forget
 from master.api.positions import PositionSet
 from master.job import machine
-from master.job.domain import MovesExpired, RaiseLineage, Table
+from master.job.domain import BucketTable, MovesExpired, RaiseLineage
 from master.job.moves import move_admission, move_lifecycle, move_timeouts
 from master.job.recovery import server_quorum, server_restore
 from master.job.state import bucket_table
 from master.job.state.job_state import Turn
-from master.job.state.protocol_state import Moves
+from master.job.state.protocol_state import BucketMoves
 from tests.protocol import masters
 from tests.protocol.breaks.left_out import LATE, MOVE, ONE, Break, always, on_installed
 from tests.protocol.explore import Limits
@@ -43,12 +43,12 @@ def every_owner_comes_back(state: Any) -> bool:
     return bool(here) and here >= (owning or set(range(state.scale.wanted)))
 
 
-def undone_at_the_same_version(now: Table, intent: Any) -> Table:
+def undone_at_the_same_version(now: BucketTable, intent: Any) -> BucketTable:
     after = _undone(now, intent)
     return replace(after, route=replace(after.route, version=now.route.version))
 
 
-def flipped_at_the_same_version(now: Table, intent: Any, **stays: bool) -> Table:
+def flipped_at_the_same_version(now: BucketTable, intent: Any, **stays: bool) -> BucketTable:
     after = _flipped(now, intent, **stays)
     return replace(after, route=replace(after.route, version=now.route.version))
 
@@ -78,14 +78,14 @@ def installed_of_any_version(turn: Turn, server: Any, said: Any) -> None:
 
 def flipped_when_late(turn: Turn, event: Any) -> None:
     late = frozenset(intent.bucket for intent in turn.state.moves.intents)
-    if move_timeouts.expires(turn.state) == event.deadline:
+    if move_timeouts.expires_at(turn.state) == event.deadline:
         turn.change(moves=replace(turn.state.moves, installed=late))
 
 
 def intents_survive(turn: Turn, write: Any) -> None:
     kept = turn.state.moves.intents
     _handle_raised(turn, write)
-    turn.change(moves=Moves(intents=kept))
+    turn.change(moves=BucketMoves(intents=kept))
 
 
 def intents_stay_in_the_store(etcd: Any, term: Any, write: Any, storage: Any) -> Any:

@@ -19,9 +19,9 @@ from master.job.domain import (
     LeaseExpired,
     ManifestWritten,
     MemberKey,
-    MovesAgain,
     MovesExpired,
-    OwnersAwaited,
+    MovesRetryDue,
+    OwnersWaitEnded,
     Persisted,
     PersistRefused,
     RaiseLineage,
@@ -29,7 +29,7 @@ from master.job.domain import (
     ReconnectWindowEnded,
     ReserveHighWater,
 )
-from master.job.state.protocol_state import Phase as CommitPhase
+from master.job.state.protocol_state import CommitPhase
 from tests.protocol import claims, masters
 from tests.protocol.draft import Draft
 from tests.protocol.masters import MasterProcess
@@ -141,13 +141,13 @@ def take_over(draft: Draft) -> None:
 def _fault_of(cast: Cast, world: World, leader: MasterProcess, deadline: Deadline) -> str | None:
     """Which fault it is that this deadline passes; None when it must come."""
     match deadline:
-        case CommitDue() | ReclaimWindowEnded() | MovesAgain():
+        case CommitDue() | ReclaimWindowEnded() | MovesRetryDue():
             return None
         case LeaseExpired():
             return "pause"
         case ReconnectWindowEnded(member=member):
             return "pause" if _lives(cast, world, member) else None
-        case MovesExpired() | OwnersAwaited():
+        case MovesExpired() | OwnersWaitEnded():
             return "deadline"
         case HoldExpired() | CutExpired():
             slots = [cast.servers[s] for s in world.servers]

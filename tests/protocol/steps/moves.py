@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from master.api.messages import ServerLeaving, Warm
-from master.job.domain import MessageReceived, MovesAsked, ServersAsked
+from master.job.domain import MessageReceived, MovesRequested, ServersRequested
 from master.job.placement.owner_placement import Move as BucketMove
 from master.job.state.bucket_table import owner_of
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 from tests.protocol import servers
 from tests.protocol.draft import Draft
 from tests.protocol.steps.change import Change, Label
@@ -33,14 +33,14 @@ def of_copies(cast: Cast, world: World) -> Iterator[Change]:
 
 def of_moves(cast: Cast, world: World) -> Iterator[Change]:
     leader = cast.masters[world.leader].state
-    if not cast.setting.is_moving or leader.stage is not Stage.SERVING or leader.route is None:
+    if not cast.setting.is_moving or leader.stage is not RecoveryStage.SERVING or leader.route is None:
         return
     is_time = cast.setting.moves_in in (None, leader.commit.phase)
     for b in range(len(leader.route.owner) if is_time else 0):
         owner = int(owner_of(leader.route, b).name[1:])
         for s in range(len(world.servers)):
             if s != owner:
-                asked = MovesAsked(moves=(BucketMove(bucket=b, source=owner, target=s),), reason="asked")
+                asked = MovesRequested(moves=(BucketMove(bucket=b, source=owner, target=s),), reason="asked")
                 yield Change(
                     Label("bucket {} is WANTED on s{}", (b, s)), lambda d, asked=asked: d.to_leader(asked), "move"
                 )
@@ -90,4 +90,4 @@ def of_wishes(cast: Cast, world: World) -> Iterator[Change]:
 
 def _wish(draft: Draft, count: int) -> None:
     draft.wish = count
-    draft.to_leader(ServersAsked(request=0, count=count))
+    draft.to_leader(ServersRequested(request=0, count=count))

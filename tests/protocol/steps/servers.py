@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from master.api.messages import Activate, Cut, Forget, Freeze, Released
 from master.job.domain import CloseStream, StreamBroken
-from master.job.state.protocol_state import Phase as CommitPhase
+from master.job.state.protocol_state import CommitPhase
 from tests.protocol import servers
 from tests.protocol.draft import Draft
 from tests.protocol.masters import MasterProcess

@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.cli.commands.redaction import Redactor
 from autoscaler.cli.terminal import EscapeFilter
-from master.api.host.log_lines import PlainLines
+from master.api.host.log_lines import PlainFormatter
 
 LINE_BYTES = 1 << 20
 CPU_BUDGET_S = 30  # about ten times what the worst takes; the square of a base64 line took hours
@@ -52,4 +52,4 @@ def test_secrets_are_looked_for_in_steps_that_grow_with_the_line(begin, repeated
 def test_a_terminal_and_a_log_take_a_long_line_in_steps_that_grow_with_it(repeated):
     calm, line = EscapeFilter(), line_of(repeated)
     assert calm.filter(line) + calm.flush()
-    assert PlainLines().format(logging.LogRecord("master", logging.INFO, "", 0, "%s", (line,), None))
+    assert PlainFormatter().format(logging.LogRecord("master", logging.INFO, "", 0, "%s", (line,), None))

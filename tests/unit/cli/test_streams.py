@@ -9,7 +9,7 @@ import pytest
 from autoscaler.cli.kubernetes.cluster_events import format_cluster_event
 from autoscaler.cli.output.object_tables import Column, format_table
 from autoscaler.cli.terminal import EscapeFilter
-from master.api.host.log_lines import PlainLines, at_rest
+from master.api.host.log_lines import PlainFormatter, escape_controls
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from master.api.host.log_lines import PlainLines, at_rest
     ],
 )
 def test_escape_codes_are_shown_and_not_obeyed(written, shown):
-    assert at_rest(written) == shown
+    assert escape_controls(written) == shown
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_record_of_a_log_forges_no_other():
     """Its further lines, those of a story too, do not begin at the margin."""
     told = "peer\n2026-11-22T00:00:00.000Z INFO master: all is well\x1b[2J"
     record = logging.LogRecord("master", logging.INFO, "", 0, "%s", (told,), None)
-    first, *rest = PlainLines().format(record).split("\n")
+    first, *rest = PlainFormatter().format(record).split("\n")
     assert first.endswith("INFO master: peer")
     assert rest == ["    2026-11-22T00:00:00.000Z INFO master: all is well\\x1b[2J"]
 
@@ -60,7 +60,7 @@ def test_a_cell_of_a_table_is_at_rest():
 
 def test_an_event_is_told_in_one_line_however_it_returns():
     event = {"regarding": {"kind": "TrainingJob", "name": "x"}, "reason": "Evil\r", "note": "hello\x1b[2J"}
-    assert at_rest(format_cluster_event(event, 0.0).text).endswith("Evil\\r            hello\\x1b[2J")
+    assert escape_controls(format_cluster_event(event, 0.0).text).endswith("Evil\\r            hello\\x1b[2J")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autoscaler.jobs.progress import follow, news_of, progress_of, why_too_soon
-from master.api.identities import Role
+from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import EMPTY
 
@@ -11,7 +11,7 @@ from master.api.positions import EMPTY
 def member(name, *, loss=None, is_connected=True, samples_per_s=100.0, waiting_share=0.0):
     return MemberStatus(
         name=name,
-        role=Role.TRAINER,
+        role=MemberRole.TRAINER,
         ordinal=0,
         is_connected=is_connected,
         is_serving=True,
@@ -24,7 +24,7 @@ def member(name, *, loss=None, is_connected=True, samples_per_s=100.0, waiting_s
 
 
 def server(name, took_over=0):
-    return replace(member(name), role=Role.SERVER, took_over=took_over)
+    return replace(member(name), role=MemberRole.SERVER, took_over=took_over)
 
 
 def status(phase=JobPhase.TRAINING, members=(), problem=""):

@@ -6,7 +6,7 @@ from master.api.identities import WhenUnreadable
 from master.errors import InvalidSettingError
 from master.job.domain import SECOND, AfterLoss, JobConfig
 from master.leadership.election_state import LeadershipTiming
-from master.process.master_config import Address, Settings, parse_address
+from master.process.master_config import ListenAddress, Settings, parse_address
 from trainer_sdk.environment import parse_environment
 from trainer_sdk.errors import UsageError
 
@@ -19,7 +19,7 @@ def test_the_least_environment_has_defaults_for_the_rest():
     assert (settings.job, settings.name, settings.listen) == (
         "digits",
         "digits-master-0",
-        Address(host="127.0.0.1", port=0),
+        ListenAddress(host="127.0.0.1", port=0),
     )
     assert settings.etcd is None
     assert settings.config.checkpoint_every_ns == 60 * SECOND

@@ -5,7 +5,7 @@ import pytest
 from autoscaler.etcd_server.cache import cache_folder, exclusive
 from autoscaler.etcd_server.errors import UnusableEtcdError
 from autoscaler.etcd_server.etcd_versions import PINNED, EtcdVersion, try_parse_version
-from autoscaler.etcd_server.finder import Origin, try_find_etcd
+from autoscaler.etcd_server.finder import BinaryOrigin, try_find_etcd
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_named_server_comes_first(tmp_path, environ):
     assert try_find_etcd(environ=environ).path == on_path
     named = fake_etcd(tmp_path / "named", "3.5.3")
     found = try_find_etcd(environ={**environ, "EDL_ETCD": str(named)})
-    assert (found.path, found.version, found.origin) == (named, EtcdVersion(3, 5, 3), Origin.NAMED)
+    assert (found.path, found.version, found.origin) == (named, EtcdVersion(3, 5, 3), BinaryOrigin.NAMED)
 
 
 def test_server_on_path_that_loses_data_is_passed_over(tmp_path, environ):

@@ -7,6 +7,8 @@ from master.leadership.election_state import (
     Campaign,
     CampaignEnded,
     CampaignWon,
+    ElectionRole,
+    ElectionState,
     GiveBack,
     LeadershipTiming,
     LeaderVanished,
@@ -16,9 +18,7 @@ from master.leadership.election_state import (
     RenewFailed,
     RenewSucceeded,
     ResignRequested,
-    Role,
     StartLeading,
-    State,
     StopLeading,
     Ticked,
     check,
@@ -34,7 +34,7 @@ class Candidate:
     """Feeds events to the decisions and checks the invariants after each."""
 
     def __init__(self):
-        self.state = State(timing=TIMING)
+        self.state = ElectionState(timing=TIMING)
 
     def on(self, event, now_s):
         step = handle(self.state, event, now_s)
@@ -107,7 +107,7 @@ def test_leader_that_cannot_renew_stops_before_the_lease_ends(leader):
     assert not leader.state.may_act(4.0)
     stop = StopLeading(leadership=MINE, reason=LossReason.NOT_RENEWED)
     assert leader.on(Ticked(), 4.0) == (stop, GiveBack(leadership=MINE))
-    assert leader.state.role is Role.FOLLOWER
+    assert leader.state.role is ElectionRole.FOLLOWER
 
 
 def test_leader_that_slept_past_its_deadline_stops_whatever_comes_first(leader):
@@ -153,7 +153,7 @@ def test_win_that_comes_too_late_is_given_back(candidate):
     """Half of its lease may be over, so it is not acted on."""
     candidate.on(Ticked(), 0.0)
     assert candidate.on(CampaignWon(leadership=MINE, sent_s=0.0), 4.0) == (GiveBack(leadership=MINE),)
-    assert candidate.state.role is Role.FOLLOWER
+    assert candidate.state.role is ElectionRole.FOLLOWER
     assert candidate.on(Ticked(), 4.9) == ()
     assert candidate.on(Ticked(), 5.0) == (Campaign(),)
 
@@ -165,13 +165,13 @@ def test_resigned_leader_gives_back_and_campaigns_no_more(leader):
     assert leader.on(Ticked(), 99.0) == ()
     assert leader.on(LeaderVanished(), 99.0) == ()
     assert leader.on(CampaignWon(leadership=MINE, sent_s=99.0), 99.0) == (GiveBack(leadership=MINE),)
-    assert leader.state.role is Role.RESIGNED
+    assert leader.state.role is ElectionRole.RESIGNED
 
 
 @pytest.fixture
 def lone_leader():
     lone = Candidate()
-    lone.state = State(timing=TIMING, is_alone=True)
+    lone.state = ElectionState(timing=TIMING, is_alone=True)
     lone.on(Ticked(), 0.0)
     lone.on(CampaignWon(leadership=MINE, sent_s=0.0), 0.5)
     return lone

@@ -8,7 +8,7 @@ from master import job
 from master.api.master_status import JobStatus
 from master.job.domain import SECOND, CommitDue, Instant
 from master.process.metrics import MasterCollector
-from master.term.counters import Counts
+from master.term.counters import Counters
 from tests.unit.master.job.driver import run_servers, serving
 
 
@@ -17,8 +17,8 @@ class Looked:
     """A master as the collector sees it."""
 
     status: JobStatus | None
-    counts: Counts = field(
-        default_factory=lambda: Counts(events=1, received=2, sent=3, commits=4, terms=5, taken_over=6)
+    counts: Counters = field(
+        default_factory=lambda: Counters(events=1, received=2, sent=3, commits=4, terms=5, taken_over=6)
     )
     stream_count: int = 7
     waiting_write_count: int = 8

@@ -8,7 +8,7 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.job.domain import SECOND, Instant, Persisted, ReconnectWindowEnded, StreamBroken
 from master.store.memory_store import MemoryCluster, MemoryStore
-from master.term.counters import MOST_BROKEN, Counts, Promotions
+from master.term.counters import MOST_BROKEN, Counters, PromotionLog
 from master.term.term_runtime import TermRuntime
 from tests.unit.master.job.driver import key
 from tests.unit.master.job.pairs import paired
@@ -29,8 +29,8 @@ def lost():
 
 def test_who_is_lost_who_goes_on_and_how_soon(lost, caplog):
     before, broken, driver = lost
-    counts = Counts()
-    told = Promotions(counts)
+    counts = Counters()
+    told = PromotionLog(counts)
     write = driver.state.moves.writing
     with caplog.at_level(logging.INFO, logger="master"):
         told.watch(before, broken, Instant(0))
@@ -46,14 +46,14 @@ def test_who_is_lost_who_goes_on_and_how_soon(lost, caplog):
 def test_one_that_stood_still_has_no_time_to_tell(lost, caplog):
     """Its stream stands."""
     _, _, driver = lost
-    Promotions(Counts()).watch(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
+    PromotionLog(Counters()).watch(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
     assert caplog.messages == ["s0 is lost: 2 buckets go on on s1, which had second copies"]
 
 
 def test_few_broken_streams_are_remembered(lost, caplog):
     """Trainers' are not servers', and whoever has gone long since is forgotten."""
     before, broken, driver = lost
-    told = Promotions(Counts())
+    told = PromotionLog(Counters())
     told.watch(before, broken, Instant(0))
     for number in range(2 * MOST_BROKEN):
         told.watch(before, StreamBroken(member=key(f"t{number}")), Instant(0))
@@ -64,7 +64,7 @@ def test_few_broken_streams_are_remembered(lost, caplog):
 async def test_a_term_shows_its_promotions_what_happens(lost, tmp_path, caplog):
     """Each event with the state before it: it is counted when the change of the table is durable, not before."""
     before, broken, driver = lost
-    cluster, counts = MemoryCluster(), Counts()
+    cluster, counts = MemoryCluster(), Counters()
     term = TermRuntime(
         config=driver.config,
         durable=driver.durable,

@@ -7,8 +7,8 @@ import pytest
 from master.api.identities import Incarnation, MemberName
 from master.api.messages import Fenced, Wait
 from master.job.domain import MemberKey, StreamBroken
-from master.term.event_queue import Inbox
-from master.term.member_streams import Stream, Streams
+from master.term.event_queue import EventQueue
+from master.term.member_streams import MemberStream, MemberStreams
 
 ONE, OTHER = (MemberKey(name=MemberName("t"), incarnation=Incarnation(i)) for i in "ab")
 
@@ -19,7 +19,7 @@ def event(number: int) -> StreamBroken:
 
 async def test_what_has_gathered_leaves_together_and_in_order():
     """One envelope for all that was said since the last one."""
-    stream = Stream("peer")
+    stream = MemberStream("peer")
     for number in range(3):
         stream.send(Wait(request=number, retry_after_s=1.0))
     assert [message.request for message in await stream.take()] == [0, 1, 2]
@@ -32,7 +32,7 @@ async def test_what_has_gathered_leaves_together_and_in_order():
 
 async def test_a_stream_ends_after_what_was_sent_before():
     """A member hears why it is sent away."""
-    stream = Stream("peer")
+    stream = MemberStream("peer")
     stream.send(Fenced(reason="stale"))
     stream.finish("sent away")
     stream.send(Fenced(reason="too late"))
@@ -42,7 +42,7 @@ async def test_a_stream_ends_after_what_was_sent_before():
 
 async def test_a_term_that_is_over_says_nothing_more():
     """A fenced master stops answering at once (M5)."""
-    stream = Stream("peer")
+    stream = MemberStream("peer")
     stream.send(Fenced(reason="x"))
     stream.abandon("the term is over")
     assert await stream.take() == []
@@ -50,7 +50,7 @@ async def test_a_term_that_is_over_says_nothing_more():
 
 async def test_a_member_that_does_not_read_loses_its_stream():
     """No queue grows without bound; it asks again when it is back."""
-    stream = Stream("peer", limit=2)
+    stream = MemberStream("peer", limit=2)
     for number in range(3):
         stream.send(Wait(request=number, retry_after_s=1.0))
     assert "does not read" in stream.ending
@@ -59,7 +59,7 @@ async def test_a_member_that_does_not_read_loses_its_stream():
 
 def test_the_newest_stream_of_a_member_counts():
     """An older stream ends, and its end is no news (only a newest stream can break)."""
-    streams, old, new = Streams(), Stream("old"), Stream("new")
+    streams, old, new = MemberStreams(), MemberStream("old"), MemberStream("new")
     for stream in (old, new):
         streams.open(stream)
         assert streams.register(stream, ONE) is None
@@ -73,7 +73,7 @@ def test_the_newest_stream_of_a_member_counts():
 
 def test_a_stream_that_registers_as_somebody_else_has_left_the_first():
     """After FENCED a process may come back under another name on the same stream."""
-    streams, stream = Streams(), Stream("peer")
+    streams, stream = MemberStreams(), MemberStream("peer")
     streams.open(stream)
     assert streams.register(stream, ONE) is None
     assert streams.register(stream, ONE) is None
@@ -84,7 +84,7 @@ def test_a_stream_that_registers_as_somebody_else_has_left_the_first():
 
 async def test_the_writer_takes_events_in_turns():
     """In order of arrival, at most so many at once."""
-    inbox = Inbox(limit=10)
+    inbox = EventQueue(limit=10)
     await inbox.extend([event(1), event(2)])
     inbox.add(event(3))
     await inbox.wait(None)
@@ -96,7 +96,7 @@ async def test_the_writer_takes_events_in_turns():
 
 async def test_an_inbox_that_was_emptied_waits_for_the_next_event():
     """Else the writer would turn without end."""
-    inbox = Inbox(limit=10)
+    inbox = EventQueue(limit=10)
     inbox.add(event(1))
     inbox.take(5)
     waiting = asyncio.create_task(inbox.wait(None))
@@ -109,7 +109,7 @@ async def test_an_inbox_that_was_emptied_waits_for_the_next_event():
 
 async def test_members_wait_while_the_writer_is_behind_and_outcomes_do_not():
     """Back-pressure reaches the stream; the answer of the store is never refused."""
-    inbox = Inbox(limit=2)
+    inbox = EventQueue(limit=2)
     await inbox.extend([event(1), event(2)])
     waiting = asyncio.create_task(inbox.extend([event(4)]))
     await asyncio.sleep(0)
@@ -123,7 +123,7 @@ async def test_members_wait_while_the_writer_is_behind_and_outcomes_do_not():
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, 0.001])
 async def test_waiting_ends_with_the_deadline(timeout_s):
     """The writer wakes for deadlines without events."""
-    inbox = Inbox(limit=2)
+    inbox = EventQueue(limit=2)
     async with asyncio.timeout(60):
         await inbox.wait(timeout_s)
     assert inbox.take(1) == []

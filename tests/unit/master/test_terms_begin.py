@@ -18,10 +18,10 @@ from master.api.wire.message_codec import encode_hello, encode_member_envelope
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import FencedError, StoreUnavailableError
 from master.process.grpc_server import MasterServer
-from master.process.leader_terms import Terms
+from master.process.leader_terms import LeaderTerms
 from master.process.master_config import Settings
 from master.store.memory_store import MemoryCluster, MemoryStore
-from master.term.counters import Counts
+from master.term.counters import Counters
 from tests.unit.master.api.test_manifest_codec import MANIFEST
 
 
@@ -69,7 +69,7 @@ async def led(server):
 def terms_of(folder, store, server):
     settings = Settings.from_environment({"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": str(folder)})
     storage = CheckpointFolder(LocalStorage(folder))
-    return Terms(settings=settings, store=store, folder=storage, server=server, counts=Counts())
+    return LeaderTerms(settings=settings, store=store, folder=storage, server=server, counts=Counters())
 
 
 async def test_a_member_whose_term_ends_while_its_hello_is_awaited_is_sent_away(tmp_path):
@@ -113,11 +113,11 @@ async def test_a_status_is_told_to_whoever_speaks_our_version_and_means_our_job(
 
 async def test_a_term_that_cannot_read_the_store_asks_again_and_campaigns_once(tmp_path):
     """Giving the leadership up would cost a campaign and a term for each read that failed."""
-    store, counts = Link(refusals=3), Counts()
+    store, counts = Link(refusals=3), Counters()
     settings = Settings.from_environment({"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": str(tmp_path)})
     server = MasterServer(hello=Hello(job="digits"), token="")
     folder = CheckpointFolder(LocalStorage(tmp_path))
-    terms = Terms(settings=settings, store=store, folder=folder, server=server, counts=counts)
+    terms = LeaderTerms(settings=settings, store=store, folder=folder, server=server, counts=counts)
     serving = asyncio.create_task(terms.run(holder="me"))
     try:
         await led(server)
@@ -161,8 +161,8 @@ async def test_a_history_begins_above_all_that_the_folder_holds(tmp_path, lineag
         variables |= {"EDL_HISTORY": "new", "EDL_CHECKPOINT_START": "anew"}
     server = MasterServer(hello=Hello(job="digits"), token="")
     settings, storage = Settings.from_environment(variables), CheckpointFolder(folder)
-    terms = Terms(
-        settings=settings, store=MemoryCluster().store("digits"), folder=storage, server=server, counts=Counts()
+    terms = LeaderTerms(
+        settings=settings, store=MemoryCluster().store("digits"), folder=storage, server=server, counts=Counters()
     )
     serving = asyncio.create_task(terms.run(holder="me"))
     await led(server)
@@ -191,7 +191,7 @@ async def test_what_is_committed_next_belongs_to_the_jobs_own_history(tmp_path, 
     for _ in range(3):
         server = MasterServer(hello=Hello(job="digits"), token="")
         settings, storage = Settings.from_environment(variables), CheckpointFolder(folder)
-        terms = Terms(settings=settings, store=store, folder=storage, server=server, counts=Counts())
+        terms = LeaderTerms(settings=settings, store=store, folder=storage, server=server, counts=Counters())
         serving = asyncio.create_task(terms.run(holder="me"))
         await led(server)
         found = server.term._state.origin

@@ -18,10 +18,10 @@ from master.durable.checkpoint_folder import CheckpointFolder
 from master.job.domain import Retain
 from master.process import term_start as lives
 from master.process.grpc_server import MasterServer
-from master.process.leader_terms import Terms
+from master.process.leader_terms import LeaderTerms
 from master.process.master_config import Settings
 from master.store.memory_store import MemoryCluster
-from master.term.counters import Counts
+from master.term.counters import Counters
 from tests.unit.master.api.test_checkpoint_harm import committed
 
 WAIT_S = 60.0
@@ -74,7 +74,9 @@ async def serving(storage):
         {"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": storage.uri, "EDL_SERVERS": "2", "EDL_MAX_SERVERS": "9"}
     )
     server, store = Telling(), MemoryCluster().store("digits")
-    terms = Terms(settings=settings, store=store, folder=CheckpointFolder(storage), server=server, counts=Counts())
+    terms = LeaderTerms(
+        settings=settings, store=store, folder=CheckpointFolder(storage), server=server, counts=Counters()
+    )
     life = asyncio.create_task(terms.run(holder="me"))
     try:
         yield server, store, life

@@ -10,11 +10,11 @@ from master.api.wire.hello import Hello
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import TermEndedError
 from master.process.grpc_server import MasterServer
-from master.process.leader_terms import SteppedDownError, Terms
+from master.process.leader_terms import LeaderTerms, SteppedDownError
 from master.process.master_config import Settings
 from master.store.memory_store import MemoryCluster, MemoryStore
 from master.store.store_port import Conflict, Put, Transaction
-from master.term.counters import Counts
+from master.term.counters import Counters
 
 WAIT_S = 60.0  # a few turns of the loop
 
@@ -50,7 +50,7 @@ async def serving(folder, store):
     )
     server = MasterServer(hello=Hello(job="digits"), token="")
     storage = CheckpointFolder(LocalStorage(folder))
-    terms = Terms(settings=settings, store=store, folder=storage, server=server, counts=Counts())
+    terms = LeaderTerms(settings=settings, store=store, folder=storage, server=server, counts=Counters())
     life = asyncio.create_task(terms.run(holder="me"))
     try:
         yield server, life

@@ -20,11 +20,11 @@ from master.errors import PermanentError, StoreUnavailableError
 from master.job.domain import DatasetRecord, LineageRecord
 from master.process import term_start as lives
 from master.process.grpc_server import MasterServer
-from master.process.leader_terms import Terms
+from master.process.leader_terms import LeaderTerms
 from master.process.master_config import Settings
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Delete, Put, Transaction
-from master.term.counters import Counts
+from master.term.counters import Counters
 from tests.unit.master.api.test_checkpoint_fallback import IDS, alter, written
 from tests.unit.master.api.test_manifest_codec import MANIFEST
 
@@ -50,8 +50,8 @@ class Job:
                 "EDL_UNREADABLE_S": "0.01",
             }
         )
-        folder, counts = CheckpointFolder(self.storage), Counts()
-        terms = Terms(settings=settings, store=self.store, folder=folder, server=self.server, counts=counts)
+        folder, counts = CheckpointFolder(self.storage), Counters()
+        terms = LeaderTerms(settings=settings, store=self.store, folder=folder, server=self.server, counts=counts)
         return asyncio.create_task(terms.run(holder="me"))
 
     async def status(self, *, start="", when="Fail", phase=None):

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from master.api.identities import BucketId, ServerPlace, Version
-from master.api.messages import Activate, Activated, BucketMarks, Forget, Freeze, Installed, Refusal, Warm
+from master.api.messages import Activate, Activated, BucketMarks, CutRefusal, Forget, Freeze, Installed, Warm
 from master.api.positions import PositionSet, union
 from trainer_sdk.pserver.core import fork
 from trainer_sdk.pserver.core.effects import (
@@ -273,7 +273,7 @@ def _let_go(state: ServerState, group: BucketGroup) -> tuple[ServerState, tuple[
     """Ends the open fork if it still wants positions of this group."""
     if group.fork is None or not group.fork.wanted:
         return state, ()
-    return fork.end_fork(state, Refusal.GONE, "a bucket that it still wants something of is being moved")
+    return fork.end_fork(state, CutRefusal.GONE, "a bucket that it still wants something of is being moved")
 
 
 def _without_live(state: ServerState, buckets: PositionSet) -> tuple[ServerState, tuple[ServerEffect, ...]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from master.api.identities import CutId
-from master.api.messages import Cut, CutRefused, CutTaken, Drop, Held, Hold, Refusal, Written
+from master.api.messages import Cut, CutRefusal, CutRefused, CutTaken, Drop, Held, Hold, Written
 from master.api.positions import PositionSet
 from trainer_sdk.pserver.core.effects import (
     DropFork,
@@ -52,14 +52,14 @@ def handle_hold(state: ServerState, event: Hold, now_s: float) -> ServerStep:
     """Answers HELD with the marks, the first answer again, or a refusal; a newer id ends an older cut (rule 19)."""
     known = state.cut
     if not state.is_ready:
-        return _refuse(state, event.cut, Refusal.NOT_READY)
+        return _refuse(state, event.cut, CutRefusal.NOT_READY)
     if event.cut.lineage != state.lineage:
-        return _refuse(state, event.cut, Refusal.STALE_LINEAGE)
+        return _refuse(state, event.cut, CutRefusal.STALE_LINEAGE)
     if known is not None and age(event.cut) < age(known.cut):
-        return _refuse(state, event.cut, Refusal.OLD)
+        return _refuse(state, event.cut, CutRefusal.OLD)
     if known is not None and event.cut == known.cut:
         if known.held_answer is None or known.phase in {CutPhase.GONE, CutPhase.WRITTEN}:
-            return _refuse(state, event.cut, Refusal.GONE)
+            return _refuse(state, event.cut, CutRefusal.GONE)
         return ServerStep(state, (NotifyMaster(message=known.held_answer),))
     after, effects = end_cut(state)
     held = Held(cut=event.cut, marks=live_marks(after))
@@ -72,7 +72,7 @@ def handle_cut(state: ServerState, event: Cut, now_s: float) -> ServerStep:
     """Forks the buckets that HELD listed and no others (20, 58); a repeat gets the same answer, other cuts GONE."""
     known = state.cut
     if known is None or known.cut != event.cut:
-        return _refuse(state, event.cut, Refusal.GONE)
+        return _refuse(state, event.cut, CutRefusal.GONE)
     match known.phase:
         case CutPhase.OPEN | CutPhase.SEALED:
             return ServerStep(state, (NotifyMaster(message=CutTaken(cut=event.cut)),))
@@ -82,9 +82,9 @@ def handle_cut(state: ServerState, event: Cut, now_s: float) -> ServerStep:
             return _forked(state, known, event.data, now_s)
         case CutPhase.HELD:
             after, effects = end_cut(state)
-            return ServerStep(after, (*effects, *_refuse(after, event.cut, Refusal.GONE).effects))
+            return ServerStep(after, (*effects, *_refuse(after, event.cut, CutRefusal.GONE).effects))
         case _:
-            return _refuse(state, event.cut, Refusal.GONE)
+            return _refuse(state, event.cut, CutRefusal.GONE)
 
 
 def handle_drop(state: ServerState, event: Drop) -> ServerStep:
@@ -100,12 +100,12 @@ def handle_drop(state: ServerState, event: Drop) -> ServerStep:
 
 def handle_hold_timed_out(state: ServerState, event: HoldTimedOut) -> ServerStep:
     """Ends the hold: a server holds pushes no longer than its own deadline (rule 19)."""
-    return _given_up(state, event.cut, CutPhase.HELD, Refusal.GONE, "no CUT came in time")
+    return _given_up(state, event.cut, CutPhase.HELD, CutRefusal.GONE, "no CUT came in time")
 
 
 def handle_fork_timed_out(state: ServerState, event: ForkTimedOut) -> ServerStep:
     """Ends the fork: the wanted positions did not come in time (rule 21)."""
-    return _given_up(state, event.cut, CutPhase.OPEN, Refusal.GONE, "the positions of the cut did not come in time")
+    return _given_up(state, event.cut, CutPhase.OPEN, CutRefusal.GONE, "the positions of the cut did not come in time")
 
 
 def handle_file_written(state: ServerState, event: FileWritten) -> ServerStep:
@@ -122,7 +122,7 @@ def handle_file_written(state: ServerState, event: FileWritten) -> ServerStep:
 
 def handle_file_failed(state: ServerState, event: FileFailed) -> ServerStep:
     """Ends the cut; training goes on."""
-    return _given_up(state, event.cut, CutPhase.SEALED, Refusal.FAILED, event.message)
+    return _given_up(state, event.cut, CutPhase.SEALED, CutRefusal.FAILED, event.message)
 
 
 def mark_fork(fork: ForkMarks, positions: PositionSet) -> ForkMarks:
@@ -146,7 +146,7 @@ def end_if_hopeless(state: ServerState) -> tuple[ServerState, tuple[ServerEffect
         return state, ()
     if all(g.fork is None or g.fork.wanted.isdisjoint(g.skipped) for g in state.groups):
         return state, ()
-    return end_fork(state, Refusal.GONE, "a position of the cut was quarantined")
+    return end_fork(state, CutRefusal.GONE, "a position of the cut was quarantined")
 
 
 def end_cut(state: ServerState) -> tuple[ServerState, tuple[ServerEffect, ...]]:
@@ -188,7 +188,7 @@ def _forked_group(group: BucketGroup, data: PositionSet) -> BucketGroup:
     return replace(group, fork=forked)
 
 
-def end_fork(state: ServerState, reason: Refusal, message: str) -> tuple[ServerState, tuple[ServerEffect, ...]]:
+def end_fork(state: ServerState, reason: CutRefusal, message: str) -> tuple[ServerState, tuple[ServerEffect, ...]]:
     """Ends the open fork and notifies the master."""
     if state.cut is None:
         return state, ()
@@ -196,7 +196,7 @@ def end_fork(state: ServerState, reason: Refusal, message: str) -> tuple[ServerS
     return step.state, step.effects
 
 
-def _given_up(state: ServerState, cut: CutId, phase: CutPhase, reason: Refusal, message: str) -> ServerStep:
+def _given_up(state: ServerState, cut: CutId, phase: CutPhase, reason: CutRefusal, message: str) -> ServerStep:
     """Ends this cut if it is in that phase, and notifies the master."""
     if state.cut is None or state.cut.cut != cut or state.cut.phase is not phase:
         return ServerStep(state)
@@ -204,5 +204,5 @@ def _given_up(state: ServerState, cut: CutId, phase: CutPhase, reason: Refusal, 
     return ServerStep(after, (*effects, NotifyMaster(message=CutRefused(cut=cut, reason=reason, message=message))))
 
 
-def _refuse(state: ServerState, cut: CutId, reason: Refusal) -> ServerStep:
+def _refuse(state: ServerState, cut: CutId, reason: CutRefusal) -> ServerStep:
     return ServerStep(state, (NotifyMaster(message=CutRefused(cut=cut, reason=reason)),))

@@ -16,7 +16,7 @@ import secrets
 from enum import StrEnum
 from typing import Any, Final
 
-from master.api.host.log_lines import at_rest
+from master.api.host.log_lines import escape_controls
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind
 from trainer_sdk.pserver.transport.security import Security
@@ -48,7 +48,7 @@ def welcome_client(channel: FrameChannel, security: Security, incarnation: str) 
         channel.send(FrameKind.REFUSED, str(error).encode())
         raise
     channel.send(FrameKind.WELCOME, _encode({"proof": security.proof("server", _nonce(hello))}))
-    return at_rest(str(hello.get("name"))[:256]), role
+    return escape_controls(str(hello.get("name"))[:256]), role
 
 
 def greet_server(channel: FrameChannel, security: Security, name: str, role: PeerRole = PeerRole.TRAINER) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from master.api.identities import Lineage, Version
-from master.api.messages import Activate, Activated, Backed, BackupSilent
+from master.api.messages import Activate, Activated, BackedBuckets, BackupSilent
 from master.api.positions import PositionSet
 from tests.harness.certificates import JobAuthority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, span, verdicts
@@ -43,8 +43,12 @@ def paired(job):
     """Each server is the backup of the other's buckets."""
     first, second = job.orders
     job.orders = [
-        replace(first, backed=(Backed(buckets=first.buckets, backup=job.servers[1].place),), standby=second.buckets),
-        replace(second, backed=(Backed(buckets=second.buckets, backup=job.servers[0].place),), standby=first.buckets),
+        replace(
+            first, backed=(BackedBuckets(buckets=first.buckets, backup=job.servers[1].place),), standby=second.buckets
+        ),
+        replace(
+            second, backed=(BackedBuckets(buckets=second.buckets, backup=job.servers[0].place),), standby=first.buckets
+        ),
     ]
     return job.restore()
 

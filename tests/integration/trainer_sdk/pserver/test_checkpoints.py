@@ -12,9 +12,9 @@ from master.api.identities import (
 )
 from master.api.messages import (
     Cut,
+    CutRefusal,
     CutRefused,
     CutTaken,
-    Refusal,
     RestoreFailed,
     Written,
 )
@@ -91,7 +91,7 @@ def test_full_disk_costs_the_cut_and_nothing_else(new_job, tmp_path):
         refusal = job.servers[0].wait_for(CutRefused)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert refusal.reason is Refusal.FAILED
+    assert refusal.reason is CutRefusal.FAILED
     assert list((tmp_path / "checkpoints").iterdir()) == []
     assert verdicts(job.push(4, 8)) == {(PushVerdict.APPLIED, "0-31")}
     second = CutId(term=Term(1), lineage=Lineage(1), sequence=2)

@@ -14,10 +14,10 @@ from master.api.identities import (
     ServerPlace,
 )
 from master.api.messages import (
+    CutRefusal,
     CutRefused,
     Held,
     Hold,
-    Refusal,
     Restore,
     Restored,
 )
@@ -61,7 +61,7 @@ def test_push_during_a_hold_waits_and_is_applied_when_it_ends(new_job):
         server.service.control(Hold(cut=replace(FIRST, sequence=FIRST.sequence + start)))
         server.wait_for(Held, count=start + 1)
         assert verdicts(job.push(start, start + 1)) == {(PushVerdict.APPLIED, "0-31")}
-        assert server.wait_for(CutRefused, count=start + 1).reason is Refusal.GONE
+        assert server.wait_for(CutRefused, count=start + 1).reason is CutRefusal.GONE
         if server.service.longest_hold_s:  # else the hold was over before the push had come
             break
     assert server.service.longest_hold_s > 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from master.api.identities import CutId, Lineage, ManifestId, Term, Version
-from master.api.messages import Cut, Hold, Kept, Restored, RestoreFailed, Written
+from master.api.messages import Cut, Hold, KeptBuckets, Restored, RestoreFailed, Written
 from tests.integration.trainer_sdk.pserver.in_process_servers import (
     BUCKETS,
     FIRST,
@@ -39,7 +39,7 @@ def are_equal(some, others):
 
 def keeping(order, files, *, buckets=ALL, lineage=SECOND):
     """To the owner of `order`, which is told to have `buckets` from now on."""
-    kept = (Kept(lineage=order.lineage, version=Version(0), buckets=order.buckets),)
+    kept = (KeptBuckets(lineage=order.lineage, version=Version(0), buckets=order.buckets),)
     return replace(
         order,
         lineage=lineage,

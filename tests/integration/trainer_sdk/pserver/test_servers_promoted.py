@@ -5,7 +5,7 @@ The lineage stays 1 to the end: nothing was rolled back, and every counter is ex
 
 import signal
 
-from master.api.identities import Role
+from master.api.identities import MemberRole
 from tests.harness.job_processes import running
 from tests.integration.trainer_sdk.pserver.test_servers_resized import BATCH, SIZE, check_ledger, status_of
 
@@ -35,7 +35,7 @@ def train(job, epochs=1, trainers=2):
 
 
 def owners(job):
-    return {m.ordinal for m in status_of(job).members if m.role is Role.SERVER and m.buckets}
+    return {m.ordinal for m in status_of(job).members if m.role is MemberRole.SERVER and m.buckets}
 
 
 def test_each_killed_server_costs_a_promotion_and_every_counter_is_exact(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import Door, Masters
 from master.api.checkpoints.audit import read_checkpoint
-from master.api.identities import Lineage, OptimiserSpec, Role, TableSpec
+from master.api.identities import Lineage, MemberRole, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
 from master.job.placement.owner_placement import Weight, classes
 from tests.harness.job_processes import BUDGET_S, running
@@ -70,7 +70,7 @@ def wait_until_even(job, ordinals, *, is_dense=True):
 
     def is_even():
         status = status_of(job)
-        held = {m.ordinal: m.buckets for m in status.members if m.role is Role.SERVER and m.buckets}
+        held = {m.ordinal: m.buckets for m in status.members if m.role is MemberRole.SERVER and m.buckets}
         return set(held) == set(ordinals) and max(held.values()) - min(held.values()) <= odd and not status.moving
 
     job.wait_for(is_even, f"buckets on the servers {sorted(ordinals)}")

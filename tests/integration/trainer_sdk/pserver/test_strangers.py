@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from master.api.host.log_lines import PlainLines
+from master.api.host.log_lines import PlainFormatter
 from master.api.identities import (
     Lineage,
     TableSpec,
@@ -193,7 +193,7 @@ def test_a_strangers_hello_leaves_one_harmless_line_in_the_log(new_job, caplog, 
                 pass
     wait_until(lambda: any("connection ended" in record.getMessage() for record in caplog.records))
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-    said = [PlainLines().format(record) for record in caplog.records]
+    said = [PlainFormatter().format(record) for record in caplog.records]
     assert not any(
         line.startswith("2026-11-22T00:00:00.000Z") or "\x1b" in line for text in said for line in text.split("\n")
     )

@@ -8,7 +8,7 @@ import pytest
 
 from master.api.wire.call_proof import CHALLENGE_KEY, Prover
 from master.api.wire.calls import CONNECT, STATUS, ask_master
-from master.process.auth_interceptor import Gate
+from master.process.auth_interceptor import AuthInterceptor
 from trainer_sdk.master_stream import _connect
 
 TOKEN, JOB = "s3cret" * 8, "digits"
@@ -46,7 +46,7 @@ class Masters:
     """Each call meets the next of these, the last one again and again; each has challenges of its own."""
 
     def __init__(self, count, *, token=TOKEN):
-        self._gates = [Gate(token=token.encode(), job=JOB) for _ in range(count)]
+        self._gates = [AuthInterceptor(token=token.encode(), job=JOB) for _ in range(count)]
         self.calls = 0
 
     def call(self, method, metadata):

@@ -7,7 +7,7 @@ import pytest
 from master.api.checkpoints.audit import write_head_hint
 from master.api.checkpoints.checkpoint_files import write_manifest
 from master.api.checkpoints.fallback import check_start, find_fallback
-from master.api.checkpoints.folder_contents import Answer
+from master.api.checkpoints.folder_contents import RequestedStart
 from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import NoFallbackError, UnreadableCheckpointError
 from master.api.identities import HistoryId, ManifestId, WhenUnreadable
@@ -106,7 +106,7 @@ def test_a_start_that_is_refused_is_left_to_the_master_where_it_may_fall_back(st
     check_start(storage, None, WhenUnreadable.FALL_BACK, now_s=0.0)
     with pytest.raises(UnreadableCheckpointError):
         check_start(storage, None, WhenUnreadable.FAIL, now_s=0.0)
-    answer = Answer(manifest=ManifestId("nowhere"), history=HistoryId("h"))
+    answer = RequestedStart(manifest=ManifestId("nowhere"), history=HistoryId("h"))
     with pytest.raises(UnreadableCheckpointError):
         check_start(storage, answer, WhenUnreadable.FALL_BACK, now_s=0.0)
 
@@ -114,7 +114,7 @@ def test_a_start_that_is_refused_is_left_to_the_master_where_it_may_fall_back(st
 def test_an_answer_that_no_longer_counts_keeps_nobody_from_falling_back(storage):
     """Something of its history was committed since: what is damaged now is damaged as anywhere else."""
     alter(storage, f"manifest-{IDS[1]}.json")
-    answer = Answer(manifest=ManifestId("nowhere"), history=MANIFEST.history)
+    answer = RequestedStart(manifest=ManifestId("nowhere"), history=MANIFEST.history)
     check_start(storage, answer, WhenUnreadable.FALL_BACK, now_s=0.0)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from master.api.edl.master.v1 import master_pb2
-from master.api.errors import WireError
+from master.api.errors import MessageError
 from master.api.identities import Incarnation, LeaseToken, Lineage, Term
 from master.api.messages import Ack, Acquire, MasterMessage, MemberMessage
 from master.api.positions import PositionSet
@@ -102,7 +102,7 @@ def altered(change) -> master_pb2.MemberEnvelope:
 )
 def test_a_broken_message_is_refused_by_the_field_name(change, field):
     """Nothing is guessed: the error names the part, and the whole envelope is refused."""
-    with pytest.raises(WireError) as caught:
+    with pytest.raises(MessageError) as caught:
         decode_member_envelope(altered(change))
     assert caught.value.field == field
 
@@ -113,7 +113,7 @@ def test_an_unknown_word_is_refused():
     body = envelope.messages.add().cut_refused
     body.cut.SetInParent()
     body.reason = 99
-    with pytest.raises(WireError, match=r"cut_refused.reason: is number 99, which stands for none of: not-ready"):
+    with pytest.raises(MessageError, match=r"cut_refused.reason: is number 99, which stands for none of: not-ready"):
         decode_member_envelope(envelope)
 
 
@@ -127,7 +127,7 @@ def test_hello_travels_in_the_first_envelope_and_is_missed():
     """A stream that does not say its version is refused."""
     hello = Hello(job="digits", newest=4, oldest=3, software="edl 9")
     assert decode_hello(encode_member_envelope([], hello=hello)) == hello
-    with pytest.raises(WireError, match="hello: is missing"):
+    with pytest.raises(MessageError, match="hello: is missing"):
         decode_hello(encode_member_envelope([]))
 
 
@@ -140,11 +140,11 @@ def test_versions_one_apart_talk_and_others_do_not(mine, theirs, agreed):
     if agreed:
         assert agreed_version(a, b) == agreed_version(b, a) == agreed
     else:
-        with pytest.raises(WireError, match="upgrade the older one"):
+        with pytest.raises(MessageError, match="upgrade the older one"):
             agreed_version(a, b)
 
 
 def test_another_job_is_refused():
     """A member with the wrong address is told so, not trained with."""
-    with pytest.raises(WireError, match="'b' knocked at the door of 'a'"):
+    with pytest.raises(MessageError, match="'b' knocked at the door of 'a'"):
         agreed_version(Hello(job="a"), Hello(job="b"))

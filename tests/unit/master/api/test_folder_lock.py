@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from master.api.checkpoints import folder_lock
-from master.api.checkpoints.folder_lock import FolderInUseError, claim_folder, hold_as_writer
+from master.api.checkpoints.folder_lock import CheckpointFolderInUseError, claim_folder, hold_as_writer
 from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import StorageError
 from master.api.identities import ManifestId
@@ -26,7 +26,7 @@ def storage(tmp_path):
 def test_a_folder_is_claimed_once_and_again_after_its_release(storage):
     """The second one is told who holds it."""
     first = claim_folder(storage, "tj/digits of run one")
-    with pytest.raises(FolderInUseError, match="in use by tj/digits of run one"):
+    with pytest.raises(CheckpointFolderInUseError, match="in use by tj/digits of run one"):
         claim_folder(storage, "two")
     first.release()
     first.release()
@@ -39,7 +39,7 @@ def test_a_writer_that_outlives_its_run_keeps_the_next_one_out(storage):
     writer = hold_as_writer(storage)
     claim.release()
     for _ in range(2):  # a refused claim holds nothing: else the folder would be in use by who was refused
-        with pytest.raises(FolderInUseError, match="an earlier run left behind"):
+        with pytest.raises(CheckpointFolderInUseError, match="an earlier run left behind"):
             claim_folder(storage, "two")
     writer.release()
     claim_folder(storage, "two").release()
@@ -50,7 +50,7 @@ def test_each_writer_of_a_process_holds_for_itself(storage):
     claim_folder(storage, "one").release()
     first, second = hold_as_writer(storage), hold_as_writer(storage)
     first.release()
-    with pytest.raises(FolderInUseError, match="left behind"):
+    with pytest.raises(CheckpointFolderInUseError, match="left behind"):
         claim_folder(storage, "two")
     second.release()
     claim_folder(storage, "two").release()
@@ -94,10 +94,10 @@ def test_a_folder_on_nfs_is_claimed_and_held(storage, monkeypatch):
     monkeypatch.setattr(folder_lock.fcntl, "flock", as_on_nfs)
     claim = claim_folder(storage, "one")
     writer = hold_as_writer(storage)
-    with pytest.raises(FolderInUseError, match="in use by one"):
+    with pytest.raises(CheckpointFolderInUseError, match="in use by one"):
         claim_folder(storage, "two")
     claim.release()
-    with pytest.raises(FolderInUseError, match="left behind"):
+    with pytest.raises(CheckpointFolderInUseError, match="left behind"):
         claim_folder(storage, "two")
     writer.release()
     claim_folder(storage, "two").release()
@@ -165,11 +165,11 @@ def test_a_writer_whose_locks_were_deleted_keeps_the_next_run_out_all_the_same(t
     folder.note_head(manifest)
     shutil.rmtree(tmp_path / "c")
     folder.note_head(manifest)
-    with pytest.raises(FolderInUseError, match="left behind"):
+    with pytest.raises(CheckpointFolderInUseError, match="left behind"):
         claim_folder(storage, "the second")
     shutil.rmtree(tmp_path / "c")
     second = claim_folder(storage, "the second")
-    with pytest.raises(FolderInUseError, match="claimed it after its locks were deleted"):
+    with pytest.raises(CheckpointFolderInUseError, match="claimed it after its locks were deleted"):
         folder.note_head(manifest)
     assert not storage.exists("HEAD")
     folder._lock.release()

@@ -4,7 +4,7 @@ import pytest
 
 from master.api.wire.call_proof import CHALLENGE_KEY, NONCE_KEY, PROOF_KEY, Prover, UnprovenMasterError
 from master.api.wire.calls import SET_SERVERS, STATUS
-from master.process.auth_interceptor import CHALLENGE_TTL_S, Challenges, Gate
+from master.process.auth_interceptor import CHALLENGE_TTL_S, AuthInterceptor, Challenges
 
 TOKEN, JOB = "s3cret" * 8, "digits"
 
@@ -23,7 +23,7 @@ def clock():
 
 @pytest.fixture
 def gate(clock):
-    return Gate(token=TOKEN.encode(), job=JOB, challenges=Challenges(clock=clock, most_spent=4))
+    return AuthInterceptor(token=TOKEN.encode(), job=JOB, challenges=Challenges(clock=clock, most_spent=4))
 
 
 def proving(gate, *, token=TOKEN, job=JOB, method=STATUS):
@@ -68,7 +68,7 @@ def test_a_challenge_has_an_end_and_is_the_gates_own(gate, clock):
     late = proving(gate)
     clock.now_s += CHALLENGE_TTL_S + 1
     assert not gate.admits(STATUS, late.metadata)
-    other = Gate(token=TOKEN.encode(), job=JOB, challenges=Challenges(clock=clock))
+    other = AuthInterceptor(token=TOKEN.encode(), job=JOB, challenges=Challenges(clock=clock))
     assert not gate.admits(STATUS, proving(other).metadata)
     good = gate._challenges.issue()
     for place in range(len(good)):

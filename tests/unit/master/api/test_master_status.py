@@ -6,13 +6,13 @@ import pytest
 
 from master.api.document import encode_document, to_plain
 from master.api.errors import DocumentError
-from master.api.identities import Role
+from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus, MemberStatus, PositionCounts, decode_status
 from master.api.positions import EMPTY
 
 SERVER = MemberStatus(
     name="s0",
-    role=Role.SERVER,
+    role=MemberRole.SERVER,
     ordinal=0,
     is_connected=True,
     is_serving=True,

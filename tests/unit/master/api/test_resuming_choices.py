@@ -6,9 +6,9 @@ import pytest
 
 from master.api.checkpoints.audit import audit_storage, try_head_hint, write_head_hint
 from master.api.checkpoints.checkpoint_files import write_manifest
-from master.api.checkpoints.folder_contents import Answer, set_aside
+from master.api.checkpoints.folder_contents import RequestedStart, set_aside
 from master.api.checkpoints.local_storage import LocalStorage
-from master.api.checkpoints.resume import find_start, parse_answer
+from master.api.checkpoints.resume import find_start, parse_requested_start
 from master.api.checkpoints.verification import verify_folder
 from master.api.errors import ManifestError, StorageError, UnreadableCheckpointError
 from master.api.identities import HistoryId, Lineage, ManifestId
@@ -143,12 +143,12 @@ def test_a_file_that_cannot_be_opened_is_no_answer_either(storage, chain, tmp_pa
 def test_anew_sets_everything_aside_and_deletes_nothing(storage, chain):
     """What was there is a checkpoint folder of its own; the answer counts until something is committed."""
     storage.write_file("manifest-2.json", [b"{"])
-    anew = Answer(manifest=None, history=NEW)
+    anew = RequestedStart(manifest=None, history=NEW)
     assert followed(storage, anew).head is None
     assert storage.list() == ()
     aside = LocalStorage(storage._folder / "aside" / "new")
     assert len(aside.list()) == 5
-    assert start(aside, Answer(manifest=ManifestId("1"), history=NEW)) == chain[0]
+    assert start(aside, RequestedStart(manifest=ManifestId("1"), history=NEW)) == chain[0]
     begun = written(storage, "9", step=1, history=NEW, lineage=Lineage(3))
     write_head_hint(storage, begun.id)
     again = followed(storage, anew)
@@ -175,7 +175,7 @@ def committed_after(storage, answer, *steps):
 @pytest.mark.parametrize("steps", [(2, 3, 4), (2,)], ids=["many", "one"])
 def test_an_answer_that_was_followed_hides_no_later_damage(storage, chain, chosen, harm, steps):
     """What began with it is the job's own work: it is refused as any other, and nothing of it moves (M11)."""
-    answer = Answer(manifest=chosen, history=NEW)
+    answer = RequestedStart(manifest=chosen, history=NEW)
     committed_after(storage, answer, *steps)
     newest = f"manifest-n{steps[-1]}.json"
     match harm:
@@ -199,7 +199,7 @@ def test_an_answer_that_was_followed_hides_no_later_damage(storage, chain, chose
 @ANSWERS
 def test_an_answer_is_followed_until_something_is_committed(storage, chain, chosen):
     """A master that died before its first commit leaves data files: the next one begins as the answer says, again."""
-    answer = Answer(manifest=chosen, history=NEW)
+    answer = RequestedStart(manifest=chosen, history=NEW)
     before = committed_after(storage, answer)
     storage.write_file("cut-3-1-1-0-a.edl", [b"x"])
     found = followed(storage, answer)
@@ -211,7 +211,7 @@ def test_an_answer_is_followed_until_something_is_committed(storage, chain, chos
 @ANSWERS
 def test_setting_aside_that_was_broken_off_is_finished(storage, chain, chosen, monkeypatch):
     """What is left of the old checkpoints is no damage: nothing was committed since."""
-    answer = Answer(manifest=chosen, history=NEW)
+    answer = RequestedStart(manifest=chosen, history=NEW)
     storage.write_file("manifest-2.json", [b"{"])
     moved, move = [], LocalStorage.move
 
@@ -263,7 +263,7 @@ def test_a_first_manifest_with_retired_ones_beside_it_is_a_guess(storage, chain)
 def test_from_a_manifest_keeps_it_and_sets_the_rest_aside(storage, chain):
     """HEAD names it from then on, so that who starts without the answer goes on from it too."""
     storage.write_file("manifest-2.json", [b"{"])
-    found = followed(storage, Answer(manifest=ManifestId("1"), history=NEW))
+    found = followed(storage, RequestedStart(manifest=ManifestId("1"), history=NEW))
     assert found.head == chain[0]
     assert set(storage.list()) == {"HEAD", "manifest-1.json", chain[0].files[0].name}
     assert start(storage) == chain[0]
@@ -273,7 +273,7 @@ def test_from_a_manifest_keeps_it_and_sets_the_rest_aside(storage, chain):
 
 def test_from_what_cannot_be_read_is_refused(storage, chain):
     """A name with a typing error begins nothing."""
-    refused(storage, "manifest 7: is asked for", answer=Answer(manifest=ManifestId("7"), history=NEW))
+    refused(storage, "manifest 7: is asked for", answer=RequestedStart(manifest=ManifestId("7"), history=NEW))
 
 
 def test_a_retired_manifest_can_be_gone_on_from(storage, chain):
@@ -282,7 +282,7 @@ def test_a_retired_manifest_can_be_gone_on_from(storage, chain):
     assert "retired-1.json" in storage.list()
     storage.delete("manifest-2.json")
     refused(storage, "--from 1")
-    assert followed(storage, Answer(manifest=ManifestId("1"), history=NEW)).head == chain[0]
+    assert followed(storage, RequestedStart(manifest=ManifestId("1"), history=NEW)).head == chain[0]
     assert start(storage) == chain[0]
 
 
@@ -296,7 +296,7 @@ def test_lineages_go_on_above_all_that_stands_there(storage, chain):
 def test_an_answer_that_makes_no_file_name_is_refused(text):
     """It comes from a command line or a variable."""
     with pytest.raises(ManifestError):
-        parse_answer(text, NEW)
+        parse_requested_start(text, NEW)
 
 
 @pytest.mark.parametrize("proof", ["retired", "chain"])
@@ -390,7 +390,7 @@ def test_what_another_history_went_on_to_from_head_proves_that_head_is_an_older_
 
 def test_what_is_written_after_an_answer_was_followed_is_never_set_aside(storage, chain):
     """A term that is over ends its move late: another master has followed the answer, and has committed since."""
-    answer = Answer(manifest=chain[0].id, history=NEW)
+    answer = RequestedStart(manifest=chain[0].id, history=NEW)
     late = CheckpointFolder(storage).begin(answer)
     followed(storage, answer)
     storage.write_file("cut-2-8-1-0-a.edl", [b"x"])

@@ -37,6 +37,7 @@ from master.api.positions import EMPTY, PositionSet, union
 from master.job.domain import (
     AdoptableFound,
     AnswerServers,
+    BucketTable,
     ChangeTable,
     Durable,
     FindAdoptable,
@@ -53,9 +54,8 @@ from master.job.domain import (
     RecordServers,
     ReserveHighWater,
     Send,
-    ServersAsked,
+    ServersRequested,
     SwapHead,
-    Table,
     WriteManifest,
 )
 
@@ -153,7 +153,7 @@ class Driver:
                 route = write.route or durable.route
                 self.durable = replace(durable, lineage=write.new, route=route, intents=(), backups=write.backups)
             case ChangeTable():
-                assert write.old == Table(route=durable.route, intents=durable.intents, backups=durable.backups)
+                assert write.old == BucketTable(route=durable.route, intents=durable.intents, backups=durable.backups)
                 new = write.new
                 self.durable = replace(durable, route=new.route, intents=new.intents, backups=new.backups)
             case RecordQuarantine():
@@ -171,7 +171,7 @@ class Driver:
     def want(self, count: int, request: int = 0) -> list[AnswerServers]:
         """The cluster side asks for so many servers; what it is answered by now."""
         before = len(self.effects)
-        self.feed(ServersAsked(request=request, count=count))
+        self.feed(ServersRequested(request=request, count=count))
         return [effect for effect in self.effects[before:] if isinstance(effect, AnswerServers)]
 
     @property

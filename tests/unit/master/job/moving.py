@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from master.api.identities import Version
 from master.api.messages import Ack, Installed
-from master.job.domain import JobConfig, MovesAsked
+from master.job.domain import JobConfig, MovesRequested
 from master.job.placement.owner_placement import Move
 from tests.unit.master.job.driver import Marks, key, run_servers
 
 T0 = key("t0")
 CONFIG = JobConfig(servers=2, max_servers=3, bucket_count=4)
 ELASTIC = JobConfig(servers=2, max_servers=4, bucket_count=8)
-TO_S1 = MovesAsked(moves=(Move(bucket=0, source=0, target=1),), reason="load")
+TO_S1 = MovesRequested(moves=(Move(bucket=0, source=0, target=1),), reason="load")
 
 
 def to(driver, member, kind):

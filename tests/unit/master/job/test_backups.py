@@ -16,11 +16,11 @@ from master.job.domain import (
     CommitDue,
     Instant,
     LineageRecord,
-    OwnersAwaited,
+    OwnersWaitEnded,
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import T0, carry, owners, to, train
 from tests.unit.master.job.pairs import PAIRED, THREE, Paired, alone, backups, lose, paired
@@ -70,7 +70,7 @@ def test_a_lost_server_costs_a_promotion_and_the_other_goes_on_alone():
     assert owners(driver) == ["s1"] * 4
     assert backups(driver) == [""] * 4
     assert driver.durable.route.version == (1, 1, 1, 1)
-    assert (driver.state.number, driver.state.stage, len(to(driver, T0, Fenced))) == (1, Stage.SERVING, fenced)
+    assert (driver.state.number, driver.state.stage, len(to(driver, T0, Fenced))) == (1, RecoveryStage.SERVING, fenced)
     assert to(driver, T0, RouteChanged)[-1].route == driver.durable.route
     assert all(order.backup is None for order in to(driver, servers[1].key, Activate))
     assert alone(driver) == 4
@@ -84,7 +84,7 @@ def test_a_server_that_has_the_only_copy_is_waited_for():
     driver.feed(StreamBroken(member=servers[1].key))
     assert window_s(driver) == 10.0
     driver.fire(ReconnectWindowEnded)
-    assert driver.state.stage is Stage.GATHERING
+    assert driver.state.stage is RecoveryStage.GATHERING
     for server in servers:
         server.restart()
     run_servers(driver, servers)
@@ -103,7 +103,7 @@ def test_while_the_master_cannot_be_reached_nobody_is_given_up_for_another_that_
     for server in servers:
         server.register()
     run_servers(driver, servers)
-    assert (driver.durable, driver.state.stage) == (before, Stage.SERVING)
+    assert (driver.durable, driver.state.stage) == (before, RecoveryStage.SERVING)
 
 
 def test_one_that_does_not_come_back_with_the_others_is_given_up_at_once():
@@ -116,7 +116,7 @@ def test_one_that_does_not_come_back_with_the_others_is_given_up_at_once():
         server.register()
     assert [driver.now - at for at, one in deadlines(driver.state) if is_window(one)] == [SECOND // 2]
     driver.fire(ReconnectWindowEnded)
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 1)
     assert "s0" not in {*owners(driver), *backups(driver)}
 
 
@@ -172,7 +172,7 @@ def test_with_both_copies_gone_the_job_rolls_back():
     for server in servers[:2]:
         server.restart()
     run_servers(driver, servers)
-    assert (driver.state.number, driver.state.stage, alone(driver)) == (2, Stage.SERVING, 0)
+    assert (driver.state.number, driver.state.stage, alone(driver)) == (2, RecoveryStage.SERVING, 0)
 
 
 def test_where_the_others_keep_what_they_have_a_kept_bucket_gets_its_second_copy_by_a_move():
@@ -234,7 +234,7 @@ def test_the_copy_of_a_server_that_is_not_heard_is_not_given_up_by_the_one_that_
     assert alone(driver) == 0
     servers[0].restart()
     carry(driver, servers)
-    assert (driver.state.number, driver.state.stage) == (1, Stage.SERVING), "nobody goes back"
+    assert (driver.state.number, driver.state.stage) == (1, RecoveryStage.SERVING), "nobody goes back"
     assert set(owners(driver)) == {"s0"}
     assert to(driver, servers[1].key, Released)
 
@@ -279,10 +279,10 @@ def test_a_new_master_promotes_for_an_owner_that_does_not_come_back():
     done = train(driver, servers)
     new_master(driver)
     servers[1].register()
-    assert driver.state.stage is Stage.GATHERING, "it may still come"
-    driver.fire(OwnersAwaited)
+    assert driver.state.stage is RecoveryStage.GATHERING, "it may still come"
+    driver.fire(OwnersWaitEnded)
     run_servers(driver, servers[1:])
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 1)
     assert (owners(driver), alone(driver)) == (["s1"] * 4, 4)
     assert driver.state.dispatch.committed == done  # a new master commits first
 
@@ -295,7 +295,7 @@ def test_a_new_master_promotes_at_once_where_another_process_came_in_place_of_an
     servers[0].restart()
     servers[1].register()
     run_servers(driver, servers)
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 1)
     assert driver.state.dispatch.committed == done
     carry(driver, servers)
     assert (sorted(owners(driver)), alone(driver)) == (["s0", "s0", "s1", "s1"], 0)
@@ -308,12 +308,12 @@ def test_a_new_master_waits_for_the_others_from_the_first_server_on():
     new_master(driver)
     for _ in range(3):
         driver.now = Instant(driver.now + 4 * SECOND)
-        driver.fire(OwnersAwaited)
+        driver.fire(OwnersWaitEnded)
     servers[1].register()
-    assert [at - driver.now for at, one in deadlines(driver.state) if isinstance(one, OwnersAwaited)] == [4 * SECOND]
+    assert [at - driver.now for at, one in deadlines(driver.state) if isinstance(one, OwnersWaitEnded)] == [4 * SECOND]
     servers[0].register()
     run_servers(driver, servers)
-    assert (driver.state.stage, driver.durable) == (Stage.SERVING, before)
+    assert (driver.state.stage, driver.durable) == (RecoveryStage.SERVING, before)
 
 
 def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_of_them():
@@ -321,7 +321,7 @@ def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_o
     driver, servers = paired()
     new_master(driver, servers)
     run_servers(driver, servers)
-    assert (driver.state.stage, alone(driver)) == (Stage.SERVING, 0)
+    assert (driver.state.stage, alone(driver)) == (RecoveryStage.SERVING, 0)
     driver.fire(AnswersOverdue)
     run_servers(driver, servers)
     assert not driver.state.moves.unready, "they have said so"
@@ -348,7 +348,7 @@ def test_a_server_that_dies_before_the_others_have_come_to_a_new_master_costs_no
     for server in servers[1:]:
         server.register()
     carry(driver, servers)
-    assert (driver.state.stage, driver.state.number, alone(driver)) == (Stage.SERVING, 1, 0)
+    assert (driver.state.stage, driver.state.number, alone(driver)) == (RecoveryStage.SERVING, 1, 0)
 
 
 def test_a_server_that_has_nothing_may_go_before_the_others_have_come_to_a_new_master():
@@ -362,7 +362,7 @@ def test_a_server_that_has_nothing_may_go_before_the_others_have_come_to_a_new_m
     for server in servers:
         server.register()
     run_servers(driver, servers)
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 1)
 
 
 def test_both_servers_of_a_bucket_that_die_under_a_new_master_are_a_loss():
@@ -373,7 +373,7 @@ def test_both_servers_of_a_bucket_that_die_under_a_new_master_are_a_loss():
         server.register()
         server.restart()
     run_servers(driver, servers)
-    assert (driver.state.stage, driver.state.number, alone(driver)) == (Stage.SERVING, 2, 0)
+    assert (driver.state.stage, driver.state.number, alone(driver)) == (RecoveryStage.SERVING, 2, 0)
 
 
 def test_the_only_copies_that_can_still_come_are_a_loss_when_they_go():
@@ -384,11 +384,11 @@ def test_the_only_copies_that_can_still_come_are_a_loss_when_they_go():
     servers[0].register()
     driver.feed(StreamBroken(member=servers[0].key))
     driver.fire(ReconnectWindowEnded)
-    assert OwnersAwaited not in driver.pending()
+    assert OwnersWaitEnded not in driver.pending()
     servers[0].restart()
     servers[2].register()
     run_servers(driver, servers)
-    assert (driver.state.stage, driver.state.number, alone(driver)) == (Stage.SERVING, 2, 0)
+    assert (driver.state.stage, driver.state.number, alone(driver)) == (RecoveryStage.SERVING, 2, 0)
 
 
 def test_a_backup_that_has_not_said_that_it_is_ready_is_asked_until_it_has():
@@ -408,9 +408,9 @@ def test_an_owner_lost_while_marks_are_read_costs_a_promotion_too():
     driver, servers = paired()
     new_master(driver, servers)
     run_servers(driver, servers[1:])
-    assert driver.state.stage is Stage.READING_MARKS
+    assert driver.state.stage is RecoveryStage.READING_MARKS
     lose(driver, servers, 0)
-    assert (driver.state.stage, owners(driver), driver.state.number) == (Stage.SERVING, ["s1"] * 4, 1)
+    assert (driver.state.stage, owners(driver), driver.state.number) == (RecoveryStage.SERVING, ["s1"] * 4, 1)
     assert len(to(driver, servers[1].key, AskMarks)) == 2
 
 
@@ -422,7 +422,7 @@ def asked_anew():
     late = servers[1].answer(AskMarks(lineage=driver.state.number))
     driver.feed(StreamBroken(member=servers[0].key))
     driver.fire(ReconnectWindowEnded)
-    assert (driver.state.stage, owners(driver)) == (Stage.READING_MARKS, ["s1"] * 4)
+    assert (driver.state.stage, owners(driver)) == (RecoveryStage.READING_MARKS, ["s1"] * 4)
     driver.say(servers[1].key, late)
     return driver, servers[1], done, late
 
@@ -430,9 +430,13 @@ def asked_anew():
 def test_marks_that_were_asked_for_before_a_promotion_cost_no_roll_back():
     """They lack what the server owns since then, and what it has now it says too (rule 62)."""
     driver, heir, done, _ = asked_anew()
-    assert driver.state.stage is Stage.READING_MARKS
+    assert driver.state.stage is RecoveryStage.READING_MARKS
     run_servers(driver, [heir])
-    assert (driver.state.stage, driver.state.number, driver.state.dispatch.committed) == (Stage.SERVING, 1, done)
+    assert (driver.state.stage, driver.state.number, driver.state.dispatch.committed) == (
+        RecoveryStage.SERVING,
+        1,
+        done,
+    )
 
 
 def test_an_heir_that_lacks_its_buckets_when_it_is_asked_again_costs_one():
@@ -440,7 +444,7 @@ def test_an_heir_that_lacks_its_buckets_when_it_is_asked_again_costs_one():
     driver, heir, _, late = asked_anew()
     driver.fire(AnswersOverdue)
     driver.say(heir.key, late)
-    assert (driver.state.stage, driver.state.number) == (Stage.RESTORING, 2)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.RESTORING, 2)
 
 
 def test_a_backup_skips_after_its_owner():

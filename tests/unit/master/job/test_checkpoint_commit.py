@@ -8,7 +8,19 @@ import pytest
 
 from master import job
 from master.api.master_status import JobPhase
-from master.api.messages import Ack, Acquire, BucketMarks, Cut, CutRefused, Drop, Granted, Held, Hold, Refusal, Written
+from master.api.messages import (
+    Ack,
+    Acquire,
+    BucketMarks,
+    Cut,
+    CutRefusal,
+    CutRefused,
+    Drop,
+    Granted,
+    Held,
+    Hold,
+    Written,
+)
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import (
     SECOND,
@@ -26,8 +38,8 @@ from master.job.domain import (
     SwapHead,
     WriteManifest,
 )
-from master.job.state.bucket_marks import compare, lists_exactly
-from master.job.state.protocol_state import Phase
+from master.job.state.bucket_marks import compare_marks, lists_exactly
+from master.job.state.protocol_state import CommitPhase
 from tests.unit.master.job.driver import SPEC, Driver, key, run_servers, serving
 
 T0 = key("t0")
@@ -56,7 +68,7 @@ def test_commit_makes_head_of_what_the_files_say(running):
     assert driver.head.data == PositionSet.span(0, 40)
     assert {group.applied for file in driver.head.files for group in file.marks} == {driver.head.data}
     assert driver.state.dispatch.committed == driver.head.data
-    assert driver.state.commit.phase is Phase.IDLE
+    assert driver.state.commit.phase is CommitPhase.IDLE
 
 
 def test_cut_goes_out_only_when_all_have_answered_hold(running):
@@ -156,11 +168,11 @@ def test_files_that_differ_are_dropped_and_what_all_have_is_done(running):
     driver.say(servers[0].key, answers[0])
     driver.say(servers[1].key, Written(cut=hold.cut, file=replace(answers[1].file, marks=marks)))
     assert driver.head is None
-    assert driver.state.commit.phase is Phase.IDLE
+    assert driver.state.commit.phase is CommitPhase.IDLE
     assert driver.state.dispatch.done == PositionSet.span(0, 40)
 
 
-@pytest.mark.parametrize("reason", list(Refusal))
+@pytest.mark.parametrize("reason", list(CutRefusal))
 def test_any_refusal_gives_the_cut_up_at_every_server(running, reason):
     """Rule 19; the next attempt has another id and comes after a pause."""
     driver, servers = running
@@ -185,7 +197,7 @@ def test_who_did_not_answer_hold_is_named(running, event):
     if event == "the master gives up":
         driver.fire(HoldExpired)
     else:
-        driver.say(servers[1].key, CutRefused(cut=hold.cut, reason=Refusal.GONE, message="no CUT came in time"))
+        driver.say(servers[1].key, CutRefused(cut=hold.cut, reason=CutRefusal.GONE, message="no CUT came in time"))
     problem = job.status(driver.state, driver.now).checkpoint_problem
     assert problem.endswith(f"{servers[0].key.name} did not answer HOLD in time")
 
@@ -197,7 +209,7 @@ def test_pause_after_refusals_doubles_up_to_a_bound(running):
     driver.fire(CommitDue)
     for _ in range(12):
         cut = to(driver, servers[0], Hold)[-1].cut
-        driver.say(servers[0].key, CutRefused(cut=cut, reason=Refusal.FAILED, message="disk full"))
+        driver.say(servers[0].key, CutRefused(cut=cut, reason=CutRefusal.FAILED, message="disk full"))
         pauses.append(driver.state.commit.due - driver.now)
         driver.fire(CommitDue)
     assert pauses[1] == 2 * pauses[0]
@@ -217,7 +229,7 @@ def test_a_busy_server_delays_commits_by_no_more_than_their_interval(how):
     for _ in range(12):
         if how == "refused":
             cut = to(driver, servers[0], Hold)[-1].cut
-            driver.say(servers[0].key, CutRefused(cut=cut, reason=Refusal.GONE))
+            driver.say(servers[0].key, CutRefused(cut=cut, reason=CutRefusal.GONE))
         else:
             driver.fire(HoldExpired)
         pauses.append(driver.state.commit.due - driver.now)
@@ -235,7 +247,7 @@ def test_servers_that_do_not_answer_in_time_end_the_attempt(running, kind, answe
     for server in servers[:answered]:
         driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
     driver.fire(kind)
-    assert driver.state.commit.phase is Phase.IDLE
+    assert driver.state.commit.phase is CommitPhase.IDLE
     assert to(driver, servers[0], Drop)
 
 
@@ -248,7 +260,7 @@ def test_answers_to_an_attempt_that_was_given_up_are_nobodys(running):
     driver.fire(CommitDue)
     for server in servers:
         driver.say(server.key, Held(cut=old.cut, marks=server.marks()))
-    assert driver.state.commit.phase is Phase.HOLDING
+    assert driver.state.commit.phase is CommitPhase.HOLDING
 
 
 def test_server_that_lists_other_buckets_ends_the_attempt(running):
@@ -258,7 +270,7 @@ def test_server_that_lists_other_buckets_ends_the_attempt(running):
     hold = to(driver, servers[0], Hold)[-1]
     for server in servers:
         driver.say(server.key, Held(cut=hold.cut, marks=servers[1].marks()))
-    assert driver.state.commit.phase is Phase.IDLE
+    assert driver.state.commit.phase is CommitPhase.IDLE
 
 
 def test_server_that_returns_is_told_of_the_cut_again(running):
@@ -416,8 +428,8 @@ def test_compare_finds_equal_and_different_marks():
     one = BucketMarks(buckets=PositionSet.of(0), applied=PositionSet.span(0, 10), skipped=PositionSet.of(12))
     same = replace(one, buckets=PositionSet.of(1))
     more = replace(one, buckets=PositionSet.of(1), applied=PositionSet.span(0, 11))
-    assert compare([one, same]).are_equal
-    different = compare([one, more])
+    assert compare_marks([one, same]).are_equal
+    different = compare_marks([one, more])
     assert not different.are_equal
     assert (different.anywhere, different.everywhere) == (PositionSet.span(0, 11), PositionSet.span(0, 10))
     assert lists_exactly([one, same], PositionSet.span(0, 2))
@@ -428,7 +440,7 @@ def test_compare_finds_equal_and_different_marks():
 def refuse(driver, server):
     """It takes no part in the cut that is open."""
     hold = to(driver, server, Hold)[-1]
-    driver.say(server.key, CutRefused(cut=hold.cut, reason=Refusal.FAILED, message="no room"))
+    driver.say(server.key, CutRefused(cut=hold.cut, reason=CutRefusal.FAILED, message="no room"))
     assert "no room" in job.status(driver.state, driver.now).checkpoint_problem
 
 

@@ -31,8 +31,8 @@ from master.api.positions import EMPTY
 from master.job import machine
 from master.job.domain import (
     SECOND,
+    CoreEvent,
     Durable,
-    Event,
     Instant,
     JobConfig,
     ReclaimWindowEnded,
@@ -331,4 +331,4 @@ def test_status_of_a_job_that_waits_says_for_what():
 
 def test_every_event_has_a_handler():
     """The table is complete."""
-    assert set(machine.HANDLERS) == set(get_args(Event))
+    assert set(machine.HANDLERS) == set(get_args(CoreEvent))

@@ -35,7 +35,7 @@ from master.job.domain import (
     StreamBroken,
 )
 from master.job.state import dispatch_state
-from master.job.state.protocol_state import Reserved
+from master.job.state.protocol_state import HighWaterMark
 from tests.unit.master.job.driver import SPEC, Driver, key
 
 CONFIG = JobConfig(servers=0, high_water_batches=4)
@@ -66,11 +66,11 @@ def test_grant_takes_the_lowest_positions_first(driver):
 
 def test_settled_is_what_head_has_and_what_was_quarantined_since():
     """M4: a quarantine newer than the checkpoint stays, one that the checkpoint knows is taken over."""
-    books = dispatch_state.Dispatch(everything=PositionSet.span(0, 50), todo=PositionSet.span(10, 30))
+    books = dispatch_state.DispatchState(everything=PositionSet.span(0, 50), todo=PositionSet.span(10, 30))
     books = replace(
         books, done=PositionSet.span(0, 10), quarantined=PositionSet.span(40, 50), skipping=PositionSet.span(30, 40)
     )
-    settled = dispatch_state.settle(books, PositionSet.span(0, 20), PositionSet.span(30, 40))
+    settled = dispatch_state.apply_head(books, PositionSet.span(0, 20), PositionSet.span(30, 40))
     dispatch_state.check_invariants(settled)
     assert (settled.committed, settled.quarantined) == (PositionSet.span(0, 20), PositionSet.span(30, 50))
     assert (settled.todo, settled.done, settled.skipping) == (PositionSet.span(20, 30), EMPTY, EMPTY)
@@ -322,7 +322,7 @@ def test_the_mark_is_written_in_blocks(driver):
 
 def test_the_mark_runs_ahead_of_a_fast_job_and_stays_near_a_slow_one():
     """Rule 18: what a half block lasts sets the next one, by steps of four at most, whatever trainers report."""
-    last, half = Reserved(block=1000, at=Instant(0)), CONFIG.high_water_ns // 2
+    last, half = HighWaterMark(block=1000, at=Instant(0)), CONFIG.high_water_ns // 2
     assert next_block(last, Instant(half), lasts_ns=CONFIG.high_water_ns) == 1000
     assert next_block(last, Instant(half // 2), lasts_ns=CONFIG.high_water_ns) == 2000
     assert next_block(last, Instant(0), lasts_ns=CONFIG.high_water_ns) == 4000
@@ -375,7 +375,7 @@ def test_a_next_master_goes_on_above_a_mark_that_work_has_left_behind(driver):
     driver.start()
     driver.feed(ReclaimWindowEnded(deadline=driver.state.reclaim_ends))
     state = driver.state
-    books = dispatch_state.gain(state.dispatch, PositionSet.span(0, 150))
+    books = dispatch_state.mark_done(state.dispatch, PositionSet.span(0, 150))
     driver.state = replace(state, dispatch=books)
     assert train_through(driver, driver.trainer("t1", declares=None)) == SPEC.everything - PositionSet.span(0, 150)
 

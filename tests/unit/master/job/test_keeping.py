@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import Ack, AskMarks, Fenced, Kept, Restore, Wait
+from master.api.messages import Ack, AskMarks, Fenced, KeptBuckets, Restore, Wait
 from master.api.positions import EMPTY, PositionSet, union
 from master.job.domain import (
     AfterLoss,
     CommitDue,
     JobConfig,
     LineageRecord,
-    OwnersAwaited,
+    OwnersWaitEnded,
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.job.state.protocol_state import Phase, Stage
+from master.job.state.protocol_state import CommitPhase, RecoveryStage
 from tests.unit.master.job.driver import key, run_servers, serving
 from tests.unit.master.job.test_quarantine import FRONT, fail_at_the_front
 from tests.unit.master.job.test_scaling import grown
@@ -50,10 +50,10 @@ def test_a_survivor_keeps_what_it_has_and_only_the_lost_comes_from_head():
     driver, servers, first, second = trained()
     servers[0].restart()
     survivor, restarted = (to(driver, server.key, Restore)[-1] for server in (servers[1], servers[0]))
-    assert survivor.kept == (Kept(lineage=1, version=0, buckets=servers[1].buckets),)
+    assert survivor.kept == (KeptBuckets(lineage=1, version=0, buckets=servers[1].buckets),)
     assert restarted.kept == ()
     run_servers(driver, servers)
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
     assert servers[0].applied == driver.head.data == first
     assert servers[1].applied == first | second
     assert driver.durable.lineage == LineageRecord(number=2, base=driver.head.id)
@@ -75,7 +75,7 @@ def test_marks_are_read_before_anything_is_granted():
     servers[0].restart()
     for server in servers:
         driver.say(server.key, server.answer(to(driver, server.key, Restore)[-1]))
-    assert driver.state.stage is Stage.READING_MARKS
+    assert driver.state.stage is RecoveryStage.READING_MARKS
     assert all(to(driver, server.key, AskMarks)[-1].lineage == 2 for server in servers)
     driver.trainer("t0", declares=None)
     assert isinstance(driver.acquire(T0, 3), Wait)
@@ -90,7 +90,7 @@ def test_the_next_checkpoint_holds_everything_once_all_buckets_have_it():
     again = train(driver, servers[:1], 3)
     assert again == second
     driver.fire(CommitDue)
-    assert driver.state.commit.phase is Phase.HOLDING
+    assert driver.state.commit.phase is CommitPhase.HOLDING
     run_servers(driver, servers)
     assert driver.head.data == first | second
     assert driver.head.lineage == 2
@@ -129,7 +129,7 @@ def test_a_second_loss_before_anybody_was_told_keeps_by_the_table_before():
     driver.let_go()
     run_servers(driver, servers)
     assert driver.state.number == 3
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
     assert servers[2].applied == first | second
     assert servers[1].applied == servers[0].applied == first
 
@@ -176,7 +176,7 @@ def test_a_model_that_lacks_what_head_has_is_not_kept_once_more():
     servers[1].applied -= first  # no server does that
     run_servers(driver, servers)
     assert driver.state.number == 3
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
     assert [server.applied for server in servers] == [first] * 2
 
 
@@ -186,7 +186,7 @@ def test_what_others_get_besides_comes_from_head():
     lost = servers.pop(1).buckets
     driver.feed(StreamBroken(member=key("s1")))
     driver.fire(ReconnectWindowEnded)
-    driver.fire(OwnersAwaited)
+    driver.fire(OwnersWaitEnded)
     for server in servers:
         order = to(driver, server.key, Restore)[-1]
         assert union(kept.buckets for kept in order.kept) == server.buckets

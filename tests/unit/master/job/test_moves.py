@@ -7,7 +7,7 @@ import pytest
 from master.api.identities import Version
 from master.api.messages import Activate, Activated, Forget, Freeze, RouteChanged
 from master.api.positions import PositionSet
-from master.job.domain import ChangeTable, JobConfig, MovesAsked, Persist
+from master.job.domain import ChangeTable, JobConfig, MovesRequested, Persist
 from master.job.placement.owner_placement import Move
 from tests.unit.master.job.driver import serving
 from tests.unit.master.job.moving import CONFIG, T0, TO_S1, carry, installed, to
@@ -62,7 +62,7 @@ def test_a_bucket_moves_again_only_once_its_owner_has_confirmed_it(job):
     driver, (_, s1) = job
     driver.feed(TO_S1)
     installed(driver, s1, 0)
-    driver.feed(MovesAsked(moves=(Move(bucket=0, source=1, target=0),), reason="back"))
+    driver.feed(MovesRequested(moves=(Move(bucket=0, source=1, target=0),), reason="back"))
     assert driver.durable.intents == ()
     driver.say(s1.key, Activated(lineage=1, buckets=PositionSet.of(0), version=Version(1)))
     assert [intent.version for intent in driver.durable.intents] == [1]
@@ -72,9 +72,9 @@ def test_few_buckets_are_on_their_way_together_and_a_newer_wish_replaces_what_wa
     """Rule 40; the first wish's moves that have begun go on."""
     driver, servers = serving(JobConfig(servers=2, bucket_count=8, moves_at_once=2))
     everything = tuple(Move(bucket=b, source=0, target=1) for b in range(4))
-    driver.feed(MovesAsked(moves=everything, reason="first"))
+    driver.feed(MovesRequested(moves=everything, reason="first"))
     assert [intent.bucket for intent in driver.durable.intents] == [0, 1]
-    driver.feed(MovesAsked(moves=(Move(bucket=7, source=1, target=0),), reason="second"))
+    driver.feed(MovesRequested(moves=(Move(bucket=7, source=1, target=0),), reason="second"))
     carry(driver, servers)
     assert driver.durable.route.owner == (1, 1, 0, 0, 1, 1, 1, 0)
 

@@ -22,9 +22,9 @@ from master.api.messages import (
     Written,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import CommitDue, JobConfig, MovesAsked, ReconnectWindowEnded, StreamBroken
+from master.job.domain import CommitDue, JobConfig, MovesRequested, ReconnectWindowEnded, StreamBroken
 from master.job.placement.owner_placement import Move
-from master.job.state.protocol_state import Phase, Stage
+from master.job.state.protocol_state import CommitPhase, RecoveryStage
 from tests.unit.master.job.driver import run_servers, serving
 from tests.unit.master.job.moving import CONFIG, T0, TO_S1, carry, installed, owners, to, train
 
@@ -39,10 +39,10 @@ def test_no_cut_begins_while_a_bucket_is_on_its_way_and_it_comes_first_after_tha
     driver, servers = job
     train(driver, servers, 1)
     moves = tuple(Move(bucket=b, source=0, target=1) for b in (0, 1))
-    driver.feed(MovesAsked(moves=moves[:1], reason="load"))
+    driver.feed(MovesRequested(moves=moves[:1], reason="load"))
     driver.fire(CommitDue)
-    driver.feed(MovesAsked(moves=moves[1:], reason="load"))
-    assert driver.state.commit.phase is Phase.IDLE
+    driver.feed(MovesRequested(moves=moves[1:], reason="load"))
+    assert driver.state.commit.phase is CommitPhase.IDLE
     carry(driver, servers)
     assert to(driver, servers[0].key, Hold)
     assert driver.head is not None
@@ -53,7 +53,7 @@ def test_a_server_that_has_to_go_does_not_wait_for_a_cut(job):
     driver, (s0, s1) = job
     train(driver, [s0, s1], 1)
     driver.fire(CommitDue)
-    assert driver.state.commit.phase is Phase.HOLDING
+    assert driver.state.commit.phase is CommitPhase.HOLDING
     driver.feed(TO_S1)
     assert not to(driver, s0.key, Freeze)
     driver.say(s0.key, ServerLeaving())
@@ -69,7 +69,7 @@ def cut_without_the_file_of(driver, servers, slow):
     run_servers(driver, servers)
     driver.say(slow.key, ServerLeaving())
     carry(driver, servers)
-    assert (driver.state.commit.phase, owners(driver)) == (Phase.WRITING, ["s1"] * 4)
+    assert (driver.state.commit.phase, owners(driver)) == (CommitPhase.WRITING, ["s1"] * 4)
 
 
 def test_a_leaving_server_is_not_released_while_its_file_is_owed(job):
@@ -92,8 +92,8 @@ def test_a_lost_server_whose_file_is_owed_gives_the_cut_up(job):
     cut_without_the_file_of(driver, servers, servers[0])
     driver.feed(StreamBroken(member=servers[0].key))
     driver.fire(ReconnectWindowEnded)
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
-    assert driver.state.commit.phase is Phase.IDLE
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 1)
+    assert driver.state.commit.phase is CommitPhase.IDLE
     driver.fire(CommitDue)
     run_servers(driver, servers[1:])
     assert driver.head is not None

@@ -8,7 +8,7 @@ from master.api.identities import Incarnation
 from master.api.messages import Activate, AskMarks, Refused, Released, Restore, ServerLeaving
 from master.api.positions import EMPTY
 from master.job.domain import ReconnectWindowEnded, StreamBroken
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import Marks, run_servers, serving
 from tests.unit.master.job.moving import CONFIG, TO_S1, carry, installed, owners, to
 
@@ -41,7 +41,7 @@ def test_a_leaving_server_is_emptied_then_released_and_its_end_is_no_loss(job):
     assert owners(driver) == ["s1"] * 4
     assert len(to(driver, s0.key, Released)) == 1
     s0.restart()
-    assert (driver.state.number, driver.state.stage) == (1, Stage.SERVING)
+    assert (driver.state.number, driver.state.stage) == (1, RecoveryStage.SERVING)
 
 
 def test_an_ordinal_beyond_the_most_servers_is_refused(job):
@@ -97,7 +97,7 @@ def test_a_source_lost_before_that_rolls_back_and_deletes_the_intents(job):
     driver.feed(TO_S1)
     s0.restart()
     run_servers(driver, [s0, s1])
-    assert (driver.state.number, driver.state.stage) == (2, Stage.SERVING)
+    assert (driver.state.number, driver.state.stage) == (2, RecoveryStage.SERVING)
     assert driver.durable.intents == ()
     assert set(driver.durable.route.version) == {0}
 
@@ -123,7 +123,7 @@ def test_a_new_master_undoes_what_it_finds_begun_and_activates_before_it_asks(jo
     last = [type(message) for member, message in driver.sent if member == s0.key][-2:]
     assert last == [Activate, AskMarks]
     run_servers(driver, [s0, s1])
-    assert (driver.state.number, driver.state.stage) == (1, Stage.SERVING)
+    assert (driver.state.number, driver.state.stage) == (1, RecoveryStage.SERVING)
 
 
 def test_a_new_master_does_not_wait_for_a_server_that_owns_nothing(job):
@@ -134,7 +134,7 @@ def test_a_new_master_does_not_wait_for_a_server_that_owns_nothing(job):
     driver.start()
     s1.register()
     run_servers(driver, [s1])
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
 
 
 def test_a_newcomer_does_not_stand_for_an_owner_that_is_still_to_come(job):
@@ -145,10 +145,10 @@ def test_a_newcomer_does_not_stand_for_an_owner_that_is_still_to_come(job):
     third = Marks(driver, 2)
     for server in (third, s0):
         server.register()
-    assert driver.state.stage is Stage.GATHERING
+    assert driver.state.stage is RecoveryStage.GATHERING
     s1.register()
     run_servers(driver, [s0, s1, third])
-    assert (driver.state.number, driver.state.stage) == (1, Stage.SERVING)
+    assert (driver.state.number, driver.state.stage) == (1, RecoveryStage.SERVING)
 
 
 def test_a_leaving_owner_that_is_lost_is_not_waited_for(job):
@@ -158,5 +158,5 @@ def test_a_leaving_owner_that_is_lost_is_not_waited_for(job):
     driver.feed(StreamBroken(member=s0.key))
     driver.fire(ReconnectWindowEnded)
     run_servers(driver, [s1])
-    assert (driver.state.number, driver.state.stage) == (2, Stage.SERVING)
+    assert (driver.state.number, driver.state.stage) == (2, RecoveryStage.SERVING)
     assert owners(driver) == ["s1"] * 4

@@ -9,7 +9,7 @@ from master.api.master_status import JobPhase
 from master.api.messages import Ack, Failed, Granted, Leave, Refused, Return, Skip, SkipAnswer, Wait
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReconnectWindowEnded, StreamBroken
-from master.job.state.trainer_failures import FailureNote, Failures, acquit, count_failure
+from master.job.state.trainer_failures import FailureCounts, FailureNote, acquit, count_failure
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 
 FRONT = PositionSet.span(0, 10)
@@ -311,7 +311,7 @@ def test_killed_trainers_do_not_fail_the_job():
 
 def test_layers_count_per_position():
     """Each layer lies inside the one before."""
-    failures = Failures()
+    failures = FailureCounts()
     for process, (start, stop) in enumerate([(0, 20), (10, 30), (15, 16)]):
         positions = PositionSet.span(start, stop)
         note = FailureNote(member=key("t0", process), at=Instant(0), positions=positions, message="")
@@ -323,7 +323,7 @@ def test_layers_count_per_position():
 
 def test_notes_are_bounded():
     """Every queue has a bound."""
-    failures = Failures()
+    failures = FailureCounts()
     for process in range(1000):
         note = FailureNote(member=key("t0", process), at=Instant(0), positions=EMPTY, message="")
         failures = count_failure(failures, note, has_raised=False, is_evidence=True)
@@ -338,7 +338,7 @@ def test_stream_that_breaks_and_returns_is_no_failure(plain):
     (lease,) = plain.leases(member, 1)
     plain.feed(StreamBroken(member=member))
     plain.trainer("t6", declares=None, held=(lease,), lineage=1)
-    assert plain.state.failures == Failures()
+    assert plain.state.failures == FailureCounts()
 
 
 def test_marks_driver_skips_like_a_server():

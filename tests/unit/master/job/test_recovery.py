@@ -43,7 +43,7 @@ from master.job.domain import (
 )
 from master.job.recovery import model_recovery
 from master.job.state.job_state import Turn
-from master.job.state.protocol_state import Phase, Stage
+from master.job.state.protocol_state import CommitPhase, RecoveryStage
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 
 T0 = key("t0")
@@ -103,7 +103,7 @@ def test_lost_server_voids_all_leases_and_rolls_everybody_back():
     assert driver.state.dispatch.lease_count == 0
     assert driver.state.dispatch.done == EMPTY
     run_servers(driver, servers)
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
     assert [server.applied for server in servers] == [driver.head.data] * 2
     assert driver.durable.lineage == LineageRecord(number=2, base=driver.head.id)
     assert isinstance(to(driver, T0, Fenced)[-1], Fenced), "M9: fenced, not restarted"
@@ -128,7 +128,7 @@ def test_broken_stream_of_a_server_is_a_loss_only_after_the_window():
     driver.feed(StreamBroken(member=servers[0].key))
     assert driver.state.dispatch.done
     driver.fire(ReconnectWindowEnded)
-    assert driver.state.stage is Stage.GATHERING
+    assert driver.state.stage is RecoveryStage.GATHERING
     assert not driver.state.dispatch.done
 
 
@@ -137,7 +137,7 @@ def test_server_that_comes_back_in_the_window_is_not_lost():
     train(driver, servers, 1)
     driver.feed(StreamBroken(member=servers[0].key))
     servers[0].register()
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
     assert driver.state.number == 1
 
 
@@ -157,11 +157,11 @@ def test_server_that_dies_in_mid_roll_back_raises_again():
     """Rule 28."""
     driver, servers = serving()
     servers[0].restart()
-    assert driver.state.stage is Stage.RESTORING
+    assert driver.state.stage is RecoveryStage.RESTORING
     servers[1].restart()
     run_servers(driver, servers)
     assert driver.state.number == 3
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
 
 
 def test_server_that_dies_while_the_raise_is_recorded_raises_again():
@@ -173,7 +173,7 @@ def test_server_that_dies_while_the_raise_is_recorded_raises_again():
     driver.let_go()
     run_servers(driver, servers)
     assert driver.state.number == 3
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
 
 
 def test_loss_during_a_commit_aborts_it():
@@ -195,7 +195,7 @@ def test_loss_while_head_is_being_swapped_waits_for_the_answer():
     driver.writes_go_through = False
     driver.fire(CommitDue)
     run_servers(driver, servers)
-    assert driver.state.commit.phase is Phase.SWAPPING
+    assert driver.state.commit.phase is CommitPhase.SWAPPING
     servers[0].restart()
     assert [type(effect.write).__name__ for effect in driver.held_back] == ["SwapHead"]
     driver.let_go()
@@ -256,7 +256,7 @@ def test_restored_of_an_older_lineage_does_not_count():
     servers[0].restart()
     for server in servers:
         driver.say(server.key, Restored(lineage=1))
-    assert driver.state.stage is Stage.RESTORING
+    assert driver.state.stage is RecoveryStage.RESTORING
 
 
 def test_take_over_reads_the_marks_and_keeps_the_lineage():
@@ -270,7 +270,7 @@ def test_take_over_reads_the_marks_and_keeps_the_lineage():
         assert AskMarks not in map(type, server.register()) or server is servers[1]
     for server in servers:
         driver.say(server.key, server.answer(to(driver, server.key, AskMarks)[-1]))
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
     assert driver.state.number == 1
     assert driver.state.dispatch.done == lease.positions
     assert PositionSet.span(50, 60) <= driver.state.dispatch.todo
@@ -303,7 +303,7 @@ def test_a_server_that_came_back_puts_off_no_commit():
     due, books = driver.state.commit.due, driver.state.dispatch
     books = replace(books, done=PositionSet.span(100, 140), todo=books.todo - PositionSet.span(100, 140))
     turn = Turn(replace(driver.state, dispatch=books), now=Instant(driver.now + 2 * SECOND))
-    turn.recover(stage=Stage.READING_MARKS)
+    turn.recover(stage=RecoveryStage.READING_MARKS)
     model_recovery.serve(turn)
     assert turn.state.commit.due == due
 
@@ -338,7 +338,7 @@ def test_take_over_in_mid_roll_back_finishes_it():
     for server in servers:
         server.register()
     run_servers(driver, servers)
-    assert driver.state.stage is Stage.SERVING
+    assert driver.state.stage is RecoveryStage.SERVING
     assert driver.state.number == 3
     assert {server.lineage for server in servers} == {3}
 
@@ -384,10 +384,10 @@ def test_manifest_of_another_parent_or_lineage_stays_an_orphan(change):
     (found,) = driver.manifests.values()
     state = driver.start().state
     assert driver.head is None
-    waiting = replace(state, recovery=replace(state.recovery, stage=Stage.ADOPTING))
+    waiting = replace(state, recovery=replace(state.recovery, stage=RecoveryStage.ADOPTING))
     step = job.handle(waiting, AdoptableFound(manifest=found), driver.now)
     assert not [effect for effect in step.effects if isinstance(effect, Persist)]
-    assert step.state.stage is not Stage.ADOPTING
+    assert step.state.stage is not RecoveryStage.ADOPTING
 
 
 def test_server_beyond_the_expected_number_is_refused():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from master.api.messages import Released, ServerLeaving
-from master.job.domain import OwnersAwaited, ReconnectWindowEnded, StreamBroken
-from master.job.state.protocol_state import Stage
+from master.job.domain import OwnersWaitEnded, ReconnectWindowEnded, StreamBroken
+from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import carry, owners, to, train
 from tests.unit.master.job.pairs import PAIRED, lose, paired
@@ -38,7 +38,7 @@ def test_it_stays_for_the_next_process_of_the_one_that_was_lost():
     assert not to(driver, servers[1].key, Released)
     servers[0].restart()
     carry(driver, servers)
-    assert (driver.state.number, driver.state.stage, set(owners(driver))) == (1, Stage.SERVING, {"s0"})
+    assert (driver.state.number, driver.state.stage, set(owners(driver))) == (1, RecoveryStage.SERVING, {"s0"})
     assert to(driver, servers[1].key, Released)
 
 
@@ -46,7 +46,7 @@ def test_it_goes_after_another_commit_when_nobody_has_come():
     """What was trained while it waited is in that one."""
     driver, servers, done = last_one_goes()
     done |= train(driver, servers[1:], request=2)
-    driver.fire(OwnersAwaited)
+    driver.fire(OwnersWaitEnded)
     assert not to(driver, servers[1].key, Released)
     run_servers(driver, servers[1:])
     assert driver.head.data == done
@@ -93,7 +93,7 @@ def test_nobody_is_expected_once_all_are_here_again():
     """A loss is over then: it delays no later leave."""
     driver, servers = paired(CONFIG)
     lose(driver, servers, 0)
-    assert OwnersAwaited in driver.pending()
+    assert OwnersWaitEnded in driver.pending()
     servers[0].restart()
     carry(driver, servers)
-    assert OwnersAwaited not in driver.pending()
+    assert OwnersWaitEnded not in driver.pending()

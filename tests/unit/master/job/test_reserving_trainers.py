@@ -19,7 +19,7 @@ from master.job.domain import (
     StreamBroken,
 )
 from master.job.domain.frozen_map import FrozenMap
-from master.job.state.protocol_state import Holding
+from master.job.state.protocol_state import LeaseHolders
 from master.store.job_keys import JobKeys
 from master.store.store_port import MAX_VALUE_BYTES, Put
 from tests.unit.master.job.driver import SPEC, Driver, key
@@ -149,7 +149,7 @@ def test_what_a_new_master_reads_it_compares_with_nothing_else(driver):
 def crowd(count):
     """So many trainers of names as long as a job's may be, as the core counts them."""
     keys = [key(f"{'a-long-name-' * 4}-trainer-{n}") for n in range(count)]
-    return Holding(trainers=FrozenMap({one.name: one for one in keys}))
+    return LeaseHolders(trainers=FrozenMap({one.name: one for one in keys}))
 
 
 def reservations(driver):

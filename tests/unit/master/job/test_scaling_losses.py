@@ -11,12 +11,12 @@ from master.job import deadlines
 from master.job.domain import (
     CommitDue,
     HoldExpired,
-    OwnersAwaited,
+    OwnersWaitEnded,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 from tests.unit.master.job.moving import ELASTIC as CONFIG
 from tests.unit.master.job.moving import carry, grown, owners, to, train
@@ -38,7 +38,7 @@ def test_after_a_loss_nobody_waits_for_a_server_that_is_not_wanted(job):
     driver.want(2)
     lose(driver, servers[2])
     run_servers(driver, servers[:2])
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 2)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 2)
     assert set(owners(driver)) == {"s0", "s1"}
 
 
@@ -46,10 +46,10 @@ def test_a_cluster_that_lacks_room_for_a_lost_server_asks_for_fewer(job):
     driver, servers = grown(job, 3)
     lose(driver, servers[2])
     run_servers(driver, servers[:2])
-    assert driver.state.stage is Stage.GATHERING, "one below the number is waited for"
+    assert driver.state.stage is RecoveryStage.GATHERING, "one below the number is waited for"
     driver.want(2)
     run_servers(driver, servers[:2])
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 2)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 2)
 
 
 def elastic(count=3):
@@ -63,10 +63,10 @@ def test_a_lost_server_that_others_can_do_without_is_waited_for_one_window():
     lose(driver, servers[1])
     rest = [servers[0], servers[2]]
     run_servers(driver, rest)
-    assert driver.state.stage is Stage.GATHERING
-    driver.fire(OwnersAwaited)
+    assert driver.state.stage is RecoveryStage.GATHERING
+    driver.fire(OwnersWaitEnded)
     run_servers(driver, rest)
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 2)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 2)
     assert set(owners(driver)) == {"s0", "s2"}
     servers[1].restart()
     carry(driver, servers)
@@ -80,17 +80,17 @@ def test_a_successor_that_comes_in_time_takes_the_place():
     servers[1].restart()
     run_servers(driver, servers)
     assert set(owners(driver)) == {"s0", "s1", "s2"}
-    assert OwnersAwaited not in driver.pending()
+    assert OwnersWaitEnded not in driver.pending()
 
 
 def test_fewer_than_the_job_began_with_wait():
     driver, servers = grown(serving(CONFIG), 3)
     for server in servers[:2]:
         lose(driver, server)
-    driver.fire(OwnersAwaited)
-    assert driver.state.stage is Stage.GATHERING
+    driver.fire(OwnersWaitEnded)
+    assert driver.state.stage is RecoveryStage.GATHERING
     servers[0].restart()
-    driver.fire(OwnersAwaited)
+    driver.fire(OwnersWaitEnded)
     run_servers(driver, [servers[0], servers[2]])
     assert set(owners(driver)) == {"s0", "s2"}
 
@@ -99,14 +99,14 @@ def test_a_new_master_waits_longer_for_an_owner_that_others_can_do_without():
     """It may have died with the master, and there is no room for another; or it may still have the model."""
     driver, servers = elastic()
     driver.start()
-    (waits_until,) = (at for at, event in deadlines(driver.state) if isinstance(event, OwnersAwaited))
+    (waits_until,) = (at for at, event in deadlines(driver.state) if isinstance(event, OwnersWaitEnded))
     assert waits_until - driver.now == driver.config.owners_window_ns > driver.config.reconnect_window_ns
     for server in servers[:2]:
         server.register()
-    assert driver.state.stage is Stage.GATHERING
-    driver.fire(OwnersAwaited)
+    assert driver.state.stage is RecoveryStage.GATHERING
+    driver.fire(OwnersWaitEnded)
     run_servers(driver, servers[:2])
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 2)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 2)
 
 
 def test_a_new_master_gives_a_server_that_is_not_wanted_time_to_come_back(job):
@@ -117,10 +117,10 @@ def test_a_new_master_gives_a_server_that_is_not_wanted_time_to_come_back(job):
     driver.start()
     for server in servers[:2]:
         server.register()
-    assert driver.state.stage is Stage.GATHERING
+    assert driver.state.stage is RecoveryStage.GATHERING
     driver.fire(ReclaimWindowEnded)
     run_servers(driver, servers[:2])
-    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 2)
+    assert (driver.state.stage, driver.state.number) == (RecoveryStage.SERVING, 2)
 
 
 def leave(driver, *servers):

@@ -9,7 +9,7 @@ import pytest
 from master.api.messages import Freeze, Installed, ServerLeaving, ServerReport
 from master.api.positions import PositionSet
 from master.job import deadlines, status
-from master.job.domain import CommitDue, MovesAgain, MovesExpired
+from master.job.domain import CommitDue, MovesExpired, MovesRetryDue
 from master.job.placement.owner_placement import Weight
 from tests.unit.master.job.driver import Marks, run_servers, serving
 from tests.unit.master.job.moving import ELASTIC as CONFIG
@@ -109,9 +109,9 @@ def test_what_did_not_arrive_is_tried_again_later_and_later(job):
         driver.fire(MovesExpired)
         run_servers(driver, [*servers, third])
         assert not driver.state.moves.intents
-        (again,) = (at for at, event in deadlines(driver.state) if isinstance(event, MovesAgain))
+        (again,) = (at for at, event in deadlines(driver.state) if isinstance(event, MovesRetryDue))
         assert again - driver.now == driver.config.move_again_ns << doublings
-        driver.fire(MovesAgain)
+        driver.fire(MovesRetryDue)
         assert driver.state.moves.intents
     carry(driver, [*servers, third])
     assert owners(driver).count("s2") == 2
@@ -125,7 +125,7 @@ def test_what_does_not_arrive_is_told(job):
     driver.fire(MovesExpired)
     run_servers(driver, servers)
     assert "2 to s2, within 10 s" in status(driver.state, driver.now).moves_problem
-    driver.fire(MovesAgain)
+    driver.fire(MovesRetryDue)
     assert "2 to s2" in status(driver.state, driver.now).moves_problem, "until they have arrived"
     intent = driver.state.moves.intents[0]
     driver.say(servers[2].key, Installed(lineage=1, bucket=intent.bucket, version=intent.version + 1, digest="d"))
@@ -175,6 +175,6 @@ def test_a_shrink_whose_target_stands_still_is_tried_again_later(job):
     driver.fire(MovesExpired)
     run_servers(driver, servers)
     assert not driver.state.moves.intents
-    driver.fire(MovesAgain)
+    driver.fire(MovesRetryDue)
     carry(driver, servers)
     assert set(owners(driver)) == {"s0"}

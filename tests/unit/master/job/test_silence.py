@@ -5,7 +5,7 @@ from __future__ import annotations
 from master.api.messages import Activate, BackupSilent, Fenced
 from master.job import deadlines
 from master.job.domain import SECOND, ReconnectWindowEnded, StreamBroken
-from master.job.state.protocol_state import Stage
+from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import carry, owners, to
 from tests.unit.master.job.pairs import THREE, alone, backups, lose, paired
@@ -91,7 +91,7 @@ def test_one_that_others_come_to_need_while_it_is_silent_is_waited_for():
     for _ in range(3):
         windows = [due for due in deadlines(driver.state) if isinstance(due[1], ReconnectWindowEnded)]
         driver.feed(min(windows, key=lambda due: due[0])[1])
-    assert driver.state.stage is Stage.GATHERING, "both copies of something are gone with the other two"
+    assert driver.state.stage is RecoveryStage.GATHERING, "both copies of something are gone with the other two"
     assert driver.state.members.servers[suspected.ordinal].is_connected
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from master import job
-from master.api.identities import Role
+from master.api.identities import MemberRole
 from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.messages import Ack, Progress
 from master.api.positions import EMPTY
@@ -34,7 +34,7 @@ def test_a_job_in_the_middle_of_its_second_epoch():
     driver.say(T0, Progress(steps=16, samples_per_s=12.5, metrics={"loss": 0.25}, waiting_share=0.5))
     driver.feed(StreamBroken(member=servers[1].key))
     blank = MemberStatus(
-        name=T0.name, role=Role.SERVER, ordinal=0, is_connected=True, is_serving=True, leased=0, steps=0,
+        name=T0.name, role=MemberRole.SERVER, ordinal=0, is_connected=True, is_serving=True, leased=0, steps=0,
         samples_per_s=0.0, metrics={}, buckets=2,
     )  # fmt: skip
     state = driver.state
@@ -62,7 +62,7 @@ def test_a_job_in_the_middle_of_its_second_epoch():
         reworked=0,
         members=(
             replace(
-                blank, role=Role.TRAINER, leased=30, steps=16, samples_per_s=12.5, metrics={"loss": 0.25},
+                blank, role=MemberRole.TRAINER, leased=30, steps=16, samples_per_s=12.5, metrics={"loss": 0.25},
                 buckets=0, waiting_share=0.5,
             ),
             replace(blank, name=servers[0].key.name),

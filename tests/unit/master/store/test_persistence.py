@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from master.durable.transactions import durable_keys, parse_durable
-from master.job.domain import UNNAMED, Persist, Persisted, RecordServers, ReserveHighWater
+from master.job.domain import UNNAMED_ORIGIN, Persist, Persisted, RecordServers, ReserveHighWater
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Conflict, Unknown
-from master.term.store_writer import Persistence
+from master.term.store_writer import StoreWriter
 
 
 class PausedMember:
@@ -45,7 +45,7 @@ async def write_all(store, term, writes):
         if len(answers) == len(writes):
             done.set()
 
-    persistence = Persistence(store, term, note)
+    persistence = StoreWriter(store, term, note)
     running = asyncio.create_task(persistence.run())
     for write in writes:
         persistence.add(Persist(write=write))
@@ -74,6 +74,6 @@ async def test_a_late_attempt_overwrites_no_newer_number(writes, before):
     standing = await inner.read(durable_keys(inner.keys))
     assert isinstance(await paused.resume(), Conflict)
     assert (await inner.read(durable_keys(inner.keys))).entries == standing.entries
-    durable = parse_durable(standing, inner.keys, None, UNNAMED)
+    durable = parse_durable(standing, inner.keys, None, UNNAMED_ORIGIN)
     last = writes[-1]
     assert last in (RecordServers(count=durable.servers or 0), ReserveHighWater(below=durable.high_water))

@@ -12,7 +12,7 @@ from master.errors import InvariantViolationError, StoreUnavailableError
 from master.job.domain import LineageRecord, Persist, Persisted, PersistRefused, ReserveHighWater, SwapHead
 from master.store.memory_store import MemoryCluster, MemoryStore
 from master.store.store_port import Unknown
-from master.term.store_writer import MAX_WAITING_WRITES, Persistence
+from master.term.store_writer import MAX_WAITING_WRITES, StoreWriter
 
 FIRST = LineageRecord(number=Lineage(1), base=None, quarantine=PositionSet())
 NEW = ManifestId("000001-0000000001-000001")
@@ -42,7 +42,7 @@ async def writer(store):
     """A leader's writer, and what it has answered."""
     answers = asyncio.Queue()
     leadership = await store.try_lead(holder="me", ttl_s=60)
-    persistence = Persistence(store, leadership.term, answers.put_nowait)
+    persistence = StoreWriter(store, leadership.term, answers.put_nowait)
     running = asyncio.create_task(persistence.run())
     try:
         yield persistence, answers
@@ -129,7 +129,7 @@ async def test_answers_come_in_the_order_of_the_writes():
 async def test_writes_that_nobody_takes_are_bounded():
     """More than the core can have asked for is a bug, and ends the term instead of the memory."""
     store = Store(MemoryCluster())
-    persistence = Persistence(store, (await store.try_lead(holder="me", ttl_s=60)).term, lambda _: None)
+    persistence = StoreWriter(store, (await store.try_lead(holder="me", ttl_s=60)).term, lambda _: None)
     for below in range(MAX_WAITING_WRITES):
         persistence.add(Persist(write=ReserveHighWater(below=below)))
     with pytest.raises(InvariantViolationError):

@@ -21,8 +21,9 @@ from master.durable.refounding import emptying, is_empty, refounding
 from master.durable.transactions import durable_keys, head_id, number_key, parse_durable, transaction_of
 from master.errors import FencedError, PermanentError
 from master.job.domain import (
-    UNNAMED,
+    UNNAMED_ORIGIN,
     Backups,
+    BucketTable,
     ChangeTable,
     DatasetRecord,
     Intent,
@@ -35,7 +36,6 @@ from master.job.domain import (
     RefoundingRecord,
     ReserveHighWater,
     SwapHead,
-    Table,
 )
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Committed, Conflict, Put, Transaction
@@ -68,7 +68,7 @@ async def leader():
             return await store.commit(transaction)
 
         async def durable(self, head=None):
-            return parse_durable(await store.read(durable_keys(store.keys)), store.keys, head, UNNAMED)
+            return parse_durable(await store.read(durable_keys(store.keys)), store.keys, head, UNNAMED_ORIGIN)
 
         async def snapshot(self):
             return await store.read(durable_keys(store.keys))
@@ -129,7 +129,7 @@ async def test_no_write_can_happen_twice(leader):
         RaiseLineage(old=None, new=FIRST, route=ROUTE),
         ReserveHighWater(below=4096),
         RecordServers(count=4),
-        ChangeTable(old=Table(route=ROUTE), new=begun),
+        ChangeTable(old=BucketTable(route=ROUTE), new=begun),
         SwapHead(parent=None, lineage=FIRST, manifest=MANIFEST.id),
         RecordQuarantine(old=FIRST, new=replace(FIRST, quarantine=PositionSet.of(950))),
     ):
@@ -144,15 +144,15 @@ def moving(route):
     """The table with an intent for bucket 1, and what comes of it: as moved to itself."""
     here = MemberKey(name=PLACE.name, incarnation=PLACE.incarnation)
     intent = Intent(bucket=BucketId(1), lineage=Lineage(1), version=Version(0), source=here, target=here, reason="load")
-    begun = Table(route=replace(route, revision=2), intents=(intent,))
-    return begun, Table(route=replace(route, revision=3, version=(Version(0), Version(1))))
+    begun = BucketTable(route=replace(route, revision=2), intents=(intent,))
+    return begun, BucketTable(route=replace(route, revision=3, version=(Version(0), Version(1))))
 
 
 async def test_intents_come_and_go_with_the_table(leader):
     """Rules 40, 41, 45: INTENT and FLIP are one transaction each, and a new master reads both values."""
     begun, ended = moving(ROUTE)
     await leader.write(RaiseLineage(old=None, new=FIRST, route=ROUTE))
-    assert isinstance(await leader.write(ChangeTable(old=Table(route=ROUTE), new=begun)), Committed)
+    assert isinstance(await leader.write(ChangeTable(old=BucketTable(route=ROUTE), new=begun)), Committed)
     durable = await leader.durable()
     assert (durable.route, durable.intents) == (begun.route, begun.intents)
     assert isinstance(await leader.write(ChangeTable(old=begun, new=ended)), Committed)
@@ -165,7 +165,7 @@ async def test_second_copies_are_recorded_with_the_table_and_absent_without(lead
     _, ended = moving(ROUTE)
     await leader.write(RaiseLineage(old=None, new=FIRST, route=ROUTE, backups=nobody))
     paired = replace(nobody, holder=(-1, 0), wanted=PositionSet.of(0))
-    before, after = Table(route=ROUTE, backups=nobody), replace(ended, backups=paired)
+    before, after = BucketTable(route=ROUTE, backups=nobody), replace(ended, backups=paired)
     assert isinstance(await leader.write(ChangeTable(old=before, new=after)), Committed)
     durable = await leader.durable()
     assert (durable.route, durable.backups) == (after.route, paired)
@@ -177,7 +177,7 @@ async def test_a_table_change_built_on_another_table_does_not_happen(leader):
     """Rule 46: FLIP and UNDO exclude each other, and a roll-back deletes every intent (rule 56)."""
     begun, ended = moving(ROUTE)
     await leader.write(RaiseLineage(old=None, new=FIRST, route=ROUTE))
-    await leader.write(ChangeTable(old=Table(route=ROUTE), new=begun))
+    await leader.write(ChangeTable(old=BucketTable(route=ROUTE), new=begun))
     again = replace(ROUTE, revision=3, lineage=Lineage(2))
     await leader.write(RaiseLineage(old=FIRST, new=LineageRecord(number=Lineage(2), base=None), route=again))
     assert isinstance(await leader.write(ChangeTable(old=begun, new=ended)), Conflict)

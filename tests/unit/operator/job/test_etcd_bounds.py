@@ -21,7 +21,7 @@ from autoscaler.operator.etcd.size_limits import (
     over_standing,
     over_written,
 )
-from master.store.etcd.etcd_upkeep import EtcdSize, Standing
+from master.store.etcd.etcd_upkeep import EtcdSize, JobFootprint
 from master.store.job_keys import JobKeys
 from master.store.store_port import MAX_VALUE_BYTES
 from tests.unit.operator.bench import JOB
@@ -71,9 +71,9 @@ def test_all_jobs_together_have_half_of_the_quota_at_most():
 
 def test_only_who_is_over_its_bounds_is_named_with_its_numbers():
     standing = {
-        "at": Standing(keys=MOST_KEYS, stored_bytes=100),
-        "many": Standing(keys=MOST_KEYS + 1, stored_bytes=1),
-        "large": Standing(keys=1, stored_bytes=101),
+        "at": JobFootprint(keys=MOST_KEYS, stored_bytes=100),
+        "many": JobFootprint(keys=MOST_KEYS + 1, stored_bytes=1),
+        "large": JobFootprint(keys=1, stored_bytes=101),
     }
     over = over_standing(standing, most_bytes=100)
     assert set(over) == {"many", "large"}

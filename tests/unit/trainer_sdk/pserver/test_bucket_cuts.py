@@ -8,13 +8,13 @@ from master.api.identities import CutId, Incarnation, Lineage, Term, Version
 from master.api.messages import (
     BucketMarks,
     Cut,
+    CutRefusal,
     CutRefused,
     CutTaken,
     Drop,
     FileRecord,
     Held,
     Hold,
-    Refusal,
     Skip,
     Written,
 )
@@ -103,7 +103,7 @@ def test_a_hold_that_comes_after_its_own_drop_is_not_taken(state, known):
     """Whatever was under way: the master gave up a cut of which this server has not heard yet (rule 19)."""
     second = cut_id(2)
     _, effects = after(state, *known, Drop(cut=second), Hold(cut=second))
-    assert refusals(effects) == refused(second, Refusal.GONE)
+    assert refusals(effects) == refused(second, CutRefusal.GONE)
     _, effects = after(state, *known, Drop(cut=second), Hold(cut=cut_id(3)))
     assert [type(message) for message in told(effects)] == [Held]
 
@@ -127,7 +127,7 @@ def test_hold_that_comes_again_gets_the_first_answer(state):
 
 @pytest.mark.parametrize(
     ("cut", "reason"),
-    [(cut_id(1, lineage=2), Refusal.STALE_LINEAGE), (cut_id(4), Refusal.OLD), (cut_id(5), Refusal.GONE)],
+    [(cut_id(1, lineage=2), CutRefusal.STALE_LINEAGE), (cut_id(4), CutRefusal.OLD), (cut_id(5), CutRefusal.GONE)],
 )
 def test_hold_is_refused_for_another_lineage_an_old_id_and_a_dropped_one(state, cut, reason):
     """Rule 19."""
@@ -138,13 +138,13 @@ def test_hold_is_refused_for_another_lineage_an_old_id_and_a_dropped_one(state, 
 def test_hold_of_a_server_without_a_model_is_not_ready():
     """Rule 19."""
     _, effects = after(ServerState(incarnation=Incarnation("i")), Hold(cut=FIRST))
-    assert refusals(effects) == refused(FIRST, Refusal.NOT_READY)
+    assert refusals(effects) == refused(FIRST, CutRefusal.NOT_READY)
 
 
 def test_drop_that_overtakes_its_hold_is_remembered(state):
     """A cut given up is not taken when its HOLD arrives late."""
     _, effects = after(state, Drop(cut=FIRST), Hold(cut=FIRST))
-    assert refusals(effects) == refused(FIRST, Refusal.GONE)
+    assert refusals(effects) == refused(FIRST, CutRefusal.GONE)
 
 
 def test_newer_hold_drops_an_older_fork(state):
@@ -166,13 +166,13 @@ def test_cut_wants_what_others_have_and_this_server_lacks(state):
 
 def test_cut_without_its_hold_is_gone(state):
     """Rule 20: only who holds this id."""
-    assert refusals(after(state, Cut(cut=FIRST, data=span(0, 6)))[1]) == refused(FIRST, Refusal.GONE)
+    assert refusals(after(state, Cut(cut=FIRST, data=span(0, 6)))[1]) == refused(FIRST, CutRefusal.GONE)
 
 
 def test_cut_that_lacks_a_mark_of_this_server_is_gone_and_the_hold_ends(state):
     """Rule 20: marks inside D."""
     gone, effects = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 3)))
-    assert refusals(effects) == refused(FIRST, Refusal.GONE)
+    assert refusals(effects) == refused(FIRST, CutRefusal.GONE)
     assert not gone.is_holding
 
 
@@ -180,7 +180,7 @@ def test_cut_that_this_server_cannot_complete_is_gone(state):
     """D has a position that this server will never apply: the fork would wait for ever."""
     skip = Skip(lineage=Lineage(1), positions=span(5, 6))
     _, effects = after(state, skip, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))
-    assert refusals(effects) == refused(FIRST, Refusal.GONE)
+    assert refusals(effects) == refused(FIRST, CutRefusal.GONE)
 
 
 def test_push_outside_the_cut_goes_to_the_live_bucket_only(state):
@@ -226,7 +226,7 @@ def test_written_is_said_and_said_again(state):
     )
     assert effects == (DropFork(cut=FIRST), NotifyMaster(message=Written(cut=FIRST, file=record(FIRST))))
     assert told(after(done, Cut(cut=FIRST, data=span(0, 4)))[1]) == [Written(cut=FIRST, file=record(FIRST))]
-    assert refusals(after(done, Hold(cut=FIRST))[1]) == refused(FIRST, Refusal.GONE)
+    assert refusals(after(done, Hold(cut=FIRST))[1]) == refused(FIRST, CutRefusal.GONE)
 
 
 def test_file_that_cannot_be_written_ends_the_cut_with_the_reason(state):
@@ -235,7 +235,7 @@ def test_file_that_cannot_be_written_ends_the_cut_with_the_reason(state):
         state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 4)), FileFailed(cut=FIRST, message="no room")
     )
     assert effects[0] == DropFork(cut=FIRST)
-    assert told(effects) == [CutRefused(cut=FIRST, reason=Refusal.FAILED, message="no room")]
+    assert told(effects) == [CutRefused(cut=FIRST, reason=CutRefusal.FAILED, message="no room")]
     assert after(gone, batch(4, 6))[1] == (ApplyLive(buckets=ALL),)
 
 
@@ -246,9 +246,9 @@ def test_hold_ends_by_its_own_deadline(state):
     assert at_s == pytest.approx(10.0 + held.limits.hold_s)
     assert event == HoldTimedOut(cut=FIRST)
     free, effects = after(held, event)
-    assert refusals(effects) == refused(FIRST, Refusal.GONE)
+    assert refusals(effects) == refused(FIRST, CutRefusal.GONE)
     assert not free.is_holding
-    assert refusals(after(free, Cut(cut=FIRST, data=span(0, 6)))[1]) == refused(FIRST, Refusal.GONE)
+    assert refusals(after(free, Cut(cut=FIRST, data=span(0, 6)))[1]) == refused(FIRST, CutRefusal.GONE)
 
 
 def test_fork_ends_by_its_own_time_limit_unless_sealed(state):
@@ -272,7 +272,7 @@ def test_quarantine_of_a_wanted_position_ends_the_fork(state):
     """It could only wait for its time limit; live buckets skip at once (rule 31)."""
     forked, _ = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))
     gone, effects = after(forked, Skip(lineage=Lineage(1), positions=span(4, 5)))
-    assert refusals(effects) == refused(FIRST, Refusal.GONE)
+    assert refusals(effects) == refused(FIRST, CutRefusal.GONE)
     assert gone.cut.phase is CutPhase.GONE
 
 

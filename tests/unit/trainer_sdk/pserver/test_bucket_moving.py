@@ -13,6 +13,7 @@ from master.api.messages import (
     AskMarks,
     BucketMarks,
     Cut,
+    CutRefusal,
     CutRefused,
     FileRecord,
     Forget,
@@ -21,7 +22,6 @@ from master.api.messages import (
     Hold,
     Installed,
     MarksReport,
-    Refusal,
     Restore,
     Skip,
     SkipAnswer,
@@ -403,7 +403,7 @@ def test_freeze_ends_a_fork_that_still_wants_something_of_the_bucket(source):
     frozen, effects = after(state, FREEZE)
     assert frozen.cut.phase is CutPhase.GONE
     (refused,) = told(effects)
-    assert (refused.cut, refused.reason) == (CUT, Refusal.GONE)
+    assert (refused.cut, refused.reason) == (CUT, CutRefusal.GONE)
     assert isinstance(effects[-1], SendCopy)
 
 
@@ -432,7 +432,7 @@ def test_cut_refuses_what_it_listed_and_cannot_fork(source, events):
     """Rule 58: no longer here, or frozen and lacking a position of D."""
     state, _ = after(source, Hold(cut=CUT), *events)
     _, effects = after(state, Cut(cut=CUT, data=span(0, 6)))
-    assert told(effects) == [CutRefused(cut=CUT, reason=Refusal.GONE)]
+    assert told(effects) == [CutRefused(cut=CUT, reason=CutRefusal.GONE)]
 
 
 def test_cut_forks_a_frozen_bucket_that_lacks_nothing(source):

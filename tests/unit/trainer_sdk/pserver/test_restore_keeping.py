@@ -12,7 +12,7 @@ from master.api.messages import (
     Forget,
     Freeze,
     Hold,
-    Kept,
+    KeptBuckets,
     Restore,
     Restored,
     RestoreFailed,
@@ -52,7 +52,7 @@ def order(lineage, buckets=ALL, **more):
 
 
 def keeping(lineage, *, of=1, version=0, buckets=MINE, **more):
-    return order(lineage, kept=[Kept(lineage=Lineage(of), version=Version(version), buckets=buckets)], **more)
+    return order(lineage, kept=[KeptBuckets(lineage=Lineage(of), version=Version(version), buckets=buckets)], **more)
 
 
 def after(state, *events):

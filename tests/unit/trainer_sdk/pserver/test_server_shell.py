@@ -11,7 +11,7 @@ import pytest
 
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, TableSpec, Term, Version
-from master.api.messages import Cut, Drop, Hold, Kept, Restore, Restored
+from master.api.messages import Cut, Drop, Hold, KeptBuckets, Restore, Restored
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import TableError
 from trainer_sdk.pserver.core.effects import CopyArrived, ModelLoaded
@@ -93,7 +93,7 @@ def test_a_model_that_is_rolled_back_is_gone_before_the_next_one_is_read(shell):
 
 def test_a_model_of_which_something_is_kept_stays(shell):
     model = weakref.ref(shell.model)
-    kept = (Kept(lineage=FIRST, version=Version(0), buckets=PositionSet.of(0)),)
+    kept = (KeptBuckets(lineage=FIRST, version=Version(0), buckets=PositionSet.of(0)),)
     shell.control(order(SECOND, kept=kept))
     assert shell.model is model()
     assert shell.model.buckets == PositionSet.of(0)
