@@ -1,4 +1,4 @@
-"""The order of the phases; each stands in a file of its own."""
+"""A plan: the phases in their order on one working copy, and when a view is too old to act on (A7)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def run_phases(copy: WorkingCopy) -> Plan:
 
 
 def why_stale(copy: WorkingCopy) -> str:
-    """Return why nothing may be written, or an empty text.  An age that is NaN is too old."""
+    """Return why this view allows no action, or an empty text. An age that is NaN is too old."""
     view, policy, now_s = copy.view, copy.policy, copy.now_s
     if not view.is_synced:
         return "the first listing of the cluster is not complete"
@@ -94,7 +94,7 @@ def why_stale(copy: WorkingCopy) -> str:
 
 
 def stand_still(copy: WorkingCopy, why: str) -> Plan:
-    """Return a plan that writes nothing and keeps every size and the whole memory."""
+    """Return a plan without actions that keeps every size and the whole history."""
     return Plan(
         revision=copy.view.revision,
         planned_at_s=copy.now_s,

@@ -49,25 +49,25 @@ def is_for_others(action: Action) -> bool:
 
 def needed_deletions(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) -> frozenset[PodName]:
     """Return the pods that the plan takes for others who still need that.  The draft is spoiled: work on a trial."""
-    groups = groups_of(plan)
+    groups = group_deletions(plan)
     needed: list[DeletePod] = []
     place_external_pods(copy)
     needed += needed_by_wants(copy, groups, pods)
-    take_rooms(copy, (action for action in plan.actions if not is_voluntary(action)))
+    take_room_of(copy, (action for action in plan.actions if not is_voluntary(action)))
     for (cause, name), group in groups.items():
         if cause is Cause.GANG and is_needed_by_gang(copy, plan, group, JobName(name), pods):
             needed += group
     if any(cause is Cause.HEADROOM for cause, _ in groups):
         place_headroom(copy)
         needed += needed_by_wants(copy, groups, pods)
-    take_rooms(copy, filter(is_voluntary, plan.actions))
+    take_room_of(copy, filter(is_voluntary, plan.actions))
     for (cause, name), group in groups.items():
-        if cause is Cause.TRANSFER and lacks_room(copy, plan, JobName(name)) and leave(copy, group, pods):
+        if cause is Cause.TRANSFER and lacks_room(copy, plan, JobName(name)) and remove_group(copy, group, pods):
             needed += group
     return frozenset(action.pod for action in needed)
 
 
-def groups_of(plan: Plan) -> dict[DeletionGroup, list[DeletePod]]:
+def group_deletions(plan: Plan) -> dict[DeletionGroup, list[DeletePod]]:
     """Return the deletions by whom they are for; what a gang takes is one group, its own trainers' swap included."""
     groups: dict[DeletionGroup, list[DeletePod]] = {}
     deletions = [action for action in plan.actions if isinstance(action, DeletePod)]
@@ -119,7 +119,7 @@ def room_after(copy: WorkingCopy, want: Want, group: Sequence[DeletePod], pods: 
     """Return where the want fits once the group has gone; None, with nothing changed, if they are too few or many."""
     mark, shape = copy.mark(), copy.shapes.number(want.shape)
     at = None
-    if leave(copy, group, pods):
+    if remove_group(copy, group, pods):
         at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
     if at is not None and any(is_spared(copy, want, at, copy.jobs[one.job], pods[one.pod]) for one in group):
         at = None
@@ -149,7 +149,7 @@ def is_needed_by_gang(
     mark = copy.mark()
     fits = not lacking or try_place_all(copy, job, lacking, now=True) is not None
     copy.roll_back(mark)
-    if fits or not leave(copy, group, pods):
+    if fits or not remove_group(copy, group, pods):
         return False
     placements = next((entry.placements for entry in plan.history.reservations if entry.job == name), ())
     return not placements or try_place_on(
@@ -169,7 +169,7 @@ def lacks_room(copy: WorkingCopy, plan: Plan, name: JobName) -> bool:
     return emptiest_room(copy, job.shapes[Role.TRAINER], now=True) is None
 
 
-def leave(copy: WorkingCopy, group: Iterable[DeletePod], pods: Mapping[PodName, Pod]) -> bool:
+def remove_group(copy: WorkingCopy, group: Iterable[DeletePod], pods: Mapping[PodName, Pod]) -> bool:
     """Tell all of them to leave; False, with none told, if one of them has gone, moved, or is spare no more."""
     mark = copy.mark()
     for action in group:
@@ -189,7 +189,7 @@ def may_leave(job: PlannedJob, pod: Pod, action: DeletePod) -> bool:
     return is_whole_job or (pod in job.trainers and (bool(job.spare) or action.cause is Cause.CORE_SWAP))
 
 
-def take_rooms(copy: WorkingCopy, actions: Iterable[Action]) -> None:
+def take_room_of(copy: WorkingCopy, actions: Iterable[Action]) -> None:
     """Let what the plan creates have its room, where that is still free."""
     for action in actions:
         for placement in action.pods if isinstance(action, AdmitGang) else ():

@@ -1,8 +1,13 @@
-"""P1: other people's pods come first.
+"""P1: pending pods that EDL does not own come first, and headroom for those that are still to come.
 
-A pod that has no node yet is set where the scheduler would put it: into free room, else into room that is being
-vacated.  What finds neither is left in `draft.unserved`, and `forced` (P3) makes room for it.  Headroom is the last
-and softest of these wants; it is settled after the gangs (P4) by the same function.
+A pod without a node is placed where kube-scheduler would put it: into free room, else into room that is being vacated.
+A pod that finds neither stays in `ExternalDemand.unserved`, and P3 reclaims room for it. Headroom is the last and
+softest demand; P4 places it with the same functions, after the gangs.
+
+Three settings ask for headroom: pods of a shape (`headroom`), a part of the cluster (`headroom_percent`), and a part of
+what autoscaled workloads may still grow (`autoscaler_headroom_percent`). The largest answer for each shape counts, not
+the sum. Headroom is kept as places for whole pods of the workloads' own shapes, since scattered remainders would help
+nobody.
 """
 
 from __future__ import annotations
@@ -30,14 +35,14 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def place_external_pods(copy: WorkingCopy) -> None:
-    """Settle every pending pod and every announced one, highest rank first, then the longest waiting."""
+    """Place every pending and every announced pod: those first for which room was made before, then the most urgent."""
     wants = [*pending_wants(copy), *announced_wants(copy)]
     promised_first = {made.pod for made in copy.view.history.rooms_made}
-    place_all(copy, sorted(wants, key=lambda want: (want.name not in promised_first, *want.urgency)))
+    place_wants(copy, sorted(wants, key=lambda want: (want.name not in promised_first, *want.urgency)))
 
 
 def pending_wants(copy: WorkingCopy) -> list[Want]:
-    """Return the pods of others that wait for a node; those that nothing can be known about get their answer here."""
+    """Return the external pods that wait for a node; those that EDL's fit test does not model are answered at once."""
     wants = []
     for pod in copy.external.waiting:
         want = Want(name=pod.name, shape=pod.shape, rank=full_rank(pod.priority), cause=Cause.POD, pod=pod)
@@ -51,8 +56,8 @@ def pending_wants(copy: WorkingCopy) -> list[Want]:
 def announced_wants(copy: WorkingCopy) -> list[Want]:
     """Return a want for each replica that a workload will have and has not created yet.
 
-    Of those that the cluster could not hold if all surplus left there is one: it says that there is no room, and each
-    would cost as much as one that can be served.
+    Of the replicas that the cluster could not hold even without surplus, one is returned: it reports the lack of room,
+    and each would cost as much time as one that can be served.
     """
     wants = []
     for workload in copy.view.workloads:
@@ -65,7 +70,7 @@ def announced_wants(copy: WorkingCopy) -> list[Want]:
 
 
 def place_headroom(copy: WorkingCopy) -> None:
-    """Settle the room that the policy keeps free; what finds none is left unserved."""
+    """Place the headroom that the policy asks for; what finds no room stays unserved."""
     wants = [
         Want(
             name=PodName(f"headroom-{number}-{nth}"),
@@ -76,11 +81,11 @@ def place_headroom(copy: WorkingCopy) -> None:
         for number, headroom in enumerate(headroom_of(copy.view, copy.policy))
         for nth in range(headroom.count)
     ]
-    place_all(copy, wants)
+    place_wants(copy, wants)
 
 
-def place_all(copy: WorkingCopy, wants: Iterable[Want]) -> None:
-    """Settle wants in this order; a row of equal pods is one question to the nodes."""
+def place_wants(copy: WorkingCopy, wants: Iterable[Want]) -> None:
+    """Place wants in this order; adjacent wants of one shape are placed together."""
     refused = refused_now(copy)
     for (shape, is_refused, _), row in groupby(
         wants, key=lambda want: (copy.shapes.number(want.shape), want.name in refused, want.is_there)
@@ -97,7 +102,8 @@ def place_all(copy: WorkingCopy, wants: Iterable[Want]) -> None:
 
 
 def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
-    """Give wants of one shape, all of them there or none, free room; what is left over, room that is being vacated."""
+    """Place wants of one shape, all of them existing pods or none, into free room, then into room that is being
+    vacated."""
     places = take_emptiest(copy, shape, len(wants), now=True, is_there=wants[0].is_there)
     for want, at in zip(wants, places, strict=False):
         if want.pod is not None and want.pod.unschedulable_since_s is not None:
@@ -118,7 +124,7 @@ def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
 
 
 def place_into_leaving_room(copy: WorkingCopy, shape: int, wants: Sequence[Want], at: int | None = None) -> None:
-    """Promise the wants room that is being vacated, the first one that of `at`, or leave them unserved."""
+    """Reserve room that is being vacated, for the first want on the node `at`; the others stay unserved."""
     if at is None:
         places = take_emptiest(copy, shape, len(wants), now=False, is_there=wants[0].is_there)
     else:
@@ -139,7 +145,7 @@ def room_made_for(copy: WorkingCopy, want: Want) -> int | None:
 
 
 def refused_now(copy: WorkingCopy) -> dict[str, float]:
-    """Return the pods that have left a room unused and are in their pause, and when it ends."""
+    """Return the pods that left room unused and are in their pause, and when the pause ends."""
     until_s: dict[str, float] = {}
     for refusal in copy.view.history.refusals:
         if copy.now_s < refusal.until_s:
@@ -148,18 +154,18 @@ def refused_now(copy: WorkingCopy) -> dict[str, float]:
 
 
 def headroom_of(view: ClusterView, policy: Policy) -> tuple[Headroom, ...]:
-    """Return the room to keep free, one entry per shape, fixed ones first."""
+    """Return the headroom to keep, one entry per shape, fixed entries first."""
     counts: dict[Shape, int] = {}
     for entry in policy.headroom:
         counts[entry.shape] = counts.get(entry.shape, 0) + entry.count
-    for asked in (part_of_cluster(view, policy), part_of_growth(view, policy)):
+    for asked in (cluster_headroom(view, policy), autoscaler_headroom(view, policy)):
         for shape in sorted(asked, key=sort_key):
             counts[shape] = max(counts.get(shape, 0), asked[shape])
     return tuple(Headroom(shape=shape, count=count) for shape, count in counts.items() if count > 0)
 
 
-def part_of_growth(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
-    """Return a part of the replicas that workloads' own autoscalers may still add to what they want now."""
+def autoscaler_headroom(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
+    """Return the configured part of the replicas that autoscalers may still add to what their workloads want now."""
     counts: dict[Shape, int] = {}
     for workload in view.workloads:
         ahead = max(0, workload.max_replicas - workload.desired_replicas)
@@ -168,8 +174,9 @@ def part_of_growth(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
     return counts
 
 
-def part_of_cluster(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
-    """Return a part of the ready capacity in pods of the workloads, each by its part of what they want now."""
+def cluster_headroom(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
+    """Return the configured part of the ready capacity in pods of the workloads, in the proportion of their
+    replicas."""
     wanted: dict[Shape, int] = {}
     if not percent(policy.headroom_percent):
         return wanted
@@ -178,7 +185,7 @@ def part_of_cluster(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
     if not wanted or not percent(policy.headroom_percent):
         return {}
     capacity = sum((node.allocatable for node in view.nodes if node.is_ready), start=NOTHING)
-    parts = {shape: part_taken(shape.requests, capacity) for shape in wanted}
+    parts = {shape: largest_part(shape.requests, capacity) for shape in wanted}
     whole = sum(wanted[shape] * part for shape, part in parts.items())
     if whole <= 0.0:
         return {}
@@ -186,7 +193,7 @@ def part_of_cluster(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
     return {shape: int(copies * count + 1e-9) for shape, count in wanted.items() if parts[shape] > 0.0}
 
 
-def part_taken(requests: Resources, capacity: Resources) -> float:
+def largest_part(requests: Resources, capacity: Resources) -> float:
     """Return the largest part of any resource that one such pod takes."""
     return max(
         (amount / held for name, amount in requests.amounts() if (held := capacity.amount(name)) > 0), default=0.0
@@ -194,5 +201,5 @@ def part_taken(requests: Resources, capacity: Resources) -> float:
 
 
 def percent(setting: float) -> float:
-    """A setting that is no number asks for nothing."""
+    """Return the setting, 0 if it is no finite number."""
     return max(0.0, setting) if isfinite(setting) else 0.0

@@ -1,4 +1,8 @@
-"""."""
+"""Server moves that earlier plans began: the old server leaves once the new one is ready (ADR 0118).
+
+This runs before P3 reclaims room, so that the room which an old server leaves is given out in the same plan. After a
+restart the planner finds its moves on the pods (`Pod.replaces`). New moves begin in `p6_begin_moves`.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,11 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def finish_moves(copy: WorkingCopy) -> None:
-    """Tell the old server of each move to leave once the new one is ready; forget moves that came to an end.
+    """Remove the old server of each move whose new one is ready; drop moves that came to an end.
 
-    A new one that is not ready in time leaves again, and one that has no node yet while others lack room, at once.
-    One to which state is moving is given the time that this takes.  Where both are wanted meanwhile, since yet another
-    server is lost or the ratio calls for one more, both stay, and the move has come to nothing: who leaves when there
-    is one too many again is the ratio's choice, in its time.
+    A new server that is not ready in time leaves again, and one without a node leaves at once while others lack room.
+    One to which state is moving is given the time that this takes. Where both servers are wanted meanwhile both stay
+    and the move is given up; which one leaves later is the ratio's choice.
     """
     refused = {refusal.pod for refusal in copy.history.refusals}
     is_room_wanted = any(want.name not in refused for want in copy.external.unserved)
@@ -31,17 +34,17 @@ def finish_moves(copy: WorkingCopy) -> None:
             continue
         is_late = copy.now_s >= move.since_s + copy.policy.shortfall_limit_s
         if new is not None:
-            finish(copy, job, move, (old, new), is_late=is_late, is_room_wanted=is_room_wanted)
+            finish_move(copy, job, move, (old, new), is_late=is_late, is_room_wanted=is_room_wanted)
         elif copy.now_s < job.spec.hold_until_s:
             copy.carried.moves_given_up.append(move)  # it was there, and has failed or found its room taken
         elif not is_late and not is_room_wanted:
-            bring_new(copy, job, move)
+            create_replacement(copy, job, move)
 
 
-def finish(
+def finish_move(
     copy: WorkingCopy, job: PlannedJob, move: ServerMove, pair: tuple[Pod, Pod], *, is_late: bool, is_room_wanted: bool
 ) -> None:
-    """Tell one of the two that stand to leave, the old one or the new one, or wait."""
+    """Remove the old server, or the new one, or wait."""
     old, new = pair
     if servers_held(job) <= servers_wanted(copy, job, job.size):
         copy.carried.moves_given_up.append(replace(move, since_s=copy.now_s))
@@ -60,7 +63,7 @@ def finish(
 
 
 def moves_under_way(copy: WorkingCopy) -> Iterator[ServerMove]:
-    """Yield the moves that are remembered, and those that are not, whose pods stand."""
+    """Yield the moves in the history, and those that only the pods tell of."""
     known = {(move.job, move.ordinal) for move in (*copy.history.server_moves, *copy.carried.moves_given_up)}
     yield from copy.history.server_moves
     for job in copy.dirty_jobs():
@@ -75,8 +78,8 @@ def moves_under_way(copy: WorkingCopy) -> Iterator[ServerMove]:
                 )
 
 
-def bring_new(copy: WorkingCopy, job: PlannedJob, move: ServerMove) -> None:
-    """Create the new server where its room is free by now, or hold that; drop a move whose room or number is gone."""
+def create_replacement(copy: WorkingCopy, job: PlannedJob, move: ServerMove) -> None:
+    """Create the new server where its room is free by now, or reserve it; drop a move whose room or number is gone."""
     at = copy.capacity.index.get(move.node)
     is_free = move.ordinal not in job.ordinals[Role.SERVER] and not copy.quotas.lack(job, [Role.SERVER], now=True)
     if at is not None and is_free and copy.capacity.fits(at, job.shapes[Role.SERVER], now=False):
@@ -86,6 +89,6 @@ def bring_new(copy: WorkingCopy, job: PlannedJob, move: ServerMove) -> None:
 
 
 def record_moving(copy: WorkingCopy, job: PlannedJob, move: ServerMove) -> None:
-    """Both the old server and the new one stand, or will."""
+    """Record that both the old server and the new one exist or will, and when the move is late."""
     job.moving.append(move)
     copy.wake_at_s.append(move.since_s + copy.policy.shortfall_limit_s)

@@ -1,7 +1,10 @@
-"""P2: what each job has and keeps.
+"""P2: what each job retains, and the core that a running job lacks.
 
-Jobs that are not active give their pods back.  Pods leave a node that is being drained.  A size above the ceiling
-comes down.  Then each running job gets back what is missing of its core (`core`).  Next: `forced`.
+Jobs that are not active give their pods back, pods leave draining nodes, and a size above the ceiling comes down. Then
+each running job gets its missing core pods back: from free room, from room that is being vacated, else from surplus,
+its own where that costs the same. A gang whose core cannot be refilled for a minute leaves whole and queues again,
+since it holds room without training (`beside-the-scheduler.md` 5). A minimum that stands on surplus pods gets core pods
+back, one by one (`beside-the-scheduler.md` 6, ADR 0104).
 """
 
 from __future__ import annotations
@@ -24,17 +27,17 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def retain_running_jobs(copy: WorkingCopy) -> None:
-    """Settle what stays of every job, jobs of high priority first."""
+    """Release what no job may keep and refill the core of running jobs, high priorities first."""
     for job in copy.jobs.values() if copy.capacity.draining else copy.dirty_jobs():
         release_disallowed(copy, job)
     for job in sorted(copy.dirty_jobs(), key=lambda job: (-job.spec.priority, job.spec.name)):
         if job.is_running and job.spec.state is JobState.ACTIVE:
             refill_core(copy, job)
-            take_swapped_room(copy, job)
+            fill_swapped_room(copy, job)
 
 
 def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
-    """Take away what the job's state, its node or its bounds no longer allow."""
+    """Remove the pods that the job's state, its node or its bounds no longer allow."""
     match job.spec.state:
         case JobState.SUSPENDED | JobState.OVER:
             copy.remove(job, job.everything, Cause.EDIT, beneficiary=JobSetting(str(job.spec.state)))
@@ -52,7 +55,8 @@ def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def leave_draining_nodes(copy: WorkingCopy, job: PlannedJob) -> None:
-    """Tell all of the job's pods on draining nodes to leave, core too: the owner's wish, and servers roll back once."""
+    """Remove all of the job's pods on draining nodes, core too: the node's owner wants that, and servers roll back
+    once."""
     draining = copy.capacity.draining
     if draining:
         for pod in job.everything:
@@ -61,7 +65,7 @@ def leave_draining_nodes(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def refill_core(copy: WorkingCopy, job: PlannedJob) -> None:
-    """Give a running job the core pods that it lacks, one by one."""
+    """Give a running job the core pods that it lacks, one by one; stop it where that has failed for too long."""
     roles = job.missing(copy.view.capabilities)
     if roles and copy.now_s < job.spec.hold_until_s:
         job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
@@ -86,7 +90,7 @@ def refill_core(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def refill(copy: WorkingCopy, job: PlannedJob, role: Role, copies: int) -> bool:
-    """Create or promise one core pod, or those of one node; False if no room can be had for them."""
+    """Create or reserve one core pod, or those of one node; return False if no room can be had for them."""
     if not job.awaits_number(role):
         return False
     if try_place_all(copy, job, [role] * copies, now=True) is not None:
@@ -100,8 +104,8 @@ def refill(copy: WorkingCopy, job: PlannedJob, role: Role, copies: int) -> bool:
     return True
 
 
-def take_swapped_room(copy: WorkingCopy, job: PlannedJob) -> None:
-    """Put the core trainer where a surplus one has left for it, before the room is shared out."""
+def fill_swapped_room(copy: WorkingCopy, job: PlannedJob) -> None:
+    """Place the core trainer where a surplus one has left for it, before the room is shared out."""
     if job.next_trainer_tier() is not Tier.CORE or job.size < job.spec.trainer.min_replicas:
         return
     capacity, shape = copy.capacity, job.shapes[Role.TRAINER]
@@ -120,25 +124,26 @@ def take_swapped_room(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def restore_cores(copy: WorkingCopy) -> None:
-    """Give running jobs that have their minimum, yet partly as surplus, their core back (`beside-the-scheduler.md` 6).
+    """Give core trainers to running jobs whose minimum stands partly on surplus pods (`beside-the-scheduler.md` 6).
 
-    What they grow by comes as core already.  Where that is not enough, one surplus trainer leaves and a core one takes
-    its room: one at a time, each a window after the last growth.
+    Their growth comes as core already. Where that is not enough, one surplus trainer leaves and a core one takes its
+    room: one at a time, each a window after the last growth.
     """
     for job in copy.dirty_jobs():
         is_there = job.is_running and job.spec.state is JobState.ACTIVE and copy.now_s >= job.spec.hold_until_s
         if is_there and job.next_trainer_tier() is Tier.CORE and job.size >= job.spec.trainer.min_replicas:
             opens_at_s = shrink_opens_at(copy, job.spec)
             if copy.now_s >= opens_at_s:
-                swap(copy, job)
+                swap_in_core(copy, job)
             else:
                 copy.wake_at_s.append(opens_at_s)
 
 
-def swap(copy: WorkingCopy, job: PlannedJob) -> None:
-    """Tell the job's last surplus trainer to leave and promise its room to a core one.
+def swap_in_core(copy: WorkingCopy, job: PlannedJob) -> None:
+    """Remove the job's last surplus trainer and reserve its room for a core one.
 
-    With `reclaim: planner` a job at its minimum is left alone: the count protects it, a swap would only cost it work.
+    With `reclaim: planner` a job at its minimum is left alone: the count protects it, and a swap would only cost it
+    work.
     """
     if not job.spare and copy.policy.reclaim is Reclaim.PLANNER:
         return
@@ -154,7 +159,7 @@ def swap(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def reserved_placement(copy: WorkingCopy, job: PlannedJob, role: Role) -> Placements | None:
-    """Take a seat for which an earlier plan made room, if one of this role still stands."""
+    """Return the placement for which an earlier plan made room, if one of this role still stands."""
     for reservation in copy.view.history.reservations:
         if reservation.job == job.spec.name:
             for placement in reservation.placements:

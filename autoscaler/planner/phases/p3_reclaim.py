@@ -1,8 +1,17 @@
-"""P3: room for pods of others that rank above surplus and fit nowhere.
+"""P3: surplus trainers leave for pods that outrank surplus and fit nowhere.
 
-For each, the node where the fewest trainers must leave, then those of the largest share (`victims`).  Surplus only,
-never below a minimum, never servers: moving state does not belong in the web's way.  A pod that did not use the rooms
-made for it gets no third one (`beside-the-scheduler.md` 15).  Next: `gangs`.
+For each such pod `victims` chooses the node and the trainers. Only surplus is taken: no job falls below its minimum,
+and no server leaves, since moving its state would take longer than the web can wait. A pod that left two rooms unused
+gets no third one (`beside-the-scheduler.md` 15).
+
+Which choice wins is decided by these keys, in this order:
+
+1. fewest trainers removed, whole steps counted, plus the trainers that fairness would then take back from the richest
+   job;
+2. lowest priorities of the jobs that give;
+3. least waste left on the node once as many such pods as wait have been placed (only up to `WEIGHED_NODES` nodes);
+4. the jobs' prices, dearest first: priority, then largest weighted dominant share, then freshest checkpoint;
+5. the node's name.
 """
 
 from __future__ import annotations
@@ -24,17 +33,17 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def reclaim_room(copy: WorkingCopy) -> None:
-    """Settle every want that `others` left unserved, most urgent first."""
+    """Serve every want that P1 left unserved, most urgent first."""
     wants = sorted(copy.external.unserved, key=lambda want: want.urgency)
     waiting = Counter(want.shape for want in wants)
     for want in wants:
-        serve(copy, want, alike=waiting[want.shape])
+        serve_want(copy, want, alike=waiting[want.shape])
         waiting[want.shape] -= 1
     copy.external.unserved.clear()
 
 
-def serve(copy: WorkingCopy, want: Want, *, alike: int) -> None:
-    """Tell the cheapest surplus to leave for the want, or say why nobody does.
+def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
+    """Remove the cheapest surplus for the want, or record why nobody leaves.
 
     `alike`: how many wants of this shape are left, this one included.
     """
@@ -57,11 +66,11 @@ def serve(copy: WorkingCopy, want: Want, *, alike: int) -> None:
     if victims is None:
         copy.external.answer(want, DemandState.NO_ROOM)
         return
-    take(copy, want, victims)
+    reclaim_from(copy, want, victims)
 
 
-def take(copy: WorkingCopy, want: Want, victims: Victims) -> None:
-    """Shrink the victims' jobs and promise the room to the want."""
+def reclaim_from(copy: WorkingCopy, want: Want, victims: Victims) -> None:
+    """Shrink the victims' jobs and reserve the room for the want."""
     for job, pods in victims.taken:
         shrink(copy, job, pods, want.cause, beneficiary=want.name)
     copy.capacity.take(victims.at, copy.shapes.number(want.shape), now=False)
@@ -71,9 +80,9 @@ def take(copy: WorkingCopy, want: Want, victims: Victims) -> None:
 def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[Victims], SideCost] | None:
     """Return what a choice costs beyond the trainers that leave; None on large clusters, where it is not weighed.
 
-    A job that is poor already would get its step back from the richest one, so what that one will give counts.  And
-    one trainer of 5 cores makes room for two web pods of 3 where a core is free already: what is left over on the node
-    once the pod is there, with those like it, counts among choices of as many trainers.
+    The first part is what fairness moves back: a job that is poor already would get its step back from the richest one.
+    The second is what stays unused on the node after this want and those alike are placed: where one core is free, one
+    trainer of 5 cores makes room for two web pods of 3.
     """
     capacity = copy.capacity
     if len(capacity) > WEIGHED_NODES:
@@ -103,7 +112,7 @@ def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[
 
 
 def is_left_to_scheduler(copy: WorkingCopy, want: Want) -> bool:
-    """Whether a scheduler must have its say first: no verdict yet, or it may free the room by itself."""
+    """Whether the scheduler acts first: it has given no verdict yet, or it may still preempt for the pod itself."""
     if want.cause is Cause.ANNOUNCED_GROWTH:
         # Its pods stand milliseconds from now.  A scheduler that preempts chooses for them then, whoever left before.
         return copy.policy.reclaim is Reclaim.SCHEDULER

@@ -1,9 +1,12 @@
-"""P4, last resort: a waiting gang takes whole running jobs of lower priority (`Policy.preempts_jobs`; off by default).
+"""P4, the ways to find room for a waiting gang, from the mildest to the hardest.
 
-Asked only when all surplus that the gang may take does not make it room.  One job is enough wherever one is: the lowest
-priority first, then the one whose checkpoint is freshest, which loses least.  Where several are, none leaves in vain.
-A job that is taken leaves whole, its servers and master too, and queues again; nothing is taken from a job of the same
-priority or above.
+Reserved room, room that is being vacated, surplus of other jobs, and last whole running jobs of lower priority
+(`Policy.preempts_jobs`, off by default). A gang whose namespace has used up its quota with its own surplus takes that
+surplus back, since a job below its minimum makes no progress.
+
+Preemption takes one job wherever one is enough: the lowest priority, then the one with the freshest checkpoint, which
+loses least. Where it takes several, each is needed. A preempted job leaves whole, servers and master too, and queues
+again.
 """
 
 from __future__ import annotations
@@ -38,20 +41,21 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 def preempted_placements(
     copy: WorkingCopy, job: PlannedJob, avoid: Mask | None, *, spare_priority: int | None
 ) -> Placements | None:
-    """Take the room of jobs of lower priority, and surplus; None if even that is too little.  Work on a trial."""
+    """Take the room of jobs of lower priority, and surplus; None if even that is too little. To be called in a
+    trial."""
     if not copy.policy.preempts_jobs:
         return None
-    gang = Gang(copy=copy, job=job, avoid=avoid, spare_priority=spare_priority)
+    gang = GangPreemption(copy=copy, job=job, avoid=avoid, spare_priority=spare_priority)
     lower = lower_jobs(copy, job)
     if not lower or not gang.fits_without(lower):  # the answer of most plans, at the price of one trial
         return None
-    victims = next(filter(gang.fits_without, choices(lower)))
-    return gang.placements_without(needed_of(gang, victims))
+    victims = next(filter(gang.fits_without, victim_choices(lower)))
+    return gang.placements_without(needed_victims(gang, victims))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
-    """The gang that waits, and the room that it may take."""
+class GangPreemption:
+    """A waiting gang and the room that it may take."""
 
     copy: WorkingCopy
     job: PlannedJob
@@ -59,10 +63,10 @@ class Gang:
     spare_priority: int | None
 
     def placements_without(self, victims: Sequence[PlannedJob]) -> Placements | None:
-        """Stop these jobs and seat the gang; None, with nothing changed, if there is no room even so."""
+        """Stop these jobs and place the gang; None, with nothing changed, if there is no room even so."""
         mark = self.copy.mark()
         for victim in victims:
-            stop(self.copy, victim, self.job)
+            stop_job(self.copy, victim, self.job)
         permit = ReclaimPermit(cause=Cause.GANG, spare_priority=self.spare_priority)
         placements = try_place_reclaiming(self.copy, self.job, core_roles(self.job), permit, avoid=self.avoid)
         if placements is None:
@@ -70,15 +74,15 @@ class Gang:
         return placements
 
     def fits_without(self, victims: Sequence[PlannedJob]) -> bool:
-        """Whether there is room once these jobs have left; nothing is changed."""
+        """Whether the gang fits once these jobs have left; nothing is changed."""
         mark = self.copy.mark()
         placements = self.placements_without(victims)
         self.copy.roll_back(mark)
         return placements is not None
 
 
-def needed_of(gang: Gang, victims: Sequence[PlannedJob]) -> Sequence[PlannedJob]:
-    """Return those without whom the gang does not fit; of two that would do the cheaper one is kept."""
+def needed_victims(gang: GangPreemption, victims: Sequence[PlannedJob]) -> Sequence[PlannedJob]:
+    """Return the victims without whom the gang does not fit; of two alternatives the cheaper one is taken."""
     needed = victims
     for dear in reversed(victims):
         others = [victim for victim in needed if victim is not dear]
@@ -94,23 +98,24 @@ def lower_jobs(copy: WorkingCopy, job: PlannedJob) -> Sequence[PlannedJob]:
         for other in copy.jobs.values()
         if other.is_running and other.spec.state is JobState.ACTIVE and other.spec.priority < job.spec.priority
     ]
-    return sorted(lower, key=cost_of)
+    return sorted(lower, key=preemption_cost)
 
 
-def choices(lower: Sequence[PlannedJob]) -> Iterator[Sequence[PlannedJob]]:
+def victim_choices(lower: Sequence[PlannedJob]) -> Iterator[Sequence[PlannedJob]]:
     """Yield whom to take, cheapest first: each job alone, then more and more of them, all in the end."""
     yield from ([other] for other in lower)
     yield from (lower[:count] for count in range(2, len(lower) + 1))
 
 
-def cost_of(job: PlannedJob) -> tuple[int, float, str]:
-    """Sort key: whose loss is the smallest.  An unknown checkpoint counts as dear (A7)."""
+def preemption_cost(job: PlannedJob) -> tuple[int, float, str]:
+    """Sort key: lowest priority, freshest checkpoint, name. An unknown checkpoint counts as dear, so that it makes no
+    victim (A7)."""
     age_s = job.spec.checkpoint_age_s
     return (job.spec.priority, inf if age_s is None or isnan(age_s) else age_s, job.spec.name)
 
 
-def stop(copy: WorkingCopy, victim: PlannedJob, winner: PlannedJob) -> None:
-    """Tell all of the job's pods to leave."""
+def stop_job(copy: WorkingCopy, victim: PlannedJob, winner: PlannedJob) -> None:
+    """Remove all of the job's pods."""
     copy.withdraw(victim)
     copy.remove(victim, victim.everything, Cause.PREEMPTION, beneficiary=winner.spec.name)
     victim.is_running = False
@@ -118,10 +123,10 @@ def stop(copy: WorkingCopy, victim: PlannedJob, winner: PlannedJob) -> None:
 
 
 def free_quota(copy: WorkingCopy, job: PlannedJob, roles: list[Role], spare_priority: int | None) -> bool:
-    """Have surplus of the job's namespace leave until these pods are within its quotas.
+    """Remove surplus of the job's namespace until these pods are within its quotas.
 
-    The cheapest jobs give first, a step at a time; `spare_priority`: jobs of this priority and above give nothing.
-    False, with the draft spoiled, if all of it is too little.  Work on a trial.
+    The cheapest jobs give first, a step at a time; jobs of priority `spare_priority` and above give nothing. Returns
+    False, with the trial to be rolled back, if all of it is too little.
     """
     asked, rank = copy.quotas.new_pods(job, roles), full_rank(job.spec.priority)
     while copy.quotas.has_limits and (excess := copy.quotas.excess(job, asked, now=False)) is not None:
@@ -144,7 +149,7 @@ def free_quota(copy: WorkingCopy, job: PlannedJob, roles: list[Role], spare_prio
 def reserved_placements(
     copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName], *, now: bool = False
 ) -> Placements | None:
-    """Take the seats for which an earlier plan made room, if all of them still stand."""
+    """Return the placements for which an earlier plan made room, if all of them still stand."""
     for reservation in copy.view.history.reservations:
         if reservation.job == job.spec.name:
             placements = [(placement.role, placement.node) for placement in reservation.placements]
@@ -155,26 +160,26 @@ def reserved_placements(
 
 
 def leaving_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
-    """Take room that is free or being vacated."""
+    """Place the gang into room that is free or being vacated."""
     return try_place_all(copy, job, core_roles(job), now=False, avoid=mask_of(copy, barred))
 
 
 def vacated_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
-    """Take surplus: anybody's, or not that of higher classes."""
-    permit = ReclaimPermit(cause=Cause.GANG, spare_priority=spared_by(copy, job))
+    """Place the gang by removing surplus: anybody's, or not that of higher classes."""
+    permit = ReclaimPermit(cause=Cause.GANG, spare_priority=spared_priority(copy, job))
     return try_place_reclaiming(copy, job, core_roles(job), permit, avoid=mask_of(copy, barred))
 
 
 def preempting_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
-    """Take whole jobs of lower priority, where the policy says so."""
-    return preempted_placements(copy, job, mask_of(copy, barred), spare_priority=spared_by(copy, job))
+    """Place the gang by stopping whole jobs of lower priority, where the policy allows it."""
+    return preempted_placements(copy, job, mask_of(copy, barred), spare_priority=spared_priority(copy, job))
 
 
-def spared_by(copy: WorkingCopy, job: PlannedJob) -> int | None:
-    """From which priority on the gang leaves others' surplus alone; None if it takes anybody's."""
+def spared_priority(copy: WorkingCopy, job: PlannedJob) -> int | None:
+    """Return the priority from which on others' surplus is spared; None if the gang may take anybody's."""
     return job.spec.priority + 1 if copy.policy.admission is Admission.STRICT_CLASS else None
 
 
 def mask_of(copy: WorkingCopy, barred: frozenset[NodeName]) -> Mask | None:
-    """Return the barred nodes as the choice of nodes wants them."""
+    """Return the barred nodes as a mask; None if there are none."""
     return copy.capacity.mask(barred) if barred else None

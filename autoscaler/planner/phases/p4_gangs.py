@@ -1,11 +1,12 @@
-"""P4: jobs that wait for their minimum, by (priority, share, age).
+"""P4: admission of waiting jobs, by (priority, share, age).
 
-A job starts whole or not at all (A1): every core pod has a node with room that is free now.  Several start side by
-side, each in room that none of the others has (ADR 0159), and no start waits for the end of another; those that could
-follow in the next plan hold their room.  Where room is missing, surplus leaves for the gang: anybody's (`MinsFirst`),
-or only that of lower classes and its own (`StrictClass`).  The seats for which room is made are remembered, so that
-the next plan does not choose others.  After two minutes the oldest unfit gang of a priority bars younger ones of its
-class and below from the nodes that it would use; surplus may use them meanwhile, since it can be taken back.
+A job starts whole or not at all (A1): every core pod has a node with room that is free now. Several gangs start side by
+side, each in room that none of the others has (ADR 0159); gangs that could follow in the next plan hold their room.
+Where room is missing surplus leaves for the gang: anybody's (`MinsFirst`), or only that of lower classes and its own
+(`StrictClass`). The placements for which room is made are remembered, so that the next plan chooses the same ones.
+
+After two minutes the oldest unfit gang of a priority bars younger ones of its class and below from the nodes that it
+would use. Surplus may use them meanwhile, since it can be taken back.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from autoscaler.planner.phases.p4_gang_room import (
     mask_of,
     preempting_placements,
     reserved_placements,
-    spared_by,
+    spared_priority,
     vacated_placements,
 )
 from autoscaler.planner.phases.p5_water_filling import fill_shares
@@ -56,11 +57,12 @@ STARTS_PER_PLAN: Final = 16
 
 
 def admit_gangs(copy: WorkingCopy) -> None:
-    """Start those that fit, `STARTS_PER_PLAN` at most; hold or make room for the others; say of each why it waits."""
+    """Start the gangs that fit, `STARTS_PER_PLAN` at most; hold or make room for the others; record why each one
+    waits."""
     barred: frozenset[NodeName] = frozenset()
     reserved: set[int] = set()
     refused: dict[object, PlannedJob] = {}  # by kind: the first for which no room was found since the last start
-    for name in queue(copy):
+    for name in admission_queue(copy):
         job = copy.jobs[name]
         if copy.policy.admission is Admission.STRICT_CLASS:
             finish_classes_above(copy, job.spec.priority)
@@ -88,7 +90,7 @@ def admit_gangs(copy: WorkingCopy) -> None:
 def finish_classes_above(copy: WorkingCopy, priority: int) -> None:
     """Give higher classes their surplus before a gang its minimum.
 
-    Headroom stands above all surplus, so here it comes before the gang too.
+    Headroom ranks above all surplus, so it is placed before the gang too.
     """
     if any(job.spec.priority > priority and can_take_step(copy, job) for job in copy.jobs.values()):
         reserve_headroom(copy)
@@ -96,25 +98,25 @@ def finish_classes_above(copy: WorkingCopy, priority: int) -> None:
 
 
 def reserve_headroom(copy: WorkingCopy) -> None:
-    """Settle the room that the policy keeps free, by force where surplus stands in it; once a plan."""
+    """Place the headroom that the policy asks for, reclaiming surplus for it; once a plan."""
     if not any(demand.cause is Cause.HEADROOM for demand in copy.external.demands):
         place_headroom(copy)
         reclaim_room(copy)
 
 
 def kind_of(copy: WorkingCopy, job: PlannedJob) -> object:
-    """Return what gangs have in common that find room, or find none, alike; with a reservation each is of its own."""
+    """Return a key that gangs share when the same room is found or not found for them; one with a reservation is
+    alone."""
     has_seats = any(entry.job == job.spec.name for entry in copy.history.reservations)
     alike = (job.spec.priority, job.spec.trainer.per_node, *job.shapes.items(), *core_roles(job))
     return (*alike, job.spec.name if has_seats else "")
 
 
-def queue(copy: WorkingCopy) -> list[JobName]:
-    """Return the waiting jobs: by priority; in it the oldest once it is aged, then the smallest share, then age.
+def admission_queue(copy: WorkingCopy) -> list[JobName]:
+    """Return the waiting jobs by priority, the oldest aged one first, then by smallest share, then by age.
 
-    Those whose last start failed come after those that have had no turn: refused for ever, they would use all turns.
-
-    What cannot start whatever happens to others' room is not the oldest: it would keep that place for ever (A11).
+    Jobs whose last start failed come after those that have had no turn: refused for ever, they would use all turns. A
+    job that could not start even with others' room is not the oldest: it would keep that place for ever (A11).
     """
     waiting = [job for job in copy.dirty_jobs() if not job.is_running and job.spec.state is JobState.ACTIVE]
     oldest: dict[int, JobName] = {}
@@ -138,7 +140,7 @@ def queue(copy: WorkingCopy) -> list[JobName]:
 
 
 def may_be_admitted(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether room and quota are the only questions left."""
+    """Whether only room and quota keep the job from its start."""
     if job.leaving:
         job.block(Bottleneck.ROOM_LEAVING, "its former pods are leaving")
         return False
@@ -157,14 +159,14 @@ def may_be_admitted(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def could_start(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether room alone, which others have, keeps the job from its start."""
+    """Whether only room that others have keeps the job from its start."""
     if not may_be_admitted(copy, job) or copy.quotas.lack(job, core_roles(job), now=False):
         return False
     return fits_an_empty_cluster(copy, job)
 
 
 def start_now(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> bool:
-    """Start the gang, or hold its room when enough others start; False if it does not fit into free room."""
+    """Start the gang, or hold its room when enough others start; return False if it does not fit into free room."""
     mark, job = copy.mark(), copy.jobs[name]
     placements = try_place_all(copy, job, core_roles(job), now=True, avoid=mask_of(copy, barred))
     if placements is None:
@@ -184,7 +186,8 @@ def start_now(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> 
 
 
 def wait_for_room(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> bool:
-    """Promise room that is being vacated, else have surplus vacate it; False, and a reason, if neither is enough."""
+    """Reserve room that is being vacated, else have surplus vacate it; return False, and record a reason, if neither is
+    enough."""
     job = copy.jobs[name]
     for find in (reserved_placements, leaving_placements, vacated_placements, preempting_placements):
         mark = copy.mark()
@@ -207,16 +210,17 @@ def wait_for_room(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName])
 
 
 def wait_for_quota(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> bool:
-    """Have surplus of the gang's own namespace give back the quota that it lacks; False if that does not help."""
+    """Have surplus of the gang's own namespace give back the quota that it lacks; return False if that does not
+    help."""
     mark, job = copy.mark(), copy.jobs[name]
-    if free_quota(copy, job, core_roles(job), spared_by(copy, job)) and wait_for_room(copy, name, barred):
+    if free_quota(copy, job, core_roles(job), spared_priority(copy, job)) and wait_for_room(copy, name, barred):
         return True
     copy.roll_back(mark)
     return False
 
 
 def would_start(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the gang fits into free room if nobody older keeps any for itself."""
+    """Whether the gang fits into free room if no older gang bars any nodes."""
     mark = copy.mark()
     placements = try_place_all(copy, job, core_roles(job), now=True)
     copy.roll_back(mark)
@@ -224,7 +228,7 @@ def would_start(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def fits_an_empty_cluster(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the gang would fit if nobody else were there."""
+    """Whether the gang would fit on the nodes if they were empty."""
     empty = copy.on_empty_nodes()
     mark = empty.mark()
     placements = search_placements(empty, job, largest_first(copy, job, core_roles(job)), now=True, avoid=None)
@@ -241,7 +245,7 @@ def is_aged(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def bar_nodes(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> frozenset[NodeName]:
-    """Return the nodes that the aged gang keeps from younger ones: those of the last plan, while they are open."""
+    """Return the nodes from which the aged gang bars younger ones: those of the last plan, while they are open."""
     known = next((bar.nodes for bar in copy.view.history.bars if bar.job == name), frozenset[NodeName]())
     is_known = bool(known) and all(copy.capacity.is_open_name(node) for node in known)
     nodes = known if is_known else best_nodes(copy, copy.jobs[name], barred)

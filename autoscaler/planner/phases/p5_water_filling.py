@@ -1,9 +1,9 @@
-"""P5: what is left is shared out.
+"""P5: free capacity is shared out by water-filling.
 
-Water-filling: again and again the job with the lowest weighted dominant share takes its next step; ties go to the
-larger next share, then to the name.  For one resource and equal replicas this greedy is exactly leximin, and only with
-that tie rule.  Higher priorities drink first.  A job freezes at its first bottleneck, which is recorded.  Nothing is
-taken from anybody here: growth only, from the kept state.  Next: `transfer`.
+Again and again the job with the lowest weighted dominant share takes its next step; ties go to the larger next share,
+then to the name. For one resource and equal replicas this greedy is exactly leximin, and only with that tie rule.
+Higher priorities are served first. A job stops at its first bottleneck, which is recorded. This phase only grows jobs;
+P6 takes from rich ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRAINER: Final = (Role.TRAINER,)
 def fill_shares(copy: WorkingCopy, *, above_priority: int | None = None) -> None:
     """Grow jobs until none can take its next step; with `above_priority` only those of higher classes.
 
-    Rooms only shrink here, so a job that found no room has none until the end and costs nothing more.
+    Free capacity only shrinks here, so a job that found no room finds none until the end and costs nothing more.
     """
     capacity = copy.capacity
     dirty: dict[int, list[PlannedJob]] = {}
@@ -44,7 +44,7 @@ def fill_shares(copy: WorkingCopy, *, above_priority: int | None = None) -> None
 
 
 def take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Place the trainers of the next size; False, with nothing changed, if they do not all fit."""
+    """Place the trainers of the next size; return False, with nothing changed, if they do not all fit."""
     count, size = step_of(job), job.size
     is_elastic = copy.view.capabilities.servers_elastic
     needs_servers = is_elastic and servers_wanted(copy, job, size + count) > servers_held(job)
@@ -73,7 +73,7 @@ def grow(copy: WorkingCopy, job: PlannedJob, count: int) -> int:
 
 
 def place_one(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Create a trainer into free room, else promise it room that is being vacated; False if there is neither."""
+    """Create a trainer in free room, else reserve room that is being vacated; return False if there is neither."""
     if copy.quotas.lack(job, TRAINER, now=False):
         return False
     shape, names = job.shapes[Role.TRAINER], copy.capacity.names
@@ -88,7 +88,7 @@ def place_one(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def place_unit(copy: WorkingCopy, job: PlannedJob, bundle: Bundle) -> bool:
-    """As `place_one`, for trainers that come to a node together."""
+    """Place the trainers that come to one node together, as `place_one` does."""
     roles = [bundle.role] * bundle.copies
     if copy.quotas.lack(job, roles, now=False):
         return False
@@ -110,9 +110,9 @@ def place_unit(copy: WorkingCopy, job: PlannedJob, bundle: Bundle) -> bool:
 
 
 def record_bottlenecks(copy: WorkingCopy) -> None:
-    """Say of each job that may grow what keeps it from its next size.  After `fill_shares`.
+    """Record for each job that may grow what keeps it from its next size. To be called after `fill_shares`.
 
-    A job that has not started keeps what it waits for.  Whose room it is that is missing says `explain`.
+    A job that has not started keeps the bottleneck of its gang. Whose room it is that is missing, `explain` finds out.
     """
     fitting_shapes = copy.capacity.fit_somewhere(copy.by_trainer)
     for shape, jobs in copy.by_trainer.items():
@@ -139,13 +139,13 @@ def record_bottlenecks(copy: WorkingCopy) -> None:
 
 
 def has_minimum(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether only its next size is the question."""
+    """Whether the job runs or starts with its minimum, so that its next size is the question."""
     is_there = (job.is_running or job.is_starting) and job.spec.name not in copy.carried.shortfalls
     return is_there and may_grow(copy, job)
 
 
 def block_at_ceiling(job: PlannedJob) -> None:
-    """The job has all that it may have."""
+    """Record that the job has all that it may have."""
     spec = job.spec.trainer
     if spec.pinned_replicas:
         job.block(Bottleneck.PINNED, f"trainer.replicas pins it at {spec.pinned_replicas}")
@@ -154,7 +154,7 @@ def block_at_ceiling(job: PlannedJob) -> None:
 
 
 def why_no_room(copy: WorkingCopy, job: PlannedJob, count: int, *, fits: bool) -> tuple[Bottleneck, str]:
-    """Return why the next size does not fit: not on any node, not whole, or not now; `fits`: one trainer would."""
+    """Return why the next size does not fit: on no node, not whole, or not now. `fits`: one trainer would fit."""
     if not fits_an_empty_node(copy, job.shapes[Role.TRAINER]):
         return Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({describe_shape(job.spec.trainer.shape)})"
     if why := copy.quotas.lack(job, [Role.TRAINER] * count, now=False):
@@ -167,7 +167,7 @@ def why_no_room(copy: WorkingCopy, job: PlannedJob, count: int, *, fits: bool) -
 
 
 def places_left(copy: WorkingCopy, job: PlannedJob, count: int) -> int:
-    """How many of the next step's trainers still fit."""
+    """Return how many of the next step's trainers still fit."""
     mark = copy.mark()
     placed = grow(copy, job, count)
     copy.roll_back(mark)

@@ -1,14 +1,13 @@
-"""Live defragmentation: servers move to where they waste least once the web's tide has changed (ADR 0118).
+"""Server moves that this plan begins: live defragmentation, once web load has changed (ADR 0118).
 
-A voluntary step after P6.  A move is a new server on the better node, to which the old one hands its state before it
-leaves: so the job is never a server short, and for a moment both take room.  Moves begin when nothing is in motion and
-some job lacks nothing but room; they gain at least a whole trainer and more than they cost; a job moves few servers at
-a time, and the cluster so many a minute.  Where the better node is full, surplus trainers make way that may be taken
-voluntarily (`way`).
+A voluntary step after P6. A move creates a new server on the better node, and the old one hands its state over before
+it leaves: the job is never a server short, and for a moment both take room. Moves begin when nothing else is in motion
+and some job lacks only room. They gain at least a whole trainer and more than they cost; a job moves few servers at a
+time, and the cluster a limited number in a minute. What moves are worth is `relocations`; how they end is
+`p2_finish_moves`.
 
-`finish_moves` goes before room is taken by force, so that the room which an old server leaves is given out in the same
-plan.  A planner that remembers nothing finds on the pods what it has to go on with (`Pod.replaces`).  What moves are
-worth is `better_places`.
+Where the better node is full, surplus trainers are evicted for the move, only as a voluntary change takes them: each
+job keeps its window and its minimum, each trainer has run for its time, and sizes change by one (A6).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ HOPELESS: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, D
 
 
 def begin_moves(copy: WorkingCopy) -> None:
-    """Begin the moves that are worth most, while there are any and the minute allows them."""
+    """Begin the moves that are worth most, as many as the minute allows."""
     left = server_moves_left(copy) if can_move(copy) else 0
     if not left or not is_calm(copy):
         return
@@ -49,20 +48,20 @@ def begin_moves(copy: WorkingCopy) -> None:
     for relocation in places.in_order(list(movable_servers(copy))):
         nodes = {relocation.at, *(source.at for source in relocation.sources)}
         is_possible = len(relocation.sources) <= left and not nodes & touched
-        if is_possible and is_worth_it(copy, relocation) and begin(copy, relocation):
+        if is_possible and is_worth_it(copy, relocation) and begin_move(copy, relocation):
             touched |= nodes  # what others of this plan would win there is no longer known
             left -= len(relocation.sources)
 
 
 def can_move(copy: WorkingCopy) -> bool:
-    """Whether the cluster and the policy let servers move, and somebody lacks nothing but room."""
+    """Whether the cluster and the policy let servers move, and some job lacks nothing but room."""
     if not copy.moves_servers or len(copy.capacity) > WEIGHED_NODES or not waste_of(copy).is_weighed:
         return False
     return any(job.bottleneck in STARVED for job in copy.jobs.values())
 
 
 def is_calm(copy: WorkingCopy) -> bool:
-    """Whether nothing is in motion: no web that rises or falls, no gang that starts or waits, nothing by force."""
+    """Whether nothing is in motion: no workload changes its size, no gang starts or waits, and no change is forced."""
     if copy.now_s < copy.quiet_from_s:
         copy.wake_at_s.append(copy.quiet_from_s)
         return False
@@ -85,14 +84,16 @@ def is_calm(copy: WorkingCopy) -> bool:
 
 
 def movable_servers(copy: WorkingCopy) -> Iterator[tuple[PlannedJob, Pod]]:
-    """Yield the servers that may move now: old enough, and of jobs that have all that they want.
+    """Yield the servers that may move now: old enough, and of jobs that have all the servers that they want.
 
-    One whose move came to nothing stays where it is for the longest pause after refusals.
+    A server whose move was given up stays where it is for the longest pause after refusals.
     """
     staying = {move.pod for move in copy.carried.moves_given_up}
     for job in copy.dirty_jobs():
         is_there = job.is_running and job.spec.state is JobState.ACTIVE and copy.now_s >= job.spec.hold_until_s
-        if not (is_there and job.servers and is_at_rest(copy, job)) or copy.quotas.lack(job, [Role.SERVER], now=True):
+        if not (is_there and job.servers and has_its_servers(copy, job)) or copy.quotas.lack(
+            job, [Role.SERVER], now=True
+        ):
             continue
         busy = {move.pod for move in job.moving}
         for pod in job.servers:
@@ -104,8 +105,8 @@ def movable_servers(copy: WorkingCopy) -> Iterator[tuple[PlannedJob, Pod]]:
                     copy.wake_at_s.append(opens_at_s)
 
 
-def is_at_rest(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the job has the servers that it wants, few enough leave or move, and a number is free."""
+def has_its_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
+    """Whether the job has the servers that it wants, few enough of them leave or move, and a number is free."""
     wanted = servers_wanted(copy, job, job.size)
     return (
         servers_held(job) == wanted
@@ -115,17 +116,18 @@ def is_at_rest(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def is_worth_it(copy: WorkingCopy, relocation: Relocation) -> bool:
-    """Whether the moves bring more than they cost."""
+    """Whether the moves gain more than they cost."""
     first = relocation.sources[0].job
     worth = waste_of(copy).worth_of(first.shapes[Role.TRAINER])
     jobs = [(source.job.spec, source.job.size) for source in relocation.sources]
     return moves_pay_off(copy.policy, jobs, relocation.gain / max(1, worth))
 
 
-def begin(copy: WorkingCopy, relocation: Relocation) -> bool:
-    """Create the new servers, or hold room that is being vacated for them; False, and nothing done, if there is none.
+def begin_move(copy: WorkingCopy, relocation: Relocation) -> bool:
+    """Create the new servers, or reserve room that is being vacated for them; return False, with nothing changed, if
+    there is none.
 
-    The old ones leave in a later plan.
+    The old servers leave in a later plan.
     """
     names = [source.pod.name for source in relocation.sources]
     if not evict_for_move(copy, relocation.at, relocation.shape, len(names), beneficiary=names[0]):
@@ -146,9 +148,10 @@ MOST_DISPLACED: Final = 2
 
 
 def evict_for_move(copy: WorkingCopy, at: int, shape: int, count: int, *, beneficiary: PodName) -> bool:
-    """Have few trainers leave the node so that so many pods of the shape fit; False, and nothing done, if many must.
+    """Remove few trainers from the node so that `count` pods of the shape fit; return False, with nothing changed, if
+    many must go.
 
-    What is leaving the node already counts as gone.
+    Pods that are leaving the node already count as gone.
     """
     asked = [count * amount for amount in copy.capacity.asked_amounts(shape)]
     room = copy.capacity.later[:, at].tolist()
@@ -168,7 +171,7 @@ def evict_for_move(copy: WorkingCopy, at: int, shape: int, count: int, *, benefi
 
 
 def displaceable(copy: WorkingCopy, at: int) -> Iterator[tuple[PlannedJob, Pod]]:
-    """Yield the surplus trainers on a node that may be taken voluntarily now."""
+    """Yield the surplus trainers on a node that may be removed voluntarily now."""
     name = copy.capacity.names[at]
     for owner, held in sorted(Counter(filter(None, copy.surplus_owners.get(at, ()))).items()):
         job = copy.jobs[JobName(owner)]
@@ -184,7 +187,7 @@ def displaceable(copy: WorkingCopy, at: int) -> Iterator[tuple[PlannedJob, Pod]]
 
 
 def may_give_one(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the job is one that gives single trainers, and its window is open."""
+    """Whether the job's sizes change by one trainer and its window is open."""
     spec = job.spec.trainer
     is_single = spec.step == 1 and spec.per_node == 1 and not spec.powers_of_two and not spec.pinned_replicas
     if not is_single or job.spec.state is not JobState.ACTIVE or not job.spare or job.coming_trainers:

@@ -1,9 +1,9 @@
-"""P6: from rich to poor, as a step of its own.
+"""P6: a step of a rich job goes to a poor one, voluntarily.
 
 A job that found no room may have a step of a richer job of its class if the gap is more than both steps (A4), or of a
-job of a lower class.  Each transfer is tried and undone: the step is taken, the water-fill runs again, and the transfer
-stands only if the poor job then grows and nobody else loses.  So what is planned here is what the next plan finds.
-Windows, the age of the victim and the cap per minute are asked first: a transfer that must wait is no transfer.
+job of a lower class. Each transfer is tried on the working copy: the giver's step is removed, water-filling runs again,
+and the transfer stands only if the poor job then grows and no third job loses. So this plan decides what the next plan
+will find. Windows, the victims' age and the cap per minute are checked first (`transfer_pairs`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Sizes = Mapping[JobName, int]
 
 
 def share_capacity(copy: WorkingCopy) -> None:
-    """Write growth and transfers on the kept state (P5 and P6 together), and say what keeps each job where it is."""
+    """Write growth and transfers on the kept state (P5 and P6 together), and record what keeps each job where it is."""
     search = TransferSearch(
         allowed=transfers_allowed(copy),
         left=transfers_left(copy),
@@ -67,7 +67,8 @@ def share_capacity(copy: WorkingCopy) -> None:
 
 
 def fill_paid(copy: WorkingCopy, sizes: Sizes) -> None:
-    """Fill shares in the present trial; whose growth beyond these sizes does not pay is left out, the others share."""
+    """Run water-filling in the present trial, and again without the jobs whose growth beyond these sizes does not
+    pay."""
     start = copy.trial_from
     fill_shares(copy)
     while unpaid := {job.spec.name for job in copy.dirty_jobs() if not is_paid(copy, job, sizes[job.spec.name])}:
@@ -77,14 +78,15 @@ def fill_paid(copy: WorkingCopy, sizes: Sizes) -> None:
 
 
 def is_paid(copy: WorkingCopy, job: PlannedJob, kept: int) -> bool:
-    """Whether the job does not grow beyond the kept size in this plan, or to its own good: a minimum is refilled."""
+    """Whether the job does not grow beyond the kept size in this plan, or its growth pays off; a minimum is always
+    refilled."""
     return not job.is_running or job.size <= kept or pays_off(copy.policy, job.spec, kept, job.size)
 
 
 def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSearch) -> int | None:
     """Carry out the first transfer that stands, poorest and richest first, and return the mark of the new kept state.
 
-    None, with the draft as it was, if none does.
+    Returns None, with the copy as it was, if no transfer stands.
     """
     poor = takers(copy)
     if not poor:
@@ -107,7 +109,7 @@ def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSe
     for taker, first in askers:
         helpers = reach.who(taker.shapes[Role.TRAINER], first) if search.left else rich[:GIVERS_LOOKED_AT]
         search.pairs -= 1  # looking for givers costs as much as a pair
-        for giver, victims in chances(copy, search, taker, helpers, shares):
+        for giver, victims in open_transfers(copy, search, taker, helpers, shares):
             if not search.trials:
                 return None
             names = tuple(pod.name for pod in victims)
@@ -123,14 +125,14 @@ def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSe
     return None
 
 
-def chances(
+def open_transfers(
     copy: WorkingCopy,
     search: TransferSearch,
     taker: PlannedJob,
     helpers: Sequence[PlannedJob],
     shares: Mapping[JobName, int],
 ) -> Iterator[tuple[PlannedJob, list[Pod]]]:
-    """Yield who may give the taker a step now, and which trainers that takes."""
+    """Yield the givers that may give the taker a step now, with the trainers that would leave."""
     owed = 0  # the most that a job has after a step down who will give only later
     for giver in islice(givers(copy, taker, helpers, shares), GIVERS_LOOKED_AT):
         search.pairs -= 1
@@ -150,7 +152,8 @@ def chances(
 def try_transfer(
     copy: WorkingCopy, kept: int, taker: PlannedJob, giver: PlannedJob, victims: list[Pod], *, sizes: Sizes
 ) -> set[JobName] | None:
-    """Take the step from the kept state and fill anew: None if that stands, with a trial begun at the new kept state.
+    """Take the step from the kept state and fill again; return None, with a trial begun at the new kept state, if that
+    stands.
 
     If it does not stand, everything is put back and the jobs that would have grown are returned.
     """
@@ -172,7 +175,7 @@ def try_transfer(
 
 
 def is_better(changed: Sequence[tuple[PlannedJob, int]], taker: PlannedJob, giver: PlannedJob) -> bool:
-    """Whether the taker has grown and nobody but the giver lost; the giver may find other room for its step."""
+    """Whether the taker has grown and no job but the giver has lost; the giver may find other room for its step."""
     return any(job is taker for job, _ in changed) and all(
         job.size < size if job is giver else job.size > size for job, size in changed
     )

@@ -1,8 +1,8 @@
-"""P7: what is done now, what waits.
+"""P7: the actions of this plan, and what waits for a later one.
 
-Forced changes go out at once.  Voluntary growth passes its job's window; what does not pass, and what room is still
-being vacated for, is stage 2: said, never executed, derived again by the next plan.  Deletions stand first, then the
-starts of gangs, then creations; each creation fits into room that is free whatever else is carried out (A2).
+Forced changes go out at once. Voluntary growth passes its job's window; what does not pass, and what room is still
+being vacated for, waits: the plan reports it, and the next plan derives it again. Deletions come first, then the starts
+of gangs, then creations; each creation fits into room that is free whichever of the others are carried out (A2).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def plan_actions(copy: WorkingCopy) -> tuple[tuple[Action, ...], tuple[DeferredChange, ...]]:
-    """Return what is done now, safe at every prefix (A2), and what waits for a later plan."""
+    """Return the actions, safe at every prefix (A2), and what waits for a later plan."""
     jobs = copy.dirty_jobs()
     left = changes_left(copy) - sum(any(gone.cause.counts_as_resize for gone in job.leaving) for job in jobs)
     for job in sorted(jobs, key=lambda job: growth_key(copy, job)) if left < inf else jobs:
@@ -48,10 +48,10 @@ def plan_actions(copy: WorkingCopy) -> tuple[tuple[Action, ...], tuple[DeferredC
         drop_odd_trainers(copy, job, is_allowed=left >= 1)
         release_servers(copy, job, is_allowed=left >= 1)
         gate_growth(copy, job, is_allowed=left >= 1)
-        left -= len(job.leaving) > leaving or grows(job)
+        left -= len(job.leaving) > leaving or is_growing(job)
     give_grades(copy)
-    actions: list[Action] = [delete(copy, job, leaving) for job in jobs for leaving in job.leaving]
-    actions += [AdmitGang(job=name, pods=tuple(core_created(copy.jobs[name]))) for name in copy.starts]
+    actions: list[Action] = [delete_action(copy, job, leaving) for job in jobs for leaving in job.leaving]
+    actions += [AdmitGang(job=name, pods=tuple(gang_pods(copy.jobs[name]))) for name in copy.starts]
     actions += [pod for job in jobs if job.is_running for pod in job.created]
     starting = [job for job in jobs if job.is_starting and any(pod.tier is Tier.SURPLUS for pod in job.coming)]
     waiting = [job for job in copy.jobs.values() if starting or job.until_s is not None or job.spec.name in copy.dirty]
@@ -60,7 +60,7 @@ def plan_actions(copy: WorkingCopy) -> tuple[tuple[Action, ...], tuple[DeferredC
 
 
 def drop_odd_trainers(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None:
-    """Trainers beyond an allowed size that found no others to make up a step leave, voluntarily."""
+    """Remove trainers beyond an allowed size that found no others to make up a step, voluntarily."""
     if job.size == job.spec.trainer.min_replicas or job.spec.state is not JobState.ACTIVE:
         return
     odd = job.size - job.spec.trainer.largest_allowed(job.size)
@@ -76,7 +76,7 @@ def drop_odd_trainers(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -
 
 
 def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None:
-    """Turn growth that must wait, for the job's window or for the next minute, into a promise."""
+    """Hold back growth that must wait for the job's window or for the next minute."""
     growth = [pod for pod in job.created if pod.cause is Cause.FREE_ROOM]
     if not growth or not job.is_running:
         return
@@ -97,13 +97,14 @@ def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None
     job.block(bottleneck, f"grows by {trainers} in {ceil(wait_s)} s ({why})", until_s=opens_at_s)
 
 
-def grows(job: PlannedJob) -> bool:
+def is_growing(job: PlannedJob) -> bool:
     """Whether this plan grows the job into free room."""
     return job.is_running and any(pod.cause is Cause.FREE_ROOM for pod in job.created)
 
 
 def give_grades(copy: WorkingCopy) -> None:
-    """Give surplus that is created the grade at which a scheduler takes it (`grades`), where no quota asked for it."""
+    """Give created surplus the grade by which a scheduler preempts it (`grades`), where no quota asked for it
+    before."""
     copy.grades.forget_largest_share()  # all who start have been admitted by now
     for job in copy.dirty_jobs():
         if any(pod.tier is Tier.SURPLUS and not pod.grade for pod in job.created):
@@ -116,13 +117,14 @@ def give_grades(copy: WorkingCopy) -> None:
             ]
 
 
-def core_created(job: PlannedJob) -> Iterator[CreatePod]:
-    """Yield the pods of a gang that starts: its surplus follows once it runs."""
+def gang_pods(job: PlannedJob) -> Iterator[CreatePod]:
+    """Yield the pods of a gang that starts; its surplus follows once it runs."""
     return (pod for pod in job.created if pod.cause is Cause.START)
 
 
-def delete(copy: WorkingCopy, job: PlannedJob, leaving: Leaving) -> DeletePod:
-    """Return the order to leave.  Grace of surplus is the web's waiting time, so it is bounded; servers have theirs."""
+def delete_action(copy: WorkingCopy, job: PlannedJob, leaving: Leaving) -> DeletePod:
+    """Return the action that removes the pod. The grace of surplus is bounded, since a web pod waits for it; servers
+    have their own."""
     pod, servers = leaving.pod, job.spec.servers
     is_surplus = pod.tier is Tier.SURPLUS
     grace_s = servers.grace_s if pod.role is Role.SERVER and servers is not None else job.spec.grace_s
@@ -160,7 +162,7 @@ def waits_of(job: PlannedJob) -> Iterator[DeferredChange]:
 
 
 def waits_for_starts(job: PlannedJob, starting: list[PlannedJob]) -> Iterator[DeferredChange]:
-    """Yield that a job without room may get some: the surplus of a starting one is seated anew once that one runs."""
+    """Yield that a job without room may get some: the surplus of a starting job is placed anew once that job runs."""
     if job.is_running and job.bottleneck in STARVED:
         for other in starting:
             message = f"room is shared out anew once {other.spec.name} runs"

@@ -1,0 +1,1 @@
+"""What jobs are entitled to and when it may change: used by the phases that grow, shrink and transfer."""

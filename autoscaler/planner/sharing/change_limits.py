@@ -1,10 +1,13 @@
-"""The timers that keep voluntary changes calm (A6).  Forced ones never ask here.
+"""Timers, caps and pay-off of voluntary changes (A6). Forced changes do not pass here.
 
-Each job has two: it grows no sooner than `up_window_s` after its last shrink, and shrinks voluntarily no sooner than
-`down_window_s` after its last growth.  A quiet window after a submission or a new pod of others holds all of them, so
-that a burst is answered once, and a job that the scheduler has preempted pauses (`beside-the-scheduler.md` 11).  A
-trainer stays for a while before it may be taken, longer where its job says so (`beside-the-scheduler.md` 20).  All
-changes together may be capped by the minute.  Functions in `_at` return the instant from which the change is allowed.
+Each job has two windows: it grows no sooner than `up_window_s` after its last shrink, and shrinks voluntarily no sooner
+than `down_window_s` after its last growth. A quiet window after a submission or a new external pod holds all jobs, so
+that a burst is answered once, and a job that the scheduler has preempted pauses (`beside-the-scheduler.md` 11). A
+trainer runs for a while before it may be taken, longer where its job says so (`beside-the-scheduler.md` 20). All
+changes together may be capped by the minute. Functions in `_at` return the instant from which the change is allowed.
+
+A change of size must also make good its cost: all n trainers stand still for `Job.resize_cost_s`, and growth to m
+brings (m - n) trainer-seconds a second for as long as the job still runs, at most `Policy.payoff_s`.
 """
 
 from __future__ import annotations
@@ -30,26 +33,29 @@ def shrink_opens_at(copy: WorkingCopy, job: Job) -> float:
 
 
 def leaves_at(policy: Policy, job: Job, pod: Pod) -> float:
-    """When the pod has run long enough to be taken voluntarily: as any one must, and a trainer as its job wants."""
+    """When the pod has run long enough to be removed voluntarily: the policy's time, and for a trainer its job's time
+    too."""
     of_job_s = job.trainer.min_run_s if pod.role is Role.TRAINER else 0.0
     return pod.created_at_s + max(policy.victim_age_s, of_job_s)
 
 
 def transfers_left(copy: WorkingCopy) -> int:
-    """How many trainers may still be moved for fairness within this minute."""
+    """Return how many trainers may still be moved for fairness within this minute."""
     recent = sum(at_s > copy.now_s - 60.0 for at_s in copy.history.transfers_at_s)
     return max(0, transfers_allowed(copy) - recent)
 
 
 def transfers_allowed(copy: WorkingCopy) -> int:
-    """How many trainers may be moved for fairness in a minute: a number, or a part of all that there are."""
+    """Return how many trainers may be moved for fairness in a minute: a number, or a part of all trainers if that is
+    more."""
     percent = copy.policy.transfers_percent_per_minute
     trainers = sum(len(job.trainers) for job in copy.jobs.values()) if percent else 0
     return max(copy.policy.transfers_per_minute, trainers * percent // 100)
 
 
 def server_moves_left(copy: WorkingCopy) -> int:
-    """How many servers may still be moved within this minute: of a number, or a part of all that there are."""
+    """Return how many servers may still be moved within this minute: of a number, or of a part of all servers if that
+    is more."""
     percent = copy.policy.server_moves_percent_per_minute
     servers = sum(len(job.servers) for job in copy.jobs.values()) if percent else 0
     recent = sum(at_s > copy.now_s - 60.0 for at_s in copy.history.server_moves_at_s)
@@ -57,7 +63,7 @@ def server_moves_left(copy: WorkingCopy) -> int:
 
 
 def changes_left(copy: WorkingCopy) -> float:
-    """How many jobs may still change their size voluntarily within this minute; without end where there is no limit."""
+    """Return how many jobs may still change their size voluntarily within this minute; infinity without a limit."""
     if not copy.policy.resizes_per_minute:
         return inf
     recent = sum(change.at_s > copy.now_s - 60.0 for change in copy.history.changes)
@@ -70,37 +76,38 @@ def next_change_at(copy: WorkingCopy) -> float:
 
 
 def resize_of(copy: WorkingCopy, job: Job) -> ResizeTimes:
-    """Return what is remembered of the job's resizes."""
+    """Return when the job was last resized."""
     return copy.carried.resizes.get(job.name) or ResizeTimes(job=job.name)
 
 
 def started_after(copy: WorkingCopy, job: Job, last_s: float | None) -> float:
-    """Return the instant at which a window starts: the last resize; for jobs older than the memory, its beginning."""
+    """Return the instant at which a window starts: the last resize; for jobs older than the history, its beginning."""
     if last_s is not None:
         return last_s
     return copy.history.since_s if job.submitted_at_s < copy.history.since_s else -inf
 
 
 def pays_off(policy: Policy, job: Job, size: int, target: int) -> bool:
-    """Whether growing from `size` to `target` trainers brings more than it costs within the time looked at."""
+    """Whether growth from `size` to `target` trainers gains more than it costs within the time that counts."""
     return not policy.payoff_s or gain_of(policy, job, size, target) > 0.0
 
 
 def moves_pay_off(policy: Policy, jobs: Sequence[tuple[Job, int]], gained: float) -> bool:
-    """Whether moving a server of each of these jobs makes good what it costs: meanwhile all its trainers stand still.
+    """Whether moving a server of each of these jobs makes good its cost, which is that all their trainers stand still.
 
-    `jobs`: each with its size.  `gained`: what more trainers have room then, in trainers of the first job.
+    `jobs`: each with its size. `gained`: how many more trainers have room then, in trainers of the first job.
     """
     cost = sum(size * policy.server_move_cost_s for _, size in jobs)
     return not policy.payoff_s or gained * min(horizon_s(policy, job) for job, _ in jobs) > cost
 
 
 def gain_of(policy: Policy, job: Job, size: int, target: int) -> float:
-    """Return the trainer-seconds that the growth brings beyond its cost; a job that is nearly done gains little."""
+    """Return the trainer-seconds that growth gains beyond its cost; a job that is nearly done gains little."""
     return (target - size) * horizon_s(policy, job) - size * job.resize_cost_s
 
 
 def horizon_s(policy: Policy, job: Job) -> float:
-    """Return for how long a gain counts.  An unknown remaining time is long: no NaN keeps a job small (A7)."""
+    """Return for how long a gain counts. An unknown remaining time counts as long, so that no NaN keeps a job small
+    (A7)."""
     remaining_s = job.remaining_s
     return policy.payoff_s if remaining_s is None or isnan(remaining_s) else min(policy.payoff_s, max(0.0, remaining_s))

@@ -1,9 +1,9 @@
-"""Parameter servers that come and go with the trainers, where the cluster can move their state.
+"""Parameter servers whose number follows the trainers, where the cluster can move their state (ADR 0117).
 
-A job of n trainers wants one server for each `trainersPerServer` of them, between its bounds (or the pinned number).
-Servers come before the trainers that need them, in the same step, into free room only.  They are core: nobody takes
-them by force.  When trainers have left, servers follow by the ratio, voluntarily, once the smaller size has lasted for
-the job's window; a number that the user has pinned holds at once.  Elsewhere it stays at the minimum (ADR 0117).
+A job of n trainers wants one server for each `trainersPerServer` of them, between its bounds, or the pinned number.
+Servers come in the same step as the trainers that need them, before them and into free room only. They are core, so
+nobody reclaims them. When trainers have left, servers follow by the ratio, voluntarily, once the smaller size has
+lasted for the job's window; a pinned number holds at once. On other clusters the number stays at the minimum.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def servers_held(job: PlannedJob) -> int:
 
 
 def awaits_servers(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
-    """Whether so many trainers need a server for which room is only being vacated: they come after it."""
+    """Whether so many trainers need a server whose room is still being vacated: they come after it."""
     if not is_elastic(copy, job) or not any(pod.role is Role.SERVER for pod in job.reserved):
         return False
     new = {move.ordinal for move in job.moving}
@@ -46,7 +46,7 @@ def awaits_servers(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
 
 
 def place_servers(copy: WorkingCopy, job: PlannedJob, trainers: int, cause: Cause) -> bool:
-    """Place the servers that so many trainers lack; False, perhaps with some of them placed, if not all fit."""
+    """Place the servers that so many trainers lack; return False, perhaps with some of them placed, if not all fit."""
     missing = servers_wanted(copy, job, trainers) - servers_held(job) if is_elastic(copy, job) else 0
     for _ in range(missing):
         if copy.quotas.lack(job, [Role.SERVER], now=False):
@@ -65,9 +65,9 @@ def place_servers(copy: WorkingCopy, job: PlannedJob, trainers: int, cause: Caus
 
 
 def complete_servers(copy: WorkingCopy) -> None:
-    """Give jobs the servers that the trainers they have lack: one was lost, the ratio was changed, or a job starts.
+    """Give jobs the servers that their trainers lack: one was lost, the ratio was changed, or a job starts.
 
-    A gang starts with its minimum of servers; those that its minimum of trainers needs beyond it follow (`emit`).
+    A gang starts with its minimum of servers; the further ones that its minimum of trainers needs follow.
     """
     if copy.view.capabilities.servers_elastic:
         for job in copy.dirty_jobs():
@@ -77,9 +77,9 @@ def complete_servers(copy: WorkingCopy) -> None:
 
 
 def release_servers(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None:
-    """Tell servers to leave, the last ones first, that the job's trainers have not needed for a window.
+    """Remove the servers that the job's trainers have not needed for a window, highest numbers first.
 
-    What is beyond the number that the user has pinned leaves at once.
+    Servers beyond the pinned number leave at once.
     """
     trainers = max(job.size, len(job.ordinals[Role.TRAINER]))  # those that are leaving still need their servers
     excess = servers_held(job) - servers_wanted(copy, job, trainers)

@@ -1,8 +1,8 @@
-"""Who takes the next step: the job with the lowest weighted dominant share, and of such the larger next share.
+"""Growth queue: which job takes the next step, by lowest weighted dominant share, then by larger next share.
 
-A settled job's thirst stands until a pod of it comes or goes, so jobs of one shape wait in a line that is kept from
-plan to plan.  A fill merges the lines of the shapes that fit somewhere: it looks at whoever stands in front, not at
-everybody.  Next: `share`.
+A steady job's key (`growth_key`) stands until a pod of it comes or goes, so growable jobs of one shape wait in a line
+that is kept from plan to plan. A fill merges the lines of the shapes that fit somewhere, so that it looks at the jobs
+in front and not at all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ NOBODY: Final[Iterator[PlannedJob]] = iter(())
 
 
 class GrowthQueue:
-    """The jobs of one fill that may take a step, the thirstiest first; with `above_priority` those above it."""
+    """The jobs of one fill that may take a step, lowest key first; with `above_priority` only those of higher
+    classes."""
 
     def __init__(self, copy: WorkingCopy, above_priority: int | None) -> None:
         self._copy = copy
@@ -30,7 +31,7 @@ class GrowthQueue:
         self._fronts: list[tuple[GrowthKey, PlannedJob, Iterator[PlannedJob]]] = []
 
     def add(self, shape: int, dirty: Sequence[PlannedJob]) -> None:
-        """Take in the jobs of a shape; of the stirred ones those that are thirsty."""
+        """Add the growable jobs of a shape, and those of its dirty jobs that may take a step."""
         copy = self._copy
         if copy.policy.fairness is Fairness.JOB:
             self._push_next(iter(growth_line(copy, shape)))
@@ -42,7 +43,7 @@ class GrowthQueue:
                 heappush(self._fronts, (growth_key(copy, job), job, NOBODY))
 
     def first(self, shapes: Collection[int]) -> PlannedJob | None:
-        """Return the thirstiest job of these shapes, who stays in front; None if there is none."""
+        """Return the first job of these shapes, which stays in front; None if there is none."""
         while self._fronts:
             key, job, behind = self._fronts[0]
             if job.shapes[Role.TRAINER] not in shapes:
@@ -54,14 +55,14 @@ class GrowthQueue:
         return None
 
     def pass_on(self, *, can_still_grow: bool) -> None:
-        """Let the next one of the line come after the first, who waits for another step or leaves."""
+        """Let the next job of the line come after the first one, which waits for another step or leaves the queue."""
         _, job, behind = heappop(self._fronts)
         self._push_next(behind)
         if can_still_grow:
             heappush(self._fronts, (growth_key(self._copy, job), job, NOBODY))
 
     def _push_next(self, line: Iterator[PlannedJob]) -> None:
-        """The next one who is as in the view: the stirred ones stand for themselves."""
+        """Push the next job of the line that is as in the view; dirty jobs are pushed one by one."""
         copy = self._copy
         job = next((job for job in line if job.spec.name not in copy.dirty and not is_held_back(copy, job)), None)
         if job is not None and self._is_asked(job):  # lower classes stand behind, so if not, nobody who follows is
@@ -72,7 +73,7 @@ class GrowthQueue:
 
 
 def growth_line(copy: WorkingCopy, shape: int) -> Sequence[PlannedJob]:
-    """Return the jobs of a shape that may drink in the view, the thirstiest first; stirred ones stand anywhere."""
+    """Return the growable jobs of a shape, lowest key first; dirty ones stand anywhere in it."""
     line = copy.growth_lines.get(shape)
     if line is None:
         growable = copy.growable.get(shape, ())
@@ -83,7 +84,7 @@ def growth_line(copy: WorkingCopy, shape: int) -> Sequence[PlannedJob]:
 
 
 def can_take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the job has its minimum, or the promise of it, and may take its next size."""
+    """Whether the job has its minimum, or room reserved for it, and may take its next size."""
     if is_held_back(copy, job):
         return False
     if job.spec.name not in copy.dirty:
@@ -92,14 +93,14 @@ def can_take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def is_held_back(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether its next size is too large while jobs are submitted in a row (`Policy.burst_window_s`)."""
+    """Whether the next size is too large while jobs are submitted in a row (`Policy.burst_window_s`)."""
     if copy.now_s >= copy.burst_until_s:
         return False
     return share_after_step(job) * DEFAULT_WEIGHT * copy.policy.burst_part > copy.share_unit
 
 
 def may_grow(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the job has its minimum, or the promise of it, and may have more."""
+    """Whether the job has its minimum, or room reserved for it, and may have more."""
     if job.spec.state is not JobState.ACTIVE or job.size < job.spec.trainer.min_replicas:
         return False
     if job.spec.name in copy.unpaid:
@@ -111,14 +112,15 @@ def may_grow(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def growth_key(copy: WorkingCopy, job: PlannedJob) -> GrowthKey:
-    """Sort key: who takes the next step.  Kept until a pod of the job comes or goes."""
+    """Return the sort key of growth: priority, fair claim, next share, name. Kept until a pod of the job comes or
+    goes."""
     if job.growth_key is None or copy.policy.fairness is not Fairness.JOB:
         job.growth_key = (-job.spec.priority, claim_of(copy, job), -share_after_step(job), job.spec.name)
     return job.growth_key
 
 
 def step_of(job: PlannedJob) -> int:
-    """Trainers that the job's next size adds to those it has; 0 at the ceiling."""
+    """Return how many trainers the next size adds; 0 at the ceiling."""
     size = job.size
     if job.next_step is None or job.next_step[0] != size:
         following = job.spec.trainer.next_size(size)
@@ -127,7 +129,7 @@ def step_of(job: PlannedJob) -> int:
 
 
 def share_after_step(job: PlannedJob) -> int:
-    """The share that the next size would bring."""
+    """Return the share that the next size would bring."""
     return job.share(more=step_of(job))
 
 
@@ -136,5 +138,5 @@ STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
 
 
 def is_starved(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether room, which some node has when it is empty, keeps the job from its next size.  After `fill_shares`."""
+    """Whether only room keeps the job from its next size. To be called after `fill_shares`."""
     return (job.is_running or job.is_starting) and may_grow(copy, job) and step_of(job) > 0

@@ -1,6 +1,6 @@
-"""One step down of a job: what it leaves the job, and which of its trainers go so that another one finds places.
+"""A job's step down: what it leaves the job, and which trainers go so that another job finds places.
 
-For transfers (`transfer`), and for the question what fairness will take from a job later (`forced`).
+`p6_transfer` removes such steps; `p3_reclaim` asks what fairness will take from a job later.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Knapsack = dict[int, tuple[int, list[Pod]]]
 
 
 def last_step_of(job: PlannedJob) -> int:
-    """Trainers that the job loses with one step down."""
+    """Return how many trainers the job loses with one step down."""
     return job.size - job.spec.trainer.largest_allowed(job.size - 1)
 
 
 def share_below(copy: WorkingCopy, job: PlannedJob) -> int:
-    """The share that one step less would leave the job; kept until a pod of the job comes or goes."""
+    """Return the share that one step less would leave the job; kept until a pod of the job comes or goes."""
     present = growth_key(copy, job)
     if job.share_below is None or job.share_below[0] is not present:
         job.share_below = (present, job.share(more=-last_step_of(job)))
@@ -38,9 +38,9 @@ def share_below(copy: WorkingCopy, job: PlannedJob) -> int:
 
 
 def victims_of(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> list[Pod]:
-    """Return the giver's step whose leaving makes most places for the taker; empty if even that is too little.
+    """Return the giver's step whose removal makes most places for the taker; empty if even that is too little.
 
-    Of trainers that have not run as long as their job wants only if the others do not help: it will have to wait.
+    Trainers that have not run as long as their job wants are taken only if the others do not help; the step then waits.
     """
     offers = offers_of(copy, giver)
     aged = of_age(copy, giver, offers)
@@ -61,9 +61,9 @@ def of_age(copy: WorkingCopy, giver: PlannedJob, offers: Offers) -> Offers:
 def victims_among(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, offers: Offers) -> list[Pod]:
     """Return the step out of these trainers, or nothing.
 
-    The giver's trainers are alike, so it is a question of how many leave each node: a small knapsack over the nodes
-    where leaving helps.  Whoever is missing for a whole step is the last in line.  Where trainers come several to a
-    node they leave it so, too (ADR 0116).
+    The giver's trainers are alike, so the question is how many leave each node: a small knapsack over the nodes where
+    removal helps. Trainers that are missing for a whole step are the first in removal order. Where trainers come
+    several to a node they also leave node by node (ADR 0116).
     """
     capacity, (shape, wanted) = copy.capacity, places_of_step(copy, taker)
     count = len(giver.trainers) - giver.spec.trainer.largest_allowed(len(giver.trainers) - 1)
@@ -90,7 +90,7 @@ def victims_among(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, offer
 
 
 def places_of_step(copy: WorkingCopy, taker: PlannedJob) -> tuple[int, int]:
-    """Return the shape of which the next step needs places, whole units where trainers come in such, and how many."""
+    """Return the shape of which the next step needs places, whole bundles where trainers come in such, and how many."""
     bundles = bundles_of(copy, taker, [Role.TRAINER] * step_of(taker))
     first = bundles[0].shape
     return first, sum(bundle.shape == first for bundle in bundles)
@@ -119,7 +119,7 @@ def places_on(copy: WorkingCopy, shape: int, at: int, leaving: Sequence[int]) ->
 
 
 def numbers_that_leave(copy: WorkingCopy, giver: PlannedJob, at: int, most: int) -> list[int]:
-    """Return how many of the job's trainers may leave a node together: what stays there is a whole number of units."""
+    """Return how many of the job's trainers may leave a node together, so that whole bundles stay there."""
     per_node = giver.spec.trainer.per_node
     if per_node == 1:
         return [*range(1, most + 1)]
@@ -128,7 +128,7 @@ def numbers_that_leave(copy: WorkingCopy, giver: PlannedJob, at: int, most: int)
 
 
 def with_node(best: Knapsack, gains: Mapping[int, int], pods: Sequence[Pod], *, most: int) -> Knapsack:
-    """Add one node to the knapsack; `gains`: the places that so many of its trainers make when they leave."""
+    """Add one node to the knapsack. `gains`: the places that so many of its trainers make when they leave."""
     result = dict(best)
     for taken, (gain, victims) in best.items():
         for number, more in gains.items():

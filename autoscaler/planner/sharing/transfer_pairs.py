@@ -1,6 +1,8 @@
-"""Who may have a step of whom: the poor in the order in which they would drink, the rich from the richest down.
+"""Transfer pairs: which rich job may give a step to which poor one, and whether it may do so now.
 
-Shares alone are asked here (A4).  Whether it may happen now is `clearance`, which trainers would leave `step_down`.
+Takers come in growth order, poorest first, and givers by class and share, richest first (A4). A pair that fits is open
+once the giver's windows, the age of its trainers, the caps per minute and the cost allow it; what is closed is recorded
+with the instant at which it opens. Which trainers would leave is `step_down`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def takers(copy: WorkingCopy) -> list[PlannedJob]:
-    """Return the jobs that lack nothing but room, in the order in which they would drink: poorest first."""
+    """Return the jobs that lack nothing but room, poorest first."""
     dirty = copy.dirty
     poor = [
         job
@@ -46,7 +48,7 @@ def takers(copy: WorkingCopy) -> list[PlannedJob]:
 
 
 def one_of_each_kind(copy: WorkingCopy, takers: Sequence[PlannedJob]) -> Iterator[PlannedJob]:
-    """Yield the first of each kind: what the poorest of a kind does not get, no other of it gets."""
+    """Yield the first job of each kind: what the poorest of a kind does not get, no other of it gets."""
     seen: set[object] = set()
     for taker in takers:
         if (kind := kind_of(copy, taker)) not in seen:
@@ -55,7 +57,7 @@ def one_of_each_kind(copy: WorkingCopy, takers: Sequence[PlannedJob]) -> Iterato
 
 
 def kind_of(copy: WorkingCopy, taker: PlannedJob) -> object:
-    """Return what a step of the job depends on, its share apart: what must find room, for whom, and what it brings."""
+    """Return what a step of the job depends on, its share apart: what must find room, for whom, and what it gains."""
     spec, size, step = taker.spec, taker.size, step_of(taker)
     is_elastic = copy.view.capabilities.servers_elastic
     servers = max(0, servers_wanted(copy, taker, size + step) - servers_held(taker)) if is_elastic else 0
@@ -65,14 +67,14 @@ def kind_of(copy: WorkingCopy, taker: PlannedJob) -> object:
 
 
 def how_many_richer(copy: WorkingCopy, taker: PlannedJob, ranked: Sequence[tuple[int, int, str]]) -> int:
-    """Return how many come before all those from whom the taker may have nothing: see `givers`."""
+    """Return how many of the ranked jobs come before those that owe the taker nothing (see `givers`)."""
     if copy.policy.fairness is Fairness.JOB:
         return bisect_left(ranked, (taker.spec.priority, -share_after_step(taker), ""))
     return bisect_left(ranked, (taker.spec.priority + 1, -inf, ""))
 
 
 def claims(copy: WorkingCopy) -> Mapping[JobName, int]:
-    """Return what each job has of its fair claim; between jobs that stands in its thirst already."""
+    """Return each job's fair claim; between jobs the growth key has it already."""
     if copy.policy.fairness is Fairness.JOB:
         return {name: growth_key(copy, job)[1] for name, job in copy.jobs.items()}
     return {name: claim_of(copy, job) for name, job in copy.jobs.items()}
@@ -81,7 +83,7 @@ def claims(copy: WorkingCopy) -> Mapping[JobName, int]:
 def givers(
     copy: WorkingCopy, taker: PlannedJob, helpers: Sequence[PlannedJob], shares: Mapping[JobName, int]
 ) -> Iterator[PlannedJob]:
-    """Yield those of the helpers, lower classes first, then the largest share, that may have to give a step."""
+    """Yield the jobs that may have to give the taker a step, lower classes first, then by largest share."""
     after, priority = share_after_step(taker), taker.spec.priority
     between_jobs = copy.policy.fairness is Fairness.JOB
     for job in helpers:
@@ -100,7 +102,7 @@ def is_poorer(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:
 
 
 class GiverReach:
-    """What each node could offer if all the trainers left that one of these jobs can spare there."""
+    """What each node could offer if all trainers left that these jobs can spare there."""
 
     def __init__(self, copy: WorkingCopy, order: Sequence[PlannedJob]) -> None:
         self._capacity = copy.capacity
@@ -116,7 +118,8 @@ class GiverReach:
         self._reach: Numbers = copy.capacity.later[:, self._places] + given
 
     def who(self, shape: int, first: int) -> Sequence[PlannedJob]:
-        """Of the first so many jobs those with trainers on a node that would hold one more of the shape without."""
+        """Return those of the first `first` jobs with trainers on a node that would hold one more pod of the shape
+        without them."""
         end = int(self._ends[first])
         helps = self._capacity.accepted(shape)[self._places[:end]]
         for column, amount in enumerate(self._capacity.asked_amounts(shape)):
@@ -129,7 +132,7 @@ class GiverReach:
 
 @dataclass(slots=True)
 class TransferSearch:
-    """What one plan has looked at so far, and what its windows have turned away."""
+    """How far one plan still looks for transfers, and which ones are closed at this moment."""
 
     allowed: int  # trainers that may be moved in a minute
     left: int  # that may still be moved within this one
@@ -142,9 +145,10 @@ class TransferSearch:
 def is_open(
     copy: WorkingCopy, search: TransferSearch, taker: PlannedJob, giver: PlannedJob, victims: list[Pod]
 ) -> bool:
-    """Whether windows and cap allow the transfer now; if not, the taker's bottleneck says which one.
+    """Whether windows and caps allow the transfer now; if not, the taker's bottleneck tells which one does not.
 
-    A step of more trainers than may move in a minute is a minute's only one: steps of powers of two would never move.
+    A step of more trainers than may move in a minute is that minute's only one: otherwise steps of powers of two would
+    never move.
     """
     policy, now_s = copy.policy, copy.now_s
     opens_at_s = gives_from(copy, giver, victims)
@@ -170,14 +174,14 @@ def is_open(
 
 
 def gives_from(copy: WorkingCopy, giver: PlannedJob, victims: list[Pod]) -> float:
-    """When the windows allow the giver its step down."""
+    """Return when the windows allow the giver its step down."""
     return max([shrink_opens_at(copy, giver.spec), *(leaves_at(copy.policy, giver.spec, pod) for pod in victims)])
 
 
 def is_owed(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, owed: int) -> bool:
     """Whether the giver, a step down, would be entitled to a step of a richer job that will give only later.
 
-    Then the richer one is waited for: what such a giver gave would be moved twice.
+    Then the transfer waits for the richer job: what such a giver gave would be moved twice.
     """
     is_between_jobs = copy.policy.fairness is Fairness.JOB and giver.spec.priority == taker.spec.priority
     return is_between_jobs and giver.share() < owed
