@@ -1,22 +1,24 @@
-"""Who gets how many trainers, and on which nodes: `plan(view, policy, now_s) -> Plan`, pure.
+"""The planner: how many trainers each job has, and on which nodes: `plan(view, policy, now_s) -> Plan`, pure.
 
-Start at `plan`, which calls the phases in their order:
+Start at `plan`, which calls the phases in this order:
 
-==== ============= ==============================================================================================
-P0   `snapshot`    the view as a working copy (`draft`: rooms free and later; `memo`: from the last one)
-P1   `others`      pods of others that have no node yet are set where the scheduler would put them
-P2   `keep`        what jobs keep; running ones get their core back (`core`)
-P3   `forced`      surplus leaves for pods of others that fit nowhere (`victims`: which)
-P4   `gangs`       waiting jobs start whole (`seating`: where)
-P5   `share`       what is left, by lowest weighted dominant share
-P6   `transfer`    from rich to poor, as a separate voluntary step (`pairing`: who, `step_down`, `clearance`)
-     `moving`      servers go where they waste least now (`better_places`), if the cluster can move them
-P7   `emit`        what is done now and what waits (`windows`, `explain`, `story`, `memory`)
-==== ============= ==============================================================================================
+==== ============================ =====================================================================================
+P0   `working_copy.memo`          the view becomes a working copy, brought up to date from the last one
+P1   `phases.p1_external_pods`    pending external pods are placed where the scheduler would put them
+P2   `phases.p2_retain`           what jobs retain; running ones get their core back
+     `phases.p2_finish_moves`     servers whose replacement is ready leave
+P3   `phases.p3_reclaim`          surplus leaves for external pods that fit nowhere
+P4   `phases.p4_gangs`            waiting jobs start whole (`p4_gang_room`: where their room comes from)
+P5   `phases.p5_water_filling`    free capacity goes to the lowest weighted dominant share
+P6   `phases.p6_transfer`         a step goes from a rich job to a poor one, voluntarily
+     `phases.p6_begin_moves`      servers begin to move to where they waste less
+P7   `phases.p7_actions`          what is done now, and what waits
+==== ============================ =====================================================================================
 
-The copy is arrays over all nodes (`rooms`, `shapes`, `supply`; ADR 0112), with trials that are undone; whoever
-plans again and again keeps a `memo`.  Amounts and shares are whole numbers, so no rounding decides.  What the words
-mean stands in `autoscaler.domain`; `autoscaler.loop` carries plans out.
+`sharing` holds what jobs are entitled to and when that may change, `placement` which node and which victims,
+`working_copy` what all of them write on.  `explain` says why each job has its size, `counterfactual` what would change
+it.  Before the actions are written `revalidate` drops those that a fresher view no longer needs; `autoscaler.loop`
+carries out the others.  Amounts and shares are whole numbers, so that no rounding decides.
 """
 
 from autoscaler.planner.next_history import record_applied

@@ -1,13 +1,13 @@
-"""A job whose own planning fails is left out of the pass, so that it stops no other job (A11, ADR 0157).  Pure.
+"""Excluded jobs: a job whose own planning fails is left out of the plan, so that it stops no other job (A11, ADR 0157).
 
-The problem: the phases write on one draft, so an exception spoils the pass for all.  Whose it is shows in its
-traceback: the innermost function that was given a job, or something of a job's.  The pass begins again without that
-job.  Its pods stay in the view and hold their room; what it has beyond its minimum gives way as any surplus does,
-through a stand-in of plain values (`stand_in`).  Only where planning fails with that too its pods are nobody's to take.
-What no job explains propagates.
+The phases write on one working copy, so an exception spoils the plan for all jobs. The job at fault shows in the
+traceback: it was given to the innermost function that was given a job, or something of a job's. Planning begins again
+without that job. Its pods stay in the view and hold their room; its surplus can be reclaimed as any other, through a
+stand-in of plain values (`stand_in`). Only where planning fails with the stand-in too, nobody may take its pods. An
+exception that no job explains propagates.
 
-A traceback is read in place of a boundary around each function of the phases: new functions are covered by being
-called, and a pass without faults pays nothing.
+The traceback is read in place of a boundary around each function of the phases: new functions are covered by being
+called, and a plan without faults pays nothing.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def plan_without(
     """Return the plan for the jobs with which planning succeeds; `excluded` names the others.
 
     `known`: jobs to be left out from the start, and why; `unmodelled`: those of them that have no stand-in either.
-    Where too many more are found at once, nothing is planned in this pass, no stand-in either, and the next one is to
-    begin with them left out.  Raises what no job explains.
+    Where too many more are found at once nothing is planned in this pass, and the next one begins with them left out.
+    Raises what no job explains.
     """
     names = {job.name for job in view.jobs}
     excluded = {
@@ -100,7 +100,7 @@ def plan_without(
 
 
 def leave_out(view: ClusterView, excluded: Collection[ExcludedJob]) -> ClusterView:
-    """Return the view without these jobs: what they have beyond their minimum stands there as a job of nobody's making.
+    """Return the view without these jobs; a stand-in holds what each has beyond its minimum.
 
     Their pods stay, and none of them counts as a gang that is starting.
     """
@@ -121,9 +121,9 @@ def leave_out(view: ClusterView, excluded: Collection[ExcludedJob]) -> ClusterVi
 
 
 def stand_in(job: Job, pods: Sequence[Pod]) -> Job | None:
-    """Return a job of plain values that has what stands of this one, wants no more, and may be taken its surplus.
+    """Return a job of plain values that has this job's pods, wants no more, and gives its surplus.
 
-    None: there is no surplus.  Who has a job with which planning fails is to hold no more than others could (A11).
+    Returns None if there is no surplus. A job with which planning fails must hold no more than others could (A11).
     """
     trainers = [pod for pod in pods if pod.role is Role.TRAINER and pod.phase in _SIZED]
     servers = [pod for pod in pods if pod.role is Role.SERVER and pod.phase in _SIZED]
@@ -152,7 +152,7 @@ def stand_in(job: Job, pods: Sequence[Pod]) -> Job | None:
 
 
 def find_culprit(error: BaseException) -> JobName | None:
-    """Return the job that was being worked on when this was raised; None: there is none in the traceback."""
+    """Return the job that was being planned when this was raised; None if the traceback shows none."""
     frames: list[FrameType] = []
     trace = error.__traceback__
     while trace is not None:
@@ -196,16 +196,16 @@ def _with_excluded(decided: Plan, view: ClusterView, excluded: Collection[Exclud
 
 
 def _kept(history: History, before: History, names: Collection[JobName]) -> History:
-    """Return the memory with when these jobs were resized last: their windows go on."""
+    """Return the history with these jobs' last resizes: their windows go on."""
     mine = [entry for entry in before.resizes if entry.job in names]
     others = [entry for entry in history.resizes if entry.job not in names]
     return replace(history, resizes=tuple(sorted([*others, *mine], key=lambda entry: entry.job)))
 
 
 def _excluded(job: Job, view: ClusterView, why: str, decided: Decision | None) -> Decision:
-    """Return that the job could not be planned.  Nothing of it is asked but its numbers.
+    """Return the decision about an excluded job, from its numbers alone.
 
-    `decided`: what becomes of what stands in for it.
+    `decided`: the decision about its stand-in.
     """
     standing = [pod.role for pod in view.pods if pod.job == job.name and pod.phase in _SIZED]
     now, servers = standing.count(Role.TRAINER), standing.count(Role.SERVER)

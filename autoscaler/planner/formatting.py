@@ -1,4 +1,4 @@
-"""Amounts in the words that people use in their documents."""
+"""Amounts, shapes and lists of names as text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def describe_amount(name: str, amount: int) -> str:
 
 
 def counted(roles: Iterable[Role]) -> str:
-    """Return such as `2 trainers and 1 server`."""
+    """Return roles as text such as `2 trainers and 1 server`."""
     counts = Counter(roles)
     parts = [
         f"{counts[role]} {role}{'s' if counts[role] > 1 else ''}"

@@ -1,8 +1,8 @@
-"""How the planner's memory goes from one plan to the next.
+"""The planner's history from one plan to the next.
 
-`next_history` writes down what was seen and promised; `record_applied` what was really done, and the loop calls it for
-each action that the cluster has carried out.  Memory of pods and jobs that are gone is dropped here, so it is bounded
-by the cluster.
+`next_history` writes down what a plan saw and reserved. `record_applied` writes down what was really done; the loop
+calls it for each action that the cluster has carried out. Entries of pods and jobs that are gone are dropped, so the
+cluster bounds the history.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ONE_CHANGE_S: Final = 1.0
 
 
 def next_history(copy: WorkingCopy) -> History:
-    """Return the memory after this plan and before its actions."""
+    """Return the history after this plan and before its actions."""
     old = copy.view.history
     jobs = copy.jobs
     since_s = {gap.job: gap.since_s for gap in old.shortfalls}
@@ -69,7 +69,8 @@ def next_history(copy: WorkingCopy) -> History:
 
 
 def rooms_made(copy: WorkingCopy) -> tuple[VacatedRoom, ...]:
-    """Return the rooms that pods were given and still have, or have refused, and those that this plan makes."""
+    """Return the rooms that were vacated for pods which still need them or have refused them, and those of this
+    plan."""
     states = {demand.pod: demand.state for demand in copy.external.demands}
     refused = {refusal.pod for refusal in copy.view.history.refusals}
     kept = {
@@ -86,7 +87,7 @@ def rooms_made(copy: WorkingCopy) -> tuple[VacatedRoom, ...]:
 
 
 def rooms_seen(copy: WorkingCopy) -> list[UnusedRoom]:
-    """Return the pods that are judged unschedulable and have room all the same, and since when."""
+    """Return the pods that are judged unschedulable although there is room, and since when."""
     since_s = {entry.pod: entry.since_s for entry in copy.view.history.rooms_seen}
     return [
         UnusedRoom(pod=demand.pod, since_s=since_s.get(demand.pod, copy.now_s))
@@ -113,7 +114,7 @@ def refusals(copy: WorkingCopy) -> tuple[RoomRefusal, ...]:
 
 
 def record_applied(history: History, action: Action, now_s: float) -> History:
-    """Return the memory after one action was carried out."""
+    """Return the history after one action was carried out."""
     match action:
         case AdmitGang():
             return with_resize(history, action.job, grown_at_s=now_s)
@@ -131,7 +132,7 @@ def record_applied(history: History, action: Action, now_s: float) -> History:
 
 
 def with_change(history: History, job: JobName, now_s: float) -> History:
-    """Return the memory with one more voluntary change, unless this write belongs to the job's last one."""
+    """Return the history with one more voluntary resize, unless this write belongs to the job's last one."""
     last_s = max((change.at_s for change in history.changes if change.job == job), default=-inf)
     if now_s < last_s + ONE_CHANGE_S:
         return history
@@ -141,7 +142,7 @@ def with_change(history: History, job: JobName, now_s: float) -> History:
 def with_resize(
     history: History, job: JobName, *, grown_at_s: float | None = None, shrunk_at_s: float | None = None
 ) -> History:
-    """Return the memory with the job's last growth or shrink moved to an instant."""
+    """Return the history with the job's last growth or shrink moved to an instant."""
     old = next((entry for entry in history.resizes if entry.job == job), ResizeTimes(job=job))
     new = ResizeTimes(
         job=job,

@@ -8,7 +8,7 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck, ClusterView, Decision, JobName, Plan, Policy, Reason
 from autoscaler.planner.exclusion import plan_without
-from autoscaler.planner.explain.decisions import decide
+from autoscaler.planner.explain.decisions import explain_sizes
 from autoscaler.planner.next_history import next_history
 from autoscaler.planner.phases.p1_external_pods import place_external_pods
 from autoscaler.planner.phases.p2_finish_moves import finish_moves
@@ -71,7 +71,7 @@ def run_phases(copy: WorkingCopy) -> Plan:
     return Plan(
         revision=copy.view.revision,
         planned_at_s=copy.now_s,
-        decisions=decide(copy),
+        decisions=explain_sizes(copy),
         actions=actions,
         waits=waits,
         demands=tuple(copy.external.demands),

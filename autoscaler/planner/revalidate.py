@@ -1,7 +1,8 @@
-"""Between planning and writing the cluster moves on: which actions of a plan still hold on a fresh view.
+"""Revalidation: which actions of a plan still hold on a fresher view.
 
-What no longer holds is dropped, never mended: the next plan derives what is right.  A trainer must not leave for a pod
-that has found its place meanwhile, and nothing is created into room that is gone.
+Between plan and write the cluster changes. An action that no longer holds is dropped, never mended: the next plan
+derives what is right. No trainer leaves for a pod that has found its place meanwhile, and nothing is created into room
+that is gone.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def still_valid(
 ) -> tuple[Action, ...]:
     """Return the actions that hold on `fresh`, in the plan's order; together they keep its capacity (A2).
 
-    `begun`: those of the plan that are being written, which `fresh` shows or does not show yet.  None hold on a view
-    on which nothing may be planned (A7), and none of a job with which asking fails (A11).
+    `begun`: actions of the plan that are being written, which `fresh` may or may not show yet. No action holds on a
+    view on which nothing may be planned (A7), and none of a job with which the check fails (A11).
     """
     if fresh.revision == plan.revision and fresh.is_synced:
         return plan.actions
@@ -70,7 +71,7 @@ def still_valid(
 
 
 def held_actions(copy: WorkingCopy, plan: Plan, begun: Collection[Action]) -> tuple[Action, ...]:
-    """Return the plan's actions that hold on the draft of a fresh view."""
+    """Return the plan's actions that hold on the working copy of a fresh view."""
     has_deletions = any(isinstance(action, DeletePod) for action in plan.actions)
     pods = {pod.name: pod for pod in copy.view.pods} if has_deletions else {}
     actions = tuple(action for action in plan.actions if action not in begun or not has_left(action, pods))
@@ -79,7 +80,7 @@ def held_actions(copy: WorkingCopy, plan: Plan, begun: Collection[Action]) -> tu
 
 
 def has_left(action: Action, pods: Mapping[PodName, Pod]) -> bool:
-    """Whether a deletion shows."""
+    """Whether the view shows that a deletion was carried out."""
     if not isinstance(action, DeletePod):
         return False
     pod = pods.get(action.pod)
@@ -87,7 +88,7 @@ def has_left(action: Action, pods: Mapping[PodName, Pod]) -> bool:
 
 
 def without_needless(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) -> tuple[Action, ...]:
-    """Return the plan's actions without deletions on behalf of those who need them no more."""
+    """Return the plan's actions without deletions for those who no longer need them."""
     if not any(map(is_for_others, plan.actions)):
         return plan.actions
     mark = copy.mark()
@@ -102,7 +103,7 @@ def without_needless(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod])
 
 
 def holds(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: Action) -> bool:
-    """Whether the action still makes sense; if so, its room is taken on the draft."""
+    """Whether the action still holds; if so, its room is taken on the copy."""
     match action:
         case DeletePod():
             return can_delete(copy, pods, action)
@@ -117,7 +118,7 @@ def holds(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: Action) -> boo
 
 
 def can_delete(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: DeletePod) -> bool:
-    """Whether the pod is there, staying, in somebody's way and beyond its job's minimum; if so, it leaves."""
+    """Whether the pod is there, staying, in somebody's way and beyond its job's minimum; if so, it leaves the copy."""
     victim = pods.get(action.pod)
     if victim is None or victim.phase is PodPhase.TERMINATING or victim.place != action.node:
         return False
@@ -141,7 +142,7 @@ def can_delete(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: DeletePod
 
 
 def can_create(copy: WorkingCopy, action: CreatePod) -> bool:
-    """Whether job, seat and room are as they were; if so, the room is taken."""
+    """Whether job, number and room are as they were; if so, the room is taken."""
     job, at = copy.jobs.get(action.job), copy.capacity.index.get(action.node)
     if job is None or at is None or job.spec.state is not JobState.ACTIVE:
         return False

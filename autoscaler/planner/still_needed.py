@@ -1,11 +1,9 @@
-"""Which deletions of a plan are still needed: those for whom they are meant are asked again (ADR 0160).
+"""Which deletions of a plan are still needed by those for whom they are meant (ADR 0160).
 
-Between plan and write a pod may have found its place, room may have come free elsewhere, announced growth may have been
-withdrawn.  The wants of the fresh view are settled as `others`, `forced` and `gangs` settle them, with the plan's own
-victims and no others: who finds room without them needs nobody to leave.  Trainers that only help together leave
-together or not at all.
-
-Works on a trial, which the caller rolls back.  Next: `revalidate`.
+Between plan and write a pod may have found its place, room may have come free elsewhere, or announced growth may have
+been withdrawn. The wants of the fresh view are placed as P1, P3 and P4 place them, with the plan's own victims and no
+others: a want that finds room without them needs nobody to leave. Trainers that only help together leave together or
+not at all. To be called in a trial, which the caller rolls back.
 """
 
 from __future__ import annotations
@@ -43,12 +41,12 @@ DeletionGroup = tuple[Cause, str]
 
 
 def is_for_others(action: Action) -> bool:
-    """Whether the action makes a pod leave on behalf of somebody who can be asked."""
+    """Whether the action removes a pod for somebody whose need can be checked again."""
     return isinstance(action, DeletePod) and bool(action.beneficiary) and action.cause in FOR_WANTS | FOR_JOBS
 
 
 def needed_deletions(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) -> frozenset[PodName]:
-    """Return the pods that the plan takes for others who still need that.  The draft is spoiled: work on a trial."""
+    """Return the pods whose removal is still needed by others. To be called in a trial."""
     groups = group_deletions(plan)
     needed: list[DeletePod] = []
     place_external_pods(copy)
@@ -68,7 +66,8 @@ def needed_deletions(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod])
 
 
 def group_deletions(plan: Plan) -> dict[DeletionGroup, list[DeletePod]]:
-    """Return the deletions by whom they are for; what a gang takes is one group, its own trainers' swap included."""
+    """Return the deletions by cause and beneficiary; what a gang takes is one group, the swap of its own trainers
+    included."""
     groups: dict[DeletionGroup, list[DeletePod]] = {}
     deletions = [action for action in plan.actions if isinstance(action, DeletePod)]
     for action in filter(is_for_others, deletions):
@@ -83,9 +82,9 @@ def group_deletions(plan: Plan) -> dict[DeletionGroup, list[DeletePod]]:
 def needed_by_wants(
     copy: WorkingCopy, groups: Mapping[DeletionGroup, Sequence[DeletePod]], pods: Mapping[PodName, Pod]
 ) -> list[DeletePod]:
-    """Settle the unserved wants with the plan's victims; return those who are needed.
+    """Place the unserved wants with the plan's victims; return the deletions that are needed.
 
-    Pods of one workload are alike: what leaves for one that was announced leaves for the pod that stands by now.
+    Pods of one workload are alike: what leaves for an announced one leaves for the pod that exists by now.
     """
     needed: list[DeletePod] = []
     alike: dict[str, list[DeletionGroup]] = {}
@@ -116,7 +115,8 @@ def kind_of(cause: Cause, name: str, pods: Mapping[PodName, Pod]) -> str:
 
 
 def room_after(copy: WorkingCopy, want: Want, group: Sequence[DeletePod], pods: Mapping[PodName, Pod]) -> int | None:
-    """Return where the want fits once the group has gone; None, with nothing changed, if they are too few or many."""
+    """Return where the want fits once the group has gone; None, with nothing changed, if the group is too small or too
+    large."""
     mark, shape = copy.mark(), copy.shapes.number(want.shape)
     at = None
     if remove_group(copy, group, pods):
@@ -129,7 +129,8 @@ def room_after(copy: WorkingCopy, want: Want, group: Sequence[DeletePod], pods: 
 
 
 def is_spared(copy: WorkingCopy, want: Want, at: int, job: PlannedJob, pod: Pod) -> bool:
-    """Whether the want fits on the node though this trainer stays; one that makes up a step is judged with it."""
+    """Whether the want fits on the node though this trainer stays; a trainer that makes up a step is judged with the
+    step."""
     if pod.place != copy.capacity.names[at] or job.spec.trainer.step > 1 or job.spec.trainer.powers_of_two:
         return False
     left = copy.capacity.later[:, at].tolist()
@@ -158,7 +159,7 @@ def is_needed_by_gang(
 
 
 def lacks_room(copy: WorkingCopy, plan: Plan, name: JobName) -> bool:
-    """Whether the poorer job, which runs or starts, may still grow and cannot do so in free room, or in free quota."""
+    """Whether the poorer job, which runs or starts, may still grow and finds neither free room nor quota."""
     job = copy.jobs.get(name)
     if job is None or job.spec.state is not JobState.ACTIVE or job.size >= job.spec.trainer.ceiling:
         return False
@@ -170,7 +171,7 @@ def lacks_room(copy: WorkingCopy, plan: Plan, name: JobName) -> bool:
 
 
 def remove_group(copy: WorkingCopy, group: Iterable[DeletePod], pods: Mapping[PodName, Pod]) -> bool:
-    """Tell all of them to leave; False, with none told, if one of them has gone, moved, or is spare no more."""
+    """Remove all of them; return False, with none removed, if one of them has gone, moved, or is no longer spare."""
     mark = copy.mark()
     for action in group:
         job, pod = copy.jobs.get(action.job), pods.get(action.pod)
@@ -190,7 +191,7 @@ def may_leave(job: PlannedJob, pod: Pod, action: DeletePod) -> bool:
 
 
 def take_room_of(copy: WorkingCopy, actions: Iterable[Action]) -> None:
-    """Let what the plan creates have its room, where that is still free."""
+    """Take the room of what the plan creates, where it is still free."""
     for action in actions:
         for placement in action.pods if isinstance(action, AdmitGang) else ():
             take_room(copy, placement)

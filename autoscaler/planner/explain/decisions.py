@@ -1,7 +1,5 @@
-"""Why this size?  One decision per job: target, reason, cause, and the constraint that keeps it there.
-
-The sentence for people is `story`.
-"""
+"""Decisions: for each job of a plan its target, the reason and cause of a change, and the bottleneck that keeps it
+there."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def decide(copy: WorkingCopy) -> tuple[Decision, ...]:
-    """Return each job's decision from the finished draft."""
+def explain_sizes(copy: WorkingCopy) -> tuple[Decision, ...]:
+    """Return each job's decision from the finished working copy."""
     name_shortages(copy)
     return tuple(decision_for(copy, job) for job in copy.jobs.values())
 
 
 def decision_for(copy: WorkingCopy, job: PlannedJob) -> Decision:
-    """Return one job's decision.  A job that nothing happens to has the decision that it had for the same reason."""
+    """Return one job's decision; a job to which nothing happens keeps the one that it had for the same reason."""
     is_quiet, last = job.touched < 0 and not job.is_starting, job.quiet
     if is_quiet and last is not None and last.bottleneck is job.bottleneck and last.message == job.message:
         return last
@@ -33,7 +31,7 @@ def fresh_decision(copy: WorkingCopy, job: PlannedJob) -> Decision:
     """Return one job's decision, put together anew."""
     spec = job.spec
     target = target_of(job)
-    reason, cause = what_happens(job)
+    reason, cause = reason_of(job)
     bottleneck = job.bottleneck if job.bottleneck is not None else Bottleneck.NODE_FIT
     return Decision(
         job=spec.name,
@@ -67,8 +65,8 @@ def target_of(job: PlannedJob) -> int:
             return spec.largest_allowed(job.size + job.held) if is_coming else 0
 
 
-def what_happens(job: PlannedJob) -> tuple[Reason, Cause | None]:
-    """Return what this plan does to the job, and for whose sake."""
+def reason_of(job: PlannedJob) -> tuple[Reason, Cause | None]:
+    """Return what this plan does to the job, and why."""
     left = [leaving.cause for leaving in job.leaving if leaving.pod.role is Role.TRAINER]
     came = [pod.cause for pod in job.created if pod.role is Role.TRAINER]
     if job.is_starting:

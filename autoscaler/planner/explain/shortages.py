@@ -1,4 +1,4 @@
-"""."""
+"""Shortages: whose surplus holds the room that a job lacks, or on which node least is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ NODES_NAMED_FROM: Final = 8  # nodes searched for one whose surplus is others' a
 
 
 def name_shortages(copy: WorkingCopy) -> None:
-    """Say whose room it is that jobs lack: that of others' surplus on some node, else nobody's, and what comes nearest.
+    """Record for each job without room whose room it is: others' surplus on some node, else nobody's and what comes
+    nearest.
 
     Jobs of one shape have one answer, unless their own surplus is part of it.
     """
@@ -40,7 +41,7 @@ def name_shortages(copy: WorkingCopy) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """The first nodes where a shape would fit if all surplus there were gone, and whose surplus that is."""
+    """The first nodes where a shape would fit without surplus, and whose surplus stands there."""
 
     shape: int
     nodes: tuple[int, ...]
@@ -48,7 +49,7 @@ class Shortage:
     holders: dict[int, tuple[PlannedJob, ...]] = field(default_factory=dict)  # by node, as far as anybody has asked
 
     def holders_beside(self, copy: WorkingCopy, job: PlannedJob) -> Sequence[PlannedJob]:
-        """Return, by name, the other jobs whose surplus alone stands in this one's way on one of the nodes."""
+        """Return the other jobs, by name, whose surplus alone stands in this job's way on one of the nodes."""
         for at in self.nodes:
             if (holders := self.holders.get(at)) is None:
                 holders = self.holders[at] = holders_of(copy, at, self.coming)
@@ -62,13 +63,13 @@ class Shortage:
 
 
 def shortage_of(copy: WorkingCopy, shape: int, coming: Mapping[NodeName, Collection[JobName]]) -> Shortage:
-    """Find them, in the order of names."""
+    """Return the shortage of a shape, nodes in the order of their names."""
     return Shortage(shape=shape, nodes=copy.capacity.vacant_first(shape, NODES_NAMED_FROM), coming=coming)
 
 
 @dataclass(frozen=True, slots=True)
 class ShortageText:
-    """Whose room it is, in words: the same for all jobs of a step and a priority."""
+    """Bottleneck and message for all jobs of one step and one priority."""
 
     holders: Sequence[PlannedJob]
     kind: tuple[int, int]
@@ -80,7 +81,7 @@ NO_SHORTAGE: Final = ShortageText((), (0, 0), Bottleneck.NODE_FIT, "")
 
 
 def shortage_text(job: PlannedJob, holders: Sequence[PlannedJob]) -> ShortageText:
-    """The room belongs to others by priority or by fairness."""
+    """Return whether the room belongs to others by priority or by fairness, in words."""
     step, priority = step_of(job), job.spec.priority
     names = listed([holder.spec.name for holder in holders])
     if all(holder.spec.priority > priority for holder in holders):
@@ -91,7 +92,7 @@ def shortage_text(job: PlannedJob, holders: Sequence[PlannedJob]) -> ShortageTex
 
 
 def nearest_node(copy: WorkingCopy, shape: int) -> str:
-    """Say what is missing for one more, and on which node it comes nearest."""
+    """Return what is missing for one more trainer on the node that comes nearest, in words."""
     at = nearest_room(copy, shape)
     if at is None:
         return "no open node accepts its trainers"

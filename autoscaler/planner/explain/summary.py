@@ -1,4 +1,4 @@
-"""What a plan does to a job, and what keeps it from more, in one line of a terminal: the cause first.
+"""A job's summary: what a plan does to it, else what keeps it from more, in one line of a terminal.
 
 Sizes and reasons stand in fields of the `Decision`; this is the rest of the sentence.
 """
@@ -35,7 +35,7 @@ def summarize(job: PlannedJob) -> str:
 
 
 def describe_leaving(job: PlannedJob) -> str:
-    """Return who leaves and for whose sake: trainers before others, the first cause before others."""
+    """Return who leaves and for whom: trainers before others, the first cause before others."""
     trainers = [leaving for leaving in job.leaving if leaving.pod.role is Role.TRAINER]
     if not job.leaving:
         return ""
@@ -55,13 +55,13 @@ def describe_leaving(job: PlannedJob) -> str:
 
 
 def describe_moving(job: PlannedJob) -> str:
-    """Return which server is on its way to another node, with the new one there already, or its room being vacated."""
+    """Return which server is moving to another node."""
     moves = [f"{move.pod} leaves once server {move.ordinal} is ready on {move.node}" for move in job.moving]
     return moves[0] + (f", and {len(moves) - 1} more" if len(moves) > 1 else "") if moves else ""
 
 
 def defragmented(job: PlannedJob, leaving: Leaving) -> str:
-    """Return which of two servers of a move goes, and why it is this one."""
+    """Return which of the two servers of a move leaves, and why."""
     gone, stays = leaving.pod, next((pod for pod in job.servers if pod.name == leaving.beneficiary), None)
     if stays is not None and stays.created_at_s < gone.created_at_s:
         why = "was not ready in time" if gone.node is not None else "waits for room that others may want"
@@ -70,7 +70,7 @@ def defragmented(job: PlannedJob, leaving: Leaving) -> str:
 
 
 def why_edited(job: PlannedJob) -> str:
-    """Return which of the user's words asks for fewer pods."""
+    """Return which field of the job's document asks for fewer pods."""
     spec = job.spec.trainer
     if job.spec.state is not JobState.ACTIVE:
         return f"the job is {job.spec.state}"
@@ -78,14 +78,14 @@ def why_edited(job: PlannedJob) -> str:
 
 
 def pinned_servers(job: PlannedJob) -> str:
-    """Return what the user's words say about servers, where their number is pinned."""
+    """Return which number of servers the job's document pins."""
     if job.spec.state is not JobState.ACTIVE or job.spec.servers is None:
         return why_edited(job)
     return f"parameterServer.replicas is {job.spec.servers.pinned_replicas}"
 
 
 def describe_coming(job: PlannedJob) -> str:
-    """Return who comes and why."""
+    """Return which pods come and why."""
     if job.is_starting:
         return f"starts with {counted(pod.role for pod in job.created if pod.cause is Cause.START)}"
     if not job.created or not job.is_running:  # a job that waits for its start grows by nothing yet
@@ -102,6 +102,6 @@ def describe_coming(job: PlannedJob) -> str:
 
 
 def places(pods: Iterable[CreatePod | Leaving]) -> str:
-    """Return the nodes on which they stand or will stand."""
+    """Return the nodes on which these pods stand or will stand."""
     nodes = {pod.node if isinstance(pod, CreatePod) else pod.pod.place for pod in pods}
     return listed(sorted(node for node in nodes if node is not None)) or NodeName("no node")

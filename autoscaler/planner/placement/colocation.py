@@ -86,23 +86,23 @@ def crowding_of(copy: WorkingCopy, job: PlannedJob, role: Role, beside: Iterable
 
     `beside`: nodes of further servers, which the draft does not know of yet.
     """
-    if role is not Role.SERVER or not prefers_apart(job):
+    if role is not Role.SERVER or not prefers_anti_affinity(job):
         return NOBODY
     counts = servers_on(copy, job)
     counts.update(beside)
     return {at: count * APART_GRAINS for at, count in counts.items()}
 
 
-def closed_to(copy: WorkingCopy, job: PlannedJob, at: int) -> Collection[int]:
+def nodes_closed_to(copy: WorkingCopy, job: PlannedJob, at: int) -> Collection[int]:
     """Return the nodes to which a server of the job that stands on this node does not move of its own accord.
 
     As many servers of the job are there as on its own node, or more.
     """
-    counts = servers_on(copy, job) if prefers_apart(job) else {}
+    counts = servers_on(copy, job) if prefers_anti_affinity(job) else {}
     return frozenset(other for other, count in counts.items() if count >= counts[at])
 
 
-def prefers_apart(job: PlannedJob) -> bool:
+def prefers_anti_affinity(job: PlannedJob) -> bool:
     """Whether the job's servers rather stand on different nodes."""
     return job.spec.servers is not None and job.spec.servers.prefers_anti_affinity
 

@@ -23,14 +23,14 @@ CPU: Final = BUILT_IN.index("cpu")
 MEMORY: Final = BUILT_IN.index("memory")
 
 
-def is_device(resource: str) -> bool:
+def counts_as_device(resource: str) -> bool:
     """Whether an extended resource is counted in pieces of hardware: GPUs, by whatever vendor's name."""
     return resource == "gpu" or ("/" in resource and not resource.startswith("hugepages"))
 
 
 def devices_of(requests: Resources) -> dict[str, int]:
     """Return how many of which devices are asked for."""
-    return {name: amount for name, amount in requests.amounts() if amount > 0 and is_device(name)}
+    return {name: amount for name, amount in requests.amounts() if amount > 0 and counts_as_device(name)}
 
 
 def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from autoscaler.domain import JobName, Pod
-from autoscaler.planner.placement.colocation import closed_to
+from autoscaler.planner.placement.colocation import nodes_closed_to
 from autoscaler.planner.placement.gpu_reserve import spoiled_rooms
 from autoscaler.planner.placement.packing_patterns import minus
 from autoscaler.planner.placement.waste import waste_of
@@ -77,7 +77,7 @@ class RelocationSearch:
             at, shape = self._copy.capacity.open_place_of(pod), self._copy.shapes.number(pod.shape)
             won = 0 if at is None else self._won(at, shape)
             if at is not None and won > 0:
-                closed = closed_to(self._copy, job, at)
+                closed = nodes_closed_to(self._copy, job, at)
                 by_shape.setdefault(shape, []).append(MovableServer(job=job, pod=pod, at=at, won=won, closed=closed))
         found: list[Relocation] = []
         for shape, sources in by_shape.items():

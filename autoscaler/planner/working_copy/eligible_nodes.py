@@ -1,8 +1,10 @@
-"""Which nodes a shape's selector, affinity and tolerations allow, all at once: what `Node.accepts` says of one.
+"""Which nodes accept a shape (selector, affinity, tolerations), and whether a node holds it.
 
-Who may make a pod chooses how many alternatives its affinity has and how many tolerations it lists, and each pod may
-name others (A11).  So nodes are found by their labels: what many nodes share is put together once, what is said twice
-is looked up once, and alternatives that can add nothing are left.
+`EligibleNodes` answers for all nodes at once what `Node.accepts` says of one. Users choose how many alternatives an
+affinity has and how many tolerations a pod lists, and each pod may name others (A11). So nodes are found by their
+labels: masks of common values are kept, repeated terms are looked up once, and the search ends when all nodes are
+found. Shapes with the same selector, affinity and tolerations are compared with the nodes once (`eligibility_key`). How
+tightly shapes fit is kept in `free_capacity`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy.typing as npt
 from autoscaler.domain import LabelOperator, Node, Requirement, Shape, Taint
 from autoscaler.domain.eligibility import NODE_NAME
 from autoscaler.planner.working_copy.node_arrays import Mask, NodeArrays, Numbers
-from autoscaler.planner.working_copy.shapes import Claim, Shapes, claim_of, holds_amounts
+from autoscaler.planner.working_copy.shapes import EligibilityKey, Shapes, eligibility_key, holds_amounts
 
 SHARED: Final = 16
 """A value that one in so many nodes has is kept as a mask: at most so many masks for one label."""
@@ -35,11 +37,11 @@ class LabelIndex:
         self._shared: dict[str, Mask] = {}
 
     def add(self, value: str, at: int) -> None:
-        """Take in a node; all come before the first question."""
+        """Add a node; all are added before the first question."""
         self._places.setdefault(value, []).append(at)
 
     def having(self, values: Iterable[str]) -> Mask:
-        """The nodes with one of these values.  Not to be changed."""
+        """Return the nodes with one of these values. Not to be changed."""
         found = {value: places for value in values if (places := self._places.get(value))}
         shared = [self._shared_mask(value) for value, places in found.items() if len(places) * SHARED >= self._count]
         few = [places for places in found.values() if len(places) * SHARED < self._count]
@@ -52,11 +54,11 @@ class LabelIndex:
 
     @cached_property
     def present(self) -> Mask:
-        """The nodes with any value.  Not to be changed."""
+        """The nodes with any value. Not to be changed."""
         return mask_of(chain.from_iterable(self._places.values()), self._count)
 
     def beyond(self, bound: int, *, above: bool) -> Mask:
-        """The nodes whose value is a whole number above the bound, or below it."""
+        """Return the nodes whose value is a whole number above the bound, or below it."""
         numbers, places = self._ordered
         mask = np.zeros(self._count, dtype=np.bool_)
         mask[places[bisect_right(numbers, bound) :] if above else places[: bisect_left(numbers, bound)]] = True
@@ -69,7 +71,7 @@ class LabelIndex:
 
     @cached_property
     def _ordered(self) -> tuple[list[int], npt.NDArray[np.intp]]:
-        """The whole numbers, rising, and their nodes."""
+        """The values that are whole numbers, rising, and their nodes."""
         pairs = ((_number(value), at) for value, places in self._places.items() for at in places)
         ordered = sorted((number, at) for number, at in pairs if number is not None)
         return [number for number, _ in ordered], np.array([at for _, at in ordered], dtype=np.intp)
@@ -94,7 +96,7 @@ class EligibleNodes:
                 self._taints.setdefault(taint, []).append(at)
 
     def accepting(self, shape: Shape) -> Mask:
-        """The nodes that accept the shape, room apart."""
+        """Return the nodes that accept the shape, room apart."""
         mask = np.ones(self._count, dtype=np.bool_)
         for key, value in shape.node_selector:
             mask &= self._labels.get(key, self._nowhere).having([value])
@@ -123,7 +125,7 @@ class EligibleNodes:
         return mask
 
     def _fulfilling(self, requirement: Requirement) -> Mask:
-        """As `Requirement.holds`."""
+        """Return the nodes for which `Requirement.holds`."""
         is_name = requirement.key == NODE_NAME
         found = self._names if is_name else self._labels.get(requirement.key, self._nowhere)
         match requirement.operator:
@@ -159,49 +161,49 @@ def _number(text: str) -> int | None:
 
 
 class NodeFit(NodeArrays):
-    """The nodes, and which of them accept and hold what."""
+    """The nodes, and which of them accept and hold which shapes."""
 
     def __init__(self, nodes: Sequence[Node], shapes: Shapes, *, pod_count: int) -> None:
         super().__init__(nodes, shapes, pod_count=pod_count)
         self._eligible = EligibleNodes(nodes)
         self._masks: list[Mask] = []  # nodes that accept a claim
-        self._claim_numbers: dict[Claim, int] = {}
-        self._claims: list[int] = []  # by shape: which of the masks is its own
+        self._key_numbers: dict[EligibilityKey, int] = {}
+        self._keys: list[int] = []  # by shape: which of the masks is its own
         self._empty_fits: dict[int, bool] = {}
 
     def replace_node(self, node: Node) -> bool:
-        """As for the arrays; what empty nodes would hold is looked up anew."""
+        """Replace the node's values; what empty nodes would hold is worked out anew."""
         self._empty_fits.clear()
         return super().replace_node(node)
 
     def accepted(self, shape: int) -> Mask:
-        """The nodes whose labels and taints allow the shape, closed ones too."""
-        if shape >= len(self._claims):
-            self._learn_claims()
-        return self._masks[self._claims[shape]]
+        """Return the nodes whose labels and taints allow the shape, closed ones too."""
+        if shape >= len(self._keys):
+            self._learn_keys()
+        return self._masks[self._keys[shape]]
 
-    def _learn_claims(self) -> None:
-        """Take in the shapes that have come since the last time."""
-        for wanted in self.shapes.shapes[len(self._claims) :]:
-            claim = claim_of(wanted)
-            if claim not in self._claim_numbers:
-                self._claim_numbers[claim] = len(self._masks)
+    def _learn_keys(self) -> None:
+        """Add the shapes that have come since the last call."""
+        for wanted in self.shapes.shapes[len(self._keys) :]:
+            key = eligibility_key(wanted)
+            if key not in self._key_numbers:
+                self._key_numbers[key] = len(self._masks)
                 self._masks.append(self._eligible.accepting(wanted))
-            self._claims.append(self._claim_numbers[claim])
+            self._keys.append(self._key_numbers[key])
 
     def ready_capacity_of(self, shape: int) -> tuple[int, ...]:
-        """What the ready nodes that accept the shape hold in total, by column."""
+        """Return what the ready nodes that accept the shape hold in total, by column."""
         which = self.accepted(shape) & self.is_ready
         return tuple(int(row[which].sum()) for row in self.whole)
 
     def fits_empty(self, shape: int) -> bool:
-        """Whether any node of the cluster, empty, could hold the shape."""
+        """Whether any node of the cluster, if it were empty, could hold the shape."""
         if (answer := self._empty_fits.get(shape)) is None:
             answer = self._empty_fits[shape] = bool((self.accepted(shape) & self.holds(self.whole, shape)).any())
         return answer
 
     def holds(self, amounts: Numbers, shape: int) -> Mask:
-        """The nodes where these amounts hold one such pod.  A zero request fits anywhere."""
+        """Return the nodes where these amounts hold one such pod. A zero request fits anywhere."""
         mask = np.ones(amounts.shape[1], dtype=np.bool_)
         for column, amount in enumerate(self.shapes.amounts[shape]):
             if amount > 0:
@@ -209,7 +211,7 @@ class NodeFit(NodeArrays):
         return mask
 
     def fits(self, at: int, shape: int, *, now: bool) -> bool:
-        """Whether one such pod fits on this node: with `now` for a creation, without for a promise."""
+        """Whether one such pod fits on this node: created `now`, or reserved."""
         if not (self.is_open[at] and self.accepted(shape)[at]):
             return False
         amounts = self.shapes.amounts[shape]
@@ -218,12 +220,12 @@ class NodeFit(NodeArrays):
         return not now or holds_amounts(self.free[:, at].tolist(), amounts)
 
     def fits_now(self, at: int, shape: int) -> bool:
-        """Whether one such pod can be created on the node, whatever has been promised there."""
+        """Whether one such pod can be created on the node, whatever has been reserved there."""
         is_allowed = self.is_open[at] and self.accepted(shape)[at]
         return bool(is_allowed) and holds_amounts(self.free[:, at].tolist(), self.shapes.amounts[shape])
 
     def fits_without(self, at: int, shape: int, gone: Iterable[int]) -> bool:
-        """Whether one such pod fits on the node, for a promise, once pods of these shapes are gone."""
+        """Whether one such pod could be reserved on the node once pods of these shapes are gone."""
         room = self.later[:, at].tolist()
         for other in gone:
             room = [amount + more for amount, more in zip(room, self.asked_amounts(other), strict=True)]

@@ -1,8 +1,8 @@
-"""What a job has of its fair claim, as one number: the job with the lowest claim takes the next step.
+"""Fair claims: what a job has, as one number. The job with the lowest claim takes the next step.
 
-Between jobs (the default) that is the weighted dominant share.  Between namespaces (`Fairness.NAMESPACE`) the shares of
-a namespace's jobs, unweighted, are added up and compared first; weights then divide what the namespace has among its
-own jobs.  So ten small jobs of a team do not take ten shares (ADR 0115).
+Between jobs (the default) the claim is the weighted dominant share. Between namespaces (`Fairness.NAMESPACE`) the
+shares of a namespace's jobs, unweighted, are added up and compared first; weights then divide what the namespace has
+among its own jobs. So ten small jobs of a team do not take ten shares (ADR 0115).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 class Namespaces:
-    """What the jobs of each namespace have in all, brought up to date for the jobs that changed."""
+    """The dominant shares of each namespace's jobs, brought up to date for the jobs that changed."""
 
     def __init__(self, copy: WorkingCopy) -> None:
         self._copy = copy
@@ -27,7 +27,7 @@ class Namespaces:
         self._seen = len(copy.changed_jobs)
 
     def total(self, namespace: str) -> int:
-        """The dominant shares of its jobs, added up."""
+        """Return the sum of its jobs' dominant shares."""
         changed = self._copy.changed_jobs
         for job in changed[self._seen :]:
             self._count(job)
@@ -41,7 +41,7 @@ class Namespaces:
 
 
 def claim_of(copy: WorkingCopy, job: PlannedJob) -> int:
-    """Return how much the job has, in a unit in which all claims of a plan compare."""
+    """Return the job's fair claim, in a unit in which all claims of a plan compare."""
     return before_share(copy, job) + job.share()
 
 
@@ -78,5 +78,5 @@ def share_of(copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role]) -> int:
 
 
 def above_shares(copy: WorkingCopy) -> int:
-    """A factor by which the smallest difference between namespaces outweighs any share of a job."""
+    """Return a factor by which the smallest difference between namespaces outweighs any share of a job."""
     return 4 * copy.share_unit

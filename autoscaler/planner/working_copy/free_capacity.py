@@ -1,9 +1,8 @@
-"""Where shapes fit.
+"""Free capacity: where each shape fits, and how tightly.
 
-For each shape that is asked about there is a `Fitting`: where it fits and how tight, brought up to date for the nodes
-that were touched since the last question.  So a placement costs a few nodes' arithmetic and one search for a minimum,
-not a division over the cluster.  What nodes have is `node_arrays`, yes or no is `acceptance`; which of the rooms is
-taken is `fit`.
+Each shape that is asked about has a `Fitting`, which is brought up to date for the nodes touched since the last
+question. So a placement costs a few nodes' arithmetic and one search for a minimum, not a division over the cluster.
+What nodes have is `node_arrays`, which nodes accept a shape is `eligible_nodes`, which node is taken is `placement`.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ class Fitting:
         self.best: dict[bool, int] = {}  # the tightest node: now, later; -1 for none; absent: to be searched
 
     def scores(self, *, now: bool) -> NodeScores:
-        """The slack by node, for a creation or a promise."""
+        """Return the slack by node, for a pod created `now` or reserved."""
         return self.now if now else self.later
 
     def put(self, at: int, score: float, *, now: bool) -> None:
-        """Write one node's score, and know the tightest still if that can be known."""
+        """Write one node's score, and keep the tightest node if it is still known."""
         scores = self.now if now else self.later
         if scores[at] == score:
             return
@@ -70,20 +69,22 @@ class FreeCapacity(NodeFit):
         self._changed_seen = 0  # ... so many touches
 
     def emptied(self) -> FreeCapacity:
-        """The same nodes with nobody on them: to ask what an empty cluster would hold.  Leave it as it is found."""
+        """Return the same nodes with no pods on them; whoever uses them leaves them empty."""
         if self._emptied is None:
             self._emptied = FreeCapacity(self.nodes, self.shapes, pod_count=self.pod_limit)
         return self._emptied
 
     def copies(self, shape: int) -> int:
-        """How many pods of the shape fit on the open nodes, for promises; 0 for a shape that asks for nothing."""
+        """Return how many pods of the shape could be reserved on the open nodes; 0 for a shape that asks for
+        nothing."""
         if self.tightest(shape, now=False) < 0:
             return 0
         where = np.flatnonzero(self.fitting(shape).later < inf).tolist()
         return sum(copies_that_fit(self.later[:, at].tolist(), self.shapes.amounts[shape]) for at in where)
 
     def copies_without_surplus(self, shape: int) -> int | None:
-        """How many such pods open nodes could hold if all surplus left; None, any number, if it asks for nothing."""
+        """Return how many such pods the open nodes could hold without surplus; None, any number, if it asks for
+        nothing."""
         counts: Numbers | None = None
         for column, amount in enumerate(self.shapes.amounts[shape]):
             if amount > 0:
@@ -92,13 +93,14 @@ class FreeCapacity(NodeFit):
         return None if counts is None else int(counts[self.accepted(shape) & self.is_open].sum())
 
     def shorten_touched(self) -> None:
-        """Drop the lists of touched nodes, of empty ones too, that have grown long: what rests on them comes anew."""
+        """Drop lists of touched nodes that have grown long, those of the empty nodes too, with what is derived from
+        them."""
         for capacity in (self, self._emptied):
             if capacity is not None and len(capacity.touched) > TOUCHED_LIMIT * len(self) + 1_000:
                 capacity.forget_touched()
 
     def forget_touched(self) -> None:
-        """Drop the list of touched nodes with what rests on it."""
+        """Drop the list of touched nodes and what is derived from it."""
         self._fittings.clear()
         self._vacant.clear()
         self._begin_nowhere()
@@ -106,12 +108,12 @@ class FreeCapacity(NodeFit):
         self._changed_seen = 0
 
     def replace_node(self, node: Node) -> bool:
-        """As for the arrays; the empty nodes are made anew."""
+        """Replace the node's values; the empty nodes are made anew."""
         self._emptied = None
         return super().replace_node(node)
 
     def vacant_first(self, shape: int, count: int) -> tuple[int, ...]:
-        """The first so many nodes where one such pod would fit if all surplus left, for a promise.
+        """Return the first `count` nodes where one such pod could be reserved if all surplus left.
 
         Kept until a node is touched that may come before the last of them.
         """
@@ -160,7 +162,8 @@ class FreeCapacity(NodeFit):
         return best
 
     def slack_without_surplus(self, shape: int) -> NodeScores:
-        """What part of each node would stay free beside one such pod if all surplus had left; it may not fit there."""
+        """Return the part of each node that would stay free beside one such pod without surplus; negative where it does
+        not fit."""
         slack: NodeScores = np.zeros(len(self))
         for column, amount in enumerate(self.shapes.amounts[shape]):
             if amount > 0:
@@ -169,9 +172,9 @@ class FreeCapacity(NodeFit):
         return slack
 
     def fit_somewhere(self, shapes: Collection[int]) -> set[int]:
-        """Return those of the shapes that fit on some node, for a promise.
+        """Return those of the shapes that can be reserved on some node.
 
-        What fitted nowhere is compared with the nodes that were touched since: all such shapes at once.
+        Shapes that fitted nowhere are compared, all at once, with the nodes that were touched since.
         """
         self._changed.update(self.touched[self._changed_seen :])
         self._changed_seen = len(self.touched)
@@ -195,12 +198,12 @@ class FreeCapacity(NodeFit):
         self._changed.clear()
 
     def _fits_on(self, nodes: list[int], shapes: list[int]) -> Mask:
-        """Whether each shape fits on each node, for a promise: one row per shape."""
+        """Return whether each shape can be reserved on each node: one row per shape."""
         asked = self.amounts_by_shape()[:, shapes, None]
         holds: Mask = ((self.later[:, None, nodes] >= asked) | (asked <= 0)).astype(np.bool_)
-        if len(self._claims) < len(self.shapes):
-            self._learn_claims()
-        accepted = np.array([mask[nodes] for mask in self._masks])[[self._claims[shape] for shape in shapes]]
+        if len(self._keys) < len(self.shapes):
+            self._learn_keys()
+        accepted = np.array([mask[nodes] for mask in self._masks])[[self._keys[shape] for shape in shapes]]
         fits: Mask = np.all(holds, axis=0) & accepted & self.is_open[nodes]
         return fits
 
@@ -214,7 +217,7 @@ class FreeCapacity(NodeFit):
         fitting.best.clear()
 
     def _scores(self, shape: int, which: Any, accepted: Mask) -> tuple[NodeScores, NodeScores]:
-        """Slack: the part of the node that stays free, summed over the resources that the shape names."""
+        """Return the slack: the part of the node that stays free, summed over the resources that the shape names."""
         later, free, divisor = self.later[:, which], self.free[:, which], self.divisor[:, which]
         fits_later = self.is_open[which] & accepted
         fits_now = fits_later.copy()
@@ -228,7 +231,7 @@ class FreeCapacity(NodeFit):
         return np.where(fits_later, slack, inf), np.where(fits_now, slack, inf)
 
     def _recompute(self, fitting: Fitting, shape: int, at: int) -> None:
-        """Bring one node's scores up to date, in plain numbers: on few nodes that is faster than arrays."""
+        """Bring one node's scores up to date in plain numbers, which is faster than arrays for few nodes."""
         later_score, now_score = inf, inf
         if fitting.accepted[at] and self.is_open[at]:
             later_score, now_score = slacks_of(self.plain(at), self.shapes.amounts[shape])

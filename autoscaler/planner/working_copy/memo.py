@@ -1,9 +1,9 @@
-"""The last snapshot, brought up to date: a plan after one event costs the event, not the cluster.
+"""Memo of the last plan: its index is brought up to date, so a plan after one event costs the event, not the cluster.
 
 Values of the domain are frozen, so an object that is still there has not changed: old and new view are compared by
-identity, and only what differs is taken out of the arrays and put in anew.  What the last plan wrote on the snapshot is
-undone from its log.  A plan with a memo equals the plan without one (A5; ADR 0112); whatever cannot be brought up
-to date exactly (nodes that come, go or change their labels; new resources) is made from nothing.
+identity, and only what differs is taken out of the arrays and put in anew. What the last plan wrote is undone from its
+log. A plan with a memo equals the plan without one (A5; ADR 0112). What cannot be brought up to date exactly (nodes
+that come, go or change their labels; new resources) is made from nothing.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ Thing = TypeVar("Thing", bound=Named)
 
 
 class Memo:
-    """Kept by whoever plans again and again, and given to each plan.  It changes no answer, only its price."""
+    """The last plan's index, for whoever plans again and again. It changes no answer, only its cost."""
 
     def __init__(self) -> None:
         self._index: ViewIndex | None = None
         self._policy: Policy | None = None  # of the last plan
 
     def begin(self, view: ClusterView, policy: Policy, now_s: float) -> WorkingCopy:
-        """Return the draft on which the phases write.  Until `end` the memo is empty, so an error costs the memo."""
+        """Return the working copy on which the phases write. Until `end` the memo is empty, so an error costs only the
+        memo."""
         index, self._index = self._index, None
         is_as_before = self._policy is None or what_is_kept_of(policy) == what_is_kept_of(self._policy)
         if index is None or not is_as_before or not bring_up_to_date(index, view):
@@ -86,18 +87,18 @@ class Memo:
         )
 
     def end(self, copy: WorkingCopy) -> None:
-        """Undo what the phases wrote and keep the snapshot."""
+        """Undo what the phases wrote and keep the index."""
         copy.end()
         self._begun.lasting = copy.cache.lasting
         self._policy = copy.policy
         for job in copy.jobs.values():
-            job.forget_notes()
+            job.reset()
         copy.capacity.shorten_touched()
         self._index = self._begun
 
 
 def bring_up_to_date(index: ViewIndex, view: ClusterView) -> bool:
-    """Make the snapshot that of another view; False, with the snapshot spoiled, where that cannot be done."""
+    """Make the index that of another view; return False, with the index spoiled, where that cannot be done."""
     old = index.view
     nodes = list(differences(old.nodes, view.nodes))
     jobs = [thing for pair in differences(old.jobs, view.jobs) for thing in pair if thing is not None]
@@ -110,7 +111,7 @@ def bring_up_to_date(index: ViewIndex, view: ClusterView) -> bool:
     for workload in view.workloads if view.workloads is not old.workloads else ():
         index.shapes.number(workload.shape)
     for before, after in pods:
-        index.exchange(before, after)
+        index.replace_pod(before, after)
     index.find_newest_other()
     changed = [after for _, after in nodes if after is not None]
     if (
@@ -122,7 +123,7 @@ def bring_up_to_date(index: ViewIndex, view: ClusterView) -> bool:
     dirty = {job.name for job in jobs} | jobs_on(index, {node.name for node in changed})
     dirty.update(pod.job for pair in pods for pod in pair if pod is not None and pod.job is not None)
     if dirty:
-        index.put_jobs(dirty)
+        index.rebuild_jobs(dirty)
     if changed or jobs:
         index.rate_jobs()
     return True
@@ -136,7 +137,7 @@ def jobs_on(index: ViewIndex, names: set[NodeName]) -> set[JobName]:
 
 
 def is_same_place(before: Node | None, after: Node | None) -> bool:
-    """Whether a node changed in nothing but its amounts and its state."""
+    """Whether only the amounts and the state of a node have changed."""
     return (
         before is not None
         and after is not None
@@ -172,5 +173,5 @@ def differences(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> Iterator[tupl
 
 
 def equal_ahead(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> int:
-    """How many things at the front are the very same objects."""
+    """Return how many things at the front are the very same objects."""
     return next(compress(count(), map(is_not, old, new)), min(len(old), len(new)))

@@ -1,13 +1,12 @@
-"""What the nodes have and still offer, as arrays over all nodes: one row per resource, one column per node.
+"""What nodes have and still offer, as arrays over all nodes: one row per resource, one column per node.
 
-Each node has two amounts.  `free` is what nobody occupies or has been promised: a pod created into it is safe at once
-(A2).  `later` is what will be free when everything that is leaving has left, less what waits for it: a promise into it
-can be kept, not yet carried out.  Whatever is promised must fit into `later`; whatever is created into both.  `surplus`
-is what trainers above their minimum hold there.
+Each node has two amounts. `free` is what nobody occupies and nothing has been reserved from: a pod created into it is
+safe at once (A2). `later` is what will be free once all pods that are leaving have left, less what is reserved. A
+reserved pod must fit into `later`, a created one into both. `surplus` is what trainers above their minimum hold there.
 
-Nodes go by their place `at` in name order, shapes by their number.  Moves are kept in a log that can be undone
-(`draft`), and touched nodes in a list, so that what rests on these arrays is brought up to date for those.  Next:
-`rooms`, where shapes fit.
+Nodes go by their place `at` in name order, shapes by their number. Moves are kept in a log that can be undone
+(`working_copy`), and touched nodes in a list, so that what is derived from the arrays is brought up to date for those
+alone. Where shapes fit is `free_capacity`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ FEW: Final = 24  # so many moves are taken back one by one, which is faster than
 
 
 class NodeArrays:
-    """All nodes of a view.  Closed ones are there for their pods and accept nothing."""
+    """All nodes of a view. Closed ones are there for their pods and accept nothing."""
 
     def __init__(self, nodes: Sequence[Node], shapes: Shapes, *, pod_count: int) -> None:
         self.shapes = shapes
@@ -65,25 +64,25 @@ class NodeArrays:
         return len(self.nodes)
 
     def asked(self, shape: int) -> Numbers:
-        """What the shape asks for, by column."""
+        """Return what the shape asks for, by column, as an array."""
         if shape >= len(self._asked):
             self._learn_shapes()
         return self._asked[shape]
 
     def asked_amounts(self, shape: int) -> ColumnAmounts:
-        """The same in plain numbers."""
+        """Return what the shape asks for, by column, in plain numbers."""
         if shape >= len(self._padded):
             self._learn_shapes()
         return self._padded[shape]
 
     def amounts_by_shape(self) -> Numbers:
-        """What each shape asks for: one row per resource, one column per shape."""
+        """Return what each shape asks for: one row per resource, one column per shape."""
         if len(self._padded) < len(self.shapes):
             self._learn_shapes()
         return self._by_shape
 
     def _learn_shapes(self) -> None:
-        """Take in the shapes that have come since the last time."""
+        """Add the shapes that have come since the last call."""
         width = len(self.columns)
         self._padded += [(*row, *[0] * (width - len(row))) for row in self.shapes.amounts[len(self._padded) :]]
         rows: Numbers = np.array(self._padded, dtype=self.kind).reshape(len(self._padded), width)
@@ -91,7 +90,8 @@ class NodeArrays:
         self._by_shape = rows.T.copy()
 
     def plain(self, at: int) -> PlainNode:
-        """One node in plain numbers: by column what will be free, what is free, and what the node has in all."""
+        """Return one node in plain numbers: by column what is free later, what is free now, and what the node has in
+        all."""
         if (room := self._plain.get(at)) is None:
             rows = (self.later[:, at], self.free[:, at], self.divisor[:, at])
             room = self._plain[at] = list(zip(*[row.tolist() for row in rows], strict=True))
@@ -100,17 +100,17 @@ class NodeArrays:
     # Nodes by name.
 
     def place_of(self, pod: Pod) -> int | None:
-        """Where the pod stands or is nominated; None off the cluster."""
+        """Return the place of the node where the pod stands or is nominated; None off the cluster."""
         place = pod.node or pod.nominated_node
         return None if place is None else self.index.get(place)
 
     def open_place_of(self, pod: Pod) -> int | None:
-        """As `place_of`, on an open node."""
+        """Return the same for a node that is open, else None."""
         place = pod.node or pod.nominated_node
         return self.open_index.get(place) if place is not None else None
 
     def mask(self, names: Iterable[NodeName]) -> Mask:
-        """These nodes, those that are not there left out."""
+        """Return the mask of these nodes; names that are not there are left out."""
         mask = np.zeros(len(self.nodes), dtype=np.bool_)
         mask[[self.index[name] for name in names if name in self.index]] = True
         return mask
@@ -127,11 +127,11 @@ class NodeArrays:
     # In words.
 
     def later_on(self, at: int) -> Resources:
-        """What the node will have free, for people."""
+        """Return what the node will have free later, for people."""
         return self._named(self.later[:, at].tolist())
 
     def ready_capacity(self) -> Resources:
-        """What all ready nodes hold, in those resources that anybody asks for."""
+        """Return what all ready nodes hold, in those resources that any shape asks for."""
         return self._named([int(row[self.is_ready].sum()) for row in self.whole])
 
     def _named(self, amounts: Sequence[int]) -> Resources:
@@ -142,19 +142,19 @@ class NodeArrays:
     # Moves.
 
     def add_many(self, target: Numbers, places: Sequence[int], shapes: Sequence[int], *, times: int) -> None:
-        """Add the amounts of many pods, node by node and shape by shape, to one of the arrays; not logged."""
+        """Add the amounts of many pods to one of the arrays, without a log entry."""
         if places:
             where, which = np.array(places, dtype=np.intp), np.array(shapes, dtype=np.intp)
             for column, amounts in enumerate(self.amounts_by_shape()):
                 np.add.at(target[column], where, times * amounts[which])
 
     def move(self, at: int, shape: int, *, free: int = 0, later: int = 0, surplus: int = 0) -> None:
-        """Add the shape's amounts to a node so many times (negative: take them away), and note it in the log."""
+        """Add the shape's amounts to a node so many times (negative: take them away), with a log entry."""
         self.log.append((at, shape, free, later, surplus))
         self.carry_out(at, shape, free, later, surplus)
 
     def carry_out(self, at: int, shape: int, free: int, later: int, surplus: int) -> None:
-        """As `move`, without a note."""
+        """Do the same without a log entry."""
         asked = self.asked(shape)
         if free:
             self.free[:, at] += asked if free == 1 else free * asked
@@ -170,11 +170,11 @@ class NodeArrays:
             ]
 
     def take(self, at: int, shape: int, *, now: bool) -> None:
-        """Give room away: created now, or promised."""
+        """Give room away, to a pod that is created `now` or reserved."""
         self.move(at, shape, free=-1 if now else 0, later=-1)
 
     def take_free(self, places: Sequence[int], shape: int, *, now: bool) -> None:
-        """As `take` on each of these nodes, one after the other."""
+        """Call `take` for each of these nodes, at once."""
         counts = Counter(places)
         for at, times in counts.items():
             self.log.append((at, shape, -times if now else 0, -times, 0))
@@ -202,7 +202,8 @@ class NodeArrays:
             self._plain.pop(at, None)
 
     def replace_node(self, node: Node) -> bool:
-        """Put the node's new values in place, labels and taints as before; False if they are too large for that."""
+        """Put the node's new values in place, labels and taints as before; return False if they are too large for the
+        arrays."""
         at = self.index[node.name]
         if not self.can_hold(max(amounts_of(node.allocatable, self.columns))):
             return False

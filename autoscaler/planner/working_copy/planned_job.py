@@ -1,6 +1,6 @@
-"""One job in the planner's working copy: what stays, what goes, what comes, and what keeps it from more.
+"""One job in the working copy: the pods that stay, leave and come, and what keeps the job from its next size.
 
-`draft` holds all of them with the nodes and is what moves pods; nothing here decides.
+`working_copy` moves the pods; nothing here decides.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ IntArray = npt.NDArray[np.intp]
 
 @dataclass(slots=True, eq=False)
 class Offers:
-    """A job's trainers that may be taken, in leaving order, with their nodes and shapes."""
+    """A job's trainers that may be taken, in removal order, with their nodes and shapes."""
 
     pods: tuple[Pod, ...]
     places: IntArray
@@ -50,7 +50,7 @@ class Offers:
     pairs: IntArray | None = None  # `grouped`, once asked for
 
     def grouped(self) -> IntArray:
-        """One column for each node and shape of which there are some: node, shape, and how many."""
+        """Return one column for each node and shape that occurs: node, shape, and how many."""
         if self.pairs is None:
             counts = Counter(zip(self.places.tolist(), self.shapes.tolist(), strict=True))
             rows = [(at, shape, count) for (at, shape), count in counts.items()]
@@ -58,7 +58,7 @@ class Offers:
         return self.pairs
 
     def at(self, place: int) -> list[Pod]:
-        """Those on one node."""
+        """Return the trainers on one node."""
         return [self.pods[index] for index in np.flatnonzero(self.places == place).tolist()]
 
 
@@ -67,7 +67,7 @@ NO_OFFERS = Offers((), np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """A pod that this plan tells to leave, and for whose sake."""
+    """A pod that this plan removes, why and for whom."""
 
     pod: Pod
     cause: Cause
@@ -76,7 +76,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedPod:
-    """A pod of a job that this plan would create once its room, or its gate, is there."""
+    """A pod that a later plan creates once its room, or its number, is free."""
 
     role: Role
     tier: Tier
@@ -86,7 +86,7 @@ class ReservedPod:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PlannedJob:
-    """One job: what stays, what goes, what comes."""
+    """One job: what stays, what leaves, what comes."""
 
     spec: Job
     shapes: dict[Role, int] = field(default_factory=dict)  # numbers of what new pods ask for
@@ -151,12 +151,12 @@ class PlannedJob:
 
     @property
     def coming(self) -> list[CreatePod | ReservedPod]:
-        """Pods that this plan creates or promises."""
+        """Pods that this plan creates or reserves."""
         return [*self.created, *self.reserved]
 
     @property
     def everything(self) -> list[Pod]:
-        """All pods of the job that have not been told to leave."""
+        """All pods of the job that stay."""
         return [*self.trainers, *self.servers, *self.masters, *self.strays]
 
     @property
@@ -166,7 +166,7 @@ class PlannedJob:
 
     @property
     def spare(self) -> int:
-        """How many trainers can be taken without touching the minimum."""
+        """Trainers that can be taken without touching the minimum."""
         return max(0, len(self.trainers) - self.spec.trainer.min_replicas)
 
     def share(self, *, more: int = 0) -> int:
@@ -183,7 +183,7 @@ class PlannedJob:
         return largest
 
     def missing(self, capabilities: Capabilities) -> list[Role]:
-        """The roles of the core pods that a running job lacks."""
+        """Return the roles of the core pods that a running job lacks."""
         spec = self.spec
         masters = 0 if capabilities.replaces_masters else max(0, spec.master.replicas - len(self.masters))
         servers = max(0, spec.server_count - len(self.servers))
@@ -191,7 +191,7 @@ class PlannedJob:
         return [Role.MASTER] * masters + [Role.SERVER] * servers + [Role.TRAINER] * trainers
 
     def classify(self, capabilities: Capabilities) -> None:
-        """Note what the view says of the job before anything is planned."""
+        """Derive from the view whether the job is degraded, steady, and able to grow, before anything is planned."""
         spec, size = self.spec.trainer, len(self.trainers)
         is_active = self.is_running and self.spec.state is JobState.ACTIVE
         is_whole = is_active and not self.missing(capabilities)
@@ -204,15 +204,15 @@ class PlannedJob:
         self.can_grow = self.is_steady and size < self.ceiling and spec.next_size(size) is not None
 
     def next_trainer_tier(self) -> Tier:
-        """CORE while the job has fewer core trainers than its minimum (`beside-the-scheduler.md` 6)."""
+        """Return CORE while the job has fewer core trainers than its minimum (`beside-the-scheduler.md` 6)."""
         return Tier.CORE if self.core < self.spec.trainer.min_replicas else Tier.SURPLUS
 
     def free_ordinal(self, role: Role, *, spare: int = 0) -> int | None:
         """Return the smallest ordinal that no pod of this role has, leaving ones included.
 
-        Servers are numbered below their count, which is what their master knows them by: where all those numbers are
-        taken, one of them by a pod that leaves, there is None until that pod is gone (ADR 0121).  One that takes
-        another's place may have the spare number beyond (ADR 0118).
+        Servers are numbered below their count, by which their master knows them: where a leaving pod still has the last
+        of these numbers there is None until it is gone (ADR 0121). A server that replaces another may have a `spare`
+        number beyond (ADR 0118).
         """
         ordinal = self.free_from[role] = next(self.free_ordinals(role))
         return None if role is Role.SERVER and ordinal >= self.server_limit + spare else ordinal
@@ -223,20 +223,20 @@ class PlannedJob:
         return (number for number in count(self.free_from.get(role, 0)) if number not in taken)
 
     def awaits_number(self, role: Role) -> bool:
-        """Whether a number for a new pod comes free by itself: a pod that leaves holds it."""
+        """Whether a number for a new pod comes free by itself, since a leaving pod holds it."""
         held = [*self.servers, *self.coming, *self.strays]
         return self.free_ordinal(role) is not None or (sum(pod.role is role for pod in held) < self.spec.server_count)
 
     def shape_of(self, role: Role) -> Shape:
-        """What a new pod of this role asks for."""
+        """Return what a new pod of this role asks for."""
         if role is Role.TRAINER:
             return self.spec.trainer.shape
         if role is Role.SERVER and self.spec.servers is not None:
             return self.spec.servers.shape
         return self.spec.master.shape
 
-    def forget_notes(self) -> None:
-        """Be ready for the next plan: what phases say of a job without moving a pod is not in the log."""
+    def reset(self) -> None:
+        """Drop what phases recorded without moving a pod, which is not in the log, for the next plan."""
         self.bottleneck, self.message, self.until_s, self.held_up_by, self.touched = None, "", None, (), -1
         self.is_starting, self.held, self.moving = False, 0, []
 
@@ -248,5 +248,5 @@ class PlannedJob:
         until_s: float | None = None,
         held_up_by: tuple[JobName, ...] = (),
     ) -> None:
-        """Note what, or whose reservation, keeps the job from its next size."""
+        """Record what keeps the job from its next size, until when, and which jobs hold its room."""
         self.bottleneck, self.message, self.until_s, self.held_up_by = bottleneck, message, until_s, held_up_by

@@ -1,13 +1,10 @@
-"""What namespaces may still ask for: ResourceQuota, seen before the API server refuses (`beside-the-scheduler.md` 9
-and 19).
+"""ResourceQuota usage: what a namespace may still ask for, before the API server refuses it.
 
-As with rooms there are two amounts.  Now: the hard limit less what is used; a pod created within it is accepted.
-Later: what leaves counts as gone.  A quota bounds pods from creation until they are gone, whoever made them, so what is
-used comes from the cluster; what this plan adds and takes away, and what was leaving before, is counted from the jobs.
-
-Several quotas of a namespace hold at once, each for the pods that it counts: all, or those of some classes (ADR 0116).
-`Draft.quota_lack` is the one question.  A gang whose namespace has used up its quota with its own surplus takes that
-back (`free_quota`).
+As with free capacity there are two amounts. *Now* is the hard limit less what is used: a pod created within it is
+accepted. *Later* counts pods that are leaving as gone. A quota counts pods from creation until they are gone, whoever
+made them (`beside-the-scheduler.md` 9 and 19), so what is used comes from the cluster; what this plan adds and removes,
+and what was leaving before, is counted from the jobs. Several quotas of a namespace hold at once, each for the pods
+that it counts: all, or those of some classes (ADR 0116).
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ NewPod = tuple[Role, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaExcess:
-    """A limit that does not hold what is asked for.  `column`: of its resource; `room`: what is left of it."""
+    """A limit that does not hold what is asked for. `column`: of its resource; `room`: what is left of it."""
 
     quota: Quota
     resource: str
@@ -40,7 +37,7 @@ class QuotaExcess:
         return f"quota {self.quota.name} leaves {had} {self.resource}, {needed} needed"
 
     def counts(self, job: PlannedJob, pod: Pod) -> bool:
-        """Whether the pod's end would make it smaller."""
+        """Whether the pod counts against the limit, so that its end makes the excess smaller."""
         return self.quota.counts(job.spec, pod.role, grade_of_pod(pod))
 
 
@@ -90,7 +87,7 @@ class QuotaUsage:
         return found
 
     def excess(self, job: PlannedJob, asked: Sequence[NewPod], *, now: bool) -> QuotaExcess | None:
-        """Return the first limit that does not hold these pods; not `now`: even once all that leaves is gone."""
+        """Return the first limit that does not hold these pods, `now` or once all that leaves is gone."""
         return next(self._exceeded(job, asked, now=now), None)
 
     def _exceeded(self, job: PlannedJob, asked: Sequence[NewPod], *, now: bool) -> Iterator[QuotaExcess]:
@@ -108,7 +105,7 @@ class QuotaUsage:
                 yield QuotaExcess(quota=quota, resource=resource, column=column, room=room, needed=needed)
 
     def _taken(self, quota: Quota, namespace: str, column: int, *, now: bool) -> int:
-        """What this plan has added to the used amount of a quota; later: less what leaves."""
+        """Return what this plan has added to the used amount of a quota; later: less what leaves."""
         jobs = self._jobs.get(namespace, ())
         if not quota.counts_all:
             return sum(self._counted(quota, job, column, now=now) for job in jobs)
@@ -117,7 +114,7 @@ class QuotaUsage:
         return sum(job.usage[column] - self._before[job.spec.name][column] - job.leaving_usage[column] for job in jobs)
 
     def _counted(self, quota: Quota, job: PlannedJob, column: int, *, now: bool) -> int:
-        """`_taken` of one job by a quota that counts some pods alone."""
+        """Return the same for one job and a quota that counts only some pods."""
         coming = (pod for pod in job.coming if quota.counts(job.spec, pod.role, pod.grade))
         taken = sum(self._amount(job.shapes[pod.role], column) for pod in coming)
         if now:
@@ -127,7 +124,7 @@ class QuotaUsage:
         return taken - sum(self._amount(self._shapes.number(pod.shape), column) for pod in counted)
 
     def _leaving_before(self) -> dict[JobName, list[Pod]]:
-        """The pods that were leaving when the plan began, by their jobs."""
+        """Return the pods that were leaving when the plan began, by their jobs."""
         if self._left_before is None:
             self._left_before = {}
             for pod in self._pods:

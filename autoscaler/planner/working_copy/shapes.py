@@ -1,10 +1,11 @@
-"""Every shape of a plan gets a number, and every resource a column: the planner's arrays go by both.
+"""Shapes by number and resources by column, which all of the planner's arrays go by.
 
-A resource that no node offers has no column of its own: whoever may make a pod may name ten thousand of them, and each
-column is as long as the cluster (A11).  They share one, of which no node has any.
+A resource that no node offers has no column of its own: users may name ten thousand of them, and each column is as long
+as the cluster (A11). Such resources share one column, of which no node has any.
 
-Amounts stay whole numbers.  They are 64-bit while nothing can overflow, else Python's own, which are slower and endless
-(ADR 0112).  Next: `rooms`.
+Amounts are whole numbers. They are 64-bit while nothing can overflow, else Python's own, which are slower and unbounded
+(ADR 0112). The functions at the end are arithmetic on one node, which is faster than arrays for a few nodes; a shape
+that was numbered before a resource came has a shorter row, and asks for none of it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ UNOFFERED: Final = "what no node offers"
 KNOWN_LIMIT: Final = 50_000  # objects remembered by identity; an adapter that makes shapes anew each time ends here
 ColumnAmounts = tuple[int, ...]
 PlainNode = list[tuple[int, int, int]]  # by column: what will be free, what is free, and what the node has in all
-Claim = tuple[object, ...]  # selector, terms and tolerations: what decides which nodes accept a shape
+EligibilityKey = tuple[object, ...]  # selector, terms and tolerations: what decides which nodes accept a shape
 
 
 class Shapes:
-    """Numbers for shapes.  Equal shapes have one number, whatever objects they are."""
+    """Numbers of shapes. Equal shapes have one number, whatever objects they are."""
 
     def __init__(self, offered: AbstractSet[str]) -> None:
-        """`offered`: the resources that nodes have, built-in ones apart."""
+        """`offered`: the extended resources that nodes have."""
         self.offered = offered
         self.columns: list[str] = list(BUILT_IN)
         self.shapes: list[Shape] = []
@@ -55,7 +56,7 @@ class Shapes:
         return number
 
     def numbers_of(self, pods: Sequence[Pod]) -> list[int]:
-        """Return the numbers of what pods ask for."""
+        """Return the numbers of the pods' shapes."""
         known = self.known
         try:
             return [known[id(pod.shape)] for pod in pods]
@@ -80,12 +81,12 @@ class Shapes:
 
 
 def offered_by(nodes: Iterable[Node]) -> frozenset[str]:
-    """Return the resources that the nodes have, built-in ones apart."""
+    """Return the extended resources that the nodes have."""
     return frozenset(name for node in nodes for name, _ in node.allocatable.extended)
 
 
 def amounts_of(resources: Resources, columns: list[str]) -> ColumnAmounts:
-    """Return the amounts by column.  What no shape asks for has no column and decides nothing."""
+    """Return the amounts by column. A resource that no shape asks for has no column and decides nothing."""
     built_in = (resources.cpu_milli, resources.memory_bytes, resources.gpu_count)
     if len(columns) == len(BUILT_IN):
         return built_in
@@ -93,13 +94,13 @@ def amounts_of(resources: Resources, columns: list[str]) -> ColumnAmounts:
     return (*built_in, *(extended.get(name, 0) for name in columns[len(BUILT_IN) :]))
 
 
-def claim_of(shape: Shape) -> Claim:
-    """Return what decides which nodes accept the shape."""
+def eligibility_key(shape: Shape) -> EligibilityKey:
+    """Return what decides which nodes accept the shape: selector, affinity terms and tolerations."""
     return (shape.node_selector, shape.node_terms, shape.tolerations)
 
 
 def unit_of(trainer: TrainerSpec) -> Shape:
-    """Return what all the trainers of one node ask for together."""
+    """Return the shape that all trainers of one node are together."""
     one = trainer.shape
     return Shape(
         requests=NOTHING.plus(one.requests, times=trainer.per_node),
@@ -110,9 +111,11 @@ def unit_of(trainer: TrainerSpec) -> Shape:
 
 
 def slacks_of(room: PlainNode, amounts: Sequence[int]) -> tuple[float, float]:
-    """The part of the node that stays free, summed over the resources that are asked for: for a promise, a creation.
+    """Return the part of the node that stays free beside one such pod, summed over its resources: if reserved, if
+    created.
 
-    `room`: by column what will be free, what is free, and what the node has in all.
+    `room`: by column what is free later, what is free now, and what the node has in all. Infinity where the pod does
+    not fit.
     """
     slack, is_free = 0.0, True
     for amount, (later, free, divisor) in zip(amounts, room, strict=False):
@@ -126,7 +129,7 @@ def slacks_of(room: PlainNode, amounts: Sequence[int]) -> tuple[float, float]:
 
 
 def without_surplus(room: PlainNode, surplus: Sequence[int]) -> PlainNode:
-    """The room as it would be if this surplus had left: the same sums as `Rooms.slack_without_surplus` has."""
+    """Return the room as it would be without this surplus, summed as `FreeCapacity.slack_without_surplus` sums."""
     return [(later + more, free, whole) for (later, free, whole), more in zip(room, surplus, strict=True)]
 
 
@@ -139,13 +142,13 @@ def holds_amounts(room: Sequence[int], amounts: Sequence[int]) -> bool:
 
 
 def copies_that_fit(room: Sequence[int], amounts: Sequence[int]) -> int:
-    """How many pods fit side by side into a room; 0 if they ask for nothing, which would be endless."""
+    """Return how many pods fit side by side into a room; 0 if they ask for nothing, which would be endless."""
     counts = [offered // amount for amount, offered in zip(amounts, room, strict=False) if amount > 0]
     return max(0, min(counts, default=0))
 
 
 def sort_key(shape: Shape) -> tuple[object, ...]:
-    """An order of shapes that does not depend on how they came (A5)."""
+    """Return a sort key of shapes that does not depend on the order in which they came (A5)."""
     return (
         tuple(shape.requests.amounts()),
         sorted(shape.node_selector),

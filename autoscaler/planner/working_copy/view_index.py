@@ -1,9 +1,8 @@
-"""P0: the view as arrays and job drafts.
+"""P0: the view as arrays and jobs, from which the working copy begins.
 
-Every pod that stands on a node occupies it, leaving ones included (`beside-the-scheduler.md` 13); a nominated pod
-stands where it is nominated.  A pod on a node that is not ready, or gone, occupies there and does not count as size.
-
-Here a snapshot is made from nothing; `memo` brings the last one up to date, which gives the same.  Next: `others`.
+Every pod on a node occupies it, terminating ones included (`beside-the-scheduler.md` 13), and a nominated pod occupies
+the node where it is nominated. A pod on a node that is not ready, or gone, occupies there and does not count as size.
+Here the index is made from nothing; `memo` brings the last one up to date, which gives the same.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
 
 
 class ViewIndex:
-    """What the phases start from.  `jobs` are as the view has them: nothing planned yet."""
+    """All that the phases start from. `jobs` are as the view has them: nothing is planned yet."""
 
     def __init__(self, view: ClusterView, *, more_shapes: Iterable[Shape] = ()) -> None:
         self.view = view
@@ -47,11 +46,11 @@ class ViewIndex:
         self.capacity = FreeCapacity(view.nodes, self.shapes, pod_count=len(view.pods))
         self._occupy(view.pods)
         for pod in view.pods:
-            self.note(pod)
+            self.add_pod(pod)
         self.jobs: dict[JobName, PlannedJob] = {}
         self.newest_job_s = -inf
         self.share_unit = 1
-        self.put_jobs({job.name for job in view.jobs})
+        self.rebuild_jobs({job.name for job in view.jobs})
         self.rate_jobs()
 
     def _occupy(self, pods: Iterable[Pod]) -> None:
@@ -82,8 +81,8 @@ class ViewIndex:
             or len(self.view.pods) > capacity.pod_limit
         )
 
-    def exchange(self, before: Pod | None, after: Pod | None) -> None:
-        """One pod went, came or changed.  Its job is not built anew here."""
+    def replace_pod(self, before: Pod | None, after: Pod | None) -> None:
+        """Account for one pod that went, came or changed. Its job is rebuilt by `rebuild_jobs`."""
         for pod, times in ((before, 1), (after, -1)):
             if pod is None:
                 continue
@@ -94,19 +93,19 @@ class ViewIndex:
                 is_staying = pod.phase is not PodPhase.TERMINATING
                 self.capacity.carry_out(at, number, times, times if is_staying else 0, 0)
         if before is not None:
-            self.forget(before)
+            self.remove_pod(before)
         if after is not None:
-            self.note(after)
+            self.add_pod(after)
 
     def find_newest_other(self) -> None:
-        """Look for the newest pod of others again if the last of them has gone."""
+        """Find the newest external pod again if the last of those that came then has gone."""
         if self.newest_others < 1:
             arrivals = [pod.created_at_s for pod in self.view.pods if pod.job is None]
             self.newest_other_s = max(arrivals, default=-inf)
             self.newest_others = arrivals.count(self.newest_other_s)
 
-    def forget(self, pod: Pod) -> None:
-        """Undo `note`; `find_newest_other` is due."""
+    def remove_pod(self, pod: Pod) -> None:
+        """Undo `add_pod`; to be followed by `find_newest_other`."""
         self.waiting.pop(pod.name, None)
         if pod.job is not None:
             del self.members[pod.job][pod.name]
@@ -117,8 +116,8 @@ class ViewIndex:
             self.standing[pod.workload] -= 1
         self.newest_others -= pod.created_at_s == self.newest_other_s
 
-    def note(self, pod: Pod) -> None:
-        """Remember a pod under whatever asks for it later."""
+    def add_pod(self, pod: Pod) -> None:
+        """Enter a pod in the indices."""
         is_others = pod.role not in {Role.TRAINER, Role.SERVER}  # a master that the cluster replaces waits like those
         if is_others and pod.phase is PodPhase.PENDING and pod.place is None:
             self.waiting[pod.name] = pod
@@ -135,7 +134,7 @@ class ViewIndex:
             self.newest_other_s, self.newest_others = pod.created_at_s, 0
         self.newest_others += pod.created_at_s == self.newest_other_s
 
-    def put_jobs(self, names: Iterable[JobName]) -> None:
+    def rebuild_jobs(self, names: Iterable[JobName]) -> None:
         """Build these jobs anew; jobs of the view that are not named stay as they are."""
         old, wanted = self.jobs, set(names)
         self.newest_job_s = max((job.submitted_at_s for job in self.view.jobs), default=-inf)
@@ -158,7 +157,7 @@ class ViewIndex:
         self._count_surplus([self.jobs[name] for name in wanted if name in self.jobs], times=1)
 
     def _count_surplus(self, jobs: Iterable[PlannedJob], *, times: int) -> None:
-        """Add what the surplus of these jobs holds to `rooms.surplus`, or take it away."""
+        """Add what the surplus of these jobs holds to the nodes, or take it away."""
         index, surplus = self.capacity.index, Tier.SURPLUS
         held = [
             pod
@@ -175,7 +174,7 @@ class ViewIndex:
         self.capacity.add_many(self.capacity.surplus, places, shapes, times=times)
 
     def _build(self, job: Job) -> PlannedJob:
-        """Sort a job's pods by what they are, and add them up."""
+        """Sort a job's pods by role and state, and add them up."""
         planned = PlannedJob(spec=job, shapes=shapes_of(self.shapes, job), ceiling=job.trainer.ceiling)
         elastic = job.servers if self.view.capabilities.servers_elastic else None
         planned.server_limit = job.server_count if elastic is None else elastic.max_replicas
@@ -193,7 +192,7 @@ class ViewIndex:
         return planned
 
     def _sum_of(self, pods: Sequence[Pod]) -> list[int]:
-        """Add up what pods ask for, by column."""
+        """Return what pods ask for in all, by column."""
         total = [0] * len(self.capacity.columns)
         for number, count in Counter(self.shapes.numbers_of(pods)).items():
             for column, amount in enumerate(self.shapes.amounts[number]):
@@ -216,7 +215,7 @@ class ViewIndex:
             planned.masters.append(pod)
 
     def rate_jobs(self) -> None:
-        """Settle how shares are counted: in one unit for all jobs, of which each is a whole number (ADR 0112)."""
+        """Set the unit of shares, in which each job's share is a whole number (ADR 0112), and each job's rates."""
         capacity = self.capacity
         capacities = {
             shape: capacity.ready_capacity_of(shape)
@@ -236,7 +235,7 @@ class ViewIndex:
 
 
 def number_shapes(shapes: Shapes, view: ClusterView) -> None:
-    """Give all that may yet be created a number: the shapes of jobs and workloads."""
+    """Number the shapes of all that may yet be created: those of jobs and workloads."""
     for job in view.jobs:
         shapes_of(shapes, job)
         if job.trainer.per_node > 1:
@@ -246,7 +245,7 @@ def number_shapes(shapes: Shapes, view: ClusterView) -> None:
 
 
 def shapes_of(shapes: Shapes, job: Job) -> dict[Role, int]:
-    """Return the numbers of what a job's new pods ask for, by role."""
+    """Return the numbers of the shapes of a job's new pods, by role."""
     numbers = {Role.TRAINER: shapes.number(job.trainer.shape), Role.MASTER: shapes.number(job.master.shape)}
     if job.servers is not None:
         numbers[Role.SERVER] = shapes.number(job.servers.shape)

@@ -143,7 +143,7 @@ def test_no_move_brings_one_beside_another(is_apart, tide, places):
     assert standing(driver, Role.SERVER) == ["a", "b"]
     for name in tide:
         cluster.lose(f"web-{name}")
-    cluster.put(replace(spec, servers=replace(spec.servers, prefers_apart=is_apart)))
+    cluster.put(replace(spec, servers=replace(spec.servers, prefers_anti_affinity=is_apart)))
     driver.settle()
     driver.policy = CALM
     driver.settle()
