@@ -1,7 +1,7 @@
-"""The values of the cluster side: what is seen, what is wanted, what is decided.
+"""The values of the cluster side: what is observed, what is wanted, what is decided.
 
-Nothing here decides or does I/O.  `cluster`, `jobs` and `quotas` are what stands, `view` is all of it at one instant
-with `history`, `policy` is what the owner chose, `plans` is the planner's answer.  Read `autoscaler.planner` next.
+Nothing here decides or does I/O. `cluster`, `jobs` and `quotas` are what exists, `view` is all of it at one instant
+with `history`, `policy` is what the owner chose, `plans` is the planner's answer. Read `autoscaler.planner` next.
 """
 
 from autoscaler.domain.cluster import (

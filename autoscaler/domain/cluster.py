@@ -1,7 +1,7 @@
-"""What stands on the cluster: nodes, pods, other people's workloads.
+"""Nodes, pods and external workloads of a cluster.
 
-A pod occupies its node from binding until it is gone, terminating included (`beside-the-scheduler.md` 13).  Pods that
-have finished are not in a view.  Jobs are in `jobs`, the whole picture in `view`.
+A pod occupies its node from binding until it is gone, terminating included (`beside-the-scheduler.md` 13). Pods that
+have finished are not in a view. Jobs are in `jobs`, the whole picture in `view`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WorkloadName = NewType("WorkloadName", str)
 
 
 class Role(StrEnum):
-    """What a pod is for.  OTHER: not EDL's, never created, deleted or moved by it."""
+    """What a pod is for. OTHER: an external pod, which EDL never creates, deletes or moves."""
 
     TRAINER = "trainer"
     SERVER = "server"
@@ -29,7 +29,8 @@ class Role(StrEnum):
 
 
 class Tier(StrEnum):
-    """Fixed when the pod is created.  CORE: its job cannot run without it.  SURPLUS: above the minimum."""
+    """Who may reclaim a pod, fixed when it is created. CORE: its job cannot run without it. SURPLUS: above the
+    minimum."""
 
     CORE = "core"
     SURPLUS = "surplus"
@@ -37,7 +38,7 @@ class Tier(StrEnum):
 
 
 class Trait(StrEnum):
-    """What a pod's template says that a quota may ask for beside its class."""
+    """What a pod's template says that a quota may select by, beside its class."""
 
     BEST_EFFORT = "BestEffort"  # asks for neither cpu nor memory
     TERMINATING = "Terminating"  # has a deadline of its own
@@ -45,7 +46,7 @@ class Trait(StrEnum):
 
 
 class PodPhase(StrEnum):
-    """Where a pod is in its life, as far as room and size are concerned."""
+    """The phase of a pod, as far as room and size are concerned."""
 
     GATED = "gated"  # exists, may not be scheduled yet: no room, no size
     PENDING = "pending"  # wants a node
@@ -119,7 +120,7 @@ class Pod:
 
     @property
     def requests(self) -> Resources:
-        """What it occupies on its node."""
+        """What the pod occupies on its node."""
         return self.shape.requests
 
     @property
@@ -130,7 +131,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Somebody else's replicated pods (a web Deployment).  EDL reads it and never writes it (A10)."""
+    """Replicated external pods (a web Deployment). EDL reads it and never writes it (A10)."""
 
     name: WorkloadName
     shape: Shape
@@ -150,7 +151,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headroom:
-    """Room kept free for `count` pods of a shape that nobody has asked for yet.  Soft: yields to minimums."""
+    """Room kept free for `count` pods of a shape that nobody has asked for yet. Minimums take precedence."""
 
     shape: Shape
     count: int

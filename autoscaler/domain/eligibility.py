@@ -1,7 +1,7 @@
 """Which nodes a pod may stand on, room apart: node labels, required node affinity, taints and tolerations.
 
-The words and their meaning are Kubernetes'.  What only prefers (PreferNoSchedule, preferred affinity) is no matter of
-eligibility and never gets here.
+The terms mean what they mean in Kubernetes. Preferences (PreferNoSchedule, preferred affinity) decide no eligibility
+and are left out.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """A pod may stand beside matching taints.  An empty key matches every key, no effect every effect."""
+    """Lets a pod stand beside matching taints. An empty key matches every key, no effect every effect."""
 
     key: str = ""
     value: str | None = None  # None: operator Exists

@@ -1,7 +1,7 @@
-"""What the planner remembers from one plan to the next.
+"""History: what the planner remembers from one plan to the next.
 
-It is a value inside the view, so that `plan` stays a function (A5).  The loop keeps it; a new leader starts with an
-empty one and `since_s` set to its own start, so all its windows begin afresh.
+It is a value inside the view, so that `plan` stays a function (A5). The loop keeps it. A new leader starts with an
+empty one and `since_s` set to its own start, so that all its windows begin afresh.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class VoluntaryResize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacatedRoom:
-    """A shrink on `node` for `pod`.  At most one per pair (`beside-the-scheduler.md` 15)."""
+    """Surplus has left `node` for `pod`. At most one per pair (`beside-the-scheduler.md` 15)."""
 
     pod: PodName
     node: NodeName
@@ -46,7 +46,7 @@ class VacatedRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedRoom:
-    """The pod is judged unschedulable although a node has had room for it since this instant."""
+    """A node has had room for the pod since this instant, although the scheduler judges it unschedulable."""
 
     pod: PodName
     since_s: float
@@ -54,7 +54,7 @@ class UnusedRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomRefusal:
-    """The pod did not take the room that it had: EDL does nothing for it until then."""
+    """The pod did not use the room that it had: EDL does nothing for it until then."""
 
     pod: PodName
     count: int
@@ -63,7 +63,7 @@ class RoomRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorePlacement:
-    """One core pod of a waiting gang and the node where it was proved to fit."""
+    """One core pod of a waiting gang and the node on which it was proved to fit."""
 
     role: Role
     node: NodeName
@@ -71,7 +71,7 @@ class CorePlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """The seats for which room was made, so that the next plan finds the same ones."""
+    """The placements for which room was made, so that the next plan chooses the same ones."""
 
     job: JobName
     placements: tuple[CorePlacement, ...]
@@ -87,7 +87,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """A running job's core could not be refilled since this instant."""
+    """The core of a running job could not be refilled since this instant."""
 
     job: JobName
     since_s: float
@@ -95,7 +95,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMove:
-    """A server that moves: the pod that is to leave, and the node and number of the one that takes its place."""
+    """A server's move: the pod that is to leave, and the node and number of the one that replaces it."""
 
     job: JobName
     pod: PodName
@@ -106,7 +106,7 @@ class ServerMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All of the planner's memory.  Entries of pods and jobs that are gone are dropped by the next plan."""
+    """All that the planner remembers. Entries of pods and jobs that are gone are dropped by the next plan."""
 
     since_s: float = 0.0
     resizes: tuple[ResizeTimes, ...] = ()

@@ -1,7 +1,7 @@
 """A training job as the planner sees it: sizes, shapes, priority.
 
-Parsing and defaults are the edge's business (`autoscaler.operator`), so every value here is already valid; what a
-value must fulfil is checked once more, since a plan that rests on a wrong one would be wrong everywhere.
+Documents are parsed and completed by `autoscaler.manifests`, so every value here is already valid. What a value must
+fulfil is checked once more, since a plan that rests on a wrong one would be wrong everywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEFAULT_WEIGHT = 100
 
 
 class JobState(StrEnum):
-    """What the job's own life asks of the planner."""
+    """The state of a job, as far as the planner is concerned."""
 
     ACTIVE = "active"
     SUSPENDED = "suspended"  # the user's switch: all pods leave, the job stays
@@ -178,7 +178,7 @@ class Job:
         return 0 if self.servers is None else self.servers.min_replicas
 
     def traits_of(self, role: Role) -> frozenset[Trait]:
-        """What the template of a role says that quotas may ask for."""
+        """Return what the template of a role says that quotas may select by."""
         if role is Role.TRAINER:
             return self.trainer.traits
         if role is Role.SERVER and self.servers is not None:

@@ -1,4 +1,4 @@
-"""What the planner answers: actions that are safe now, what waits and why, one explanation per job."""
+"""A plan: actions that are safe now, what waits and why, and one decision for each job."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ Action = CreatePod | DeletePod | AdmitGang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeferredChange:
-    """Stage 2: what this plan would do later.  Never executed: the next plan derives it again."""
+    """What this plan would do later. It is never executed: the next plan derives it again."""
 
     job: JobName
     bottleneck: Bottleneck
@@ -147,7 +147,7 @@ class DeferredChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Why this size?  One per job and plan."""
+    """Why a job has its size. One per job and plan."""
 
     job: JobName
     now: int  # trainers that count as size in the view
@@ -167,7 +167,7 @@ class Decision:
 
 
 class DemandState(StrEnum):
-    """What became of a pending pod of others."""
+    """What became of the demand of an external pod."""
 
     ROOM_FREE = "RoomFree"
     ROOM_LEAVING = "RoomLeaving"
@@ -181,7 +181,7 @@ class DemandState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """One pod of others that wants room (or would: `cause` tells), and what this plan does about it."""
+    """The demand of one external pod, existing or expected (`cause`), and what this plan does about it."""
 
     pod: PodName
     shape: Shape
@@ -195,9 +195,9 @@ class Demand:
 class ExcludedJob:
     """A job with which planning failed, and that was left out (A11).
 
-    `is_unmodelled`: nothing that stood in for it was planned, so that its surplus gives way to nobody: planning failed
-    with that too, or the pass was given up.  `error` and `reclaim_error`: of the job and of what stood in for it, where
-    found in this pass, for the log.
+    `is_unmodelled`: no stand-in for it was planned, so that nobody may take its surplus: planning failed with the
+    stand-in too, or the pass was given up. `error` and `reclaim_error`: what was raised for the job and for its
+    stand-in, where found in this pass, for the log.
     """
 
     job: JobName
@@ -209,7 +209,7 @@ class ExcludedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One answer of the planner.  `actions` in this order are safe at every prefix (A2)."""
+    """One answer of the planner. `actions` in this order are safe at every prefix (A2)."""
 
     revision: int  # of the view it rests on
     planned_at_s: float

@@ -1,4 +1,4 @@
-"""What the cluster's owner can choose, each with its unit, default and reason."""
+"""Policy: what the cluster's owner can choose, each setting with its unit, default and reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Fairness(StrEnum):
 
 
 class Reclaim(StrEnum):
-    """Who takes surplus away for a pending pod (`beside-the-scheduler.md` 1)."""
+    """Who evicts surplus for a pending pod (`beside-the-scheduler.md` 1)."""
 
     PLANNER = "planner"  # EDL chooses every victim; the local cluster
     SCHEDULER = "scheduler"  # kube-scheduler preempts; EDL adds what it cannot do

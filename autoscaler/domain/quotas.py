@@ -1,7 +1,7 @@
-"""What a namespace may ask for: a ResourceQuota, as far as it counts pods of EDL's.
+"""ResourceQuotas of a namespace, as far as they count EDL's pods.
 
-A quota counts all pods of its namespace, or those of some classes or traits.  Core pods have their job's class.
-Surplus has one for each grade, so a quota is told which grades it counts: what they are called is the adapter's
+A quota counts all pods of its namespace, or those of some classes or traits. Core pods have their job's class. Surplus
+has one class for each grade, so a quota says which grades it counts; how the classes are called is the adapter's
 business.
 """
 
@@ -24,7 +24,7 @@ class QuotaLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """A ResourceQuota.  A pod that it counts does so from its creation until it is gone."""
+    """A ResourceQuota. It counts a pod from the pod's creation until it is gone."""
 
     namespace: str
     name: str

@@ -1,7 +1,7 @@
-"""Everything a plan may rest on, at one instant.
+"""The cluster view: everything that a plan may rest on, at one instant.
 
 A view is built once from a full listing and then brought forward with `evolve`: what did not change is the very same
-object in both views.  That is what makes a view cheap, and what the planner's memo goes by (ADR 0112).
+object in both views. That makes a view cheap, and the planner's memo compares by it (ADR 0112).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-# What keeps the note of a room made: the pod has it, or has refused it.  Otherwise somebody else took the room.
+# A vacated room is remembered while the pod has it or has refused it; otherwise somebody else took the room.
 HOLDS_ROOM = frozenset({DemandState.ROOM_FREE, DemandState.ROOM_LEAVING, DemandState.ROOM_REFUSED})
 
 ONE_CHANGE_S: Final = 1.0

@@ -34,7 +34,7 @@ from autoscaler.planner.still_needed import is_for_others, needed_deletions
 from autoscaler.planner.working_copy.memo import Memo
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-# The others are asked for by the user, the node or the job itself, whatever is left.
+# Deletions of other causes come from the user, the node or the job itself, whatever is left of the job.
 TAKEN_FOR_OTHERS = frozenset(
     {Cause.POD, Cause.GANG, Cause.HEADROOM, Cause.ANNOUNCED_GROWTH, Cause.TRANSFER, Cause.STEP}
 )

@@ -1,10 +1,9 @@
-"""Why has a job this size, and what would change it?  Asked on demand, answered by planning anew; pure.
+"""Counterfactuals: what would change a job's size, and what-if questions, answered by planning anew; pure (ADR 0120).
 
-`search` is the door: `explain(moment, job)`.  `change` holds the values, one file each kind of change: `sizes` (the
-job's own document), `claims` (whose room it is), `room` (what there is), `timing`.  It stands on `plan` alone and knows
-nothing of how that decides, so no answer can differ from what the planner would do.  ADR 0120.
-
-What if?  `edits` changes a moment as a user words it, `rest` says where it ends.
+`search` is the entry: `explain(inputs, job)`. `change` holds the values, and the changes stand in a module for each
+kind: `job_changes` (the job's own document), `priority_changes` (whose room it is), `cluster_changes` (what there is),
+`time_changes`. All of it rests on `plan` alone and knows nothing of how that decides, so no answer can differ from what
+the planner would do. `edits` changes the inputs as a user words it, and `convergence` says where the cluster ends.
 """
 
 from autoscaler.planner.counterfactual.change import (

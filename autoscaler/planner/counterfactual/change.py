@@ -1,7 +1,7 @@
-"""What is asked and answered: a moment, one change to it, the size that follows.
+"""Hypothetical changes to what a plan rests on, and the sizes that follow.
 
-Every kind of change is a frozen value that can be applied to a moment, and a *ladder*: the changes of that kind from
-the smallest to the largest that is tried, one unit apart.  `search` climbs the ladders.
+Every kind of change is a frozen value that can be applied to the inputs, and a *ladder*: the changes of that kind from
+the smallest to the largest that is tried, one unit apart. `search` climbs the ladders.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from autoscaler.domain import ClusterView, Decision, Job, JobName, Policy
 
@@ -17,7 +17,7 @@ NO_CAP: Final = 1_000_000  # transfers a minute, where none are too many
 
 
 class ChangeKind(StrEnum):
-    """Kinds of change, in the order in which an owner would rather have them."""
+    """Kinds of change, in the order in which an owner prefers them."""
 
     TIME = "Time"
     VIEW = "View"
@@ -51,12 +51,12 @@ class PlanInputs:
         raise KeyError(name)
 
     def with_job(self, job: Job) -> PlanInputs:
-        """Return the moment with the job in place of the one of its name."""
+        """Return the inputs with the job in place of the one of its name."""
         return replace(self, view=self.view.evolve(jobs=(job,)))
 
 
 class HypotheticalChange(Protocol):
-    """One thing that could be otherwise.  `amount` counts in the kind's own unit; more of it is a larger change."""
+    """One thing that could be otherwise. `amount` counts in the kind's own unit; more of it is a larger change."""
 
     @property
     def kind(self) -> ChangeKind:
@@ -67,7 +67,7 @@ class HypotheticalChange(Protocol):
         """By how much, in the kind's unit."""
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
-        """Return the moment as it would be."""
+        """Return the inputs as they would be."""
 
     def describe(self) -> str:
         """Return the change in words that fit behind `with`."""
@@ -77,8 +77,25 @@ Ladder = Sequence[HypotheticalChange]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NumberChange:
+    """Base of the changes that set one number of a job's document to another."""
+
+    subject: ClassVar[str]
+    job: JobName
+    before: int
+    to: int
+
+    @property
+    def amount(self) -> float:
+        return abs(self.to - self.before)
+
+    def describe(self) -> str:
+        return f"{self.subject} {self.to} in place of {self.before}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counterfactual:
-    """With these changes, one or a pair, planning anew gives `size`.  Source: A8."""
+    """With these changes, one or a pair, planning anew gives `size`. Source: A8."""
 
     changes: tuple[HypotheticalChange, ...]
     size: int
@@ -86,10 +103,11 @@ class Counterfactual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job has its size.
+    """Why a job has its size, and what would change it.
 
-    `decision` is that of the plan as it is, with its first constraint that fails; `settled` the one with all windows
-    off, from which the answers grow.  No answers: no change that was tried lifts it.  `is_cut`: not all could be tried.
+    `decision` is that of the plan as it is, with its first constraint that fails; `settled` is the one with all windows
+    off, from which the answers start. Without answers no change that was tried lifts it. `is_cut`: not all changes
+    could be tried.
     """
 
     decision: Decision
@@ -100,7 +118,7 @@ class Explanation:
 
 
 def without_run_times(view: ClusterView) -> ClusterView:
-    """Return the view with no job's trainers bound to run for a while; the same one where none are."""
+    """Return the view with no minimum run time of trainers; the same view where no job has one."""
     bound = [job for job in view.jobs if job.trainer.min_run_s]
     if not bound:
         return view

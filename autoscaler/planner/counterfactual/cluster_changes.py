@@ -1,7 +1,8 @@
-"""Changes to what there is: more of one resource on a node, nodes like those there are, closed nodes opened, quotas.
+"""Changes to what there is: more of one resource on a node, more nodes, closed nodes opened, larger quotas.
 
-Only nodes that accept the job's trainers are asked.  More of a resource goes to one node at a time: the few that lack
-least are tried, and the smallest addition of all is the answer.  Units: `amounts`; of nodes, one.
+Only nodes that accept the job's trainers are looked at. More of a resource goes to one node at a time: the few that
+lack least are tried, and the smallest addition of all is the answer. The units are those of `increments`; nodes count
+by one.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def node_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[L
 
 
 def holds_surplus(inputs: PlanInputs, node: Node, unit: Resources) -> bool:
-    """Return whether surplus may take this much of such a node: not what its free GPUs will need."""
+    """Whether surplus may take this much of such a node: not what its free GPUs will need."""
     if not inputs.policy.gpus_keep_room:
         return True
     active = (job.trainer.shape.requests for job in inputs.view.jobs if job.state is JobState.ACTIVE)
@@ -227,7 +228,7 @@ def nearest(free: dict[NodeName, Resources], requests: Resources, resource: str)
 
 
 def new_nodes(standing: Iterable[Node], like: Node, count: int) -> tuple[Node, ...]:
-    """Return so many nodes like this one, with names that nobody has."""
+    """Return so many nodes like this one, with names that are free."""
     taken = {node.name for node in standing}
     free_names = (name for number in range(1, count + len(taken) + 1) if (name := f"{like.name}+{number}") not in taken)
     return tuple(replace(like, name=NodeName(name)) for name, _ in zip(free_names, range(count), strict=False))

@@ -1,8 +1,8 @@
-"""Where a cluster comes to rest: plans carried out on the view itself, until one asks for nothing.
+"""Convergence: plans carried out on the view itself, until one asks for nothing.
 
-The shortest of simulations: no time passes, pods start at once and leave at once, and others' pods are bound where the
-plan expects them.  Windows are off, since at rest they are over.  How long it takes and what happens on the way is
-the simulated cluster's subject.
+This is the shortest of simulations: no time passes, pods start and leave at once, and external pods are bound where the
+plan expects them. Windows are off, since they are over once the cluster has converged. How long that takes, and what
+happens on the way, is the simulated cluster's subject.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROUNDS: Final = 200  # gangs start one a plan; each round ends at least one job'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converged:
-    """The moment at rest and the last plan there.  `is_reached`: that plan asks for nothing."""
+    """The converged inputs and the last plan there. `is_reached`: that plan asks for nothing."""
 
     inputs: PlanInputs
     plan: Plan
@@ -47,7 +47,7 @@ class Converged:
 
 
 def converge(inputs: PlanInputs, rounds: int = ROUNDS) -> Converged:
-    """Return where the cluster ends if nothing else happens; a stale view is taken as it is, for one of now."""
+    """Return where the cluster ends if nothing else happens; a stale view counts as one of now."""
     memo, policy = Memo(), without_windows(inputs.policy)
     leaving = leaving_of(inputs.view)
     view = without_run_times(inputs.view).evolve(
@@ -128,7 +128,7 @@ def creations(actions: Iterable[Action]) -> Iterable[CreatePod]:
 
 
 def made(job: Job, wanted: CreatePod, now_s: float, *, is_graded: bool) -> Pod:
-    """Return the pod of a creation, ready at once.  Surplus carries its grade where a scheduler chooses victims."""
+    """Return the pod of a creation, ready at once. Surplus carries its grade where a scheduler chooses victims."""
     shapes = {Role.TRAINER: job.trainer.shape, Role.MASTER: job.master.shape}
     if job.servers is not None:
         shapes[Role.SERVER] = job.servers.shape
@@ -147,7 +147,7 @@ def made(job: Job, wanted: CreatePod, now_s: float, *, is_graded: bool) -> Pod:
 
 
 def bound_others(view: ClusterView, decided: Plan) -> Iterable[Pod]:
-    """Yield the waiting pods of others that have room now, bound there."""
+    """Yield the waiting external pods that have room now, bound there."""
     capacity: dict[PodName, NodeName] = {
         demand.pod: demand.node
         for demand in decided.demands
@@ -159,10 +159,10 @@ def bound_others(view: ClusterView, decided: Plan) -> Iterable[Pod]:
 
 
 def leaving_of(view: ClusterView) -> list[Pod]:
-    """Return the pods that are on their way out: at rest they are gone."""
+    """Return the pods that are terminating: they are gone once the cluster has converged."""
     return [pod for pod in view.pods if pod.phase is PodPhase.TERMINATING]
 
 
 def calm(history: History) -> History:
-    """Return the memory without rooms that a pod was seen not to take: here every pod takes its room at once."""
+    """Return the history without pods that left room unused: here every pod takes its room at once."""
     return replace(history, rooms_seen=())

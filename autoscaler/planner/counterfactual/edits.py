@@ -1,7 +1,8 @@
-"""What if?  A moment with other nodes, other web load, another job: what `edl what-if` asks the planner about.
+"""What-if edits: other nodes, other web load, another job, as `edl what-if` asks about them.
 
-Each function returns the edited moment.  What a node takes with it comes back by its own controllers: pods of others'
-workloads wait for room, EDL's are the planner's business.  Pods without a workload (daemons of the node, say) do not.
+Each function returns the edited inputs. What a node takes with it comes back by its own controllers: pods of external
+workloads wait for room, and the planner places EDL's. Pods without a workload (daemons of the node, say) do not come
+back.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ LEAVE_FIRST: Final = (PodPhase.GATED, PodPhase.PENDING, PodPhase.STARTING, PodPh
 def with_nodes(
     inputs: PlanInputs, capacity: Resources, count: int, labels: Iterable[tuple[str, str]] = ()
 ) -> PlanInputs:
-    """Return the moment with so many new, empty nodes."""
+    """Return the inputs with so many new, empty nodes."""
     like = Node(name=NodeName("new"), allocatable=capacity, labels=frozenset(labels))
     return replace(inputs, view=inputs.view.evolve(nodes=new_nodes(inputs.view.nodes, like, count)))
 
 
 def without_node(inputs: PlanInputs, name: NodeName) -> PlanInputs:
-    """Return the moment without this node.  Raises KeyError."""
+    """Return the inputs without this node. Raises KeyError."""
     if name not in {node.name for node in inputs.view.nodes}:
         raise KeyError(name)
     here = [pod for pod in inputs.view.pods if pod.place == name]
@@ -50,7 +51,7 @@ def without_node(inputs: PlanInputs, name: NodeName) -> PlanInputs:
 
 
 def with_replicas(inputs: PlanInputs, name: WorkloadName, count: int) -> PlanInputs:
-    """Return the moment with so many replicas of somebody's workload wanted.  Raises KeyError."""
+    """Return the inputs with so many replicas wanted of an external workload. Raises KeyError."""
     found = next((workload for workload in inputs.view.workloads if workload.name == name), None)
     if found is None:
         raise KeyError(name)
@@ -66,7 +67,7 @@ def with_replicas(inputs: PlanInputs, name: WorkloadName, count: int) -> PlanInp
 
 
 def with_workload(inputs: PlanInputs, workload: Workload) -> PlanInputs:
-    """Return the moment with somebody's new workload, its replicas waiting.  Raises ValueError if the name is taken."""
+    """Return the inputs with a new external workload, its replicas waiting. Raises ValueError if the name is taken."""
     if workload.name in {known.name for known in inputs.view.workloads}:
         raise ValueError(f"there is a deployment {workload.name} already")
     known = replace(inputs, view=inputs.view.evolve(workloads=[workload]))
@@ -74,7 +75,7 @@ def with_workload(inputs: PlanInputs, workload: Workload) -> PlanInputs:
 
 
 def with_submission(inputs: PlanInputs, job: Job) -> PlanInputs:
-    """Return the moment with one more job.  Raises ValueError if its name is taken."""
+    """Return the inputs with one more job. Raises ValueError if its name is taken."""
     if job.name in {known.name for known in inputs.view.jobs}:
         raise ValueError(f"there is a job {job.name} already")
     return inputs.with_job(replace(job, submitted_at_s=inputs.now_s))
@@ -95,12 +96,12 @@ def replica(workload: Workload, number: int, now_s: float) -> Pod:
 
 
 def waiting(pod: Pod, now_s: float) -> Pod:
-    """Return the pod of others as it comes back: unbound, and judged to have no room."""
+    """Return the external pod as it comes back: unbound, and judged to have no room."""
     return replace(
         pod,
         phase=PodPhase.PENDING,
         node=None,
         nominated_node=None,
         created_at_s=now_s,
-        unschedulable_since_s=0.0,  # so long ago that nobody is asked to wait for a scheduler
+        unschedulable_since_s=0.0,  # so long ago that no scheduler is waited for
     )

@@ -1,4 +1,4 @@
-"""In which steps people buy: whole cpus, GiB, GPUs; of large needs a sixteenth, rounded up to a power of two of those.
+"""Increments in which people buy: whole cpus, GiB, GPUs; of large needs a sixteenth, rounded up to a power of two.
 
 So a ladder has few rungs and its unit can be said: 16 more cpu, not 15,917m; 64Gi in steps of 4Gi.
 """
@@ -18,7 +18,7 @@ SMALLEST: Final[Mapping[str, int]] = {"cpu": 1000, "memory": 1 << 30}
 
 
 def unit_for(resource: str, need: int) -> int:
-    """Return the step for a need of this size: at most `RUNGS_NEEDED` of them cover it."""
+    """Return the increment for a need of this size: at most `RUNGS_NEEDED` of them cover it."""
     unit = SMALLEST.get(resource, 1)
     while unit * RUNGS_NEEDED < need:
         unit *= 2
@@ -39,7 +39,7 @@ def only(resource: str, amount: int) -> Resources:
 
 
 def format_increment(resource: str, amount: int) -> str:
-    """Return such as `16 cpu`, `64Gi memory`, `1 gpu`."""
+    """Return text such as `16 cpu`, `64Gi memory`, `1 gpu`."""
     match resource:
         case "cpu":
             return f"{format_cpu(amount)} cpu"

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from autoscaler.domain import Job, JobName, JobState, TrainerSpec
 from autoscaler.errors import InvalidSpecError
-from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, PlanInputs
+from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, NumberChange, PlanInputs
 
 SIZES_TRIED: Final = 8
 """Sizes beyond maxReplicas; a maximum that is raised past the next size helps only by accident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaiseMax:
+class RaiseMax(NumberChange):
     """maxReplicas raised."""
 
-    job: JobName
-    before: int
-    to: int
+    subject: ClassVar = "maxReplicas"
     kind: ChangeKind = ChangeKind.MAX
-
-    @property
-    def amount(self) -> float:
-        return self.to - self.before
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
         return inputs.with_job(edited(inputs.job(self.job), max_replicas=self.to))
-
-    def describe(self) -> str:
-        return f"maxReplicas {self.to} in place of {self.before}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,43 +42,25 @@ class RemovePin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LowerMin:
+class LowerMin(NumberChange):
     """minReplicas lowered, for a job that waits for all of them."""
 
-    job: JobName
-    before: int
-    to: int
+    subject: ClassVar = "minReplicas"
     kind: ChangeKind = ChangeKind.MIN
-
-    @property
-    def amount(self) -> float:
-        return self.before - self.to
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
         return inputs.with_job(edited(inputs.job(self.job), min_replicas=self.to))
 
-    def describe(self) -> str:
-        return f"minReplicas {self.to} in place of {self.before}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShortenStep:
+class ShortenStep(NumberChange):
     """A finer step between the allowed sizes."""
 
-    job: JobName
-    before: int
-    to: int
+    subject: ClassVar = "step"
     kind: ChangeKind = ChangeKind.STEP
-
-    @property
-    def amount(self) -> float:
-        return self.before - self.to
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
         return inputs.with_job(edited(inputs.job(self.job), step=self.to))
-
-    def describe(self) -> str:
-        return f"step {self.to} in place of {self.before}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +131,7 @@ def edited(job: Job, **fields: Any) -> Job:
 
 
 def is_possible(spec: TrainerSpec, **fields: Any) -> bool:
-    """Whether a job may say so."""
+    """Whether a job's document may have these values."""
     try:
         replace(spec, **fields)
     except InvalidSpecError:

@@ -1,17 +1,17 @@
 """Changes to whose room it is: weight, priority, headroom.
 
-Weights are raised by tenths of what they are.  Of priorities only the order counts, so the ladder stands on those that
-occur, each and one above: between two of its rungs no plan differs, and the smallest rung is the smallest priority.
+Weights are raised by tenths of what they are. Of priorities only the order counts, so the ladder has those that occur,
+each and one above: between two of its rungs no plan differs, and the smallest rung is the smallest priority.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
-from autoscaler.domain import Headroom, Job, JobName
-from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, PlanInputs
+from autoscaler.domain import Headroom, Job
+from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, NumberChange, PlanInputs
 
 WEIGHTS_TRIED: Final = 32
 PRIORITIES_TRIED: Final = 16
@@ -19,43 +19,25 @@ PRIORITY_OF_CORE: Final = 0  # stands beside those that occur: surplus ranks the
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaiseWeight:
+class RaiseWeight(NumberChange):
     """spec.weight raised."""
 
-    job: JobName
-    before: int
-    to: int
+    subject: ClassVar = "weight"
     kind: ChangeKind = ChangeKind.WEIGHT
-
-    @property
-    def amount(self) -> float:
-        return self.to - self.before
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
         return inputs.with_job(replace(inputs.job(self.job), weight=self.to))
 
-    def describe(self) -> str:
-        return f"weight {self.to} in place of {self.before}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaisePriority:
+class RaisePriority(NumberChange):
     """The job's priority class exchanged for one of a higher value.  Pods that stand keep theirs."""
 
-    job: JobName
-    before: int
-    to: int
+    subject: ClassVar = "a priority class of value"
     kind: ChangeKind = ChangeKind.PRIORITY
-
-    @property
-    def amount(self) -> float:
-        return self.to - self.before
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
         return inputs.with_job(replace(inputs.job(self.job), priority=self.to))
-
-    def describe(self) -> str:
-        return f"a priority class of value {self.to} in place of {self.before}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +64,7 @@ class LessHeadroom:
 
 
 def weight_ladders(inputs: PlanInputs, job: Job) -> Iterator[Ladder]:
-    """Yield larger weights, where there is somebody to weigh more than."""
+    """Yield larger weights, where another job has the same priority."""
     if not any(other.priority == job.priority for other in inputs.view.jobs if other.name != job.name):
         return
     unit = weight_unit(job.weight)

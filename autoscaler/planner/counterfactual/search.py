@@ -1,10 +1,10 @@
-"""Why this size, and what would change it: the smallest change of each kind after which a plan gives more (A8).
+"""Search for the smallest change of each kind after which a plan gives the job more (A8).
 
-The planner is greedy, so nothing says that more of a good thing never hurts, and no bisection would be a proof.  Each
-ladder is climbed rung by rung, by planning anew: the first rung that lifts the job is the smallest of its kind by
-construction.  Ladders are short because their unit is the one in which people buy; one whose top gives nothing is not
-climbed.  Kinds that suit the bottleneck are tried first; the others only if none of those helps; then pairs, made as
-small in each part as the other part allows.
+The planner is greedy, so nothing says that more of a resource never hurts, and bisection would be no proof. Each ladder
+is climbed rung by rung, by planning anew: the first rung that lifts the job is the smallest of its kind by
+construction. Ladders are short because their unit is the one in which people buy; one whose top gives nothing is not
+climbed. Kinds that suit the bottleneck are tried first; the others only if none of those helps; then pairs, each part
+as small as the other allows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What time alone brings, and a view that is fresh again.
+"""What time alone changes, and a view that is fresh again.
 
 Time is not tried in steps: a plan names the instant at which time alone changes it (`Plan.replan_at_s`), so the rungs
-are these instants, one after the other.  The windows stay on, since they are what ends.  A view without news is taken
-to stand still meanwhile.
+are these instants, one after the other. The windows stay on, since they are what ends. A view without news counts as
+unchanged meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIMED: Final = frozenset({Bottleneck.COOLDOWN, Bottleneck.BUDGET})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitUntil:
-    """Nothing but time: until this instant of the cluster's clock."""
+    """Only time passes, until this instant of the cluster's clock."""
 
     from_s: float
     until_s: float
@@ -41,7 +41,7 @@ class WaitUntil:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshView:
-    """The cluster observed again, and so many nodes that are not ready come back."""
+    """The cluster observed again, with so many nodes ready that were not."""
 
     nodes: tuple[str, ...] = ()
     kind: ChangeKind = ChangeKind.VIEW
@@ -60,7 +60,7 @@ class FreshView:
 
 
 def is_stale(decision: Decision) -> bool:
-    """Whether the plan stood still because of its view."""
+    """Whether the plan took no action because of its view."""
     return decision.bottleneck is Bottleneck.STALE_VIEW
 
 

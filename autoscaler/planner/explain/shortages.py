@@ -45,8 +45,8 @@ class Shortage:
 
     shape: int
     nodes: tuple[int, ...]
-    coming: Mapping[NodeName, Collection[JobName]]  # `Draft.surplus_coming`
-    holders: dict[int, tuple[PlannedJob, ...]] = field(default_factory=dict)  # by node, as far as anybody has asked
+    coming: Mapping[NodeName, Collection[JobName]]  # `surplus_coming`
+    holders: dict[int, tuple[PlannedJob, ...]] = field(default_factory=dict)  # by node, once asked for
 
     def holders_beside(self, copy: WorkingCopy, job: PlannedJob) -> Sequence[PlannedJob]:
         """Return the other jobs, by name, whose surplus alone stands in this job's way on one of the nodes."""

@@ -27,7 +27,7 @@ from autoscaler.domain import (
     Resources,
     Shape,
 )
-from autoscaler.planner.placement.node_choice import fits_an_empty_node, take_emptiest
+from autoscaler.planner.placement.node_choice import take_emptiest
 from autoscaler.planner.working_copy.plan_records import Want
 from autoscaler.planner.working_copy.ranks import CORE_VALUE, SURPLUS_RANK, full_rank
 from autoscaler.planner.working_copy.shapes import sort_key
@@ -90,7 +90,7 @@ def place_wants(copy: WorkingCopy, wants: Iterable[Want]) -> None:
     for (shape, is_refused, _), row in groupby(
         wants, key=lambda want: (copy.shapes.number(want.shape), want.name in refused, want.is_there)
     ):
-        if not fits_an_empty_node(copy, shape):
+        if not copy.capacity.fits_empty(shape):
             for want in row:
                 copy.external.answer(want, DemandState.NEVER_FITS)
         elif is_refused:

@@ -46,7 +46,6 @@ from autoscaler.planner.placement.core_placement import (
     try_place_on,
     try_place_reclaiming,
 )
-from autoscaler.planner.placement.node_choice import fits_an_empty_node
 from autoscaler.planner.sharing.growth_queue import can_take_step
 from autoscaler.planner.working_copy.fairness import before_share, share_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
@@ -148,7 +147,7 @@ def may_be_admitted(copy: WorkingCopy, job: PlannedJob) -> bool:
         job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
         return False
     for role in sorted(set(core_roles(job))):
-        if not fits_an_empty_node(copy, job.shapes[role]):
+        if not copy.capacity.fits_empty(job.shapes[role]):
             asked = describe_shape(job.shape_of(role))
             job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds its {role} ({asked})")
             return False

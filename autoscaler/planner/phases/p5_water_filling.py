@@ -13,7 +13,7 @@ from typing import Final
 from autoscaler.domain import Bottleneck, Cause, Role
 from autoscaler.planner.formatting import describe_shape
 from autoscaler.planner.placement.colocation import Bundle, bundles_of, rooms_for
-from autoscaler.planner.placement.node_choice import fits_an_empty_node, least_waste
+from autoscaler.planner.placement.node_choice import least_waste
 from autoscaler.planner.sharing.elastic_servers import awaits_servers, place_servers, servers_held, servers_wanted
 from autoscaler.planner.sharing.growth_queue import GrowthQueue, is_held_back, may_grow, step_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
@@ -155,7 +155,7 @@ def block_at_ceiling(job: PlannedJob) -> None:
 
 def why_no_room(copy: WorkingCopy, job: PlannedJob, count: int, *, fits: bool) -> tuple[Bottleneck, str]:
     """Return why the next size does not fit: on no node, not whole, or not now. `fits`: one trainer would fit."""
-    if not fits_an_empty_node(copy, job.shapes[Role.TRAINER]):
+    if not copy.capacity.fits_empty(job.shapes[Role.TRAINER]):
         return Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({describe_shape(job.spec.trainer.shape)})"
     if why := copy.quotas.lack(job, [Role.TRAINER] * count, now=False):
         return Bottleneck.QUOTA, why

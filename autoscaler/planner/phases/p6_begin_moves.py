@@ -27,10 +27,10 @@ from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 AT_ONCE: Final = 2
-"""Servers of one job: so many numbers beyond its servers' are used, for those that take the place of others."""
+"""Moves of one job's servers: so many numbers beyond its servers' are used, for the new ones."""
 
 HOPELESS: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.ROOM_REFUSED})
-"""Pods of others for which nothing will change: they keep no server from moving."""
+"""Answers to external pods that will not change soon: such a pod keeps no server from moving."""
 
 
 def begin_moves(copy: WorkingCopy) -> None:

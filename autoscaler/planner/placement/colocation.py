@@ -1,8 +1,14 @@
-"""Trainers that come `perNode` to a node: they are placed as one, and leave node by node.
+"""Colocation: trainers that come `perNode` to a node, and servers that prefer different nodes.
 
-A unit is `perNode` trainers in one request, so that fits, waste and victims need not know of it.  A single trainer is
+A bundle is `perNode` trainers in one request, so fits, waste and victims need not know of it. A single trainer is
 placed only to complete a node from which one was lost; where that is impossible it goes wherever it fits, since a
 running job needs its minimum more than its shape.
+
+Servers that hold second copies of one another's part of the model prefer different nodes (anti-affinity). With two
+copies (ADR 0318) a lost server costs a promotion, but a node that is lost with both copies costs the work since the
+last checkpoint. So a node with servers of the same job costs one trainer more for another one (`waste`). That is a
+preference: no minimum is given up for it, and a voluntary move brings no server beside another. Which servers hold the
+same bucket only the job's master knows; here it counts how many stand together.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """So many pods of a role that stand on one node, and the number of the shape that they are together."""
+    """So many pods of a role that go to one node together, and the number of the shape that they are together."""
 
     role: Role
     shape: int
@@ -31,7 +37,7 @@ class Bundle:
 
 
 def bundles_of(copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role]) -> list[Bundle]:
-    """Return pods of these roles, in this order, as what is placed at once."""
+    """Return pods of these roles, in this order, as the bundles in which they are placed."""
     bundles: list[Bundle] = []
     for role, group in groupby(roles):
         count = len(list(group))
@@ -54,9 +60,9 @@ def rooms_for(
     stays: bool = False,
     beside: Iterable[int] = (),
 ) -> Iterator[int]:
-    """Yield the nodes for a piece, best first: for a single trainer those that it completes, then by waste.
+    """Yield the nodes for a bundle, best first: for a single trainer those that it completes, then by waste.
 
-    `beside`: where servers of the job will stand that the draft does not know of yet.
+    `beside`: nodes of the job's servers that are not in the working copy yet.
     """
     crowding = crowding_of(copy, job, bundle.role, beside)
     found = rooms_by_waste(copy, bundle.shape, now=now, avoid=avoid, stays=stays, crowding=crowding)
@@ -71,7 +77,7 @@ def rooms_for(
 
 
 def incomplete_nodes(copy: WorkingCopy, job: PlannedJob) -> list[int]:
-    """Return the nodes on which some of the job's trainers stand or will stand, and not a whole number of units."""
+    """Return the nodes on which the job's trainers, present and coming, are not a whole number of bundles."""
     places = Counter(at for pod in job.trainers if (at := copy.capacity.place_of(pod)) is not None)
     places.update(copy.capacity.index[pod.node] for pod in job.coming if pod.role is Role.TRAINER)
     return sorted(at for at, count in places.items() if count % job.spec.trainer.per_node)
@@ -84,7 +90,7 @@ APART_GRAINS: Final = 1000.0
 def crowding_of(copy: WorkingCopy, job: PlannedJob, role: Role, beside: Iterable[int] = ()) -> Crowding:
     """Return what the job's servers add to the cost of the nodes for a further pod of this role.
 
-    `beside`: nodes of further servers, which the draft does not know of yet.
+    `beside`: nodes of further servers that are not in the working copy yet.
     """
     if role is not Role.SERVER or not prefers_anti_affinity(job):
         return NOBODY
@@ -94,16 +100,16 @@ def crowding_of(copy: WorkingCopy, job: PlannedJob, role: Role, beside: Iterable
 
 
 def nodes_closed_to(copy: WorkingCopy, job: PlannedJob, at: int) -> Collection[int]:
-    """Return the nodes to which a server of the job that stands on this node does not move of its own accord.
+    """Return the nodes to which a server of the job that stands on this node does not move voluntarily.
 
-    As many servers of the job are there as on its own node, or more.
+    They have as many servers of the job as its own node, or more.
     """
     counts = servers_on(copy, job) if prefers_anti_affinity(job) else {}
     return frozenset(other for other, count in counts.items() if count >= counts[at])
 
 
 def prefers_anti_affinity(job: PlannedJob) -> bool:
-    """Whether the job's servers rather stand on different nodes."""
+    """Whether the job's servers prefer different nodes."""
     return job.spec.servers is not None and job.spec.servers.prefers_anti_affinity
 
 

@@ -1,7 +1,7 @@
-"""A node for each core pod of a job: what must be there for the job to run at all.
+"""Core placement: a node for each pod that a job needs to run at all.
 
-The pods are seated one after the other, largest first, each on the tightest node; on small clusters the search comes
-back on a seat that leads nowhere.  It never seats what does not fit, and may miss a packing (ADR 0102).
+The pods are placed one after the other, largest first, each on the tightest node; on small clusters the search
+backtracks. It never places what does not fit, and may miss a packing (ADR 0102).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Placements = list[tuple[Role, NodeName]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimPermit:
-    """Permission to take surplus for a seat: on whose behalf, and which surplus stays out of reach."""
+    """Permission to remove surplus for a placement: the cause, and from which priority on jobs keep theirs."""
 
     cause: Cause
     spare_priority: int | None = None
@@ -44,7 +44,7 @@ def core_roles(job: PlannedJob) -> list[Role]:
 def try_place_all(
     copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role], *, now: bool, avoid: Mask | None = None
 ) -> Placements | None:
-    """Give every pod a node; None, with nothing changed, if that was not found."""
+    """Place every pod; None, with nothing changed, if no placement was found."""
     roles = list(roles)
     if copy.quotas.lack(job, roles, now=now):
         return None
@@ -59,9 +59,9 @@ def try_place_all(
 def search_placements(
     copy: WorkingCopy, job: PlannedJob, roles: Sequence[Role], *, now: bool, avoid: Mask | None
 ) -> Placements | None:
-    """Search depth first, best node first; how often it comes back on a seat is bounded (`NODES_LOOKED_AT`).
+    """Search depth first, best node first, with bounded backtracking (`NODES_LOOKED_AT`).
 
-    The rooms of what was found are left taken.
+    The room of what was found stays taken.
     """
     capacity, bundles = copy.capacity, bundles_of(copy, job, roles)
     nodes: list[int] = []
@@ -92,17 +92,17 @@ def search_placements(
 
 
 def nodes_of_servers(bundles: Sequence[Bundle], nodes: Sequence[int]) -> Sequence[int]:
-    """Return the nodes of the servers among the first pieces, which are seated on these."""
+    """Return the nodes of the servers among the first bundles, which are placed on `nodes`."""
     return [at for bundle, at in zip(bundles, nodes, strict=False) if bundle.role is Role.SERVER]
 
 
 def placements_of(copy: WorkingCopy, bundle: Bundle, at: int) -> Placements:
-    """Return the seats of a piece on a node, one for each pod."""
+    """Return the placements of a bundle on a node, one for each pod."""
     return [(bundle.role, copy.capacity.names[at])] * bundle.copies
 
 
 def try_place_on(copy: WorkingCopy, job: PlannedJob, placements: Iterable[tuple[Role, NodeName]], *, now: bool) -> bool:
-    """Promise these very seats; False, with the draft spoiled, if one is no longer there.  Work on a trial."""
+    """Place the pods on these very nodes; return False, with the trial to be rolled back, if one no longer has room."""
     placements = list(placements)
     if copy.quotas.lack(job, [role for role, _ in placements], now=now):
         return False
@@ -117,7 +117,7 @@ def try_place_on(copy: WorkingCopy, job: PlannedJob, placements: Iterable[tuple[
 def try_place_reclaiming(
     copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role], permit: ReclaimPermit, *, avoid: Mask | None = None
 ) -> Placements | None:
-    """As `seat_all` into room that is or will be free, taking surplus where there is none.  Work on a trial."""
+    """Reserve room for the pods as `try_place_all`, removing surplus where there is none. To be called in a trial."""
     placements: Placements = []
     roles = list(roles)
     if copy.quotas.lack(job, roles, now=False):
@@ -137,7 +137,7 @@ def try_place_reclaiming(
 def vacate_for(
     copy: WorkingCopy, job: PlannedJob, bundle: Bundle, permit: ReclaimPermit, avoid: Mask | None
 ) -> int | None:
-    """Tell the cheapest surplus to leave so that the piece fits, and return the node; None if no surplus helps."""
+    """Remove the cheapest surplus so that the bundle fits, and return the node; None if no surplus helps."""
     victims = cheapest_victims(
         copy,
         bundle.shape,
@@ -165,7 +165,7 @@ def side_cost_of_swap(copy: WorkingCopy, shape: int, crowding: Crowding) -> Call
 
 
 def place_pod(copy: WorkingCopy, job: PlannedJob, role: Role, node: NodeName, *, now: bool) -> None:
-    """Give the pod its seat: created now, or promised."""
+    """Create the pod on its node `now`, or reserve its room."""
     if now:
         copy.create(job, role, Tier.CORE, node, Cause.REFILL if job.is_running else Cause.START)
     else:

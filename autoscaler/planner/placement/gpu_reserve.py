@@ -1,9 +1,9 @@
-"""The cpu and memory that a node's free GPUs will need (`Policy.gpus_keep_room`).
+"""GPU reserve: the cpu and memory that a node's free GPUs will need (`Policy.gpus_keep_room`).
 
-A pod without GPUs that fills the cores of a GPU node leaves GPUs that nobody can use.  For every free GPU a node keeps
-as much of everything else as the hungriest job that waits for such GPUs asks for with each of them.  Pods that take
-GPUs themselves are never held back, and pods of others go where their scheduler sends them.  Surplus never takes that
-room; a core pod takes it only where no other does, since a job that cannot start uses no GPU either.
+A pod without GPUs that fills the cores of a GPU node leaves GPUs that nobody can use. So each node keeps, for every
+free GPU, as much cpu and memory as the most demanding active job asks for with each of them. Pods that take GPUs
+themselves are never held back, and external pods go where their scheduler sends them. Surplus never takes the reserve;
+a core pod takes it only where no other room is left, since a job that cannot start uses no GPU either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ MEMORY: Final = BUILT_IN.index("memory")
 
 
 def counts_as_device(resource: str) -> bool:
-    """Whether an extended resource is counted in pieces of hardware: GPUs, by whatever vendor's name."""
+    """Whether a resource is counted in pieces of hardware: `gpu`, and every extended resource (its name has a `/`).
+
+    So an RDMA card counts as well as a GPU of any vendor; hugepages, which are memory, do not.
+    """
     return resource == "gpu" or ("/" in resource and not resource.startswith("hugepages"))
 
 
@@ -34,7 +37,7 @@ def devices_of(requests: Resources) -> dict[str, int]:
 
 
 def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:
-    """Return, by device, the most cpu and memory that any of these requests brings for each piece."""
+    """Return, by device, the most cpu and memory that any of these requests asks for with each piece."""
     needs: dict[str, Resources] = {}
     for requests in shapes:
         for device, bundles in devices_of(requests).items():
@@ -47,7 +50,7 @@ def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:
 
 
 def would_spoil(requests: Resources, room: Resources, needs: Mapping[str, Resources]) -> bool:
-    """Return whether surplus that takes this much of an empty room leaves less than its free devices need."""
+    """Whether surplus that takes this much of an empty room leaves less than the free devices there need."""
     if devices_of(requests):
         return False
     left = room - requests
@@ -60,7 +63,7 @@ def would_spoil(requests: Resources, room: Resources, needs: Mapping[str, Resour
 
 
 def spoiled_rooms(copy: WorkingCopy, shape: int) -> Mask | None:
-    """Return the nodes where a pod of this shape would take what free GPUs need; None if it may go anywhere."""
+    """Return the nodes where a pod of this shape would take what free devices need; None if it may go anywhere."""
     if not copy.policy.gpus_keep_room or devices_of(copy.shapes.shapes[shape].requests):
         return None
     capacity, spoiled = copy.capacity, np.zeros(len(copy.capacity), dtype=np.bool_)

@@ -1,12 +1,12 @@
-"""On which node a pod goes, once it is settled that it may come.
+"""Node choice: on which node a pod goes, EDL's own or an external one.
 
-EDL's own pods take the tightest room that holds them, among those that they harm alike (`waste`): large holes stay for
-gangs and for the web, which the scheduler sends to the emptiest node.  Other people's pods are expected where the
-scheduler's default score (LeastAllocated) would put them; guessing best fit for them loses rooms
-(`beside-the-scheduler.md` 16). Scores of nodes may be floats: the resources are summed in one fixed order, and ties go
-to the first name (A5).
+EDL's own pods go where they waste least, and among such nodes to the tightest (`waste`): large holes stay for gangs and
+for web pods, which the scheduler sends to the emptiest node. External pods are expected where kube-scheduler's default
+score (LeastAllocated) would put them, since guessing best fit for them would plan for room that they do not take
+(`beside-the-scheduler.md` 16). Scores of nodes may be floats: resources are summed in one fixed order, and ties go to
+the first name (A5).
 
-Nodes go by their place in `rooms`, shapes by their number.
+Nodes go by their place in `capacity`, shapes by their number.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ FEW_OF_NODES: Final = 64
 
 
 def rooms_by_tightness(copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
-    """Yield the nodes that accept and hold the pod, the tightest first; who asks for one pays for one.
+    """Yield the nodes that accept and hold the pod, the tightest first; taking one costs one search.
 
-    Take a further one only while the draft is as it was at the first.
+    A further one may be taken only while the copy is as it was at the first.
     """
     if avoid is None:
         first = copy.capacity.tightest(shape, now=now)
@@ -48,11 +48,11 @@ def rooms_by_tightness(copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask 
 
 
 def emptiest_room(copy: WorkingCopy, shape: int, *, now: bool, is_there: bool = True) -> int | None:
-    """Return the node that kube-scheduler's LeastAllocated score prefers; ties to the first name.
+    """Return the node that kube-scheduler's LeastAllocated score prefers; ties go to the first name.
 
-    A pod that is not there yet (`is_there`) goes to the one that would be emptiest without surplus, among those that
-    have room as things are.  So it stands where it stood when trainers come and go around it, and a plan that is
-    carried out does not move it (ADR 0114).
+    A pod that does not exist yet (`is_there` False) goes to the node that would be emptiest without surplus, among
+    those that have room now. So it stays where it was when trainers come and go around it, and a plan that is carried
+    out does not move it (ADR 0114).
     """
     scores = emptiness(copy, shape, now=now, is_there=is_there)
     if not len(scores):
@@ -69,10 +69,10 @@ def emptiness(copy: WorkingCopy, shape: int, *, now: bool, is_there: bool) -> No
 
 
 def take_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, is_there: bool = True) -> list[int]:
-    """Give pods of others room, one after the other on the node that is then the emptiest; return the nodes.
+    """Place external pods, one after the other on the node that is then the emptiest; return the nodes.
 
-    Fewer than `count` where there is no more room.  As `emptiest_room` and `Rooms.take` for each, at the price of a
-    heap.
+    Returns fewer than `count` where there is no more room. The result is that of `emptiest_room` and `take` for each
+    pod, at the cost of a heap.
     """
     capacity = copy.capacity
     if count * FEW_OF_NODES < len(capacity):
@@ -105,17 +105,12 @@ def take_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, is_th
 
 
 def take_emptiest_by_ones(copy: WorkingCopy, shape: int, count: int, *, now: bool, is_there: bool) -> list[int]:
-    """As `take_emptiest`, for few pods on many nodes."""
+    """Do the same for few pods on many nodes."""
     taken: list[int] = []
     while len(taken) < count and (at := emptiest_room(copy, shape, now=now, is_there=is_there)) is not None:
         copy.capacity.take(at, shape, now=now)
         taken.append(at)
     return taken
-
-
-def fits_an_empty_node(copy: WorkingCopy, shape: int) -> bool:
-    """Whether any node of the cluster, empty, could hold the pod.  If not, nothing that EDL does can help it."""
-    return copy.capacity.fits_empty(shape)
 
 
 def nearest_room(copy: WorkingCopy, shape: int) -> int | None:
@@ -138,9 +133,9 @@ NOBODY: Final[Crowding] = MappingProxyType({})
 def least_waste(
     copy: WorkingCopy, shape: int, *, now: bool, stays: bool = False, crowding: Crowding = NOBODY
 ) -> int | None:
-    """Return the node that the pod harms least, of these the one that it leaves fullest; ties to the first name.
+    """Return the node that the pod wastes least of, and of such nodes the tightest; ties go to the first name.
 
-    `stays`: a core pod, for which surplus on the node makes way sooner or later.
+    `stays`: a core pod, for which surplus on the node leaves sooner or later.
     """
     return next(rooms_by_waste(copy, shape, now=now, stays=stays, crowding=crowding), None)
 
@@ -154,9 +149,9 @@ def rooms_by_waste(
     stays: bool = False,
     crowding: Crowding = NOBODY,
 ) -> Iterator[int]:
-    """Yield all nodes that `least_waste` could choose, in its order.  As `fit.rooms_by_tightness`.
+    """Yield all nodes that `least_waste` could choose, in its order.
 
-    What free GPUs will need is left to them: by surplus always, by pods that stay while they find another place.
+    What free GPUs will need is left to them: by surplus always, by pods that stay while they find another node.
     """
     spoiled = spoiled_rooms(copy, shape)
     if spoiled is None:

@@ -1,12 +1,13 @@
-"""What a node can still be filled with, and what putting a pod there costs of that.
+"""Packing patterns: what a node can still be filled with, and how much of that a pod spoils ("pattern waste", ADR
+0113).
 
-The problem: nodes end in pieces too small for any trainer, and best fit alone makes more of them.  A node's free room
-is worth the best filling by whole pods that jobs want (`fill`); the rest of it is waste.  A pod makes the waste grow by
-what that worth falls beyond the pod's own (`growth`): nothing where it is part of a best filling, up to a whole trainer
-where it breaks one, and less than nothing where it stands in what no pattern could use (design, section 4, "pattern
-waste"; ADR 0113).
+Nodes end in pieces too small for any trainer, and best fit alone makes more of them. A node's free room is worth the
+best filling by whole pods that jobs want (`fill`); the rest of it is waste. A pod makes the waste grow by what that
+worth falls beyond the pod's own (`growth`): by nothing where it is part of a best filling, by up to a whole trainer
+where it breaks one, and by less than nothing where it uses room that no pattern could.
 
-Not here: which pods jobs want (`wanted`), and which node is taken (`waste`).
+Few shapes tell what a room is good for, and the time to fill it grows with each, so only the shapes count of which jobs
+want most of the cluster (`most_wanted`). Which node is taken is `node_choice`.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ def patterns_of(pods: tuple[tuple[ColumnAmounts, int], ...]) -> Patterns:
 
 
 class Patterns:
-    """The pods that jobs want, and the worth of each.  Keeps what it has worked out: rooms repeat."""
+    """The pods that jobs want, and the worth of each. Keeps what it has worked out, since rooms repeat."""
 
     def __init__(self, pods: Sequence[tuple[ColumnAmounts, int]]) -> None:
-        """`pods`: (requests, worth); the worth of a filling is the sum.  Pods that ask for nothing are left out."""
+        """`pods`: (requests, worth); the worth of a filling is the sum. Pods that ask for nothing are left out."""
         kinds = sorted({(requests, worth) for requests, worth in pods if any(requests)}, reverse=True)
         columns = list(zip(*(requests for requests, _ in kinds), strict=True))
         self._units = tuple((at, gcd(*amounts)) for at, amounts in enumerate(columns) if any(amounts))
@@ -46,7 +47,7 @@ class Patterns:
         self._worths: dict[ColumnAmounts, int | None] = {}
 
     def fill(self, free: ColumnAmounts) -> int:
-        """The worth of the best filling; 0 where nothing fits."""
+        """Return the worth of the best filling; 0 where nothing fits."""
         room = self._usable(self._in_units(free))
         known = self._fills.get(room)
         if known is None:
@@ -54,7 +55,7 @@ class Patterns:
         return known
 
     def worth(self, free: ColumnAmounts) -> int | None:
-        """As `fill`; None for a room far from full, of which that is not worked out."""
+        """Return the same; None for a room far from full, where it is not worked out."""
         if free not in self._worths:
             if len(self._worths) >= MOST_KEPT:
                 self._worths.clear()
@@ -63,7 +64,7 @@ class Patterns:
         return self._worths[free]
 
     def growth(self, free: ColumnAmounts, requests: ColumnAmounts, worth: int) -> int:
-        """By how much the room's waste grows when the pod comes: from -worth up; 0 in a room far from full."""
+        """Return by how much the room's waste grows when the pod comes: from -worth up; 0 in a room far from full."""
         question = (free, requests, worth)
         known = self._growths.get(question)
         if known is None:
@@ -74,11 +75,12 @@ class Patterns:
         return known
 
     def least_growth(self, requests: ColumnAmounts, worth: int) -> int:
-        """No room has less: a pattern's pod never makes the best filling worth more than it was."""
+        """Return a lower bound of `growth` in any room: the best filling never gains worth by a pattern's pod."""
         return 0 if (self._in_units(requests), worth) in self._kinds else -worth
 
     def _in_units(self, amounts: ColumnAmounts) -> ColumnAmounts:
-        """Amounts of the resources that the pods ask for, in the largest units in which all requests are whole."""
+        """Return amounts of the resources that the pods ask for, in the largest units in which all requests are
+        whole."""
         return tuple(amounts[at] // unit for at, unit in self._units)
 
     def _usable(self, room: ColumnAmounts) -> ColumnAmounts:
@@ -91,7 +93,7 @@ class Patterns:
         return zip(*(requests for requests, _ in self._kinds), strict=True)
 
     def _best(self, room: ColumnAmounts, first: int) -> int:
-        """The worth of the best filling by the kinds from `first` on."""
+        """Return the worth of the best filling by the kinds from `first` on."""
         if first == len(self._kinds):
             return 0
         requests, worth = self._kinds[first]
@@ -110,12 +112,12 @@ class Patterns:
 
 
 def minus(free: ColumnAmounts, requests: ColumnAmounts, *, times: int = 1) -> ColumnAmounts:
-    """The room that is left."""
+    """Return the room that is left."""
     return tuple(room - times * amount for room, amount in zip(free, requests, strict=True))
 
 
 def copies(requests: ColumnAmounts, free: ColumnAmounts) -> int:
-    """How many such pods the room holds; a request for nothing of a resource always fits."""
+    """Return how many such pods the room holds; a request for nothing of a resource always fits."""
     return min((max(0, room) // amount for amount, room in zip(requests, free, strict=True) if amount), default=0)
 
 
@@ -126,7 +128,7 @@ MOST_KINDS: Final = 4
 def most_wanted(wanted: Mapping[Shape, int], capacity: Resources) -> tuple[tuple[Shape, int], ...]:
     """Return the few shapes of which most of the cluster is wanted, and the worth of one pod of each.
 
-    `wanted`: how many pods of the shape the jobs would take; what none of the cluster's resources holds is left out.
+    `wanted`: how many pods of the shape the jobs would take; shapes that ask for nothing the cluster has are left out.
     Worths have no unit: they compare with one another, exactly.
     """
     worths = worths_of(wanted, capacity)

@@ -1,8 +1,8 @@
-"""Where surplus could give way, over the whole cluster: which node to look at first.
+"""Reclaimable trainers over the whole cluster: on which node to look for victims first.
 
-For one pod, a node's cost has a floor that arrays can tell: so many trainers at least must leave (what is lacking, by
-the largest trainer there), and the cheapest job on it has this price.  `victims` looks at nodes in the order of that
-floor and stops where no node can be cheaper, so it is exact and looks at few.
+For one pod, arrays give a lower bound of each node's cost: how many trainers at least must leave (what is lacking, by
+the largest trainer there), and the price of the cheapest job on the node. `victims` looks at nodes in the order of that
+bound and stops where no node can be cheaper, so it is exact and looks at few nodes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ NOWHERE = np.iinfo(np.int64).max
 
 
 class Reclaimable:
-    """The trainers that rank below `rank` (None: all) and may be taken; jobs from `spare_priority` up keep theirs.
+    """Trainers that rank below `rank` (None: all) and may be taken; jobs from `spare_priority` up keep theirs.
 
-    Kept from plan to plan: `attach` it to the next draft.
+    Kept from plan to plan: `attach` connects it to the next working copy.
     """
 
     def __init__(self, rank: Rank | None, spare_priority: int | None) -> None:
@@ -36,13 +36,13 @@ class Reclaimable:
         self.spare_priority = spare_priority
         self.jobs: list[PlannedJob] = []
         self.numbers: dict[int, int] = {}  # by identity
-        self.changed: set[int] = set()  # numbers of jobs that are to be looked at anew
+        self.changed: set[int] = set()  # numbers of jobs whose offers are out of date
         self.offers: list[Offers] = []
         self.prices: list[Price] = []  # all that there are, from the lowest
         self.ranks: list[int] = []  # by job: its price's place among them
 
     def attach(self, copy: WorkingCopy) -> None:
-        """Be the supply of this draft, in which nothing is planned yet that the last one had planned."""
+        """Connect to a working copy in which nothing is planned yet."""
         jobs = list(copy.jobs.values())
         if self.offers and len(jobs) == len(self.jobs):
             self.seen = 0  # what the last plan did to jobs is undone
@@ -51,15 +51,15 @@ class Reclaimable:
             self.offers = []
         self.copy, self.jobs = copy, jobs
         self.numbers = {id(job): number for number, job in enumerate(jobs)}
-        self.seen = 0  # of `draft.changed_jobs`
+        self.seen = 0  # of `WorkingCopy.changed_jobs`
         self.priced = -1  # likewise
 
     def _changed_since(self) -> set[int]:
-        """The numbers of the jobs that have changed since the last time."""
+        """Return the numbers of the jobs that have changed since the last call."""
         return {self.numbers[id(job)] for job in self.copy.changed_jobs[self.seen :]}
 
     def bring_up_to_date(self) -> None:
-        """Take in the jobs that have changed since the last time."""
+        """Account for the jobs that have changed since the last call."""
         changed = self.changed | self._changed_since()
         self.seen = len(self.copy.changed_jobs)
         self.changed = set()
@@ -83,7 +83,8 @@ class Reclaimable:
         return offers_of(self.copy, job, self.rank) if may_give else NO_OFFERS
 
     def _rows_of(self, numbers: Sequence[int]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """Lay the offers of these jobs side by side, in groups of one job, node and shape: those, and how many."""
+        """Return the offers of these jobs side by side, one row for each job, node and shape: nodes, shapes, jobs,
+        counts."""
         capacity = self.copy.capacity
         offered = [self.offers[number] for number in numbers]
         places = np.concatenate([NO_OFFERS.places, *(offers.places for offers in offered)])
@@ -102,7 +103,7 @@ class Reclaimable:
         self.given: Numbers = self.units * times.astype(capacity.kind)
 
     def _price(self) -> None:
-        """Add up what nodes could get, and note the cheapest job on each."""
+        """Sum up what each node could get, and find the cheapest job on each."""
         capacity = self.copy.capacity
         prices = [price_of(self.copy, job) for job in self.jobs]
         ranks = {price: rank for rank, price in enumerate(sorted(set(prices)))}
@@ -117,7 +118,7 @@ class Reclaimable:
         self.priced = self.seen
 
     def floors(self, shape: int, avoid: Mask | None) -> npt.NDArray[np.int64]:
-        """The least that each node can cost, as one number that compares; NOWHERE where nothing can help."""
+        """Return the least that each node can cost, as one number that compares; NOWHERE where nothing can help."""
         self.bring_up_to_date()
         if self.priced != self.seen:
             self._price()
@@ -140,12 +141,12 @@ class Reclaimable:
         return floors
 
     def floor_cost(self, floor: int) -> tuple[int, tuple[Price, ...]]:
-        """What a floor says, as a cost."""
+        """Return a floor as a cost."""
         fewest, rank = divmod(floor, len(self.prices) + 1)
         return fewest, (self.prices[rank],)
 
     def at(self, place: int) -> list[tuple[PlannedJob, Price, list[Pod]]]:
-        """Who offers whom on a node, jobs in the order of their names."""
+        """Return who offers which trainers on a node, jobs in the order of their names."""
         numbers = np.unique(self.givers[self.places == place]).tolist()
         return [
             (self.jobs[number], self.prices[self.ranks[number]], self.offers[number].at(place)) for number in numbers
@@ -165,6 +166,7 @@ def reclaimable_for(copy: WorkingCopy, rank: Rank | None, spare_priority: int | 
 
 
 def price_of(copy: WorkingCopy, job: PlannedJob) -> Price:
-    """Return how dear this job's trainers are beside those of other jobs."""
+    """Return the price of the job's trainers, lowest first: priority, largest share, freshest checkpoint (unknown:
+    dear)."""
     age = job.spec.checkpoint_age_s
     return (job.spec.priority, -claim_of(copy, job), inf if age is None or isnan(age) else age)

@@ -1,12 +1,12 @@
-"""Where servers would waste least now, and what that is worth: the arithmetic of `moving`.
+"""Relocations: on which nodes servers would waste least now, and what a move there gains.
 
-A server stands where it was put when the web stood elsewhere.  What a node is worth to trainers is the best filling of
-its room by whole ones (`patterns`), surplus counted as room: so it depends on the web and on what stays, and not on
-who happens to hold which place at the moment.  Moves are worth what the old nodes win by the servers' leaving less what
-the new one loses by their coming.  Each raises the sum over all nodes, so none leads back while the web stands still.
+A server stands where it was put when web load was different. What a node is worth to trainers is the best filling of
+its room by whole ones (`packing_patterns`), surplus counted as room: it depends on the web and on what stays, not on
+which job holds which place. A relocation gains what the old nodes win when servers leave, less what the new one loses
+when they come. Each one raises the sum over all nodes, so none leads back while web load stays the same.
 
-Two servers of 4 cores in the place of one trainer of 5 lose one trainer and may win two: so up to `MOST_TOGETHER` that
-go to one node are looked at together.
+Two servers of 4 cores in the place of one trainer of 5 lose one trainer and may win two, so up to `MOST_TOGETHER`
+servers that go to one node are looked at together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NODES_LOOKED_AT: Final = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovableServer:
-    """A server that may move, its node, and what that node wins when it leaves, in the unit of `Waste.worth_of`."""
+    """A server that may move, its node, and what that node gains when it leaves, in the unit of `Waste.worth_of`."""
 
     job: PlannedJob
     pod: Pod
@@ -47,7 +47,7 @@ class MovableServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
-    """Servers of one shape, the node where they would waste less, and by how much: likewise."""
+    """Servers of one shape, the node where they would waste less, and the gain in the same unit."""
 
     sources: tuple[MovableServer, ...]
     shape: int
@@ -56,7 +56,7 @@ class Relocation:
 
 
 class RelocationSearch:
-    """Looks at one plan's nodes."""
+    """Search for relocations on one plan's nodes."""
 
     def __init__(self, copy: WorkingCopy) -> None:
         self._copy = copy
@@ -64,14 +64,14 @@ class RelocationSearch:
         self._freed: dict[int, ColumnAmounts] = {}
 
     def count_as_free(self, pod: Pod) -> None:
-        """Count the room of a server that stands as free: the plan knows that it will leave."""
+        """Count the room of a server as free: the plan knows that it will leave."""
         at = self._copy.capacity.open_place_of(pod)
         if at is not None:
             amounts = self._amounts(self._copy.shapes.number(pod.shape))
             self._freed[at] = tuple(map(add, self._freed.get(at, (0,) * len(amounts)), amounts))
 
     def in_order(self, servers: Collection[tuple[PlannedJob, Pod]]) -> Iterator[Relocation]:
-        """Yield moves that are worth something: most for each server first, then the fewest servers, then by names."""
+        """Yield relocations with a gain: largest gain for each server first, then fewest servers, then names."""
         by_shape: dict[int, list[MovableServer]] = {}
         for job, pod in servers:
             at, shape = self._copy.capacity.open_place_of(pod), self._copy.shapes.number(pod.shape)
@@ -95,7 +95,7 @@ class RelocationSearch:
         yield from found
 
     def _moves_of(self, shape: int, sources: Sequence[MovableServer]) -> Iterator[Relocation]:
-        """Yield, for each node and number of servers, what the best sources would win there."""
+        """Yield, for each node and number of servers, what the best candidates would gain there."""
         capacity, amounts = self._copy.capacity, self._amounts(shape)
         could_be = (
             capacity.holds(capacity.later + capacity.surplus, shape) & capacity.accepted(shape) & capacity.is_open
@@ -117,7 +117,7 @@ class RelocationSearch:
                     yield Relocation(sources=taken, shape=shape, at=at, gain=gain)
 
     def _idlest(self, nodes: Mask) -> list[int]:
-        """Return the nodes with most idle room, as parts of them, `NODES_LOOKED_AT` at most: there most is wasted."""
+        """Return the nodes with the largest idle part, `NODES_LOOKED_AT` at most: most is wasted there."""
         capacity = self._copy.capacity
         found = np.flatnonzero(nodes)
         if len(found) > NODES_LOOKED_AT:
@@ -128,7 +128,7 @@ class RelocationSearch:
         return [int(at) for at in found]
 
     def _won(self, at: int, shape: int) -> int:
-        """What the node's worth rises by when such a server leaves it."""
+        """Return how much the node's worth rises when such a server leaves it."""
         room = self._room(at)
         after = self._waste.trainers_worth(at, tuple(map(add, room, self._amounts(shape))))
         before = self._waste.trainers_worth(at, room)
@@ -143,12 +143,12 @@ class RelocationSearch:
 
 
 def rank_of(relocation: Relocation) -> tuple[float, int]:
-    """Most worth for each server that moves first, then fewer servers."""
+    """Return the sort key: largest gain for each server that moves, then fewest servers."""
     return (-relocation.gain / len(relocation.sources), len(relocation.sources))
 
 
 def first_apart(sources: Sequence[MovableServer], at: int, count: int) -> tuple[MovableServer, ...] | None:
-    """Return the first so many that may go to this node, stand on different ones and are of different jobs."""
+    """Return the first `count` servers that may go to this node, stand on different ones and are of different jobs."""
     taken: list[MovableServer] = []
     nodes: set[int] = {at}
     owners: set[JobName] = set()

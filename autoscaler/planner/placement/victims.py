@@ -1,8 +1,14 @@
-"""Which surplus trainers leave one node so that one pod fits there: the fewest, then the fairest.
+"""Victims: which surplus trainers leave one node so that one pod fits there.
 
-All trainers of a job are alike, so a choice is how many to take of each job.  The choices are searched by rising
-number; ties go to the job of lowest priority, then of largest weighted dominant share, then with the freshest
-checkpoint (an unknown age counts as dear: no NaN makes a victim, A7).
+All trainers of a job are alike, so a choice is how many to take of each job. These keys decide, in this order
+(`order_of`):
+
+1. how many trainers leave, whole steps counted, plus those that fairness moves back (`SideCost`);
+2. the priorities of the jobs that give, lower first;
+3. what the choice costs the node (`SideCost`), where that is weighed;
+4. the prices of the jobs, the dearest compared first: priority, largest weighted dominant share, freshest checkpoint;
+   an unknown age counts as dear, so that no NaN makes a victim (A7);
+5. the node's name.
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ NO_SIDE_COST: SideCost = (0, -inf)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victims:
-    """Trainers to take from one node, by job, and what that costs.  Costs compare."""
+    """Trainers to take from one node, by job, and what that costs."""
 
     at: int
     taken: tuple[tuple[PlannedJob, tuple[Pod, ...]], ...]
@@ -49,7 +55,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """One job's trainers on a node that may be taken, in leaving order, never more than the job can spare."""
+    """One job's trainers on a node that may be taken, in removal order, never more than the job can spare."""
 
     job: PlannedJob
     pods: tuple[Pod, ...]
@@ -57,14 +63,14 @@ class Candidates:
     price: Price  # lower goes first
 
     def removed_by(self, count: int) -> int:
-        """Trainers that the job loses if `count` are taken: whole steps."""
+        """Return how many trainers the job loses if `count` are taken: whole steps."""
         left = len(self.job.trainers) - count
         return len(self.job.trainers) - self.job.spec.trainer.largest_allowed(left) if count else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoom:
-    """One node, what is free on it and what is asked of it, by column."""
+    """One node: what is free later and what is asked of it, by column."""
 
     at: int
     later: tuple[int, ...]
@@ -91,8 +97,8 @@ def cheapest_victims(
 ) -> Victims | None:
     """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
 
-    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).  `harm`: trainers that
-    will be moved back count as taken; between as many trainers of the same priorities harm to the node comes first.
+    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`). `side_cost`: what a choice
+    costs beyond the trainers that leave; None where that is not weighed.
     """
     reclaimable = reclaimable_for(copy, rank, spare_priority)
     floors = reclaimable.floors(shape, avoid)
@@ -112,7 +118,7 @@ def cheapest_victims(
 
 
 def order_of(cost: Cost, at: int, side_cost: SideCost | None) -> tuple[Any, ...]:
-    """Return the sort key of a choice: how many, whose priority, what harm, whose share, which node."""
+    """Return the sort key of a choice (see the module)."""
     removed, prices = cost
     if side_cost is None:
         return (removed, prices, at)
@@ -137,7 +143,7 @@ def candidates(copy: WorkingCopy, reclaimable: Reclaimable, at: int) -> list[Can
 
 
 def fewest_on(room: NodeRoom, groups: list[Candidates]) -> Victims | None:
-    """Return the cheapest set of these trainers on one node after whose leaving what is asked fits; None if none."""
+    """Return the cheapest set of these trainers on one node without which the pod fits; None if none is enough."""
     limits = [len(group.pods) for group in groups]
     if not room.holds(groups, limits):
         return None
@@ -180,7 +186,7 @@ def counts_of_total(limits: list[int], total: int) -> Iterator[tuple[int, ...]]:
 
 
 def in_fair_order(room: NodeRoom, groups: list[Candidates]) -> Victims:
-    """Take group after group until what is asked fits, then give back whoever is not needed."""
+    """Take group after group until the pod fits, then give back the trainers that are not needed."""
     counts = [len(group.pods) for group in groups]
     for index in reversed(range(len(groups))):
         while counts[index]:

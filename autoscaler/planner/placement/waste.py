@@ -1,13 +1,15 @@
-"""On which node a pod of EDL's own goes: where it harms least what the node can still be filled with (`patterns`).
+"""Waste: what a pod costs a node of what the node can still be filled with (`packing_patterns`).
 
-Among nodes that are harmed alike the pod takes the tightest, as `fit` has them: that keeps large holes for gangs, and
-keeps away from the emptiest nodes, to which the scheduler sends the web.  What a pod of each shape costs each node is
-kept in an array and brought up to date for the nodes that were touched, as the fits are (`rooms`).
+The cost of a pod of each shape is kept in an array over the nodes, brought up to date for the nodes that were touched.
+Among nodes of equal cost `node_choice` takes the tightest, which keeps large holes for gangs. For a pod that stays, a
+server or a master, the node's surplus counts as room, since surplus leaves sooner or later.
 
-For a core pod the node's surplus counts as room: it makes way, a server stays.
+A pod that stays also outlasts web load: room that is left beside three web pods may be the wrong size beside one. So
+each level of the web on a node, from none to as many pods as stand on the fullest one, counts as equally likely
+(`AfterWebDrains`). A workload that shrinks takes its pods from where most of them stand, as a ReplicaSet does.
 
-Above `WEIGHED_NODES` nodes the tightest is taken at once: there every pattern finds its room somewhere, and the time
-belongs to the rest of the plan (ADR 0113).
+Above `WEIGHED_NODES` nodes waste is not weighed and the tightest node is taken: there every pattern finds its room
+somewhere, and the time belongs to the rest of the plan (ADR 0113).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for
 
 
 class Waste:
-    """What pods cost nodes in this plan.  `kinds`: the shapes by which nodes are to be filled, and their worths."""
+    """What pods cost nodes in this plan. `kinds`: the shapes by which nodes are to be filled, and their worths."""
 
     def __init__(self, copy: WorkingCopy, kinds: tuple[tuple[Shape, int], ...], total: Resources) -> None:
         self._copy = copy
@@ -56,11 +58,11 @@ class Waste:
 
     @property
     def is_weighed(self) -> bool:
-        """Whether there are patterns at all: something is wanted, and the nodes are not too many."""
+        """Whether there are patterns: something is wanted, and the nodes are not too many."""
         return bool(self._kinds)
 
     def cost(self, at: int, shape: int, *, stays: bool) -> float:
-        """What one such pod costs this node, in grains."""
+        """Return what one such pod costs this node, in grains above any slack."""
         growth = self._lasting_growth(at, shape) if stays else self._growth(at, shape)
         return round(growth * GRAINS / self._scale) * ABOVE_SLACK
 
@@ -68,9 +70,9 @@ class Waste:
         return self._patterns_at(at).growth(self._room(at, stays=False), self._asked(shape), self._worth(shape))
 
     def _lasting_growth(self, at: int, shape: int) -> float:
-        """For a pod that stays: on the average over what the web may leave, and over the pods that come with it.
+        """Return the growth for a pod that stays: the average over web levels, and over the pods that come with it.
 
-        Only trainers fill the rest.  Five servers of 4 cores take the place of four trainers of 5 and waste nothing,
+        Only trainers fill the rest. Five servers of 4 cores take the place of four trainers of 5 and waste nothing,
         where one alone wastes a core: so every number of them that may come is tried, and the best one counts.
         """
         asked, worth, patterns = self._asked(shape), self._worth(shape), self._trainers_at(at)
@@ -92,7 +94,7 @@ class Waste:
         return self.cost(at, shape, stays=stays) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
 
     def costs(self, shape: int, *, stays: bool) -> npt.NDArray[np.float64]:
-        """What one such pod costs each node on which it fits; what it says of others means nothing."""
+        """Return what one such pod costs each node on which it fits; what it says of other nodes means nothing."""
         touched, capacity = self._copy.capacity.touched, self._copy.capacity
         costs = self._costs.get((shape, stays))
         if costs is None:
@@ -111,9 +113,9 @@ class Waste:
         return AfterWebDrains(self._copy)
 
     def trainers_worth(self, at: int, room: ColumnAmounts) -> int | None:
-        """What the node is worth with so much room for trainers; None for a room far from full: nothing is lost there.
+        """Return what the node with so much room is worth to trainers, in the unit of `worth_of`.
 
-        In the unit of `worth_of`.
+        Returns None for a room far from full: nothing is lost there.
         """
         side = self._sides[at]
         patterns = self._movers.get(side)
@@ -122,15 +124,15 @@ class Waste:
         return patterns.worth(room)
 
     def worth_of(self, shape: int) -> int:
-        """What one such pod is worth."""
+        """Return what one such pod is worth."""
         return self._worth(shape)
 
     def room_without_surplus(self, at: int) -> ColumnAmounts:
-        """What can be free on the node once all surplus there has made way."""
+        """Return what can be free on the node once all surplus there has left."""
         return self._room(at, stays=True)
 
     def _room(self, at: int, *, stays: bool) -> ColumnAmounts:
-        """What pods may fill: for one that stays all that can be free once surplus has made way."""
+        """Return what pods may fill: for one that stays, all that can be free once surplus has left."""
         capacity = self._copy.capacity
         room = capacity.later[:, at] + capacity.surplus[:, at] if stays else capacity.later[:, at]
         return tuple(room.tolist())
@@ -161,7 +163,7 @@ class Waste:
         return self._copy.capacity.asked_amounts(shape)
 
     def _worth(self, shape: int) -> int:
-        """What one such pod is worth beside the kinds, rounded to their unit."""
+        """Return what one such pod is worth beside the kinds, rounded to their unit."""
         worth = self._worths.get(shape)
         if worth is None:
             wanted = self._copy.shapes.shapes[shape]
@@ -172,7 +174,7 @@ class Waste:
 
 
 def waste_of(copy: WorkingCopy) -> Waste:
-    """Return the plan's measure of waste, made when first asked."""
+    """Return the plan's measure of waste, made when first asked for."""
     return copy.cache.get(Waste, lambda: weigh(copy))
 
 
@@ -184,7 +186,7 @@ def weigh(copy: WorkingCopy) -> Waste:
 
 
 def wanted_pods(copy: WorkingCopy) -> dict[Shape, int]:
-    """Return how many trainers and servers of which shapes the jobs would still take.  Masters are few and small."""
+    """Return how many trainers and servers of which shapes the jobs would still take. Masters are few and small."""
     wanted: dict[Shape, int] = {}
     for job in copy.jobs.values():
         if job.spec.state is JobState.ACTIVE:
@@ -196,12 +198,12 @@ def wanted_pods(copy: WorkingCopy) -> dict[Shape, int]:
 
 
 def trainers_wanted(job: PlannedJob) -> int:
-    """How many more trainers the job would take."""
+    """Return how many more trainers the job would take."""
     return job.spec.trainer.ceiling - job.size
 
 
 def servers_wanted(job: PlannedJob) -> int:
-    """How many more servers it needs."""
+    """Return how many more servers the job needs."""
     return job.spec.server_count - len(job.servers)
 
 
@@ -209,7 +211,7 @@ PODS_LOOKED_AT: Final = 8  # of a node; where more stand, each of them is small 
 
 
 class AfterWebDrains:
-    """The web pods on each node, as this plan found them."""
+    """The web pods on each node, as this plan found them, and the room that is left when they drain."""
 
     def __init__(self, copy: WorkingCopy) -> None:
         capacity, shapes = copy.capacity, copy.shapes
@@ -222,7 +224,8 @@ class AfterWebDrains:
         self._most = min(PODS_LOOKED_AT, max(map(len, self._web.values()), default=0))
 
     def possible_rooms(self, at: int, free: ColumnAmounts) -> Sequence[tuple[int, ColumnAmounts]]:
-        """Return what may be free on the node where `free` is free now, each with its weight; the largest leave first.
+        """Return what may be free on the node where `free` is free now, each with its weight; the largest pods leave
+        first.
 
         Weights are whole; they compare within one node.
         """
@@ -233,7 +236,8 @@ class AfterWebDrains:
         return list(zip(self._weights(len(web)), found, strict=True))
 
     def _weights(self, count: int) -> Sequence[int]:
-        """How often the levels of the web leave the node all its pods, all but one ... none; ends count half."""
+        """Return how often the levels of the web leave the node all its pods, all but one ... none; the ends count
+        half."""
         if not count:
             return [1]
         return [2 * (self._most - count) + 1, *[2] * (count - 1), 1]

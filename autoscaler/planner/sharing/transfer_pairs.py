@@ -15,7 +15,6 @@ from math import ceil, inf
 import numpy as np
 
 from autoscaler.domain import Bottleneck, Fairness, JobName, Pod, Role
-from autoscaler.planner.placement.node_choice import fits_an_empty_node
 from autoscaler.planner.sharing.change_limits import gain_of, leaves_at, next_change_at, shrink_opens_at
 from autoscaler.planner.sharing.elastic_servers import servers_held, servers_wanted
 from autoscaler.planner.sharing.growth_queue import growth_key, is_held_back, is_starved, share_after_step, step_of
@@ -33,12 +32,12 @@ def takers(copy: WorkingCopy) -> list[PlannedJob]:
     poor = [
         job
         for shape, jobs in copy.growable.items()
-        if fits_an_empty_node(copy, shape)
+        if copy.capacity.fits_empty(shape)
         for job in jobs
         if job.spec.name not in dirty
     ]
     poor += [
-        job for job in copy.dirty_jobs() if fits_an_empty_node(copy, job.shapes[Role.TRAINER]) and is_starved(copy, job)
+        job for job in copy.dirty_jobs() if copy.capacity.fits_empty(job.shapes[Role.TRAINER]) and is_starved(copy, job)
     ]
     if copy.now_s < copy.burst_until_s:
         poor = [job for job in poor if not is_held_back(copy, job)]

@@ -28,7 +28,7 @@ BINDING_S: Final = 20.0
 """A core pod that is younger is about to be bound; an older one waits for something that may never come."""
 
 what_is_kept_of: Final = attrgetter("fairness", "reclaim")
-"""The settings that jobs' claims and offers rest on, which stay with the snapshot from plan to plan."""
+"""The settings that jobs' claims and offers rest on, which stay with the index from plan to plan."""
 
 Thing = TypeVar("Thing", bound=Named)
 

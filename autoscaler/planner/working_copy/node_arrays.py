@@ -24,7 +24,7 @@ from autoscaler.planner.working_copy.shapes import BUILT_IN, ColumnAmounts, Plai
 Numbers = npt.NDArray[Any]  # int64, or object for amounts beyond it
 Mask = npt.NDArray[np.bool_]
 EXACT_LIMIT: Final = 2**62  # no sum of amounts on one node may reach the end of 64 bits
-MORE_SHAPES: Final = 500  # so many new ones are taken in: each that is asked about is kept for every node (`rooms`)
+MORE_SHAPES: Final = 500  # so many new ones are taken in: each one's fit is kept for every node
 FEW: Final = 24  # so many moves are taken back one by one, which is faster than arrays up to there
 
 
@@ -52,7 +52,7 @@ class NodeArrays:
         self.open_index = {node.name: at for at, node in enumerate(nodes) if node.is_open()}
         self.ready = {node.name for node in nodes if node.is_ready}
         self.draining = frozenset(node.name for node in nodes if node.is_draining)
-        self.log: list[Any] = []  # moves since the snapshot, and whatever else `draft` must undo with them
+        self.log: list[Any] = []  # moves of this plan, and the jobs' states that `WorkingCopy` undoes with them
         self.touched: list[int] = []
         self.divisor: Numbers = np.where(self.whole == 0, 1, self.whole)
         self._plain: dict[int, PlainNode] = {}  # until they are touched

@@ -91,13 +91,13 @@ class PlannedJob:
     spec: Job
     shapes: dict[Role, int] = field(default_factory=dict)  # numbers of what new pods ask for
     trainer_amounts: ColumnAmounts = ()  # of a new trainer, by column
-    rates: ColumnAmounts = ()  # what one unit of each resource adds to the weighted share (`Draft.share`)
+    rates: ColumnAmounts = ()  # what one unit of each resource adds to the weighted share
     server_limit: int = 0  # servers that the job may have at most
     ceiling: int = 0  # the size that the job would have on an endless cluster
     now: int = 0  # trainers that count as size in the view
     servers_now: int = 0  # likewise
     is_steady: bool = False  # in the view: runs with all that it must have, at an allowed size, and nothing is due
-    can_grow: bool = False  # in the view: settled, and room alone keeps it from its next size
+    can_grow: bool = False  # in the view: steady, and room alone keeps it from its next size
     is_degraded: bool = False  # runs without all of its core
     is_running: bool = False  # has been started: some of its pods stand
     is_starting: bool = False  # this plan starts it
@@ -120,13 +120,13 @@ class PlannedJob:
     message: str = ""
     until_s: float | None = None
     held_up_by: tuple[JobName, ...] = ()
-    removal_order: tuple[Pod, ...] | None = None  # `Draft.last_in_line`, until a trainer comes or goes
-    offers: dict[Any, Offers] = field(default_factory=dict)  # `Draft.offers`, likewise
+    removal_order: tuple[Pod, ...] | None = None  # `ranks.removal_order`, until a trainer comes or goes
+    offers: dict[Any, Offers] = field(default_factory=dict)  # `ranks.offers_of`, likewise
     quiet: Decision | None = None  # of the last plan in which nothing happened to the job
-    growth_key: GrowthKey | None = None  # `share.thirst`, until a pod comes or goes
-    ceiling_share: int | None = None  # `Draft.share` at the ceiling, while the job is settled
-    share_below: tuple[GrowthKey, int] | None = None  # a thirst, and the share that one step less would leave
-    next_step: tuple[int, int] | None = None  # a size and `share.step_of` at it
+    growth_key: GrowthKey | None = None  # `growth_queue.growth_key`, until a pod comes or goes
+    ceiling_share: int | None = None  # `share` at the ceiling, while the job is steady
+    share_below: tuple[GrowthKey, int] | None = None  # a growth key, and the share that one step less would leave
+    next_step: tuple[int, int] | None = None  # a size and `growth_queue.step_of` at it
     touched: int = -1  # where in the log its state was last saved
 
     def save(self) -> SavedJob:

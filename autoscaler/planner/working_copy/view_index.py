@@ -27,10 +27,10 @@ class ViewIndex:
         self.view = view
         self.shapes = Shapes(offered_by(view.nodes))
         self.members: dict[JobName, dict[PodName, Pod]] = {}
-        self.waiting: dict[PodName, Pod] = {}  # for a node: of others, and masters that the cluster replaces
+        self.waiting: dict[PodName, Pod] = {}  # for a node: external pods, and masters that the cluster replaces
         self.unbound_core: dict[PodName, Pod] = {}
         self.preempted: dict[PodName, JobName] = {}
-        self.standing: Counter[str | None] = Counter()  # of others by workload, leaving ones apart
+        self.standing: Counter[str | None] = Counter()  # external pods by workload, terminating ones apart
         self.surplus_owners: dict[int, list[JobName | None]] = {}  # by node: the job of each trainer of surplus
         self.newest_other_s = -inf
         self.newest_others = 0  # pods that came at that instant

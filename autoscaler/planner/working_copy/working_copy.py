@@ -49,7 +49,7 @@ class WorkingCopy:
     jobs: Mapping[JobName, PlannedJob]  # in the order of their names
     by_trainer: Mapping[int, Sequence[PlannedJob]]  # jobs by the shape of their trainers
     growable: Mapping[int, Sequence[PlannedJob]]  # those that lack nothing but room in the view, likewise
-    growth_lines: dict[int, Sequence[PlannedJob]]  # those, sorted (`growth_queue`), as far as anybody has asked
+    growth_lines: dict[int, Sequence[PlannedJob]]  # those, sorted, once asked for (`growth_queue`)
     dirty: set[JobName]  # jobs that were not steady in the view, and those that this plan has touched
     share_unit: int  # shares count in parts of one by this
     surplus_owners: Mapping[int, Sequence[JobName | None]]  # the job of each surplus trainer in the view, by node
