@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-Answer = TypeVar("Answer")
+WorkResult = TypeVar("WorkResult")
 
 
-async def each(works: Iterable[Callable[[], Awaitable[Answer]]], *, at_once: int) -> list[Answer]:
+async def gather_bounded(works: Iterable[Callable[[], Awaitable[WorkResult]]], *, at_once: int) -> list[WorkResult]:
     """Do all of it, begun in order and `at_once` at a time; return the answers in order.
 
     When all have ended, the first error in order is raised, if there was one.  Cancelled, it cancels what is under way
@@ -21,7 +21,7 @@ async def each(works: Iterable[Callable[[], Awaitable[Answer]]], *, at_once: int
     """
     turn = asyncio.Semaphore(at_once)
 
-    async def do(work: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def do(work: Callable[[], Awaitable[WorkResult]]) -> WorkResult:
         async with turn:
             return await work()
 

@@ -32,11 +32,11 @@ EDIT_PAUSE_S: Final = 10.0
 
 MOST_JOBS: Final = 10_000  # with errors
 
-Answer = TypeVar("Answer")
-Thing = TypeVar("Thing")
+StepResult = TypeVar("StepResult")
+ReadItem = TypeVar("ReadItem")
 
 
-class Step(StrEnum):
+class GuardedStep(StrEnum):
     """What was being done for the job."""
 
     KEEP = "keep"  # an object as the API server has it
@@ -72,14 +72,14 @@ class Step(StrEnum):
 class JobError:
     """The last failure of one step of one job.  `again_at_s`: not before, on the clock of `JobErrors`."""
 
-    step: Step
+    step: GuardedStep
     problem: str
     failures: int  # in a row
     at_s: float
     again_at_s: float
 
 
-class Listener(Protocol):
+class FaultListener(Protocol):
     """Who hears of failures.  None of it may raise or block."""
 
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
@@ -94,29 +94,29 @@ class Listener(Protocol):
 class JobErrors:
     """What has gone wrong, by job and step.  `clock` is the cluster's; `listener` may be put in later."""
 
-    def __init__(self, clock: Callable[[], float], listener: Listener | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], listener: FaultListener | None = None) -> None:
         self.listener = listener
         self._clock = clock
-        self._errors: dict[JobName, dict[Step, JobError]] = {}
+        self._errors: dict[JobName, dict[GuardedStep, JobError]] = {}
 
-    def around(self, job: JobName, step: Step) -> Wall:
+    def isolate(self, job: JobName, step: GuardedStep) -> IsolatedStep:
         """A context in which the step is taken.  What it raises beside ClusterError is noted, and goes no further."""
-        return Wall(self, job, step)
+        return IsolatedStep(self, job, step)
 
-    def is_paused(self, job: JobName, step: Step) -> bool:
+    def is_paused(self, job: JobName, step: GuardedStep) -> bool:
         """Whether the step has failed so lately that it is not to be taken yet."""
         return bool(self._errors) and self._clock() < self.again_at_s(job, step)
 
-    def fails(self, job: JobName, step: Step) -> bool:
+    def fails(self, job: JobName, step: GuardedStep) -> bool:
         """Whether the step has failed when it was taken last."""
         return step in self._errors.get(job, {})
 
-    def again_at_s(self, job: JobName, step: Step) -> float:
+    def again_at_s(self, job: JobName, step: GuardedStep) -> float:
         """When the step may be taken again; 0: at any time."""
         error = self._errors.get(job, {}).get(step)
         return 0.0 if error is None else error.again_at_s
 
-    def paused(self, step: Step) -> Mapping[JobName, str]:
+    def paused(self, step: GuardedStep) -> Mapping[JobName, str]:
         """The jobs for which the step is not to be taken yet, and why."""
         now_s = self._clock()
         return {
@@ -125,7 +125,9 @@ class JobErrors:
             if step in errors and now_s < errors[step].again_at_s
         }
 
-    def left_out(self, step: Step, jobs: Collection[JobName], *, most_tried: int) -> Mapping[JobName, str]:
+    def paused_or_failing(
+        self, step: GuardedStep, jobs: Collection[JobName], *, most_tried: int
+    ) -> Mapping[JobName, str]:
         """Those of the jobs without which a round is made, and why: all that failed at the step but those tried again.
 
         Of those whose pause is over at most `most_tried` are tried in one round, who has waited longest first.
@@ -143,31 +145,33 @@ class JobErrors:
         told = "; ".join(f"{error.step}: {error.problem}" for _, error in sorted(errors.items()))
         return f"EDL fails at a step of this job and tries again; other jobs go on ({told})"
 
-    def attempt(self, job: JobName, step: Step, work: Callable[[], Answer]) -> Answer | None:
+    def attempt(self, job: JobName, step: GuardedStep, work: Callable[[], StepResult]) -> StepResult | None:
         """What the work returns; None where it failed."""
-        with self.around(job, step):
+        with self.isolate(job, step):
             return work()
         return None
 
-    async def take(self, job: JobName, step: Step, work: Callable[[], Awaitable[Answer]]) -> Answer | None:
+    async def attempt_async(
+        self, job: JobName, step: GuardedStep, work: Callable[[], Awaitable[StepResult]]
+    ) -> StepResult | None:
         """As `attempt`, of what takes time."""
-        with self.around(job, step):
+        with self.isolate(job, step):
             return await work()
         return None
 
-    def of_each(
+    def read_each(
         self,
-        things: Iterable[Thing],
-        job_of: Callable[[Thing], JobName],
-        step: Step,
-        read: Callable[[Thing], Answer | None],
-    ) -> tuple[Answer, ...]:
+        things: Iterable[ReadItem],
+        job_of: Callable[[ReadItem], JobName],
+        step: GuardedStep,
+        read: Callable[[ReadItem], StepResult | None],
+    ) -> tuple[StepResult, ...]:
         """What is read of each thing but None; those that cannot be read, or are not to be read yet, are left out."""
         named = [(job_of(thing), thing) for thing in things]
         found = [self.attempt(job, step, partial(read, thing)) for job, thing in named if not self.is_paused(job, step)]
         return tuple(answer for answer in found if answer is not None)
 
-    def note(self, job: JobName, step: Step, error: Exception) -> None:
+    def note_failure(self, job: JobName, step: GuardedStep, error: Exception) -> None:
         """The step has failed."""
         before = self._errors.setdefault(job, {}).get(step)
         while len(self._errors) > MOST_JOBS:
@@ -182,7 +186,7 @@ class JobErrors:
             with suppress(Exception):  # what cannot be told must not stop who works
                 self.listener.failed(job, now, error, is_news=is_news)
 
-    def clear(self, job: JobName, step: Step) -> None:
+    def clear_failure(self, job: JobName, step: GuardedStep) -> None:
         """The step has succeeded."""
         errors = self._errors.get(job)
         if errors is None or errors.pop(step, None) is None:
@@ -193,7 +197,7 @@ class JobErrors:
             with suppress(Exception):
                 self.listener.mended(job)
 
-    def take_edit(self, job: JobName) -> None:
+    def handle_edit(self, job: JobName) -> None:
         """The job has another definition: each step is tried again once `EDIT_PAUSE_S` since its failure are over."""
         for step, error in self._errors.get(job, {}).items():
             again_at_s = min(error.again_at_s, error.at_s + EDIT_PAUSE_S)
@@ -203,7 +207,7 @@ class JobErrors:
         """The job is gone."""
         self._errors.pop(job, None)
 
-    def keep_only(self, jobs: Collection[JobName], step: Step) -> None:
+    def keep_only(self, jobs: Collection[JobName], step: GuardedStep) -> None:
         """Forget the failures of this step of other jobs, once the longest pause since is over.
 
         A job that is missing for a round is not gone: its owner may have made it invalid.  Who knows that it is gone
@@ -213,15 +217,15 @@ class JobErrors:
         old = [job for job, errors in self._errors.items() if step in errors and errors[step].at_s <= since_s]
         for job in old:
             if job not in jobs:
-                self.clear(job, step)
+                self.clear_failure(job, step)
 
 
-class Wall:
+class IsolatedStep:
     """One step of one job."""
 
     __slots__ = ("_errors", "_job", "_step")
 
-    def __init__(self, errors: JobErrors, job: JobName, step: Step) -> None:
+    def __init__(self, errors: JobErrors, job: JobName, step: GuardedStep) -> None:
         self._errors = errors
         self._job = job
         self._step = step
@@ -233,20 +237,20 @@ class Wall:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if error is None:
-            self._errors.clear(self._job, self._step)
+            self._errors.clear_failure(self._job, self._step)
         if not isinstance(error, Exception) or isinstance(error, ClusterError):
             return False
-        self._errors.note(self._job, self._step, error)
+        self._errors.note_failure(self._job, self._step, error)
         return True
 
 
-def of_object(kind: str, namespace: str, name: str) -> JobName:
+def object_key(kind: str, namespace: str, name: str) -> JobName:
     """The name under which stands what is wrong with an object that is no job's."""
     return JobName(f"{namespace}/{kind}/{name}")
 
 
-def of_raw(kind: str, raw: Mapping[str, Any]) -> JobName:
+def raw_object_key(kind: str, raw: Mapping[str, Any]) -> JobName:
     """The same, of an object as the API server has it, of which not even the name may be right."""
     metadata = raw.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
-    return of_object(kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+    return object_key(kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))

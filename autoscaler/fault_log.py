@@ -14,7 +14,7 @@ LONGEST_STORY: Final = 8_000  # characters of a traceback: its end, which says m
 log = logging.getLogger(__name__)
 
 
-class ErrorLog:
+class FaultLog:
     """`fault_isolation.Listener`.  However often a step is tried again, each new error logs its traceback once."""
 
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:

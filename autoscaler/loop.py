@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from autoscaler.bounded_gather import each
+from autoscaler.bounded_gather import gather_bounded
 from autoscaler.cluster_port import Cluster, WriteOutcome, WriteResult
 from autoscaler.domain import Action, ClusterView, Decision, DeletePod, History, JobName, Plan, Policy, Reason
 from autoscaler.errors import TemporaryError
-from autoscaler.fault_isolation import JobErrors
-from autoscaler.fault_isolation import Step as JobStep
-from autoscaler.fault_log import ErrorLog
+from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_log import FaultLog
 from autoscaler.planner import Memo, plan, record_applied, still_valid
 
 DEBOUNCE_S: Final = 0.1  # a burst of events becomes one plan; a tenth of what a web pod needs to start
@@ -42,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LoopPass:
     """One pass of the loop: the plan, and what became of each action that was still valid."""
 
     plan: Plan
@@ -58,11 +57,11 @@ class JournalEntry:
     decision: Decision
 
 
-def ignore(_step: Step) -> None:
+def ignore(_step: LoopPass) -> None:
     """Listen to nothing."""
 
 
-class Writing:
+class PlanExecution:
     """What of a plan is written, is being written, and is left."""
 
     def __init__(self, plan: Plan) -> None:
@@ -91,7 +90,7 @@ class Loop:
         cluster: Cluster,
         policy: Policy,
         *,
-        listener: Callable[[Step], None] = ignore,
+        listener: Callable[[LoopPass], None] = ignore,
         errors: JobErrors | None = None,
     ) -> None:
         self.policy = policy
@@ -99,7 +98,7 @@ class Loop:
         self.journal: deque[JournalEntry] = deque(maxlen=JOURNAL_LIMIT)
         self._cluster = cluster
         self._listener = listener
-        self._errors = errors or JobErrors(cluster.now, ErrorLog())
+        self._errors = errors or JobErrors(cluster.now, FaultLog())
         self._history = History(since_s=cluster.now())
         self._memo = Memo()
         self._last: dict[JobName, Decision] = {}
@@ -118,19 +117,19 @@ class Loop:
             if await self._cluster.changed(wait_s):
                 await self._gather_burst()
 
-    async def step(self) -> Step:
+    async def step(self) -> LoopPass:
         """Make one pass and return what it did.  With a frozen policy nothing is written."""
         async with asyncio.timeout(CALL_LIMIT_S):
             view = self._held_back((await self._cluster.observe()).evolve(history=self._history))
         names = {job.name for job in view.jobs}
-        paused = self._errors.left_out(JobStep.PLAN, names, most_tried=MOST_TRIED)
-        unmodelled = self._errors.left_out(JobStep.RECLAIM, names, most_tried=1)
+        paused = self._errors.paused_or_failing(GuardedStep.PLAN, names, most_tried=MOST_TRIED)
+        unmodelled = self._errors.paused_or_failing(GuardedStep.RECLAIM, names, most_tried=1)
         now_s = self._cluster.now()
         decided = plan(view, self.policy, now_s, memo=self._memo, excluded=paused, unmodelled=unmodelled)
         self._note_excluded(decided, names)
         self._remember(decided)
         applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()
-        done = Step(plan=decided, applied=applied, history=self._history)
+        done = LoopPass(plan=decided, applied=applied, history=self._history)
         self._listener(done)
         return done
 
@@ -142,16 +141,16 @@ class Loop:
     async def _carry_out(self, decided: Plan) -> tuple[tuple[Action, WriteOutcome], ...]:
         """Write one kind after the other; before each kind and each `AT_ONCE` writes what is left is asked again."""
         applied: list[tuple[Action, WriteOutcome]] = []
-        writing = Writing(decided)
+        writing = PlanExecution(decided)
         while writing.left:
             await self._recheck(writing)
             kind = type(writing.left[0]) if writing.left else None
             turns = sum(type(action) is kind for action in writing.left)
-            done = await each([partial(self._write_next, writing, kind)] * turns, at_once=AT_ONCE)
+            done = await gather_bounded([partial(self._write_next, writing, kind)] * turns, at_once=AT_ONCE)
             applied += [one for one in done if one is not None]
         return tuple(applied)
 
-    async def _write_next(self, writing: Writing, kind: type | None) -> tuple[Action, WriteOutcome] | None:
+    async def _write_next(self, writing: PlanExecution, kind: type | None) -> tuple[Action, WriteOutcome] | None:
         """The next write of this kind, if there is one yet."""
         async with writing.turn:
             if writing.since_recheck == AT_ONCE:
@@ -164,7 +163,7 @@ class Loop:
         finally:
             writing.begun.remove(action)
 
-    async def _recheck(self, writing: Writing) -> None:
+    async def _recheck(self, writing: PlanExecution) -> None:
         """Leave out what no longer holds on the newest view, beside what has been begun."""
         fresh = await self._newest()
         plan = replace(writing.plan, actions=(*writing.begun, *writing.left))
@@ -180,13 +179,13 @@ class Loop:
             return (await self._cluster.observe()).evolve(history=self._history)
 
     async def _apply(self, action: Action) -> tuple[Action, WriteOutcome]:
-        step = JobStep.DELETE if isinstance(action, DeletePod) else JobStep.WRITE
-        if step is JobStep.WRITE and self._errors.is_paused(action.job, step):
+        step = GuardedStep.DELETE if isinstance(action, DeletePod) else GuardedStep.WRITE
+        if step is GuardedStep.WRITE and self._errors.is_paused(action.job, step):
             return action, WriteOutcome(result=WriteResult.REFUSED, message=self._errors.problem(action.job))
         outcome = None
         try:
             async with asyncio.timeout(CALL_LIMIT_S):
-                with self._errors.around(action.job, step):
+                with self._errors.isolate(action.job, step):
                     outcome = await self._cluster.apply(action)
         except TimeoutError:
             return action, WriteOutcome(result=WriteResult.FAILED, message=f"no answer within {CALL_LIMIT_S:g} s")
@@ -198,10 +197,10 @@ class Loop:
 
     def _held_back(self, view: ClusterView) -> ClusterView:
         """The view, in which a job for which a write has failed creates nothing for a while: others take its turn."""
-        paused = self._errors.paused(JobStep.WRITE)
+        paused = self._errors.paused(GuardedStep.WRITE)
         jobs = [job for job in view.jobs if job.name in paused] if paused else []
         held = [
-            replace(job, hold_until_s=max(job.hold_until_s, self._errors.again_at_s(job.name, JobStep.WRITE)))
+            replace(job, hold_until_s=max(job.hold_until_s, self._errors.again_at_s(job.name, GuardedStep.WRITE)))
             for job in jobs
         ]
         return view.evolve(jobs=held) if held else view
@@ -210,16 +209,16 @@ class Loop:
         """Keep with which jobs planning fails; who was planned is as before, and who was not reached stays as noted."""
         for one in decided.excluded:
             if one.error is not None:
-                self._errors.note(one.job, JobStep.PLAN, one.error)
+                self._errors.note_failure(one.job, GuardedStep.PLAN, one.error)
             if one.reclaim_error is not None:
-                self._errors.note(one.job, JobStep.RECLAIM, one.reclaim_error)
+                self._errors.note_failure(one.job, GuardedStep.RECLAIM, one.reclaim_error)
             elif not one.is_unmodelled:
-                self._errors.clear(one.job, JobStep.RECLAIM)
+                self._errors.clear_failure(one.job, GuardedStep.RECLAIM)
         for decision in decided.decisions:
             if decision.reason not in UNPLANNED:
-                self._errors.clear(decision.job, JobStep.PLAN)
-                self._errors.clear(decision.job, JobStep.RECLAIM)
-        for step in (JobStep.PLAN, JobStep.RECLAIM):
+                self._errors.clear_failure(decision.job, GuardedStep.PLAN)
+                self._errors.clear_failure(decision.job, GuardedStep.RECLAIM)
+        for step in (GuardedStep.PLAN, GuardedStep.RECLAIM):
             self._errors.keep_only(names, step)
 
     def _remember(self, decided: Plan) -> None:
@@ -232,13 +231,13 @@ class Loop:
                 self.journal.append(JournalEntry(at_s=decided.planned_at_s, decision=decision))
         self._last = latest
 
-    def _pause_after(self, step: Step) -> float:
+    def _pause_after(self, step: LoopPass) -> float:
         """Return how long nothing but a change can call for another plan."""
         pause_s = RESYNC_S
         if step.plan.replan_at_s is not None:
             pause_s = min(pause_s, step.plan.replan_at_s - self._cluster.now())
         for one in step.plan.excluded:
-            pause_s = min(pause_s, self._errors.again_at_s(one.job, JobStep.PLAN) - self._cluster.now())
+            pause_s = min(pause_s, self._errors.again_at_s(one.job, GuardedStep.PLAN) - self._cluster.now())
         if any(outcome.result is WriteResult.FAILED for _, outcome in step.applied):
             pause_s = min(pause_s, RETRY_S)
         return max(0.0, pause_s)

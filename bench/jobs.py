@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.clusters.local.ports import Ports
-from autoscaler.jobs.master_connections import Door, Masters
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress
 from bench.nodes import HERE, Node
 
@@ -36,7 +36,7 @@ class Job:
     """
 
     def __init__(
-        self, folder: Path, masters: Masters, program: Path, new_node: Callable[[], Node], **settings: str
+        self, folder: Path, masters: MasterConnections, program: Path, new_node: Callable[[], Node], **settings: str
     ) -> None:
         self.times = folder / "times"
         self.times.mkdir()
@@ -48,7 +48,7 @@ class Job:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._names: list[str] = []
         node = new_node()
-        self._door = Door(job="bench", address=f"{node.address}:{Ports().take()}", token="")
+        self._door = MasterEndpoint(job="bench", address=f"{node.address}:{Ports().take()}", token="")
         counts = {"EDL_SERVERS": "2", "EDL_MAX_SERVERS": "3"}
         self._start("master-0", node, "-m", "master", EDL_LISTEN=self._door.address, **counts)
 
@@ -98,7 +98,7 @@ class Job:
         """The first progress that fulfils it.  Raises TimeoutError with the ends of the logs."""
         until_s = time.monotonic() + BUDGET_S
         while True:
-            progress = await self._masters.look(self._door)
+            progress = await self._masters.try_progress(self._door)
             if progress is not None and condition(progress):
                 return progress
             if time.monotonic() > until_s:
@@ -126,7 +126,7 @@ async def job(
 ) -> AsyncIterator[Job]:
     """Two servers with all rows on them, and trainers at work."""
     with tempfile.TemporaryDirectory() as folder:
-        async with Masters() as masters:
+        async with MasterConnections() as masters:
             running = Job(Path(folder), masters, program, new_node, **settings)
             try:
                 for ordinal in range(2):

@@ -30,7 +30,7 @@ from autoscaler.domain import (
     Shape,
     TrainerSpec,
 )
-from autoscaler.loop import Loop, Step
+from autoscaler.loop import Loop, LoopPass
 from experiments.arms.ours import make_policy
 from experiments.arms.pass_setup import PassSetup
 from experiments.calibration.mixes import read_mixes
@@ -106,7 +106,7 @@ def tell(cluster: SimulatedCluster, policy: Policy, until_s: float, *, is_asked_
     """Run the loop to the end and return by cause how many pods it told to leave."""
     told: Counter[str] = Counter()
 
-    def note(step: Step) -> None:
+    def note(step: LoopPass) -> None:
         for action, outcome in step.applied:
             if isinstance(action, DeletePod) and outcome.result is WriteResult.DONE:
                 told[action.cause.value] += 1

@@ -33,7 +33,7 @@ class ServersHint:
     gain: float
     waiting_share: float
 
-    def tell(self, most: int) -> str:
+    def describe(self, most: int) -> str:
         """For people; `most`: what the job's file allows."""
         told = f"trainers wait for servers {self.waiting_share:.0%} of their time"
         told = f"{told}; {self.better} in place of {self.servers}: at most {self.gain:+.0%}"

@@ -26,7 +26,7 @@ UNASKED_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hearing:
+class MasterSilence:
     """What was heard of one process; the next process of the same pod has another key."""
 
     process: str
@@ -43,10 +43,10 @@ class Hearing:
         return self.quiet_s >= (SILENCE_LIMIT_S if self.has_answered else START_LIMIT_S)
 
 
-def note_asked(before: Hearing | None, process: str, *, has_answered: bool, now_s: float) -> Hearing:
+def observe_answer(before: MasterSilence | None, process: str, *, has_answered: bool, now_s: float) -> MasterSilence:
     """What is known after one more question to this process."""
     if before is None or before.process != process:
-        return Hearing(process=process, has_answered=has_answered, quiet_since_s=now_s, asked_at_s=now_s)
+        return MasterSilence(process=process, has_answered=has_answered, quiet_since_s=now_s, asked_at_s=now_s)
     if has_answered or now_s - before.asked_at_s > UNASKED_S:
         is_known = has_answered or before.has_answered
         return replace(before, has_answered=is_known, quiet_since_s=now_s, asked_at_s=now_s)

@@ -26,7 +26,7 @@ JUDGEMENT_S: Final = 2.0
 STOP_ORDER: Final = (Role.TRAINER, Role.SERVER, Role.MASTER)
 
 
-class Stage(StrEnum):
+class LifeStage(StrEnum):
     ACTIVE = "active"
     SUSPENDING = "suspending"  # trainers finish their batches, then servers leave while the master still stands
     SUSPENDED = "suspended"
@@ -35,10 +35,10 @@ class Stage(StrEnum):
     OVER = "over"
 
 
-_BEFORE_THE_END: Final = frozenset({Stage.ACTIVE, Stage.SUSPENDING, Stage.SUSPENDED})
+_BEFORE_THE_END: Final = frozenset({LifeStage.ACTIVE, LifeStage.SUSPENDING, LifeStage.SUSPENDED})
 
 
-class Ending(StrEnum):
+class JobEnding(StrEnum):
     """How a job ended; also the names of its conditions."""
 
     COMPLETED = "Completed"
@@ -51,8 +51,8 @@ class Life:
     """`advances` counts the observations in which batches had been completed since the one before."""
 
     policy: RunPolicy
-    stage: Stage = Stage.ACTIVE
-    ending: Ending | None = None
+    stage: LifeStage = LifeStage.ACTIVE
+    ending: JobEnding | None = None
     message: str = ""
     started_at_s: float | None = None  # first pods; anew once it has been suspended
     ended_at_s: float | None = None  # when `ending` was decided
@@ -72,13 +72,13 @@ class Life:
     def state(self) -> JobState:
         """What the planner is told."""
         match self.stage:
-            case Stage.ACTIVE:
+            case LifeStage.ACTIVE:
                 return JobState.ACTIVE
-            case Stage.SUSPENDED:
+            case LifeStage.SUSPENDED:
                 return JobState.SUSPENDED
-            case Stage.SUSPENDING | Stage.FAREWELL | Stage.STOPPING:
+            case LifeStage.SUSPENDING | LifeStage.FAREWELL | LifeStage.STOPPING:
                 return JobState.ENDING
-            case Stage.OVER:
+            case LifeStage.OVER:
                 return JobState.OVER
             case _:
                 assert_never(self.stage)
@@ -130,13 +130,13 @@ class DeleteAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class PodsObserved:
     """Which roles still have pods; comes with every change of the job's pods and with the passing of time."""
 
     roles: frozenset[Role]
 
 
-Event = TrainerEnded | TrainerFailed | Advanced | EndReached | GivenUp | SuspendSet | DeleteAsked | Looked
+LifeEvent = TrainerEnded | TrainerFailed | Advanced | EndReached | GivenUp | SuspendSet | DeleteAsked | PodsObserved
 
 # ---- effects --------------------------------------------------------------------------------------------------------
 
@@ -157,43 +157,43 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forget:
+class DropRecord:
     """Drop the job's record: it was deleted, or its time to live after the end is over."""
 
 
-Effect = StopRole | Announce | Forget
+LifeEffect = StopRole | Announce | DropRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LifeStep:
     life: Life
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[LifeEffect, ...] = ()
 
 
-def handle(life: Life, event: Event, now_s: float) -> Step:
+def handle(life: Life, event: LifeEvent, now_s: float) -> LifeStep:
     """The life after the event, and what is to be done.  Events of a job that has ended change nothing more."""
     match event:
         case TrainerEnded():
-            return Step(life=replace(life, hold_until_s=max(life.hold_until_s, now_s + JUDGEMENT_S)))
+            return LifeStep(life=replace(life, hold_until_s=max(life.hold_until_s, now_s + JUDGEMENT_S)))
         case TrainerFailed():
-            return _count_failure(life, event, now_s) if life.stage is Stage.ACTIVE else Step(life=life)
+            return _count_failure(life, event, now_s) if life.stage is LifeStage.ACTIVE else LifeStep(life=life)
         case Advanced():
-            return Step(life=replace(life, advances=life.advances + 1))
+            return LifeStep(life=replace(life, advances=life.advances + 1))
         case EndReached():
-            return _bid_farewell(life, event, now_s) if life.stage in _BEFORE_THE_END else Step(life=life)
+            return _bid_farewell(life, event, now_s) if life.stage in _BEFORE_THE_END else LifeStep(life=life)
         case GivenUp():
-            return _end(life, Ending.FAILED, event.reason, now_s) if life.ending is None else Step(life=life)
+            return _end(life, JobEnding.FAILED, event.reason, now_s) if life.ending is None else LifeStep(life=life)
         case SuspendSet():
-            return _suspend(life, event) if life.stage in _BEFORE_THE_END else Step(life=life)
+            return _suspend(life, event) if life.stage in _BEFORE_THE_END else LifeStep(life=life)
         case DeleteAsked():
             return _delete(life, now_s)
-        case Looked():
+        case PodsObserved():
             return _look(life, event.roles, now_s)
         case _:
             assert_never(event)
 
 
-def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> Step:
+def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeStep:
     failures = life.failures + 1 if life.advances == life.advances_at_failure else 1
     limit = max(1, life.policy.backoff_limit)
     life = replace(life, failures=failures, advances_at_failure=life.advances)
@@ -202,93 +202,96 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> Step:
         why = (
             f"{failures} trainer failures in a row without one batch completed (backoffLimit {limit}); the last: {told}"
         )
-        return _end(life, Ending.FAILED, why, now_s)
+        return _end(life, JobEnding.FAILED, why, now_s)
     pause = pause_s(failures)
     following = "at once" if pause == 0 else f"in {pause:.0f} s"
     outlook = f"failure {failures} of {limit} in a row without a batch completed; a new trainer starts {following}"
     announced = Announce(reason="TrainerFailed", message=f"{told}\n{outlook}")
-    return Step(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
+    return LifeStep(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
 
 
-def _bid_farewell(life: Life, event: EndReached, now_s: float) -> Step:
+def _bid_farewell(life: Life, event: EndReached, now_s: float) -> LifeStep:
     told = "every sample was trained and committed"
     if event.quarantined:
         told += f", but for {event.quarantined} in quarantine: trainers failed on them (edl data audit lists them)"
-    life = replace(life, stage=Stage.FAREWELL, farewell_until_s=now_s + FAREWELL_S, message=told)
-    return Step(life=life, effects=(Announce(reason="EndReached", message=told),))
+    life = replace(life, stage=LifeStage.FAREWELL, farewell_until_s=now_s + FAREWELL_S, message=told)
+    return LifeStep(life=life, effects=(Announce(reason="EndReached", message=told),))
 
 
-def _end(life: Life, ending: Ending, message: str, now_s: float) -> Step:
-    life = replace(life, stage=Stage.STOPPING, ending=ending, message=message, ended_at_s=now_s, stopped=1)
-    return Step(life=life, effects=(Announce(reason=ending, message=message), StopRole(role=STOP_ORDER[0])))
+def _end(life: Life, ending: JobEnding, message: str, now_s: float) -> LifeStep:
+    life = replace(life, stage=LifeStage.STOPPING, ending=ending, message=message, ended_at_s=now_s, stopped=1)
+    return LifeStep(life=life, effects=(Announce(reason=ending, message=message), StopRole(role=STOP_ORDER[0])))
 
 
-def _suspend(life: Life, event: SuspendSet) -> Step:
-    if event.on is (life.stage is not Stage.ACTIVE):
-        return Step(life=life)
+def _suspend(life: Life, event: SuspendSet) -> LifeStep:
+    if event.on is (life.stage is not LifeStage.ACTIVE):
+        return LifeStep(life=life)
     if event.on:
-        told: tuple[Effect, ...] = (Announce(reason="Suspended", message="all pods leave"), StopRole(role=Role.TRAINER))
-        return Step(life=replace(life, stage=Stage.SUSPENDING, stopped=1), effects=told)
+        told: tuple[LifeEffect, ...] = (
+            Announce(reason="Suspended", message="all pods leave"),
+            StopRole(role=Role.TRAINER),
+        )
+        return LifeStep(life=replace(life, stage=LifeStage.SUSPENDING, stopped=1), effects=told)
     resumed = Announce(reason="Resumed", message="waits for its minimum")
-    started_at_s = None if life.stage is Stage.SUSPENDED else life.started_at_s
-    return Step(life=replace(life, stage=Stage.ACTIVE, started_at_s=started_at_s), effects=(resumed,))
+    started_at_s = None if life.stage is LifeStage.SUSPENDED else life.started_at_s
+    return LifeStep(life=replace(life, stage=LifeStage.ACTIVE, started_at_s=started_at_s), effects=(resumed,))
 
 
-def _delete(life: Life, now_s: float) -> Step:
-    if life.stage is Stage.OVER:
-        return Step(life=replace(life, ending=Ending.DELETED), effects=(Forget(),))
-    if life.stage is Stage.STOPPING:
-        return Step(life=replace(life, ending=Ending.DELETED, message="deleted"))
-    return _end(life, Ending.DELETED, "deleted", now_s)
+def _delete(life: Life, now_s: float) -> LifeStep:
+    if life.stage is LifeStage.OVER:
+        return LifeStep(life=replace(life, ending=JobEnding.DELETED), effects=(DropRecord(),))
+    if life.stage is LifeStage.STOPPING:
+        return LifeStep(life=replace(life, ending=JobEnding.DELETED, message="deleted"))
+    return _end(life, JobEnding.DELETED, "deleted", now_s)
 
 
-def _look(life: Life, roles: frozenset[Role], now_s: float) -> Step:
+def _look(life: Life, roles: frozenset[Role], now_s: float) -> LifeStep:
     if life.started_at_s is None and roles:
         life = replace(life, started_at_s=now_s)
     deadline_s = _deadline_s(life)
-    if life.stage is Stage.ACTIVE and deadline_s is not None and now_s >= deadline_s:
+    if life.stage is LifeStage.ACTIVE and deadline_s is not None and now_s >= deadline_s:
         why = f"activeDeadlineSeconds {life.policy.active_deadline_s:.0f} have passed since its start"
-        return _end(life, Ending.FAILED, why, now_s)
+        return _end(life, JobEnding.FAILED, why, now_s)
     match life.stage:
-        case Stage.ACTIVE | Stage.SUSPENDED:
-            return Step(life=life)
-        case Stage.SUSPENDING:
+        case LifeStage.ACTIVE | LifeStage.SUSPENDED:
+            return LifeStep(life=life)
+        case LifeStage.SUSPENDING:
             return _suspend_next(life, roles)
-        case Stage.FAREWELL:
+        case LifeStage.FAREWELL:
             if Role.TRAINER in roles and now_s < life.farewell_until_s:
-                return Step(life=life)
-            return _end(life, Ending.COMPLETED, life.message, now_s)
-        case Stage.STOPPING:
+                return LifeStep(life=life)
+            return _end(life, JobEnding.COMPLETED, life.message, now_s)
+        case LifeStage.STOPPING:
             return _stop_next(life, roles)
-        case Stage.OVER:
+        case LifeStage.OVER:
             expiry_s = _expiry_s(life)
             is_expired = expiry_s is not None and now_s >= expiry_s
-            return Step(life=life, effects=(Forget(),) if is_expired else ())
+            return LifeStep(life=life, effects=(DropRecord(),) if is_expired else ())
         case _:
             assert_never(life.stage)
 
 
-def _suspend_next(life: Life, roles: frozenset[Role]) -> Step:
+def _suspend_next(life: Life, roles: frozenset[Role]) -> LifeStep:
     """As at the end, but that the master is left to the planner: it commits for the servers what was trained last."""
     if Role.TRAINER in roles:
-        return Step(life=life)
+        return LifeStep(life=life)
     if Role.SERVER in roles:
-        return Step(life=replace(life, stopped=2), effects=(StopRole(role=Role.SERVER),))
-    return Step(life=replace(life, stage=Stage.SUSPENDED))
+        return LifeStep(life=replace(life, stopped=2), effects=(StopRole(role=Role.SERVER),))
+    return LifeStep(life=replace(life, stage=LifeStage.SUSPENDED))
 
 
-def _stop_next(life: Life, roles: frozenset[Role]) -> Step:
+def _stop_next(life: Life, roles: frozenset[Role]) -> LifeStep:
     """Trainers while their servers still answer, servers while the master does, the master last."""
-    effects: list[Effect] = []
+    effects: list[LifeEffect] = []
     stopped = life.stopped
     while stopped < len(STOP_ORDER) and not roles.intersection(STOP_ORDER[:stopped]):
         effects.append(StopRole(role=STOP_ORDER[stopped]))
         stopped += 1
     life = replace(life, stopped=stopped)
     if roles:
-        return Step(life=life, effects=tuple(effects))
-    is_dropped = life.ending is Ending.DELETED
-    return Step(life=replace(life, stage=Stage.OVER), effects=(Forget(),) if is_dropped else ())
+        return LifeStep(life=life, effects=tuple(effects))
+    is_dropped = life.ending is JobEnding.DELETED
+    return LifeStep(life=replace(life, stage=LifeStage.OVER), effects=(DropRecord(),) if is_dropped else ())
 
 
 def _deadline_s(life: Life) -> float | None:
@@ -298,6 +301,6 @@ def _deadline_s(life: Life) -> float | None:
 
 
 def _expiry_s(life: Life) -> float | None:
-    if life.stage is not Stage.OVER or life.policy.ttl_after_finished_s is None or life.ended_at_s is None:
+    if life.stage is not LifeStage.OVER or life.policy.ttl_after_finished_s is None or life.ended_at_s is None:
         return None
     return life.ended_at_s + life.policy.ttl_after_finished_s

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoorTls:
+class MasterTls:
     """PEM: what the master's certificate must be signed by, and ours.  `host`: the name that its certificate bears."""
 
     authority: bytes
@@ -52,25 +52,25 @@ class DoorTls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class MasterEndpoint:
     """Where a master listens and what it asks of those who knock.  `job` is its EDL_JOB, `address` host:port."""
 
     job: str
     address: str
     token: str = field(repr=False)
-    tls: DoorTls | None = None
+    tls: MasterTls | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
     """A connection to a master, and what proves on both sides that they know the job's secret."""
 
-    door: Door
+    door: MasterEndpoint
     channel: grpc.aio.Channel
     prover: Prover
 
 
-class Masters:
+class MasterConnections:
     """A channel to each master.  An async context: they are closed behind it.
 
     One to where nobody listens is closed at once: it would knock there every second, and with hundreds of masters away
@@ -93,12 +93,12 @@ class Masters:
         for job in tuple(self._lines):
             await self.keep_only(job, frozenset())
 
-    async def look(self, door: Door) -> JobProgress | None:
+    async def try_progress(self, door: MasterEndpoint) -> JobProgress | None:
         """As `ask`; None where there is no progress to tell."""
         answer = await self.ask(door)
         return answer if isinstance(answer, JobProgress) else None
 
-    async def ask(self, door: Door) -> JobProgress | NoAnswer:
+    async def ask(self, door: MasterEndpoint) -> JobProgress | NoAnswer:
         """What the master behind the door says, within a second; numbers are in their ranges, texts have lengths."""
         line = await self._line(door)
         stub: MasterAsyncStub = MasterStub(line.channel)
@@ -115,7 +115,7 @@ class Masters:
         except ContractError as error:
             return self._note_malformed(door.job, error)
 
-    async def set_servers(self, door: Door, count: int) -> ServersAnswer | NoAnswer:
+    async def set_servers(self, door: MasterEndpoint, count: int) -> ServersAnswer | NoAnswer:
         """From now on the job is to have so many servers; the answer says how many hold, durably, within a second.
 
         May be said again at any time: the newest number holds.  What cannot be is `refused`, with field and reason.
@@ -172,7 +172,7 @@ class Masters:
                 self._reading_s.pop(job, None)
             await found.channel.close(_DEADLINE_S)  # whoever else asks there has their answer first
 
-    async def _line(self, door: Door) -> _Line:
+    async def _line(self, door: MasterEndpoint) -> _Line:
         known = self._lines.get(door.job, {}).get(door.address)
         if known is not None and known.door == door:
             return known
@@ -187,7 +187,7 @@ def _has_answered(error: grpc.aio.AioRpcError) -> bool:
     return any(key == ANSWERED_METADATA_KEY for key, _ in error.trailing_metadata() or ())
 
 
-def _open(door: Door) -> grpc.aio.Channel:
+def _open(door: MasterEndpoint) -> grpc.aio.Channel:
     if door.tls is None:
         return grpc.aio.insecure_channel(door.address, options=_OPTIONS)
     credentials = grpc.ssl_channel_credentials(

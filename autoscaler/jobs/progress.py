@@ -122,7 +122,7 @@ def shortened(words: str) -> str:
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in cut)
 
 
-def follow(before: JobProgress | None, now: JobProgress) -> JobProgress:
+def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
     """What the master says now, with what it cannot know: what those reported who have left, and of earlier masters.
 
     A new master counts as done what servers tell it, and before that what is committed: whether the rest is lost shows
@@ -153,7 +153,9 @@ def follow(before: JobProgress | None, now: JobProgress) -> JobProgress:
     )
 
 
-def news_of(before: JobProgress | None, now: JobProgress, *, goes_on: bool = True) -> tuple[tuple[str, str], ...]:
+def progress_events(
+    before: JobProgress | None, now: JobProgress, *, goes_on: bool = True
+) -> tuple[tuple[str, str], ...]:
     """What only the master knows and the user must not miss: reason and message.
 
     `goes_on`: its pods have not been told to go.  Where they have, servers leave one by one, and none is lost.

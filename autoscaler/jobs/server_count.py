@@ -31,7 +31,7 @@ def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
     return max([minimum, *(ordinal + 1 for ordinal in standing)])
 
 
-def tell_numbers(wanted: int, standing: Iterable[int]) -> str:
+def describe_servers(wanted: int, standing: Iterable[int]) -> str:
     """So many servers, as the cluster side wants them: where a number below `wanted` is nobody's, people are told."""
     held = sorted(ordinal for ordinal in standing if ordinal < wanted)
     vacant = sorted(set(range(wanted)) - set(held))
@@ -68,7 +68,7 @@ def only_copies_of(ordinal: int, progress: JobProgress | None) -> int:
     return 0 if has_backups else owned.get(ordinal, 0)
 
 
-def tell_lost(name: str, buckets: int, after_loss: AfterServerLoss) -> str:
+def describe_loss(name: str, buckets: int, after_loss: AfterServerLoss) -> str:
     """What follows from the end of a server that had the only copy of so many buckets."""
     told = f"{name} has ended with {'a bucket' if buckets == 1 else f'{buckets} buckets'} that nobody else has"
     goes = "it goes" if buckets == 1 else "they go"

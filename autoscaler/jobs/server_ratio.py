@@ -28,7 +28,7 @@ more (`bottleneck.WAITING_SHARE`): between the two nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
+class ServerRatio:
     """`trainers_per_server` is what holds; the rest is what it is judged by next.  Seconds on the caller's clock."""
 
     trainers_per_server: int = TRAINERS_PER_SERVER
@@ -38,7 +38,7 @@ class Ratio:
     looks: int = 0
     waiting_share: float = 0.0  # on average, of those looks
 
-    def tell(self, before: Ratio) -> str:
+    def describe_change(self, before: ServerRatio) -> str:
         """For people: why it changed from `before`."""
         each = "trainer" if self.trainers_per_server == 1 else f"{self.trainers_per_server} trainers"
         waited = (
@@ -47,19 +47,19 @@ class Ratio:
         return f"one server for every {each} now, in place of {before.trainers_per_server}: {waited}"
 
 
-def kept(told: Any) -> Ratio:
+def parse_ratio(told: Any) -> ServerRatio:
     """As an earlier leader has told it; from the beginning where that is no number of trainers."""
     is_number = isinstance(told, int) and not isinstance(told, bool) and 1 <= told <= MOST_REPLICAS
-    return Ratio(trainers_per_server=told) if is_number else Ratio()
+    return ServerRatio(trainers_per_server=told) if is_number else ServerRatio()
 
 
-def kept_in(status: Mapping[str, Any]) -> Ratio:
+def ratio_in_status(status: Mapping[str, Any]) -> ServerRatio:
     """The ratio that a TrainingJob's status tells."""
     servers = status.get("servers")
-    return kept(servers.get("trainersPerServer") if isinstance(servers, Mapping) else None)
+    return parse_ratio(servers.get("trainersPerServer") if isinstance(servers, Mapping) else None)
 
 
-def observe(before: Ratio, progress: JobProgress, replicas: ReplicaBounds, now_s: float) -> Ratio:
+def observe_ratio(before: ServerRatio, progress: JobProgress, replicas: ReplicaBounds, now_s: float) -> ServerRatio:
     """The ratio after one more look at the job.  A number that the user has pinned is not judged."""
     is_as_before = (progress.training, progress.servers) == (before.trainers, before.servers)
     if progress.moving or replicas.pinned or not is_as_before or not (progress.training and progress.servers):
@@ -71,10 +71,10 @@ def observe(before: Ratio, progress: JobProgress, replicas: ReplicaBounds, now_s
     seen = replace(before, looks=looks, waiting_share=mean)
     if now_s < before.since_s + SETTLED_S:
         return seen
-    return replace(seen, trainers_per_server=judge(seen, replicas), since_s=now_s, looks=0)
+    return replace(seen, trainers_per_server=plan_ratio(seen, replicas), since_s=now_s, looks=0)
 
 
-def judge(seen: Ratio, replicas: ReplicaBounds) -> int:
+def plan_ratio(seen: ServerRatio, replicas: ReplicaBounds) -> int:
     """How many trainers a server is to serve, by what so many of both have measured."""
     ratio, servers = seen.trainers_per_server, seen.servers
     if hint := find_hint(servers=servers, waiting_share=seen.waiting_share):

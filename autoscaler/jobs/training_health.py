@@ -33,7 +33,7 @@ _SINCE_LAST: Final = (
 )
 
 
-class Why(StrEnum):
+class HealthReason(StrEnum):
     """The reasons of both verdicts, as conditions bear them; phases of a master have reasons of their own name."""
 
     TRAINING = "Training"
@@ -54,23 +54,30 @@ class Why(StrEnum):
 
 
 URGENT: Final = frozenset(
-    {Why.PROBLEM, Why.MASTER_SILENT, Why.NO_LEADER, Why.MALFORMED_ANSWER, Why.WAITING_FOR_SERVERS, Why.RESTORING}
-    | {Why.COMMIT_FAILS, Why.STORE_AWAY, Why.OVERDUE}
+    {
+        HealthReason.PROBLEM,
+        HealthReason.MASTER_SILENT,
+        HealthReason.NO_LEADER,
+        HealthReason.MALFORMED_ANSWER,
+        HealthReason.WAITING_FOR_SERVERS,
+        HealthReason.RESTORING,
+    }
+    | {HealthReason.COMMIT_FAILS, HealthReason.STORE_AWAY, HealthReason.OVERDUE}
 )
 """What matters more than a job's size; a start is no trouble."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class HealthVerdict:
     """`holds`: True, False, or None where nobody knows."""
 
     holds: bool | None
-    why: Why
+    reason: HealthReason
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contact:
+class MasterContact:
     """What its master has said of a job, and when; instants on one clock, -inf where there is none.
 
     `quiet`: what came in place of the last answer, None: it came; `quiet_since_s`: the first question that got none.
@@ -91,7 +98,7 @@ class Contact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class MasterReport:
     """What is told of a job's master.  `progress`: its last answer since the job's start, if any.
 
     `quiet`: what comes in place of an answer, silence once it lasts; `since`: since when, or for how long, in words.
@@ -106,15 +113,18 @@ class Heard:
 
 
 _PHASES: Final = {
-    JobPhase.STARTING: (Why.STARTING, "no trainer has declared yet what is to be trained"),
-    JobPhase.WAITING_FOR_SERVERS: (Why.WAITING_FOR_SERVERS, "trainers wait until enough parameter servers are there"),
-    JobPhase.RESTORING: (Why.RESTORING, "trainers wait while parameter servers load the last checkpoint"),
-    JobPhase.COMPLETE: (Why.COMPLETE, "every sample is trained and committed"),
-    JobPhase.FAILED: (Why.FAILED, "its master has given it up"),
+    JobPhase.STARTING: (HealthReason.STARTING, "no trainer has declared yet what is to be trained"),
+    JobPhase.WAITING_FOR_SERVERS: (
+        HealthReason.WAITING_FOR_SERVERS,
+        "trainers wait until enough parameter servers are there",
+    ),
+    JobPhase.RESTORING: (HealthReason.RESTORING, "trainers wait while parameter servers load the last checkpoint"),
+    JobPhase.COMPLETE: (HealthReason.COMPLETE, "every sample is trained and committed"),
+    JobPhase.FAILED: (HealthReason.FAILED, "its master has given it up"),
 }
 
 
-def training(heard: Heard) -> Verdict:
+def judge_training(heard: MasterReport) -> HealthVerdict:
     """Whether samples are trained now."""
     if (quiet := _quiet(heard)) is not None:
         return quiet
@@ -123,14 +133,14 @@ def training(heard: Heard) -> Verdict:
     if progress.problem:
         tries = "it is tried again by itself, where a checkpoint cannot be read for a minute"
         told = f"nothing is trained until this is over; {tries}: {progress.problem}"
-        return Verdict(holds=False, why=Why.PROBLEM, message=told)
+        return HealthVerdict(holds=False, reason=HealthReason.PROBLEM, message=told)
     if progress.phase in TRAINING_PHASES:
-        return Verdict(holds=True, why=Why.TRAINING, message=f"the master says: {progress.phase}")
+        return HealthVerdict(holds=True, reason=HealthReason.TRAINING, message=f"the master says: {progress.phase}")
     why, told = _PHASES[progress.phase]
-    return Verdict(holds=False, why=why, message=told)
+    return HealthVerdict(holds=False, reason=why, message=told)
 
 
-def committing(heard: Heard) -> Verdict:
+def judge_checkpoints(heard: MasterReport) -> HealthVerdict:
     """Whether what is trained comes into checkpoints."""
     if (quiet := _quiet(heard)) is not None:
         return quiet
@@ -138,23 +148,27 @@ def committing(heard: Heard) -> Verdict:
     assert progress is not None
     if progress.store_problem:
         told = f"{_SINCE_LAST}. Bring etcd back, the rest follows by itself: {progress.store_problem}"
-        return Verdict(holds=False, why=Why.STORE_AWAY, message=f"training goes on, checkpoints wait. {told}")
+        return HealthVerdict(
+            holds=False, reason=HealthReason.STORE_AWAY, message=f"training goes on, checkpoints wait. {told}"
+        )
     if progress.checkpoint_problem:
         goes_on = "training goes on, " if progress.phase in TRAINING_PHASES else ""
         told = f"{goes_on}commits fail and are tried again by themselves, at least every 30 s. {_SINCE_LAST}"
-        return Verdict(holds=False, why=Why.COMMIT_FAILS, message=f"{told}. Mend this: {progress.checkpoint_problem}")
+        return HealthVerdict(
+            holds=False, reason=HealthReason.COMMIT_FAILS, message=f"{told}. Mend this: {progress.checkpoint_problem}"
+        )
     if heard.is_overdue:
         told = f"no commit fails, and none came for {OVERDUE_INTERVALS} times checkpoint.everySeconds. {_SINCE_LAST}"
-        return Verdict(holds=False, why=Why.OVERDUE, message=f"{told}; {_LOOK_AT_MASTER}")
-    return Verdict(holds=True, why=Why.UP_TO_DATE, message="commits go through")
+        return HealthVerdict(holds=False, reason=HealthReason.OVERDUE, message=f"{told}; {_LOOK_AT_MASTER}")
+    return HealthVerdict(holds=True, reason=HealthReason.UP_TO_DATE, message="commits go through")
 
 
-def heard(contact: Contact, *, every_s: float, now_s: float, tell: Callable[[float], str]) -> Heard:
+def report_of(contact: MasterContact, *, every_s: float, now_s: float, tell: Callable[[float], str]) -> MasterReport:
     """What is to be told at this instant.  `tell`: since when nothing is heard, in words."""
     since_s = max(contact.quiet_since_s, contact.started_at_s)
     is_told = isinstance(contact.quiet, MalformedAnswer) or now_s - since_s >= QUIET_LIMIT_S
     uncommitted_s = uncommitted_since_s(contact)
-    return Heard(
+    return MasterReport(
         progress=contact.of_this_start,
         quiet=contact.quiet if is_told else None,
         since=tell(since_s) if contact.quiet is not None and is_told else "",
@@ -163,7 +177,7 @@ def heard(contact: Contact, *, every_s: float, now_s: float, tell: Callable[[flo
     )
 
 
-def uncommitted_since_s(contact: Contact) -> float | None:
+def uncommitted_since_s(contact: MasterContact) -> float | None:
     """Since when what is trained is in no checkpoint: the last one, or the job's start or resume where that is later.
 
     None: it has not started, or all that was trained is in one.
@@ -174,25 +188,27 @@ def uncommitted_since_s(contact: Contact) -> float | None:
     return max(contact.started_at_s, contact.checkpoint_at_s)
 
 
-def _quiet(heard: Heard) -> Verdict | None:
+def _quiet(heard: MasterReport) -> HealthVerdict | None:
     if isinstance(heard.quiet, MalformedAnswer):
         told = f"its master's answer is not taken, so whether it trains is not known: {heard.quiet.problem}"
-        return Verdict(
-            holds=None, why=Why.MALFORMED_ANSWER, message=f"{told}; compare the versions of EDL in its image"
+        return HealthVerdict(
+            holds=None,
+            reason=HealthReason.MALFORMED_ANSWER,
+            message=f"{told}; compare the versions of EDL in its image",
         )
     if heard.quiet is NoProgress.REFUSED:
         told = (
             f"its masters answer {heard.since}, and none leads: etcd is away or slow. Trainers finish what they hold "
             f"and wait then, nothing is committed; {_LEAVE_ALONE}. Look at etcd, and at the master's log"
         )
-        return Verdict(holds=None, why=Why.NO_LEADER, message=told)
+        return HealthVerdict(holds=None, reason=HealthReason.NO_LEADER, message=told)
     if heard.quiet is NoProgress.SILENT and (heard.progress is not None or heard.is_known):
         told = (
             f"its master has not answered {heard.since}: cut off, it goes on with all it does; gone, trainers finish "
             f"what they hold and wait then, and nothing is committed; {_LEAVE_ALONE}, and {_LOOK_AT_MASTER}"
         )
-        return Verdict(holds=None, why=Why.MASTER_SILENT, message=told)
+        return HealthVerdict(holds=None, reason=HealthReason.MASTER_SILENT, message=told)
     if heard.progress is None:
         told = f"its master has not answered yet, and no job begins before it has; if that lasts, {_LOOK_AT_MASTER}"
-        return Verdict(holds=None, why=Why.NO_ANSWER, message=told)
+        return HealthVerdict(holds=None, reason=HealthReason.NO_ANSWER, message=told)
     return None

@@ -27,10 +27,10 @@ from autoscaler.clusters.kubernetes.cache.reflector import Reflector
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.domain import Policy
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.jobs.master_connections import Masters
-from autoscaler.loop import Loop, Step
+from autoscaler.jobs.master_connections import MasterConnections
+from autoscaler.loop import Loop, LoopPass
 from autoscaler.operator.controllers.definition_check import DefinitionCheck
-from autoscaler.operator.controllers.error_listener import ErrorListener
+from autoscaler.operator.controllers.error_listener import FaultReporter
 from autoscaler.operator.controllers.event_recorder import EventRecorder
 from autoscaler.operator.controllers.job_controller import JobController
 from autoscaler.operator.controllers.job_objects import JobCache
@@ -45,7 +45,7 @@ from autoscaler.operator.controllers.server_drain import DrainGuard, ServerDrain
 from autoscaler.operator.controllers.status_source import StatusSource
 from autoscaler.operator.controllers.status_writer import StatusWriter
 from autoscaler.operator.controllers.work_queue import WorkQueue
-from autoscaler.operator.etcd.job_accounts import Accounts
+from autoscaler.operator.etcd.job_accounts import JobAccounts
 from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
 from autoscaler.operator.metrics import Metrics
 
@@ -80,9 +80,9 @@ class LeaderTerm:
         api: Api,
         settings: TermSettings,
         metrics: Metrics,
-        masters: Masters,
+        masters: MasterConnections,
         *,
-        accounts: Accounts | None = None,
+        accounts: JobAccounts | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
@@ -138,7 +138,7 @@ class LeaderTerm:
         )
         self.source = StatusSource(self.store, metrics)
         self.statuses = StatusWriter(api, self.store, self.source)
-        self.errors.listener = ErrorListener(self.store, metrics)
+        self.errors.listener = FaultReporter(self.store, metrics)
         self.definition = DefinitionCheck(api, self.store)
         self.etcd_space = None if accounts is None else EtcdSpaceKeeper(accounts, self.store, metrics)
         guard = DrainGuard(self.cluster, self.store, drains)
@@ -162,7 +162,7 @@ class LeaderTerm:
             tasks.create_task(self.poller.run(), name="progress")
             tasks.create_task(self.owned.run(), name="owned objects")
             if self._etcd is not None and self.etcd_space is not None:
-                tasks.create_task(self._etcd.keep(), name="accounts in etcd")
+                tasks.create_task(self._etcd.run(), name="accounts in etcd")
                 tasks.create_task(self.etcd_space.run(), name="space in etcd")
             tasks.create_task(self.statuses.run(), name="statuses")
             tasks.create_task(self.events.run(), name="events")
@@ -193,6 +193,6 @@ class LeaderTerm:
         """What keeps the operator from its work now: a kind that is not watched, or the cluster's own set-up."""
         return next(iter((*self.watching.problems.values(), *self.store.cluster_problems().values())), "")
 
-    def _handle_pass(self, done: Step) -> None:
+    def _handle_pass(self, done: LoopPass) -> None:
         self._passed_at_s = self._clock()
         self.reporter.handle_pass(done)

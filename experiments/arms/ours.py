@@ -11,7 +11,7 @@ from math import ceil
 from autoscaler.cluster_port import WriteResult
 from autoscaler.clusters.simulated import run_loop
 from autoscaler.domain import Cause, DeletePod, Headroom, Policy, Reclaim, Role
-from autoscaler.loop import Loop, Step
+from autoscaler.loop import Loop, LoopPass
 from experiments.arms.pass_setup import SERVERS_MOVED, PassSetting, PassSetup, make_shape
 
 
@@ -19,7 +19,7 @@ def run(setup: PassSetup) -> Counter[str]:
     """Play the scenario to its end; return how many trainers the planner removed, by cause, and the servers moved."""
     removals: Counter[str] = Counter()
 
-    def note(step: Step) -> None:
+    def note(step: LoopPass) -> None:
         for action, outcome in step.applied:
             if isinstance(action, DeletePod) and outcome.result is WriteResult.DONE:
                 if action.role is Role.TRAINER:

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from autoscaler.clusters.local.recorder import RunEvent
-from autoscaler.jobs.lifecycle import Ending
+from autoscaler.jobs.lifecycle import JobEnding
 from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus
 from tests.chaos.campaign_totals import CampaignTotals
@@ -150,7 +150,7 @@ class Campaign:
         lowest, until_s, status = None, time.monotonic() + RECOVERY_BUDGET_S, None
         while time.monotonic() < until_s:
             if self._stage.has_ended(job):
-                return self._stage.record(job).life.ending is Ending.COMPLETED
+                return self._stage.record(job).life.ending is JobEnding.COMPLETED
             status = await self._stage.status(job) or status
             if status is not None:
                 done = status.positions.done + status.positions.committed
@@ -182,7 +182,7 @@ class Campaign:
     def _judge(self, job: str, watch: HeadWatch) -> None:
         report = self.report
         life = self._stage.record(job).life
-        if life.ending is not Ending.COMPLETED:
+        if life.ending is not JobEnding.COMPLETED:
             report.problems.append(f"{job}: {life.ending}: {life.message}")
         told = report.judge(job, watch, self._stage.diaries(job))
         self._stage.say(f"     {job}: {life.ending}, {told}")

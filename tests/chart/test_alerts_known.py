@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.status.conditions import Kind
+from autoscaler.operator.status.conditions import ConditionType
 from master.process.metrics import MasterCollector
 from master.term.counters import Counters
 from tests.documentation.reasons import REASONS
@@ -49,7 +49,7 @@ def test_every_metric_of_an_alert_is_one_that_edl_exports(alert):
 @ALERT
 def test_every_condition_and_reason_of_an_alert_is_one_that_a_status_says(alert):
     expr = RULES[alert]["expr"]
-    assert set(re.findall(r'type="(\w+)"', expr)) <= {kind.value for kind in Kind}
+    assert set(re.findall(r'type="(\w+)"', expr)) <= {kind.value for kind in ConditionType}
     words = {word for group in re.findall(r'reason[!=]?~?"([\w|]+)"', expr) for word in group.split("|")}
     assert words <= REASONS
 

@@ -19,7 +19,7 @@ from autoscaler.clusters.kubernetes.api.http_client import HttpApi, connect
 from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Cause, ClusterView, DeletePod, JobState, Pod, PodName, PodPhase, Policy, Role
-from autoscaler.loop import Step
+from autoscaler.loop import LoopPass
 from tests.harness.waiting import BUDGET_S
 from tests.perturb.composition import compose
 
@@ -91,7 +91,7 @@ class Autoscaling:
         told = [f"{d.job}: {d.now} -> {d.target}, {d.bottleneck}: {d.message}" for d in decisions]
         return f"{told}; {self.problems[-5:]}"
 
-    def _listen(self, step: Step) -> None:
+    def _listen(self, step: LoopPass) -> None:
         for action, outcome in step.applied:
             self.applied[type(action).__name__, outcome.result] += 1
             if isinstance(action, DeletePod):

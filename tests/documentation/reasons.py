@@ -7,17 +7,17 @@ import textwrap
 from typing import Final
 
 from autoscaler.domain import Bottleneck
-from autoscaler.jobs.training_health import Why
+from autoscaler.jobs.training_health import HealthReason
 from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.status import condition_rules, job_report, job_status
-from autoscaler.operator.status.conditions import Kind
+from autoscaler.operator.status.conditions import ConditionType
 
 _WORD: Final = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
 _SOURCES: Final = (
     condition_rules,
     job_report.reason_of,
-    job_status.wrong_status,
-    job_status.failing_status,
+    job_status.unreadable_status,
+    job_status.internal_error_status,
     JobStore.problems_of,
     JobStore.cluster_problems,
 )
@@ -30,8 +30,8 @@ def _words(source):
     return {text for text in texts if _WORD.fullmatch(text)}
 
 
-_NO_REASONS: Final = {kind.value for kind in Kind if kind is not Kind.SUSPENDED}
+_NO_REASONS: Final = {kind.value for kind in ConditionType if kind is not ConditionType.SUSPENDED}
 
 REASONS: Final = frozenset(
-    (set().union(*map(_words, _SOURCES)) - _NO_REASONS) | {one.value for one in (*Why, *Bottleneck)}
+    (set().union(*map(_words, _SOURCES)) - _NO_REASONS) | {one.value for one in (*HealthReason, *Bottleneck)}
 )

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from autoscaler.operator.status.conditions import Kind
+from autoscaler.operator.status.conditions import ConditionType
 from tests.documentation.reasons import REASONS
 from tests.documentation.shown import ROOT
 
@@ -19,4 +19,4 @@ def test_every_reason_of_a_condition_stands_in_the_table_once():
 
 def test_every_condition_stands_in_its_table():
     rows = re.findall(r"^\| (\w+) \|", SECTION.partition("| reason | of |")[0], re.MULTILINE)
-    assert rows == ["condition", *(kind.value for kind in Kind)]
+    assert rows == ["condition", *(kind.value for kind in ConditionType)]

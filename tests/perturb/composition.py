@@ -15,8 +15,8 @@ from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Policy
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.fault_log import ErrorLog
-from autoscaler.loop import Loop, Step
+from autoscaler.fault_log import FaultLog
+from autoscaler.loop import Loop, LoopPass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +44,12 @@ def compose(
     jitter: Callable[[], float],
     facts_of: RuntimeOf,
     prepare: Callable[[KubeJob], Awaitable[None]],
-    listen: Callable[[Step], None],
+    listen: Callable[[LoopPass], None],
     watching: WatchPolicy | None = None,
     elastic_servers: bool = False,
 ) -> Composed:
     """Put an autoscaler together.  `offset_s` takes Unix time to `clock`."""
-    errors = JobErrors(clock, ErrorLog())
+    errors = JobErrors(clock, FaultLog())
     store = ObjectCache(errors)
     settings = BuildSettings(
         image="edl:test",

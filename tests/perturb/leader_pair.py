@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.operator.leadership.candidate import LeaseTiming
-from autoscaler.operator.leadership.lease import Lease
+from autoscaler.operator.leadership.lease import LeaseHolder
 from autoscaler.operator.leadership.lease_terms import run_terms
 from tests.harness.virtual_time import now
 from tests.perturb.controllers import run_pod_controller
@@ -81,7 +81,7 @@ class HoldersApi(CheckedApi):
             self._checker.problems.append(f"at {now():.2f} s: {doing} by {self._operator.name}, but {holder} leads")
 
 
-class StoppableLease(Lease):
+class StoppableLease(LeaseHolder):
     """A process that is stopped finds out only when it goes on that its term is over."""
 
     def __init__(self, running, *args, **more):

@@ -7,8 +7,8 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
 from autoscaler.errors import ClusterError, TemporaryError
-from autoscaler.fault_isolation import EDIT_PAUSE_S, LONGEST_PAUSE_S, JobErrors, Step
-from autoscaler.fault_log import LONGEST_STORY, ErrorLog
+from autoscaler.fault_isolation import EDIT_PAUSE_S, LONGEST_PAUSE_S, GuardedStep, JobErrors
+from autoscaler.fault_log import LONGEST_STORY, FaultLog
 
 JOB, OTHER = "team-a/digits", "team-b/letters"
 
@@ -39,7 +39,7 @@ def errors(now, heard):
     return JobErrors(lambda: now[0], heard)
 
 
-def fail(errors, error, job=JOB, step=Step.LIFE):
+def fail(errors, error, job=JOB, step=GuardedStep.LIFE):
     with errors.around(job, step):
         raise error
 
@@ -47,9 +47,9 @@ def fail(errors, error, job=JOB, step=Step.LIFE):
 def test_error_is_noted_on_its_job_and_step_alone(errors):
     """The other steps of the job, and other jobs, are taken as before."""
     fail(errors, ValueError("of\nthe job"))
-    assert errors.is_paused(JOB, Step.LIFE)
-    assert not errors.is_paused(JOB, Step.STATUS)
-    assert not errors.is_paused(OTHER, Step.LIFE)
+    assert errors.is_paused(JOB, GuardedStep.LIFE)
+    assert not errors.is_paused(JOB, GuardedStep.STATUS)
+    assert not errors.is_paused(OTHER, GuardedStep.LIFE)
     assert errors.problem(OTHER) == ""
     assert "life: ValueError: of the job" in errors.problem(JOB)
 
@@ -77,9 +77,9 @@ def test_pause_doubles_up_to_its_bound(errors, now):
     pauses = []
     for _ in range(12):
         fail(errors, ValueError("again"))
-        pauses.append(errors.again_at_s(JOB, Step.LIFE) - now[0])
+        pauses.append(errors.again_at_s(JOB, GuardedStep.LIFE) - now[0])
         now[0] += pauses[-1]
-        assert not errors.is_paused(JOB, Step.LIFE)
+        assert not errors.is_paused(JOB, GuardedStep.LIFE)
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
     assert pauses[-1] == LONGEST_PAUSE_S
 
@@ -88,25 +88,25 @@ def test_success_forgets_and_says_so_once(errors, heard):
     """The next failure is a first one again."""
     fail(errors, ValueError("once"))
     for _ in range(2):
-        with errors.around(JOB, Step.LIFE):
+        with errors.around(JOB, GuardedStep.LIFE):
             pass
     assert heard.mended_jobs == [JOB]
     fail(errors, ValueError("once"))
-    assert heard.failed_steps == [(JOB, Step.LIFE, 1, True), (JOB, Step.LIFE, 1, True)]
+    assert heard.failed_steps == [(JOB, GuardedStep.LIFE, 1, True), (JOB, GuardedStep.LIFE, 1, True)]
 
 
 def test_success_of_another_step_mends_nothing(errors, heard):
     """A job that is written to can still not be planned."""
-    fail(errors, ValueError("once"), step=Step.PLAN)
-    with errors.around(JOB, Step.LIFE):
+    fail(errors, ValueError("once"), step=GuardedStep.PLAN)
+    with errors.around(JOB, GuardedStep.LIFE):
         pass
     assert heard.mended_jobs == []
-    assert errors.paused(Step.PLAN) == {JOB: "ValueError: once"}
+    assert errors.paused(GuardedStep.PLAN) == {JOB: "ValueError: once"}
 
 
 def test_traceback_is_logged_with_the_jobs_name_once_for_each_error(errors, caplog):
     """Bounded, and not at every try."""
-    errors.listener = ErrorLog()
+    errors.listener = FaultLog()
     for problem in ("long " * 100_000, "long " * 100_000, "another"):
         fail(errors, ValueError(problem))
     stories = [record.getMessage() for record in caplog.records]
@@ -124,26 +124,26 @@ def test_edit_ends_a_pause_and_comes_no_more_often_than_every_ten_seconds(errors
     failed_at_s = now[0]
     now[0] += 3.0
     errors.take_edit(JOB)
-    assert errors.again_at_s(JOB, Step.LIFE) == failed_at_s + EDIT_PAUSE_S
-    assert errors.again_at_s(OTHER, Step.LIFE) == failed_at_s + 1.0, "a shorter pause stands"
+    assert errors.again_at_s(JOB, GuardedStep.LIFE) == failed_at_s + EDIT_PAUSE_S
+    assert errors.again_at_s(OTHER, GuardedStep.LIFE) == failed_at_s + 1.0, "a shorter pause stands"
     now[0] += 60.0
     fail(errors, ValueError("again"))
-    assert errors.again_at_s(JOB, Step.LIFE) == now[0] + 256.0, "the pauses go on doubling"
+    assert errors.again_at_s(JOB, GuardedStep.LIFE) == now[0] + 256.0, "the pauses go on doubling"
     now[0] += 60.0
     errors.take_edit(JOB)
-    assert not errors.is_paused(JOB, Step.LIFE)
+    assert not errors.is_paused(JOB, GuardedStep.LIFE)
 
 
 def test_failures_of_jobs_that_are_gone_are_forgotten(errors, now):
     """Nothing is kept of them, once a job that is only missing for a while would have had its longest pause."""
-    fail(errors, ValueError("once"), step=Step.PLAN)
+    fail(errors, ValueError("once"), step=GuardedStep.PLAN)
     fail(errors, ValueError("once"))
-    errors.keep_only({OTHER}, Step.PLAN)
-    assert errors.fails(JOB, Step.PLAN)
+    errors.keep_only({OTHER}, GuardedStep.PLAN)
+    assert errors.fails(JOB, GuardedStep.PLAN)
     now[0] += LONGEST_PAUSE_S
-    errors.keep_only({JOB}, Step.PLAN)
-    assert errors.fails(JOB, Step.PLAN)
-    errors.keep_only({OTHER}, Step.PLAN)
-    assert not errors.fails(JOB, Step.PLAN)
+    errors.keep_only({JOB}, GuardedStep.PLAN)
+    assert errors.fails(JOB, GuardedStep.PLAN)
+    errors.keep_only({OTHER}, GuardedStep.PLAN)
+    assert not errors.fails(JOB, GuardedStep.PLAN)
     errors.forget(JOB)
     assert errors.problem(JOB) == ""

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from autoscaler.bounded_gather import each
+from autoscaler.bounded_gather import gather_bounded
 from tests.harness import virtual_time
 from tests.harness.virtual_time import now
 
@@ -37,7 +37,7 @@ def test_a_few_at_a_time_and_answers_in_order():
     works = Works()
 
     async def main():
-        return await each(works.all(0, 2, 3, 4, 6), at_once=2), now()
+        return await gather_bounded(works.all(0, 2, 3, 4, 6), at_once=2), now()
 
     answers, took_s = virtual_time.run(main())
     assert answers == [0, 4, 9, 16, 36]
@@ -48,7 +48,7 @@ def test_a_few_at_a_time_and_answers_in_order():
 def test_the_first_error_is_told_when_all_have_been_tried():
     works = Works()
     with pytest.raises(ValueError, match=r"^1$"):
-        virtual_time.run(each(works.all(0, 1, 2, 5, 3), at_once=2))
+        virtual_time.run(gather_bounded(works.all(0, 1, 2, 5, 3), at_once=2))
     assert works.ended == [0, 1, 2, 5, 3]
 
 
@@ -56,7 +56,7 @@ def test_cancelled_it_begins_nothing_more():
     works = Works()
 
     async def main():
-        doing = asyncio.create_task(each(works.all(0, 2, 3), at_once=2))
+        doing = asyncio.create_task(gather_bounded(works.all(0, 2, 3), at_once=2))
         await asyncio.sleep(0.5)
         doing.cancel()
         await asyncio.gather(doing, return_exceptions=True)

@@ -32,11 +32,11 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, parse_
 from autoscaler.domain import Job, JobState, Policy, Workload
 from autoscaler.errors import ClusterError, InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.jobs.server_ratio import kept_in
+from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.documents import read_documents
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
-from autoscaler.operator.job.recovery import Found, restore
+from autoscaler.operator.job.recovery import FoundJob, recover_life
 from autoscaler.operator.process.policy_file import parse_policy
 from autoscaler.snapshots import SnapshotContent
 
@@ -87,14 +87,14 @@ def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, n
     """The planner's facts about a job's state, from its status and its pods."""
     own = own_pods(job, pods)
     status = part(raw, "status")
-    found = Found(status=status, pods=own, roles=roles_of(own, has_master=has_master))
-    life = restore(job, found, offset_s=0.0, now_s=now_s)
+    found = FoundJob(status=status, pods=own, roles=roles_of(own, has_master=has_master))
+    life = recover_life(job, found, offset_s=0.0, now_s=now_s)
     saved_at_s = unix_s(text(status, "progress", "lastCheckpointTime"))
     return JobRuntime(
         state=JobState.OVER if job.is_deleting else life.state,
         hold_until_s=life.hold_until_s,
         checkpoint_age_s=None if saved_at_s is None else max(0.0, now_s - saved_at_s),
-        trainers_per_server=kept_in(status).trainers_per_server if is_ratio_measured(job) else None,
+        trainers_per_server=ratio_in_status(status).trainers_per_server if is_ratio_measured(job) else None,
         waiting_share=waiting_share_of(raw),
     )
 

@@ -138,7 +138,7 @@ def _hint(job: PlainObject) -> str:
     found = find_hint(servers=ready, waiting_share=waiting_share_of(job))
     if found is None or condition_of(job, "Progressing").get("status") != "True":
         return ""
-    return found.tell(whole(spec, "maxReplicas", default=whole(spec, "minReplicas")))
+    return found.describe(whole(spec, "maxReplicas", default=whole(spec, "minReplicas")))
 
 
 def _tiers(job: PlainObject) -> str:

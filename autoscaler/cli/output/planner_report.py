@@ -75,7 +75,7 @@ def _server_line(decision: Decision, servers: ServerSpec, *, is_ratio_measured: 
 
 def _server_hint(explanation: Explanation, job: Job) -> str:
     hint = find_hint(servers=explanation.decision.servers, waiting_share=job.waiting_share)
-    return "" if hint is None or job.servers is None else hint.tell(job.servers.max_replicas)
+    return "" if hint is None or job.servers is None else hint.describe(job.servers.max_replicas)
 
 
 def why_content(explanation: Explanation, job: Job) -> dict[str, Any]:

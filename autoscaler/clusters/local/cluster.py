@@ -44,7 +44,7 @@ from autoscaler.domain import (
     Workload,
     WorkloadName,
 )
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests.api_types import PodTemplate, TrainingJob, WebDeployment
@@ -134,7 +134,7 @@ class LocalCluster:
             revision=self.table.revision,
             observed_at_s=self._clock(),
             nodes=tuple(self.table.nodes.values()),
-            pods=self.errors.of_each(self.table.pods.values(), name_of_pod, Step.PODS, to_view),
+            pods=self.errors.read_each(self.table.pods.values(), name_of_pod, GuardedStep.PODS, to_view),
             jobs=self._draw(),
             workloads=tuple(_to_workload(record) for record in self.web.records.values()),
             capabilities=CAPABILITIES,
@@ -143,8 +143,12 @@ class LocalCluster:
     def _draw(self) -> tuple[Job, ...]:
         """The jobs as the planner sees them; one that cannot be drawn is as it was."""
         records, fails = self.jobs.records, self.errors.fails
-        found = self.errors.of_each(records.values(), lambda record: JobName(record.name), Step.DRAW, self._draw_one)
-        before = {name: job for name, job in self._drawn.items() if name in records and fails(job.name, Step.DRAW)}
+        found = self.errors.read_each(
+            records.values(), lambda record: JobName(record.name), GuardedStep.DRAW, self._draw_one
+        )
+        before = {
+            name: job for name, job in self._drawn.items() if name in records and fails(job.name, GuardedStep.DRAW)
+        }
         self._drawn = before | {job.name: job for job in found}
         return tuple(self._drawn[name] for name in records if name in self._drawn)
 
@@ -333,7 +337,9 @@ class LocalCluster:
             self._launching.ports.give_back(gone.pod.port)
         self.web.reconcile()
         if gone.pod.is_job_pod:
-            judging = self.errors.take(owner_of(gone.pod), Step.JUDGE, partial(self.jobs.take_gone, gone))
+            judging = self.errors.attempt_async(
+                owner_of(gone.pod), GuardedStep.JUDGE, partial(self.jobs.take_gone, gone)
+            )
             self._do(judging, f"judge the end of {gone.pod.name}")
 
     def _take_restart(self, pod: LocalPod) -> None:

@@ -20,12 +20,12 @@ from autoscaler.clusters.local.runtime import Gone, Runtime
 from autoscaler.clusters.local.standstill import Standstill
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import Job, JobName, JobState, PodPhase, Role
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.answers import NoAnswer, NoProgress
-from autoscaler.jobs.progress import JobProgress, follow, news_of, why_too_soon
-from autoscaler.jobs.server_count import loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
-from autoscaler.jobs.server_ratio import Ratio, observe
+from autoscaler.jobs.progress import JobProgress, merge_progress, progress_events, why_too_soon
+from autoscaler.jobs.server_count import describe_loss, describe_servers, loss_of, only_copies_of, servers_wanted
+from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
 from autoscaler.manifests.api_types import TrainingJob
 from autoscaler.manifests.planner_job import planned_job
 from master.api.servers_answer import ServersAnswer
@@ -47,7 +47,7 @@ class JobRecord:
     progress_at_s: float | None = None
     quiet: NoAnswer | None = None  # what came in place of the last answer; None: it came
     quiet_since_s: float = 0.0  # the first question since the last answer that got none
-    ratio: Ratio = field(default_factory=Ratio)  # where it is measured
+    ratio: ServerRatio = field(default_factory=ServerRatio)  # where it is measured
 
     @property
     def name(self) -> str:
@@ -140,13 +140,13 @@ class Jobs:
     def use_etcd(self, endpoints: str) -> None:
         """The masters' store has moved: each master starts again, where it was, with the new address."""
         for name, record in self.records.items():
-            with self._errors.around(JobName(name), Step.START):
+            with self._errors.isolate(JobName(name), GuardedStep.START):
                 self.records[name] = replace(record, place=replace(record.place, etcd=endpoints))
                 for pod in self._masters(name):
                     self._runtime.standbys.end(pod)  # it knows the old address
                     self._runtime.send_signal(pod.name, signal.SIGKILL)
 
-    def tell(self, name: str, event: lives.Event) -> None:
+    def tell(self, name: str, event: lives.LifeEvent) -> None:
         """Let the job's life react, and do what it says."""
         record = self.records.get(name)
         if record is None:
@@ -161,12 +161,12 @@ class Jobs:
     def look(self) -> None:
         """Tell every life which pods its job still has; to be called after changes and now and then."""
         for name in map(JobName, tuple(self.records)):
-            if not self._errors.is_paused(name, Step.LIFE):
-                self._errors.attempt(name, Step.LIFE, partial(self._look, name))
+            if not self._errors.is_paused(name, GuardedStep.LIFE):
+                self._errors.attempt(name, GuardedStep.LIFE, partial(self._look, name))
 
     def _look(self, name: str) -> None:
         roles = frozenset(pod.role for pod in self._table.job_pods(name))
-        self.tell(name, lives.Looked(roles=roles))
+        self.tell(name, lives.PodsObserved(roles=roles))
 
     async def take_gone(self, gone: Gone) -> None:
         """A pod of a job is gone.  A trainer that ended unasked is judged after one more look at the progress."""
@@ -187,15 +187,17 @@ class Jobs:
         record = self.records.get(pod.owner)
         if record is None or record.job.server is None or pod.role is not Role.SERVER:
             return
-        if record.life.stage is lives.Stage.ACTIVE and (lost := only_copies_of(pod.ordinal, record.progress)):
-            told = tell_lost(pod.name, lost, record.job.server.after_loss)
+        if record.life.stage is lives.LifeStage.ACTIVE and (lost := only_copies_of(pod.ordinal, record.progress)):
+            told = describe_loss(pod.name, lost, record.job.server.after_loss)
             self._recorder.note("Job", f"tj/{record.name}", "ServerLost", told)
 
     async def watch(self) -> None:
         """Ask the masters for ever."""
         while True:
-            due = [name for name in map(JobName, self.records) if not self._errors.is_paused(name, Step.ASK)]
-            await asyncio.gather(*(self._errors.take(name, Step.ASK, partial(self._ask_master, name)) for name in due))
+            due = [name for name in map(JobName, self.records) if not self._errors.is_paused(name, GuardedStep.ASK)]
+            await asyncio.gather(
+                *(self._errors.attempt_async(name, GuardedStep.ASK, partial(self._ask_master, name)) for name in due)
+            )
             self.look()
             await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -224,7 +226,7 @@ class Jobs:
     async def _tell_servers(self, name: str, known: int) -> None:
         """Tell the master how many servers there are to be, unless it knows; it is asked again soon whether it does."""
         record = self.records.get(name)
-        if record is None or record.job.server is None or record.life.stage is not lives.Stage.ACTIVE:
+        if record is None or record.job.server is None or record.life.stage is not lives.LifeStage.ACTIVE:
             return  # what stops takes its servers along
         standing = [pod.ordinal for pod in self._table.job_pods(name, Role.SERVER) if not pod.is_leaving]
         if not standing:
@@ -244,7 +246,7 @@ class Jobs:
         if answer.refused is not None:
             said = f"{wanted} servers are refused: {answer.refused.field} {answer.refused.message}"
         else:
-            said = f"the model is to be held by {tell_numbers(wanted, standing)}"
+            said = f"the model is to be held by {describe_servers(wanted, standing)}"
             said += f", in place of {answer.replaces}" if answer.replaces else ""
         if self._said.get(name) != said:
             reason = "ServersSet" if answer.refused is None else "ServersRefused"
@@ -265,8 +267,8 @@ class Jobs:
     def _take(self, record: JobRecord, progress: JobProgress) -> None:
         name = record.name
         has_advanced = record.progress is not None and progress.done > record.progress.done
-        progress = follow(record.progress, progress)
-        for reason, message in news_of(record.progress, progress, goes_on=record.life.state is JobState.ACTIVE):
+        progress = merge_progress(record.progress, progress)
+        for reason, message in progress_events(record.progress, progress, goes_on=record.life.state is JobState.ACTIVE):
             self._recorder.note("Job", f"tj/{name}", reason, message)
         self.records[name] = replace(
             record, progress=progress, progress_at_s=self._clock(), quiet=None, ratio=self._measure(record, progress)
@@ -280,14 +282,14 @@ class Jobs:
         elif progress.is_complete:
             self.tell(name, lives.EndReached(quarantined=progress.quarantined))
 
-    def _measure(self, record: JobRecord, progress: JobProgress) -> Ratio:
+    def _measure(self, record: JobRecord, progress: JobProgress) -> ServerRatio:
         """How many trainers one server is to serve from now on."""
         server, before = record.job.server, record.ratio
-        if server is None or not server.is_ratio_measured or record.life.stage is not lives.Stage.ACTIVE:
+        if server is None or not server.is_ratio_measured or record.life.stage is not lives.LifeStage.ACTIVE:
             return before
-        ratio = observe(before, progress, server.replicas, self._clock())
+        ratio = observe_ratio(before, progress, server.replicas, self._clock())
         if ratio.trainers_per_server != before.trainers_per_server:
-            self._recorder.note("Resized", f"tj/{record.name}", "RatioMeasured", ratio.tell(before))
+            self._recorder.note("Resized", f"tj/{record.name}", "RatioMeasured", ratio.describe_change(before))
         return ratio
 
     def _judge_end(self, name: str, gone: Gone) -> None:
@@ -313,16 +315,16 @@ class Jobs:
         if lost and owned.get(gone.pod.ordinal) != 0:  # one that leaves gets no more, however old the count
             self._recorder.note("Job", f"tj/{record.name}", "ServerLost", f"{gone.pod.name}: {lost}")
 
-    def _carry_out(self, name: str, effect: lives.Effect) -> None:
+    def _carry_out(self, name: str, effect: lives.LifeEffect) -> None:
         match effect:
             case lives.Announce():
-                kind = "Failed" if effect.reason in {lives.Ending.FAILED, "TrainerFailed"} else "Job"
+                kind = "Failed" if effect.reason in {lives.JobEnding.FAILED, "TrainerFailed"} else "Job"
                 self._recorder.note(kind, f"tj/{name}", effect.reason, effect.message)
             case lives.StopRole():
                 for pod in self._table.job_pods(name, effect.role):
                     if not pod.is_leaving:
                         self._runtime.leave(pod.name, grace_s=pod.grace_s, why="its job is stopping")
-            case lives.Forget():
+            case lives.DropRecord():
                 if not self._table.job_pods(name):
                     self.records.pop(name, None)
                     self._said.pop(name, None)

@@ -12,7 +12,7 @@ from typing import Any
 from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine, PodLine
 from autoscaler.domain import NOTHING, PodPhase, Resources
 from autoscaler.jobs.bottleneck import find_hint
-from autoscaler.jobs.training_health import URGENT, committing, training
+from autoscaler.jobs.training_health import URGENT, judge_checkpoints, judge_training
 from autoscaler.manifests.api_types import AUTO
 from autoscaler.quantities import format_cpu, format_memory
 
@@ -54,7 +54,7 @@ def job_object(job: JobLine) -> Object:
             "serversTarget": job.servers_target,
             "serversLeaving": job.servers_leaving,
             "trainersPerServer": job.trainers_per_server,
-            "serversHint": hint.tell(job.servers_max) if hint is not None else "",
+            "serversHint": hint.describe(job.servers_max) if hint is not None else "",
             "masterReady": job.has_master,
             "failuresInARow": job.failures,
             "ageSeconds": job.age_s,
@@ -86,18 +86,18 @@ def _verdicts(job: JobLine) -> list[Object]:
     """As a cluster's job has them among its conditions."""
     if job.heard is None:
         return []
-    told = (("Progressing", training(job.heard)), ("CheckpointsCurrent", committing(job.heard)))
+    told = (("Progressing", judge_training(job.heard)), ("CheckpointsCurrent", judge_checkpoints(job.heard)))
     truths = {True: "True", False: "False", None: "Unknown"}
     return [
-        {"type": kind, "status": truths[one.holds], "reason": one.why.value, "message": one.message}
+        {"type": kind, "status": truths[one.holds], "reason": one.reason.value, "message": one.message}
         for kind, one in told
     ]
 
 
 def _reason(job: JobLine) -> str:
     """What says most now: what keeps it from training or from checkpoints, else from its next size."""
-    verdicts = () if job.heard is None else (training(job.heard), committing(job.heard))
-    urgent = next((one.why.value for one in verdicts if one.why in URGENT), "")
+    verdicts = () if job.heard is None else (judge_training(job.heard), judge_checkpoints(job.heard))
+    urgent = next((one.reason.value for one in verdicts if one.reason in URGENT), "")
     return urgent or (job.decision.bottleneck.value if job.decision is not None else "")
 
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, Self
 from autoscaler.clusters.local.folder import RunFolder
 from autoscaler.domain import JobName
 from autoscaler.fault_isolation import JobError
-from autoscaler.fault_log import ErrorLog
+from autoscaler.fault_log import FaultLog
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class Recorder:
         self._torn.add(path)
 
 
-class RecordedErrors(ErrorLog):
+class RecordedErrors(FaultLog):
     """What goes wrong with one job or pod at a step of EDL's own: in the log, and an event of it (A11)."""
 
     def __init__(self, recorder: Recorder) -> None:

@@ -18,7 +18,7 @@ from autoscaler.clusters.local.wire import Problem, RequestError
 from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
 from autoscaler.clusters.resource_types import parse_resource_type
 from autoscaler.domain import JobState, NodeName, PodName, Role
-from autoscaler.jobs.lifecycle import Stage
+from autoscaler.jobs.lifecycle import LifeStage
 from autoscaler.manifests.field_errors import did_you_mean
 from autoscaler.snapshots import to_document
 
@@ -177,7 +177,7 @@ class Requests:
             present=there,
             leaving=len(pods) - len(staying),
             moving=progress.moving if is_server and progress is not None else 0,
-            is_suspended=life.stage in {Stage.SUSPENDING, Stage.SUSPENDED},
+            is_suspended=life.stage in {LifeStage.SUSPENDING, LifeStage.SUSPENDED},
         )
 
     def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -36,13 +36,12 @@ from autoscaler.clusters.local.recorder import RecordedErrors, Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
 from autoscaler.domain import Action, Decision, Node, NodeName, Policy, Role
-from autoscaler.fault_isolation import JobErrors
-from autoscaler.fault_isolation import Step as JobStep
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs.answers import NoAnswer
-from autoscaler.jobs.lifecycle import STOP_ORDER, Ending
-from autoscaler.jobs.master_connections import Door, Masters
+from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.loop import JournalEntry, Loop, Step
+from autoscaler.loop import JournalEntry, Loop, LoopPass
 from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
 from autoscaler.snapshots import SnapshotContent
 from master.api.checkpoints.fallback import check_start
@@ -131,10 +130,10 @@ class LocalRun:
         self._claims = self._stack.enter_context(
             Claims(run=self.folder.root.name, allows_shared=self.settings.allows_shared_folders)
         )
-        masters = await self._stack.enter_async_context(Masters())
+        masters = await self._stack.enter_async_context(MasterConnections())
 
-        def door_of(record: JobRecord) -> Door:
-            return Door(job=record.name, address=record.place.master, token=record.place.token)
+        def door_of(record: JobRecord) -> MasterEndpoint:
+            return MasterEndpoint(job=record.name, address=record.place.master, token=record.place.token)
 
         async def look_at(record: JobRecord) -> JobProgress | NoAnswer:
             return await masters.ask(door_of(record))
@@ -243,7 +242,7 @@ class LocalRun:
 
     def failed_jobs(self) -> tuple[str, ...]:
         """Names of the jobs that ended in failure."""
-        return tuple(n for n, record in self.cluster.jobs.records.items() if record.life.ending is Ending.FAILED)
+        return tuple(n for n, record in self.cluster.jobs.records.items() if record.life.ending is JobEnding.FAILED)
 
     def crash(self, error: BaseException) -> None:
         """Something that cannot be was seen; whoever waits for `crashed` gets it."""
@@ -289,13 +288,13 @@ class LocalRun:
 
     # ---- the inside ---------------------------------------------------------------------------------------------
 
-    def _listen(self, step: Step) -> None:
+    def _listen(self, step: LoopPass) -> None:
         """Write down what was decided and done."""
         errors = self.cluster.errors
         for action, outcome in step.applied:
-            errors.attempt(action.job, JobStep.REPORT_WRITES, partial(self._record_write, action, outcome))
+            errors.attempt(action.job, GuardedStep.REPORT_WRITES, partial(self._record_write, action, outcome))
         for entry in self._take_news():
-            errors.attempt(entry.decision.job, JobStep.REPORT, partial(self._record_decision, entry.decision))
+            errors.attempt(entry.decision.job, GuardedStep.REPORT, partial(self._record_decision, entry.decision))
 
     def _record_write(self, action: Action, outcome: WriteOutcome) -> None:
         line = {"action": type(action).__name__, **asdict(action), "verdict": outcome.result}

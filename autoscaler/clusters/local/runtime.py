@@ -25,7 +25,7 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.standbys import Standbys
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import JobName, PodName, PodPhase, Role
-from autoscaler.fault_isolation import JobErrors, Step, of_object
+from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 
 _PROBE_EVERY_S: Final = 0.02
@@ -146,11 +146,11 @@ class Runtime:
         if pod is None:
             return
         owner = owner_of(pod)
-        with self._errors.around(owner, Step.START):
+        with self._errors.isolate(owner, GuardedStep.START):
             await self._start(name)
             return
         if name in self._table.pods:
-            self._launch_after(name, self._errors.again_at_s(owner, Step.START) - self._clock())
+            self._launch_after(name, self._errors.again_at_s(owner, GuardedStep.START) - self._clock())
 
     def _launch_after(self, name: PodName, pause_s: float) -> None:
         self._later(f"{name} restart", max(0.0, pause_s), lambda: self.launch(name))
@@ -240,7 +240,7 @@ class Runtime:
     def _take_end(self, ended: Ended) -> None:
         name = PodName(ended.key.rpartition("#")[0])
         pod = self._table.pods.get(name)
-        with self._errors.around(of_object("pod", "", name) if pod is None else owner_of(pod), Step.JUDGE):
+        with self._errors.isolate(object_key("pod", "", name) if pod is None else owner_of(pod), GuardedStep.JUDGE):
             self._cancel_timer(ended.key)
             if pod is None or self._is_closed:
                 return
@@ -253,9 +253,9 @@ class Runtime:
         if pod is None or pod.key != ended.key:
             return
         if pod.role is Role.TRAINER or pod.is_leaving:  # nothing runs behind it, and its room is others'
-            self._errors.attempt(name_of_pod(pod), Step.JUDGE, partial(self._table.drop, name))
+            self._errors.attempt(name_of_pod(pod), GuardedStep.JUDGE, partial(self._table.drop, name))
         else:
-            self._launch_after(name, self._errors.again_at_s(owner_of(pod), Step.JUDGE) - self._clock())
+            self._launch_after(name, self._errors.again_at_s(owner_of(pod), GuardedStep.JUDGE) - self._clock())
 
     def _judge_end(self, pod: LocalPod, ended: Ended) -> None:
         story = describe_exit(ended.code)
@@ -324,12 +324,12 @@ class Runtime:
 
 def owner_of(pod: LocalPod) -> JobName:
     """Under which name stands what goes wrong with the pod (`fault_isolation`)."""
-    return JobName(pod.owner) if pod.is_job_pod else of_object("deployment", "", pod.owner)
+    return JobName(pod.owner) if pod.is_job_pod else object_key("deployment", "", pod.owner)
 
 
 def name_of_pod(pod: LocalPod) -> JobName:
     """Under which name stands what goes wrong with this one pod alone."""
-    return of_object("pod", "", pod.name)
+    return object_key("pod", "", pod.name)
 
 
 async def _answers(port: int) -> bool:

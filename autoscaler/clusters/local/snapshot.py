@@ -16,10 +16,10 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import name_of_pod
 from autoscaler.clusters.local.web import DeploymentRecord
 from autoscaler.domain import Bottleneck, Decision, JobName, JobState, PodPhase, Reason, Resources, Role, Tier
-from autoscaler.fault_isolation import Step
-from autoscaler.jobs.lifecycle import Ending, Stage
+from autoscaler.fault_isolation import GuardedStep
+from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.training_health import Contact, Heard, heard
+from autoscaler.jobs.training_health import MasterContact, MasterReport, report_of
 from autoscaler.loop import JournalEntry
 from autoscaler.manifests.api_types import AfterServerLoss, ReplicaBounds
 
@@ -90,7 +90,7 @@ class JobLine:
     decision: Decision | None
     progress: JobProgress | None
     checkpoint_uri: str
-    heard: Heard | None = None  # of its master; None while none stands, or the job is not active
+    heard: MasterReport | None = None  # of its master; None while none stands, or the job is not active
 
     @property
     def why(self) -> str:
@@ -133,8 +133,8 @@ def take_snapshot(
 ) -> RunSnapshot:
     """The run as it stands now.  `decided` is the last plan's, `journal` the decisions to show."""
     now_s = cluster.now()
-    errors, each = cluster.errors, cluster.errors.of_each
-    pods = each(cluster.table.pods.values(), name_of_pod, Step.STATUS, lambda pod: _pod_line(pod, now_s))
+    errors, each = cluster.errors, cluster.errors.read_each
+    pods = each(cluster.table.pods.values(), name_of_pod, GuardedStep.STATUS, lambda pod: _pod_line(pod, now_s))
     latest: dict[str, Decision] = {decision.job: decision for decision in decided}
     return RunSnapshot(
         name=name,
@@ -153,7 +153,7 @@ def take_snapshot(
         jobs=each(
             cluster.jobs.records.values(),
             lambda record: JobName(record.name),
-            Step.REPORT,
+            GuardedStep.REPORT,
             lambda record: _job_line(
                 record, latest.get(record.name), pods, now_s, problem=errors.problem(JobName(record.name))
             ),
@@ -171,15 +171,15 @@ def is_change(decision: Decision) -> bool:
 def condition_of(record: JobRecord) -> str:
     """One word for where a job stands; `Completed`, `Failed` and `Suspended` are what `edl wait` knows too."""
     life = record.life
-    if life.ending is Ending.DELETED:
+    if life.ending is JobEnding.DELETED:
         return "Terminating"
     if life.ending is not None:
         return life.ending
-    if life.stage is Stage.SUSPENDING:
+    if life.stage is LifeStage.SUSPENDING:
         return "Suspending"
-    if life.stage is Stage.SUSPENDED:
+    if life.stage is LifeStage.SUSPENDED:
         return "Suspended"
-    if life.stage is Stage.FAREWELL:
+    if life.stage is LifeStage.FAREWELL:
         return "Completing"
     return "Pending" if life.started_at_s is None else "Running"
 
@@ -251,10 +251,10 @@ def _job_line(
     )
 
 
-def _heard(record: JobRecord, now_s: float) -> Heard:
+def _heard(record: JobRecord, now_s: float) -> MasterReport:
     progress, at_s, started_at_s = record.progress, record.progress_at_s, record.life.started_at_s
     age_s = None if progress is None else progress.checkpoint_age_s
-    contact = Contact(
+    contact = MasterContact(
         progress=progress,
         progress_at_s=-inf if at_s is None else at_s,
         quiet=record.quiet,
@@ -262,7 +262,7 @@ def _heard(record: JobRecord, now_s: float) -> Heard:
         checkpoint_at_s=-inf if age_s is None or at_s is None else at_s - age_s,
         started_at_s=-inf if started_at_s is None else started_at_s,
     )
-    return heard(
+    return report_of(
         contact, every_s=record.job.checkpoint.every_s, now_s=now_s, tell=lambda at_s: f"for {now_s - at_s:.0f} s"
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.runtime import Runtime
 from autoscaler.domain import PodName
-from autoscaler.jobs.hang_detection import Hearing, note_asked
+from autoscaler.jobs.hang_detection import MasterSilence, observe_answer
 
 
 class Standstill:
@@ -20,14 +20,14 @@ class Standstill:
     def __init__(self, runtime: Runtime, *, clock: Callable[[], float]) -> None:
         self._runtime = runtime
         self._clock = clock
-        self._heard: dict[PodName, Hearing] = {}
+        self._heard: dict[PodName, MasterSilence] = {}
 
     def note(self, pod: LocalPod, *, is_heard: bool, lacking: str) -> None:
         """The process that `pod` told of, before it was asked, has answered or not; `lacking`: what, for the user."""
         before = self._heard.pop(pod.name, None)
         if not self._runtime.is_present(pod):
             return
-        heard = note_asked(before, pod.key, has_answered=is_heard, now_s=self._clock())
+        heard = observe_answer(before, pod.key, has_answered=is_heard, now_s=self._clock())
         if heard.is_hung:
             self._runtime.end_hung(pod.name, why=f"{lacking} for {heard.quiet_s:.0f} s")
         else:

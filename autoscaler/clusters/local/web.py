@@ -18,7 +18,7 @@ from autoscaler.clusters.local.runtime import Runtime
 from autoscaler.clusters.local.scheduling import place_pending
 from autoscaler.clusters.local.table import Table, free_room
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
-from autoscaler.fault_isolation import JobErrors, Step, of_object
+from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 from autoscaler.manifests.api_types import WebDeployment
 
 
@@ -95,7 +95,9 @@ class Web:
 
     def _reconcile_once(self) -> None:
         for name in tuple(self.records):
-            self._errors.attempt(of_object("deployment", "", name), Step.WRITE, partial(self._reconcile_one, name))
+            self._errors.attempt(
+                object_key("deployment", "", name), GuardedStep.WRITE, partial(self._reconcile_one, name)
+            )
         self._bind_pending()
 
     def _reconcile_one(self, name: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from autoscaler.domain import JobName
 from autoscaler.fault_isolation import JobError
-from autoscaler.fault_log import ErrorLog
+from autoscaler.fault_log import FaultLog
 from autoscaler.operator.controllers.event_recorder import JobEvent, subject_of
 from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.metrics import Metrics
 
 
-class ErrorListener(ErrorLog):
+class FaultReporter(FaultLog):
     """Logs as well."""
 
     def __init__(self, store: JobStore, metrics: Metrics) -> None:

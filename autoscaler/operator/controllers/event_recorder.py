@@ -21,9 +21,9 @@ from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.clusters.kubernetes.objects.labels import API_VERSION
 from autoscaler.clusters.kubernetes.objects.names import job_key, split_key
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.operator.leadership.lease import to_micro_time
-from autoscaler.operator.status.event_series import Create, Raise, Said, say, unsay
+from autoscaler.operator.status.event_series import CreateEvent, RaiseCount, RecentEvents, forget_event, plan_event
 
 CONTROLLER: Final = "edl.dev/operator"
 MOST_QUEUED: Final = 1_000
@@ -94,7 +94,7 @@ class EventRecorder:
         self._wall_s = wall_s
         self._errors = errors
         self._allowances: dict[str, tuple[float, float]] = {}  # by UID: events left, and when that was counted
-        self._sent = Said()
+        self._sent = RecentEvents()
         self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(MOST_QUEUED)
 
     def emit(self, job: EventSubject, event: JobEvent) -> None:
@@ -113,7 +113,7 @@ class EventRecorder:
         """Write queued events until cancelled."""
         while True:
             queued = await self._queue.get()
-            with self._errors.around(job_key(queued.job.namespace, queued.job.name), Step.EVENT):
+            with self._errors.isolate(job_key(queued.job.namespace, queued.job.name), GuardedStep.EVENT):
                 await self.write(queued)
             await asyncio.sleep(1 / MOST_PER_S)
 
@@ -122,21 +122,21 @@ class EventRecorder:
         job, event = queued.job, queued.event
         subject = (job.uid, event.reason, f"{event.pod}\0{event.message}")
         name = f"{job.name}.{uuid.uuid4().hex[:16]}"
-        self._sent, what = say(self._sent, subject, name, queued.at_s)
+        self._sent, what = plan_event(self._sent, subject, name, queued.at_s)
         try:
             match what:
-                case Create():
+                case CreateEvent():
                     await self._api.create(EVENTS, self._body(queued, what.name))
-                case Raise():
+                case RaiseCount():
                     series = {"count": what.count, "lastObservedTime": to_micro_time(queued.at_s)}
                     await self._api.patch(EVENTS, what.name, {"series": series}, namespace=job.namespace)
                 case None:
                     pass
         except NotFoundError:
-            self._sent = unsay(self._sent, subject)  # it was kept its hour
+            self._sent = forget_event(self._sent, subject)  # it was kept its hour
         except ClusterError as error:
             self.dropped += 1
-            self._sent = unsay(self._sent, subject)
+            self._sent = forget_event(self._sent, subject)
             log.warning("event %s about tj/%s could not be written: %s", event.reason, job.name, error)
 
     def _spend_allowance(self, uid: str) -> bool:

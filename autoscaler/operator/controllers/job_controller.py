@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from autoscaler.bounded_gather import each
+from autoscaler.bounded_gather import gather_bounded
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import key_of, parts, text, whole
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import Step
+from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.operator.controllers.event_recorder import JobEvent
 from autoscaler.operator.controllers.job_reporter import JobReporter
@@ -41,7 +41,7 @@ from autoscaler.operator.job.job_pods import (
     uid_of,
 )
 from autoscaler.operator.job.job_record import leaving_roles, next_look_at_s, waiting_since_s
-from autoscaler.operator.job.pod_termination import By, end_of
+from autoscaler.operator.job.pod_termination import TerminationCause, termination_of
 
 TICK_S: Final = 0.5
 DELETE_AGAIN_S: Final = 5.0  # a deletion that has not shown by then is written once more
@@ -95,7 +95,7 @@ class JobController:
                 self._failures.handle_deleted_server(job, raw)
             elif has_ended(raw):
                 self._failures.handle_ended(job, raw)
-        is_done = store.handle(job, lives.Looked(roles=roles_of(pods, has_master=master is not None)))
+        is_done = store.handle(job, lives.PodsObserved(roles=roles_of(pods, has_master=master is not None)))
         self._note_waiting(job, has_started=master is not None)
         self._look_at_s[name] = next_look_at_s(store.records[name].life, store.clock())
         if store.may_write(job):
@@ -131,16 +131,27 @@ class JobController:
         """Report once of each pod that is made to leave, and by whom; forget those that are gone."""
         record = self._store.records[job.key]
         there = frozenset(uid_of(raw) for raw in pods)
-        counted = record.counted & there
+        departed = record.departed & there
         for raw in pods:
-            end, role = end_of(raw, record.told), role_of(raw)
-            if end is None or role is None or end.by is By.ITSELF or end.uid in counted or end.node is None:
+            end, role = termination_of(raw, record.deleted_by_edl), role_of(raw)
+            if (
+                end is None
+                or role is None
+                or end.cause is TerminationCause.ITSELF
+                or end.uid in departed
+                or end.node is None
+            ):
                 continue
-            counted |= {end.uid}
+            departed |= {end.uid}
             self._reporter.handle_departure(job, role, end)
-        judged, told, spared = record.judged & there, record.told & there, record.spared & there
-        if (counted, judged, told, spared) != (record.counted, record.judged, record.told, record.spared):
-            self._store.change(job, counted=counted, judged=judged, told=told, spared=spared)
+        judged, deleted, released = record.judged & there, record.deleted_by_edl & there, record.released & there
+        if (departed, judged, deleted, released) != (
+            record.departed,
+            record.judged,
+            record.deleted_by_edl,
+            record.released,
+        ):
+            self._store.change(job, departed=departed, judged=judged, deleted_by_edl=deleted, released=released)
 
     # ---- writes -------------------------------------------------------------------------------------------------
 
@@ -175,7 +186,7 @@ class JobController:
     async def _delete_judged(self, job: KubeJob, pods: Sequence[Raw]) -> None:
         """Delete pods that have ended and are judged; trainers' stay until the status says that the job failed."""
         record = self._store.records[job.key]
-        keeps_proof = record.life.ending is lives.Ending.FAILED and not self._is_failure_told(job)
+        keeps_proof = record.life.ending is lives.JobEnding.FAILED and not self._is_failure_told(job)
         judged = [raw for raw in pods if has_ended(raw) and not is_leaving(raw) and uid_of(raw) in record.judged]
         await self._delete_pods(job, [raw for raw in judged if not (keeps_proof and role_of(raw) is Role.TRAINER)])
 
@@ -184,8 +195,10 @@ class JobController:
         now_s = self._store.clock()
         due = [raw for raw in pods if now_s >= self._deleted_at_s.get(uid_of(raw), -DELETE_AGAIN_S) + DELETE_AGAIN_S]
         if due:
-            self._store.change(job, told=self._store.records[job.key].told | {uid_of(raw) for raw in due})
-            await each((partial(self._delete_pod, raw) for raw in due), at_once=AT_ONCE)
+            self._store.change(
+                job, deleted_by_edl=self._store.records[job.key].deleted_by_edl | {uid_of(raw) for raw in due}
+            )
+            await gather_bounded((partial(self._delete_pod, raw) for raw in due), at_once=AT_ONCE)
 
     async def _delete_pod(self, raw: Raw) -> None:
         await self._writer.delete_pod(raw)
@@ -206,12 +219,12 @@ class JobController:
     async def _reconcile_due(self) -> None:
         for name in self._take_due():
             try:
-                with self._store.errors.around(name, Step.LIFE):
+                with self._store.errors.isolate(name, GuardedStep.LIFE):
                     await self.reconcile(name)
             except ClusterError as error:
                 log.warning("job %s: %s; trying again in %g s", name, error, TICK_S)
                 self._look_at_s[name] = self._store.clock()
-            if again_at_s := self._store.errors.again_at_s(name, Step.LIFE):
+            if again_at_s := self._store.errors.again_at_s(name, GuardedStep.LIFE):
                 self._look_at_s[name] = again_at_s
             await asyncio.sleep(0)  # others have their turn
 
@@ -220,6 +233,6 @@ class JobController:
         self._deleted_at_s = {uid: at_s for uid, at_s in self._deleted_at_s.items() if now_s < at_s + DELETE_AGAIN_S}
         names = self._store.to_reconcile.take()
         names |= {name for name, at_s in self._look_at_s.items() if now_s >= at_s}
-        paused = {name for name in names if errors.is_paused(name, Step.LIFE)}
-        self._look_at_s |= {name: errors.again_at_s(name, Step.LIFE) for name in paused}
+        paused = {name for name in names if errors.is_paused(name, GuardedStep.LIFE)}
+        self._look_at_s |= {name: errors.again_at_s(name, GuardedStep.LIFE) for name in paused}
         return sorted(names - paused)

@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, Role
 from autoscaler.errors import InvalidSpecError
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.operator.controllers.work_queue import WorkQueue
 from autoscaler.operator.job.job_pods import own_pods
 
@@ -34,7 +34,7 @@ class JobCache(ObjectCache):
         """See `ObjectCache.pop_changes`."""
         changes = super().pop_changes()
         for name in self._jobs_of(changes):
-            with self._errors.around(name, Step.WAKE):
+            with self._errors.isolate(name, GuardedStep.WAKE):
                 self.changed_jobs.add(name)
         return changes
 

@@ -24,26 +24,34 @@ from autoscaler.domain import (
     Policy,
     Role,
 )
-from autoscaler.fault_isolation import Step as JobStep
-from autoscaler.loop import Step, gist
+from autoscaler.fault_isolation import GuardedStep
+from autoscaler.loop import LoopPass, gist
 from autoscaler.operator.controllers.event_recorder import JobEvent
 from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.server_drain import ServerDrains
 from autoscaler.operator.job.job_pods import standing
-from autoscaler.operator.job.pod_termination import By, PodEnd
+from autoscaler.operator.job.pod_termination import PodTermination, TerminationCause
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status import resizes
-from autoscaler.operator.status.job_report import Refusal, is_news, reason_of
-from autoscaler.operator.status.resizes import Author, Resize
+from autoscaler.operator.status.job_report import WriteRefusal, is_news, reason_of
+from autoscaler.operator.status.resizes import ResizeAuthor, ResizeRecord
 from autoscaler.planner import Memo, plan
 
 _DEPARTURES: Final = {
-    By.SCHEDULER: (Author.SCHEDULER, "Preempted", "kube-scheduler took it for a pod of higher priority"),
-    By.DRAIN: (Author.DRAIN, "Drained", "it was evicted: its node is being drained"),
-    By.NODE: (Author.NODE, "NodeEnded", "its node ended it"),
-    By.USER: (Author.USER, "Deleted", "somebody deleted it"),
-    By.ITSELF: (Author.FAILURE, "Failed", "it ended by itself"),
-    By.MASTER: (Author.EDL, "ServerLeft", "it was let go: what it held has been moved to the others"),
+    TerminationCause.SCHEDULER: (
+        ResizeAuthor.SCHEDULER,
+        "Preempted",
+        "kube-scheduler took it for a pod of higher priority",
+    ),
+    TerminationCause.DRAIN: (ResizeAuthor.DRAIN, "Drained", "it was evicted: its node is being drained"),
+    TerminationCause.NODE: (ResizeAuthor.NODE, "NodeEnded", "its node ended it"),
+    TerminationCause.USER: (ResizeAuthor.USER, "Deleted", "somebody deleted it"),
+    TerminationCause.ITSELF: (ResizeAuthor.FAILURE, "Failed", "it ended by itself"),
+    TerminationCause.MASTER: (
+        ResizeAuthor.EDL,
+        "ServerLeft",
+        "it was let go: what it held has been moved to the others",
+    ),
 }
 """What is said of a pod that leaves; deletions by EDL are said by the planner's decision."""
 
@@ -57,7 +65,7 @@ class JobReporter:
         self._metrics = metrics
         self._observed = ObservedPlanner(policy)
 
-    def handle_pass(self, done: Step) -> None:
+    def handle_pass(self, done: LoopPass) -> None:
         """Take in one pass of the loop.  Never blocks."""
         now_s = self._store.clock()
         self._metrics.decision_s.observe(max(0.0, now_s - done.plan.planned_at_s))
@@ -69,33 +77,37 @@ class JobReporter:
         self._metrics.count_server_moves(view.history.server_moves, lambda: view.pods)
         self.report(self._observed.decide(done, view, self._store.objects.views.jobs.observed, now_s))
 
-    def report(self, done: Step) -> None:
+    def report(self, done: LoopPass) -> None:
         """Keep the decisions and the writes of one pass."""
         for decision in done.plan.decisions:
-            with self._store.errors.around(decision.job, JobStep.REPORT):
+            with self._store.errors.isolate(decision.job, GuardedStep.REPORT):
                 self._report_decision(decision)
         for job, applied in _by_job(done.applied).items():
-            with self._store.errors.around(job, JobStep.REPORT_WRITES):
+            with self._store.errors.isolate(job, GuardedStep.REPORT_WRITES):
                 self._report_writes(job, applied)
 
-    def handle_departure(self, job: KubeJob, role: Role, end: PodEnd) -> None:
+    def handle_departure(self, job: KubeJob, role: Role, end: PodTermination) -> None:
         """Take in that a pod leaves or has ended.  Call once for each pod."""
-        self._metrics.count_eviction(end.by.value, role.value)
-        if end.by not in _DEPARTURES:
+        self._metrics.count_eviction(end.cause.value, role.value)
+        if end.cause not in _DEPARTURES:
             return
-        author, reason, words = _DEPARTURES[end.by]
+        author, reason, words = _DEPARTURES[end.cause]
         pods, race = self._store.objects.pods(job), self._store.cluster.start_backoff(job.key)
         is_starting = self._store.objects.master(job) is None  # no pod of a running job loses its race: it had a node
-        if end.by is By.USER and is_starting and race.hold_until_s > self._store.clock():
-            author, reason, words = Author.EDL, "RoomTaken", "its proved room was taken by others; it starts again"
-        if end.by is not By.ITSELF:
+        if end.cause is TerminationCause.USER and is_starting and race.hold_until_s > self._store.clock():
+            author, reason, words = (
+                ResizeAuthor.EDL,
+                "RoomTaken",
+                "its proved room was taken by others; it starts again",
+            )
+        if end.cause is not TerminationCause.ITSELF:
             message = f"{role.value} {end.pod}: {words}"
             self._store.events.emit(job, JobEvent(reason=reason, message=message, pod=end.pod))
         else:
             reason = "ServerFailed" if role is Role.SERVER else "TrainerFailed"
         if role is not Role.MASTER:
             before = 1 + sum(key_of(raw) != end.pod for raw in standing(pods, role))
-            change = Resize(
+            change = ResizeRecord(
                 at_s=self._store.clock(),
                 before=before,
                 after=before - 1,
@@ -137,14 +149,14 @@ class JobReporter:
         report = self._store.report_of(job)
         if refused:
             reason, message = refused[-1]
-            refusal = Refusal(at_s=self._store.clock(), reason=reason, message=message)
+            refusal = WriteRefusal(at_s=self._store.clock(), reason=reason, message=message)
             if report.refusal is None or report.refusal.reason != reason:
                 self._emit(job, JobEvent(reason=reason, message=message, is_warning=True))
             self._store.reports[job] = replace(report, refusal=refusal)
         elif has_done and report.refusal is not None:
             self._store.reports[job] = replace(report, refusal=None)
 
-    def _resize_of(self, job: JobName, done: list[Action], role: Role) -> Resize | None:
+    def _resize_of(self, job: JobName, done: list[Action], role: Role) -> ResizeRecord | None:
         decision = self._store.report_of(job).decision
         pods = [
             one
@@ -156,19 +168,19 @@ class JobReporter:
         if decision is None or not difference:
             return None
         before = decision.servers if role is Role.SERVER else decision.now
-        return Resize(
+        return ResizeRecord(
             at_s=self._store.clock(),
             before=before,
             after=max(0, before + difference),
-            cause=resizes.cause_in_words(one.cause for one in pods),
-            by=Author.EDL,
+            cause=resizes.cause_words(one.cause for one in pods),
+            by=ResizeAuthor.EDL,
             role=role,
             message=decision.message,
         )
 
-    def _add_resize(self, job: JobName, change: Resize) -> None:
+    def _add_resize(self, job: JobName, change: ResizeRecord) -> None:
         report = self._store.report_of(job)
-        self._store.reports[job] = replace(report, resizes=resizes.add(report.resizes, change))
+        self._store.reports[job] = replace(report, resizes=resizes.add_resize(report.resizes, change))
         self._store.to_write_status.add(job)
 
     def _emit(self, job: JobName, event: JobEvent) -> None:
@@ -188,7 +200,7 @@ class ObservedPlanner:
         self._policy = policy
         self._memo = Memo()
 
-    def decide(self, done: Step, view: ClusterView, observed: Mapping[JobName, Job], now_s: float) -> Step:
+    def decide(self, done: LoopPass, view: ClusterView, observed: Mapping[JobName, Job], now_s: float) -> LoopPass:
         """Return the pass with decisions for the observed jobs; all else is what was done."""
         if not observed:
             return done

@@ -22,16 +22,16 @@ from autoscaler.clusters.kubernetes.parsing.priority_classes import (
 )
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, Reclaim, Role
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.jobs.server_ratio import kept_in
+from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.controllers.event_recorder import EventRecorder, JobEvent
 from autoscaler.operator.controllers.job_objects import JobCache, JobObjects
 from autoscaler.operator.controllers.work_queue import StatusQueue
 from autoscaler.operator.job.job_pods import has_ended, has_unstarted, is_gated, role_of, roles_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, facts_of
-from autoscaler.operator.job.recovery import Found, checkpoint_at_s, restore, waits_since_s
+from autoscaler.operator.job.recovery import FoundJob, recover_checkpoint_at_s, recover_life, recover_waiting_since_s
 from autoscaler.operator.status.condition_rules import TOO_MUCH_IN_ETCD
 from autoscaler.operator.status.job_report import JobReport
 
@@ -103,7 +103,7 @@ class JobStore:
         if record is not None:
             self.records[job.key] = replace(record, **fields)
 
-    def handle(self, job: KubeJob, event: lives.Event) -> bool:
+    def handle(self, job: KubeJob, event: lives.LifeEvent) -> bool:
         """Let the job's life react to an event.  Return True if nothing has to be kept of the job any more."""
         record = self.find(job)
         if record is None:
@@ -118,11 +118,11 @@ class JobStore:
         for effect in step.effects:
             match effect:
                 case lives.Announce():
-                    is_warning = effect.reason in {lives.Ending.FAILED, "TrainerFailed"}
+                    is_warning = effect.reason in {lives.JobEnding.FAILED, "TrainerFailed"}
                     self.events.emit(job, JobEvent(reason=effect.reason, message=effect.message, is_warning=is_warning))
                 case lives.StopRole():
                     pass  # read from the stage, until it stands
-                case lives.Forget():
+                case lives.DropRecord():
                     is_done = True
                 case _:
                     assert_never(effect)
@@ -137,7 +137,7 @@ class JobStore:
         record = self.records.get(job)
         if record is not None:
             uids = {uid_of(raw) for raw in self.objects.pods(record.job) if key_of(raw) == pod}
-            self.change(record.job, told=record.told | uids)
+            self.change(record.job, deleted_by_edl=record.deleted_by_edl | uids)
 
     def give_up_over_etcd(self, name_in_etcd: str, excess: str) -> None:
         """The job of this name in etcd may use it no more and so can commit nothing: it fails."""
@@ -145,7 +145,7 @@ class JobStore:
         job = self.objects.jobs.get(JobName(job_key(namespace, name)))
         if job is not None and store_name(job.namespace, job.name, job.uid) == name_in_etcd:
             reason = f"{TOO_MUCH_IN_ETCD}: {excess}; its checkpoints stand: make it anew to go on"
-            with self.errors.around(job.key, Step.LIFE):  # who looks at etcd looks at all jobs
+            with self.errors.isolate(job.key, GuardedStep.LIFE):  # who looks at etcd looks at all jobs
                 self.handle(job, lives.GivenUp(reason=reason))
 
     def request_plan(self) -> None:
@@ -188,9 +188,9 @@ class JobStore:
     def server_count(self, job: KubeJob) -> int:
         """Return how many parameter servers stand; those that others delete count until they are gone."""
         record = self.records.get(job.key)
-        told = frozenset[str]() if record is None else record.told
+        deleted = frozenset[str]() if record is None else record.deleted_by_edl
         servers = (raw for raw in self.objects.pods(job) if role_of(raw) is Role.SERVER)
-        return sum(not has_ended(raw) and not is_gated(raw) and uid_of(raw) not in told for raw in servers)
+        return sum(not has_ended(raw) and not is_gated(raw) and uid_of(raw) not in deleted for raw in servers)
 
     def has_unstarted_pod(self, job: KubeJob) -> bool:
         """True if a pod of the job has had a node for long, and no containers yet."""
@@ -200,7 +200,7 @@ class JobStore:
         """Return the jobs that have pods, and that EDL acts on."""
         found = []
         for job in tuple(self.objects.jobs.values()):
-            with self.errors.around(job.key, Step.PODS_OWNED):
+            with self.errors.isolate(job.key, GuardedStep.PODS_OWNED):
                 if self.may_write(job) and self.objects.pods(job) and not job.is_deleting:
                     found.append(job)
         return found
@@ -210,7 +210,7 @@ class JobStore:
 
     def _begin(self, job: KubeJob) -> JobRecord:
         pods = self.objects.pods(job)
-        found = Found(
+        found = FoundJob(
             status=part(self.objects.raw(job.key) or {}, "status"),
             pods=pods,
             roles=roles_of(pods, has_master=self.objects.master(job) is not None),
@@ -218,9 +218,9 @@ class JobStore:
         now_s = self.clock()
         return JobRecord(
             job=job,
-            life=restore(job, found, offset_s=self.offset_s, now_s=now_s),
-            ratio=kept_in(found.status),
-            checkpoint_at_s=checkpoint_at_s(found.status, offset_s=self.offset_s, now_s=now_s),
-            waiting_since_s=waits_since_s(job, found.status, offset_s=self.offset_s, now_s=now_s),
+            life=recover_life(job, found, offset_s=self.offset_s, now_s=now_s),
+            ratio=ratio_in_status(found.status),
+            checkpoint_at_s=recover_checkpoint_at_s(found.status, offset_s=self.offset_s, now_s=now_s),
+            waiting_since_s=recover_waiting_since_s(job, found.status, offset_s=self.offset_s, now_s=now_s),
             resizes_before=tuple(parts(found.status, "resizes")),
         )

@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.errors import ClusterError
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
-from autoscaler.jobs.master_connections import Door, DoorTls, Masters
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint, MasterTls
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from master.api.servers_answer import ServersAnswer
@@ -24,7 +24,9 @@ class MasterClient:
     need no TLS.
     """
 
-    def __init__(self, masters: Masters, owned: OwnedObjects, *, socket_of: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self, masters: MasterConnections, owned: OwnedObjects, *, socket_of: Callable[[str], str] | None = None
+    ) -> None:
         self._masters = masters
         self._owned = owned
         self._socket_of = socket_of
@@ -57,7 +59,7 @@ class MasterClient:
         """Close the connections to the masters of a job that is gone."""
         await self._masters.keep_only(_store_name(job), frozenset())
 
-    async def _door(self, job: KubeJob, address: str) -> Door | None:
+    async def _door(self, job: KubeJob, address: str) -> MasterEndpoint | None:
         try:
             identity = await self._owned.identity_of(job) if address else None
         except ClusterError:
@@ -65,14 +67,14 @@ class MasterClient:
         if identity is None:
             return None
         if self._socket_of is not None:
-            return Door(job=_store_name(job), address=address, token=identity.token)
-        tls = DoorTls(
+            return MasterEndpoint(job=_store_name(job), address=address, token=identity.token)
+        tls = MasterTls(
             authority=identity.authority.certificate,
             certificate=identity.member.certificate,
             key=identity.member.key,
             host=master_host(job.namespace, job.name),
         )
-        return Door(job=_store_name(job), address=address, token=identity.token, tls=tls)
+        return MasterEndpoint(job=_store_name(job), address=address, token=identity.token, tls=tls)
 
     def _address(self, job: KubeJob, raw: Raw) -> str:
         """Return where a master pod listens, host:port or a socket; empty while the pod has no address."""

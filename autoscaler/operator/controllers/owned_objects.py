@@ -21,7 +21,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from autoscaler.bounded_gather import each
+from autoscaler.bounded_gather import gather_bounded
 from autoscaler.clusters.kubernetes.api.api_port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, Kind
@@ -48,9 +48,9 @@ from autoscaler.clusters.kubernetes.objects.names import (
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import Step
+from autoscaler.fault_isolation import GuardedStep
 from autoscaler.operator.controllers.job_store import JobStore
-from autoscaler.operator.etcd.job_accounts import Accounts
+from autoscaler.operator.etcd.job_accounts import JobAccounts
 
 HEAL_EVERY_S: Final = 60.0
 SECRETS_EVERY: Final = 10  # rounds of healing
@@ -84,7 +84,7 @@ class OwnedObjects:
         *,
         now: Callable[[], datetime],
         namespaces: tuple[str, ...] = (),
-        accounts: Accounts | None = None,
+        accounts: JobAccounts | None = None,
     ) -> None:
         self._api = api
         self._accounts = accounts
@@ -117,7 +117,9 @@ class OwnedObjects:
                 made = await self._make_identity(job) if kept is None and may_be_new else None
                 identity = await self._keep_identity(job) if made is None else made
                 bodies = ((SERVICES, build_service(job)), (DISRUPTION_BUDGETS, budget))
-                await each((partial(self._apply_own, kind, body, job) for kind, body in bodies), at_once=len(bodies))
+                await gather_bounded(
+                    (partial(self._apply_own, kind, body, job) for kind, body in bodies), at_once=len(bodies)
+                )
             self._kept[job.key] = OwnedState(uid=job.uid, core_pods=core, identity=identity)
 
     async def identity_of(self, job: KubeJob) -> JobIdentity | None:
@@ -166,7 +168,7 @@ class OwnedObjects:
             if job.key not in edited:
                 continue
             try:
-                with self._store.errors.around(job.key, Step.OBJECTS):
+                with self._store.errors.isolate(job.key, GuardedStep.OBJECTS):
                     await self.prepare(job)
             except ClusterError as error:
                 log.warning("what job %s owns could not be made anew: %s; healed with the next round", job.key, error)
@@ -176,12 +178,12 @@ class OwnedObjects:
         services, budgets = await self._listed(SERVICES), await self._listed(DISRUPTION_BUDGETS)
         problem: ClusterError | None = None
         for job in jobs:
-            if self._store.errors.is_paused(job.key, Step.OBJECTS):
+            if self._store.errors.is_paused(job.key, GuardedStep.OBJECTS):
                 continue
             service = services.get((job.namespace, master_name(job.name)))
             budget = budgets.get((job.namespace, budget_name(job.name)))
             try:
-                with self._store.errors.around(job.key, Step.OBJECTS):
+                with self._store.errors.isolate(job.key, GuardedStep.OBJECTS):
                     is_whole = _is_whole(job, service, budget, self._core_pods(job))
                     if with_secrets or not is_whole or self._store.has_unstarted_pod(job):
                         self._kept.pop(job.key, None)
@@ -237,7 +239,9 @@ class OwnedObjects:
 
     async def _secrets(self, job: KubeJob) -> tuple[Raw | None, Raw | None, Raw | None]:
         names = (authority_secret(job.name), member_secret(job.name), master_secret(job.name))
-        authority, member, master = await each((partial(self._secret, job, name) for name in names), at_once=len(names))
+        authority, member, master = await gather_bounded(
+            (partial(self._secret, job, name) for name in names), at_once=len(names)
+        )
         return authority, member, master
 
     async def _secret(self, job: KubeJob, name: str) -> Raw | None:

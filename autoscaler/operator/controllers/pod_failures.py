@@ -22,10 +22,10 @@ from autoscaler.clusters.kubernetes.objects.fields import key_of, parts, text
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import Step
+from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.progress import why_too_soon
-from autoscaler.jobs.server_count import loss_of, only_copies_of, tell_lost
+from autoscaler.jobs.server_count import describe_loss, loss_of, only_copies_of
 from autoscaler.operator.controllers.event_recorder import JobEvent
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.controllers.job_store import JobStore
@@ -33,8 +33,8 @@ from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.job.job_pods import is_seated, ordinal_of, role_of, uid_of
 from autoscaler.operator.job.job_record import count_server_failure, was_released
-from autoscaler.operator.job.node_blocklist import blame
-from autoscaler.operator.job.pod_termination import By, PodEnd, end_of
+from autoscaler.operator.job.node_blocklist import add_failure
+from autoscaler.operator.job.pod_termination import PodTermination, TerminationCause, termination_of
 
 AT_ONCE: Final = 16  # judged at the same time
 
@@ -59,17 +59,19 @@ class PodFailures:
     def handle_ended(self, job: KubeJob, raw: Raw) -> None:
         """Judge a pod that has ended and that nobody deleted."""
         record, role, uid = self._store.record_of(job), role_of(raw), uid_of(raw)
-        is_paused = self._store.errors.is_paused(job.key, Step.JUDGE)
+        is_paused = self._store.errors.is_paused(job.key, GuardedStep.JUDGE)
         if uid in record.judged or uid in self._judging or role is None or is_paused:
             return
-        end = end_of(raw, record.told)
+        end = termination_of(raw, record.deleted_by_edl)
         if end is None or not end.is_failure or role is Role.MASTER or record.life.state is not JobState.ACTIVE:
             self._store.change(job, judged=record.judged | {uid})
             return
         if role is Role.TRAINER:
             self._store.handle(job, lives.TrainerEnded())
         self._judging.add(uid)
-        judging = self._store.errors.take(job.key, Step.JUDGE, partial(self._judge, job, raw, role, end))
+        judging = self._store.errors.attempt_async(
+            job.key, GuardedStep.JUDGE, partial(self._judge, job, raw, role, end)
+        )
         task = asyncio.ensure_future(judging)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -81,7 +83,7 @@ class PodFailures:
         if role_of(raw) is not Role.SERVER or uid in record.judged or not record.life.trains_on:
             return
         self._store.change(job, judged=record.judged | {uid})
-        end = end_of(raw, record.told)
+        end = termination_of(raw, record.deleted_by_edl)
         assert end is not None, f"{key_of(raw)} has ended"
         lost = loss_of(end.code, end.story)
         if not lost and record.life.state is not JobState.ACTIVE:
@@ -111,7 +113,7 @@ class PodFailures:
         self._judging.discard(uid)
         self._store.to_reconcile.add(job)
 
-    async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> None:
+    async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination) -> None:
         try:
             if role is Role.TRAINER or end.code == 0:
                 await self._ask_master(job)
@@ -134,7 +136,7 @@ class PodFailures:
                 await self._poller.poll(job)
                 self._asked_at[job.key] = began_at  # a question that fails answers nobody
 
-    def _conclude(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd, story: str) -> None:
+    def _conclude(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination, story: str) -> None:
         record, now_s = self._store.find(job), self._store.clock()
         if record is None:
             return
@@ -144,10 +146,10 @@ class PodFailures:
             return
         if role is Role.SERVER and was_released(raw, end, record):
             self._store.change(job, judged=record.judged | {end.uid})
-            self._reporter.handle_departure(job, role, replace(end, by=By.MASTER))
+            self._reporter.handle_departure(job, role, replace(end, cause=TerminationCause.MASTER))
             return
-        trouble = blame(record.trouble, end.node, now_s) if end.node is not None else record.trouble
-        self._store.change(job, trouble=trouble, judged=record.judged | {end.uid})
+        blocklist = add_failure(record.blocklist, end.node, now_s) if end.node is not None else record.blocklist
+        self._store.change(job, blocklist=blocklist, judged=record.judged | {end.uid})
         if record.life.state is not JobState.ACTIVE:
             return  # it has ended while its master was asked
         name: str = raw["metadata"]["name"]
@@ -161,10 +163,10 @@ class PodFailures:
         self._store.events.emit(job, JobEvent(reason="ServerFailed", message=message, is_warning=True, pod=end.pod))
         lost = only_copies_of(ordinal_of(raw), record.progress) if is_seated(raw, job.name) else 0
         if lost and job.spec.server is not None:
-            told = tell_lost(name, lost, job.spec.server.after_loss)
+            told = describe_loss(name, lost, job.spec.server.after_loss)
             self._store.events.emit(job, JobEvent(reason="ServerLost", message=told, is_warning=True, pod=end.pod))
 
-    async def _story(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> str:
+    async def _story(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination) -> str:
         story = end.story
         if end.code == 0 and role is Role.TRAINER:
             record = self._store.find(job)

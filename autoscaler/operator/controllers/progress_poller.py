@@ -19,11 +19,11 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
-from autoscaler.fault_isolation import Step
+from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
-from autoscaler.jobs.progress import JobProgress, follow, news_of
-from autoscaler.jobs.server_ratio import Ratio, observe
+from autoscaler.jobs.progress import JobProgress, merge_progress, progress_events
+from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
 from autoscaler.operator.controllers.event_recorder import JobEvent
 from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.master_client import MasterClient
@@ -78,20 +78,21 @@ class ProgressPoller:
                 now_s = self._store.clock()
                 for job in self.pollable():
                     is_due = now_s >= self._next.get(job.key, (0.0, 0.0))[0]
-                    if is_due and job.key not in self._under_way and not errors.is_paused(job.key, Step.ASK):
+                    if is_due and job.key not in self._under_way and not errors.is_paused(job.key, GuardedStep.ASK):
                         self._under_way.add(job.key)
-                        work = errors.take(job.key, Step.ASK, partial(self._poll_in_turn, job))
+                        work = errors.attempt_async(job.key, GuardedStep.ASK, partial(self._poll_in_turn, job))
                         polls.create_task(work).add_done_callback(partial(_discard, self._under_way, job.key))
                 for job in [job for job in self._gone if job.key not in self._under_way]:
                     self._gone.remove(job)
-                    with errors.around(job.key, Step.HANG_UP):
+                    with errors.isolate(job.key, GuardedStep.HANG_UP):
                         await self._masters.hang_up(job)
                 await asyncio.sleep(TICK_S)
 
     def pollable(self) -> list[KubeJob]:
         """Return the jobs whose masters may have something to say and do not rest."""
-        living = (one for one in self._store.records.values() if one.life.stage is not lives.Stage.OVER)
-        return [one.job for one in living if self.rest_left_s(one.job) <= 0.0]
+        now_s, records = self._store.clock(), self._store.records.values()
+        living = (one.job for one in records if one.life.stage is not lives.LifeStage.OVER)
+        return [job for job in living if now_s >= self._rests_until_s.get(job.key, 0.0)]
 
     async def poll(self, job: KubeJob) -> bool:
         """Bring the job's progress up to date; return False if its master does not say how far it is."""
@@ -129,8 +130,8 @@ class ProgressPoller:
 
     def _handle_progress(self, record: JobRecord, leader: str, progress: JobProgress) -> None:
         store, job, before, now_s = self._store, record.job, record.progress, self._store.clock()
-        progress = follow(before, progress)
-        for reason, message in news_of(before, progress, goes_on=record.life.state is JobState.ACTIVE):
+        progress = merge_progress(before, progress)
+        for reason, message in progress_events(before, progress, goes_on=record.life.state is JobState.ACTIVE):
             store.events.emit(job, JobEvent(reason=reason, message=message, is_warning=True))
         owning = owning_of(record, now_s)
         store.change(
@@ -140,7 +141,7 @@ class ProgressPoller:
             quiet=None,
             checkpoint_at_s=_checkpoint_at_s(record, progress, now_s),
             leader=leader,
-            spared=record.spared | released_servers(job, standing(store.objects.pods(job), Role.SERVER), progress),
+            released=record.released | released_servers(job, standing(store.objects.pods(job), Role.SERVER), progress),
             ratio=self._measure_ratio(record, progress),
         )
         if owning_of(store.records[job.key], now_s) != owning:
@@ -169,14 +170,14 @@ class ProgressPoller:
             message = f"its master's answer is not taken: {problem}"
             store.events.emit(record.job, JobEvent(reason="MalformedAnswer", message=message, is_warning=True))
 
-    def _measure_ratio(self, record: JobRecord, progress: JobProgress) -> Ratio:
+    def _measure_ratio(self, record: JobRecord, progress: JobProgress) -> ServerRatio:
         """Return how many trainers one server of the job is to serve from now on."""
         server, before = record.job.spec.server, record.ratio
         if server is None or not server.is_ratio_measured or record.life.state is not JobState.ACTIVE:
             return before
-        ratio = observe(before, progress, server.replicas, self._store.clock())
+        ratio = observe_ratio(before, progress, server.replicas, self._store.clock())
         if ratio.trainers_per_server != before.trainers_per_server:
-            self._store.events.emit(record.job, JobEvent(reason="RatioMeasured", message=ratio.tell(before)))
+            self._store.events.emit(record.job, JobEvent(reason="RatioMeasured", message=ratio.describe_change(before)))
             self._store.request_plan()
         return ratio
 

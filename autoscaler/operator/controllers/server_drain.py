@@ -24,7 +24,7 @@ from autoscaler.clusters.kubernetes.objects.fields import key_of, text
 from autoscaler.clusters.kubernetes.parsing.server_replacement import find_replaced_pod
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Action, Cause, ClusterView, DeletePod, JobState, PodName, Role
-from autoscaler.fault_isolation import Step
+from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.jobs.server_count import SPARE_ORDINALS, servers_wanted
@@ -117,7 +117,7 @@ class ServerDrains:
         for record in tuple(self._store.records.values()):
             if record.drains and not record.drains.keys() <= planned:
                 drains = {pod: drain for pod, drain in record.drains.items() if pod in planned}
-                with self._store.errors.around(record.job.key, Step.REPORT):
+                with self._store.errors.isolate(record.job.key, GuardedStep.REPORT):
                     self._store.change(record.job, drains=drains)
 
     # ---- the number of servers ----------------------------------------------------------------------------------

@@ -8,16 +8,16 @@ from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, whole
 from autoscaler.domain import JobName
-from autoscaler.fault_isolation import Step
+from autoscaler.fault_isolation import GuardedStep
 from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.controllers.event_recorder import JobEvent, subject_of
 from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.server_drain import why_not_drained
-from autoscaler.operator.job.job_record import JobRecord, heard_of, uncommitted_since_s
+from autoscaler.operator.job.job_record import JobRecord, master_report_of, uncommitted_since_s
 from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.status.conditions import Kind
-from autoscaler.operator.status.job_status import failing_status, status_of, wrong_status
-from autoscaler.operator.status.status_inputs import Seen
+from autoscaler.operator.status.conditions import ConditionType
+from autoscaler.operator.status.job_status import internal_error_status, status_of, unreadable_status
+from autoscaler.operator.status.status_inputs import StatusInputs
 
 
 class StatusSource:
@@ -32,19 +32,24 @@ class StatusSource:
         store, raw = self._store, self._store.objects.raw(name)
         if raw is None:
             return None
-        if not store.errors.is_paused(name, Step.STATUS):
-            with store.errors.around(name, Step.STATUS):
+        if not store.errors.is_paused(name, GuardedStep.STATUS):
+            with store.errors.isolate(name, GuardedStep.STATUS):
                 return self._status_of(name, raw)
         problem, generation = store.errors.problem(name), _generation(raw)
-        status = failing_status(problem, part(raw, "status"), generation=generation, now_unix_s=self._now_unix_s())
+        status = internal_error_status(
+            problem, part(raw, "status"), generation=generation, now_unix_s=self._now_unix_s()
+        )
         self._metrics.show_wrong_job(name, status)
         return status
 
     def _status_of(self, name: JobName, raw: RawRead) -> Raw | None:
         store, before = self._store, part(raw, "status")
         if (error := store.objects.unreadable.get(name)) is not None:
-            status = wrong_status(error, before, generation=_generation(raw), now_unix_s=self._now_unix_s())
-            new, stands = condition_of({"status": status}, Kind.ADMITTED), condition_of(raw, Kind.ADMITTED)
+            status = unreadable_status(error, before, generation=_generation(raw), now_unix_s=self._now_unix_s())
+            new, stands = (
+                condition_of({"status": status}, ConditionType.ADMITTED),
+                condition_of(raw, ConditionType.ADMITTED),
+            )
             if new.get("message") != stands.get("message"):
                 event = JobEvent(reason="InvalidSpec", message=str(error), is_warning=True)
                 store.events.emit(subject_of(raw), event)
@@ -57,21 +62,21 @@ class StatusSource:
         self._show(name, record, status)
         return status
 
-    def _inputs(self, record: JobRecord, before: RawRead) -> Seen:
+    def _inputs(self, record: JobRecord, before: RawRead) -> StatusInputs:
         store, job, now_s = self._store, record.job, self._store.clock()
-        return Seen(
+        return StatusInputs(
             record=record,
             report=store.report_of(job.key),
             race=store.cluster.start_backoff(job.key),
             pods=store.objects.pods(job),
             has_master=store.objects.master(job) is not None,
             before=before if isinstance(before, dict) else {},
-            heard=heard_of(record, now_s, store.offset_s),
+            heard=master_report_of(record, now_s, store.offset_s),
             priority=store.objects.priority(job),
             is_contested=store.objects.is_contested(job.key),
             is_observed=job.spec.mode is Mode.OBSERVE or store.is_frozen,
             problems=store.problems_of(job),
-            parting={pod: why_not_drained(drain, record, now_s) for pod, drain in record.drains.items()},
+            draining={pod: why_not_drained(drain, record, now_s) for pod, drain in record.drains.items()},
         )
 
     def _show(self, name: JobName, record: JobRecord, status: Raw) -> None:

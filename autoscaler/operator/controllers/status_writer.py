@@ -20,10 +20,10 @@ from autoscaler.clusters.kubernetes.objects.fields import part
 from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.domain import JobName
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import Step
+from autoscaler.fault_isolation import GuardedStep
 from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.status_source import StatusSource
-from autoscaler.operator.status.job_status import same
+from autoscaler.operator.status.job_status import differs_in_progress_alone
 
 MOST_PER_S: Final = 50.0
 PROGRESS_EVERY_S: Final = 10.0
@@ -47,9 +47,9 @@ class StatusWriter:
         while True:
             for job in queue.due():
                 was_tried = True
-                with errors.around(job, Step.WRITE_STATUS):
+                with errors.isolate(job, GuardedStep.WRITE_STATUS):
                     was_tried = await self.write(job)
-                if again_at_s := errors.again_at_s(job, Step.WRITE_STATUS):
+                if again_at_s := errors.again_at_s(job, GuardedStep.WRITE_STATUS):
                     queue.delay(job, again_at_s)
                 await asyncio.sleep(1 / MOST_PER_S if was_tried else 0.0)  # others have their turn in any case
             await queue.wait()
@@ -67,7 +67,7 @@ class StatusWriter:
         if status == standing or (status, standing) == self._kept.get(job):
             return False
         due_s = self._written_at_s.get(job, -PROGRESS_EVERY_S) + PROGRESS_EVERY_S
-        if same(status, standing) and now_s < due_s:
+        if differs_in_progress_alone(status, standing) and now_s < due_s:
             queue.delay(job, due_s)
             return False
         self._written_at_s[job] = now_s

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from autoscaler.domain import JobName
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 
 SETTLE_S: Final = 1.0  # changes of one job that come together are one write of its status
 LONGEST_S: Final = 3.0  # however its changes go on
@@ -67,7 +67,7 @@ class StatusQueue:
         now_s = self._clock()
         since_s = self._since_s.setdefault(job, now_s)
         due_s = min(now_s + SETTLE_S, since_s + LONGEST_S)
-        self._due_s[job] = max(due_s, self._errors.again_at_s(job, Step.WRITE_STATUS))
+        self._due_s[job] = max(due_s, self._errors.again_at_s(job, GuardedStep.WRITE_STATUS))
         self._news.set()
 
     def delay(self, job: JobName, until_s: float) -> None:

@@ -45,7 +45,7 @@ AWAY_S: Final = 5.0
 CLUSTER: Final = "kube-system"
 """The namespace whose UID tells clusters apart: it stands in each one, and for ever."""
 
-Answer = TypeVar("Answer")
+EtcdAnswer = TypeVar("EtcdAnswer")
 log = logging.getLogger(__name__)
 
 
@@ -81,7 +81,7 @@ def read_account_settings(environ: Mapping[str, str] = os.environ) -> AccountSet
     return AccountSettings(config=config, is_separate=bool(user), keeps_room=bool(keeps_room))
 
 
-class Accounts:
+class JobAccounts:
     """The accounts of all jobs of this cluster.  `may_write`: whether this operator leads.  Use as a context."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Accounts:
         """The job of this name in etcd reads and writes nothing there any more.  Raises ClusterError."""
         await self._ask(partial(EtcdAccounts.bar, job=name), although_away=True)
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Drop what deleted jobs had, now and then, until cancelled."""
         if not self.is_separate:
             log.warning("masters of all jobs share what etcd lets them do; set %s so that each has its own", ADMIN_USER)
@@ -182,8 +182,8 @@ class Accounts:
     # ---- etcd -------------------------------------------------------------------------------------------------------
 
     async def _ask(
-        self, question: Callable[[EtcdAccounts], Awaitable[Answer]], *, although_away: bool = False
-    ) -> Answer:
+        self, question: Callable[[EtcdAccounts], Awaitable[EtcdAnswer]], *, although_away: bool = False
+    ) -> EtcdAnswer:
         """`although_away`: a full etcd refuses to make accounts; who makes room asks it all the same."""
         if self._clock() < self._away_until_s and not although_away:
             raise TemporaryError("etcd did not answer a moment ago", retry_after_s=AWAY_S)

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from autoscaler.bounded_gather import each
+from autoscaler.bounded_gather import gather_bounded
 from autoscaler.errors import ClusterError
-from autoscaler.operator.etcd.job_accounts import Accounts
+from autoscaler.operator.etcd.job_accounts import JobAccounts
 from autoscaler.operator.etcd.size_limits import (
     FREE_KEYS,
     MOST_KEYS,
@@ -52,7 +52,7 @@ class JobGivingUp(Protocol):
 class EtcdSpaceKeeper:
     """Watches how full etcd is, and makes room in it."""
 
-    def __init__(self, accounts: Accounts, jobs: JobGivingUp, metrics: Metrics) -> None:
+    def __init__(self, accounts: JobAccounts, jobs: JobGivingUp, metrics: Metrics) -> None:
         self._accounts = accounts
         self._jobs = jobs
         self._metrics = metrics
@@ -90,7 +90,7 @@ class EtcdSpaceKeeper:
             log.warning("etcd fills: %d keys, %d bytes are used, its file has %d, its quota is %d", *used)
         most = most_bytes(size, len(names))
         look = partial(upkeep.standing, most_keys=MOST_KEYS, most_bytes=most)
-        found = await each((partial(look, name) for name in names), at_once=_AT_ONCE)
+        found = await gather_bounded((partial(look, name) for name in names), at_once=_AT_ONCE)
         standing = dict(zip(names, found, strict=True))
         await self._bar(upkeep, over_standing(standing, most_bytes=most), most)
         await self._make_room(upkeep)

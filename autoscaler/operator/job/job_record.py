@@ -19,13 +19,13 @@ from autoscaler.jobs import training_health
 from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
-from autoscaler.jobs.lifecycle import STOP_ORDER, Ending, Life, Stage
+from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding, Life, LifeStage
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.server_ratio import Ratio
-from autoscaler.jobs.training_health import Contact, Heard
+from autoscaler.jobs.server_ratio import ServerRatio
+from autoscaler.jobs.training_health import MasterContact, MasterReport
 from autoscaler.operator.job.job_pods import is_seated, ordinal_of, uid_of
-from autoscaler.operator.job.node_blocklist import Trouble, avoided
-from autoscaler.operator.job.pod_termination import PodEnd
+from autoscaler.operator.job.node_blocklist import NodeBlocklist, blocked_nodes
+from autoscaler.operator.job.pod_termination import PodTermination
 from autoscaler.operator.status.conditions import to_time
 from master.api.master_status import JobPhase
 
@@ -54,7 +54,7 @@ class JobRecord:
 
     job: KubeJob
     life: Life
-    trouble: Trouble = field(default_factory=Trouble)
+    blocklist: NodeBlocklist = field(default_factory=NodeBlocklist)
     progress: JobProgress | None = None
     progress_at_s: float = -inf
     refused_at_s: float = -inf  # a master answered, and had no status to tell: none leads
@@ -62,14 +62,14 @@ class JobRecord:
     quiet_since_s: float = -inf  # the first question since the last answer that got none
     checkpoint_at_s: float = -inf  # the last one that anybody knows of
     waiting_since_s: float | None = None  # for room to start in; while it is suspended it waits for nothing
-    ratio: Ratio = field(default_factory=Ratio)  # where it is measured
+    ratio: ServerRatio = field(default_factory=ServerRatio)  # where it is measured
     leader: str = ""  # the master's pod that answered last
     server_failures: int = 0  # of servers, in a row
     server_failed_at_s: float = -inf
-    told: frozenset[str] = frozenset()  # told to leave by EDL
-    counted: frozenset[str] = frozenset()  # whose leaving has been accounted for
+    deleted_by_edl: frozenset[str] = frozenset()  # told to leave by EDL
+    departed: frozenset[str] = frozenset()  # whose leaving has been accounted for
     judged: frozenset[str] = frozenset()  # ended, and it is known why
-    spared: frozenset[str] = frozenset()  # servers on which the master did not count at some time
+    released: frozenset[str] = frozenset()  # servers on which the master did not count at some time
     drains: Mapping[PodName, ServerDrain] = field(default_factory=dict)  # of servers
     count_refused: str = ""  # why its master does not take the number of servers; empty: it does
     resizes_before: tuple[Raw, ...] = ()  # what earlier leaders told of them, newest first; for people, never read
@@ -91,7 +91,7 @@ def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
         remaining_s=None if progress is None else _remaining_s(progress),
         trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,
         waiting_share=0.0 if progress is None else round(progress.waiting_share * WAITING_STEPS) / WAITING_STEPS,
-        avoided_nodes=avoided(record.trouble, now_s),
+        avoided_nodes=blocked_nodes(record.blocklist, now_s),
         bucket_owners=owning_of(record, now_s),
     )
 
@@ -106,10 +106,10 @@ def owning_of(record: JobRecord, now_s: float) -> BucketOwners | None:
     return BucketOwners(ordinals=ordinals, is_moving=progress.moving > 0)
 
 
-def contact_of(record: JobRecord) -> Contact:
+def master_contact_of(record: JobRecord) -> MasterContact:
     """For `jobs.health`."""
     started_at_s = record.life.started_at_s
-    return Contact(
+    return MasterContact(
         progress=record.progress,
         progress_at_s=record.progress_at_s,
         quiet=record.quiet,
@@ -119,23 +119,29 @@ def contact_of(record: JobRecord) -> Contact:
     )
 
 
-def heard_of(record: JobRecord, now_s: float, offset_s: float) -> Heard:
+def master_report_of(record: JobRecord, now_s: float, offset_s: float) -> MasterReport:
     """The instant since when nothing is heard is told by the calendar, so that the words stand still."""
 
     def tell(since_s: float) -> str:
         return f"since {to_time(since_s - offset_s)}"
 
-    return training_health.heard(contact_of(record), every_s=record.job.spec.checkpoint.every_s, now_s=now_s, tell=tell)
+    return training_health.report_of(
+        master_contact_of(record), every_s=record.job.spec.checkpoint.every_s, now_s=now_s, tell=tell
+    )
 
 
 def uncommitted_since_s(record: JobRecord) -> float | None:
     """As `jobs.health` has it; None also while the job does not train."""
-    return training_health.uncommitted_since_s(contact_of(record)) if record.life.stage is Stage.ACTIVE else None
+    return (
+        training_health.uncommitted_since_s(master_contact_of(record))
+        if record.life.stage is LifeStage.ACTIVE
+        else None
+    )
 
 
 def waiting_since_s(record: JobRecord, *, has_started: bool, is_managed: bool, now_s: float) -> float | None:
     """Since when the job waits for room to start in; None: it does not wait, or not for EDL."""
-    if record.life.stage is not Stage.ACTIVE or has_started or not is_managed:
+    if record.life.stage is not LifeStage.ACTIVE or has_started or not is_managed:
         return None
     return now_s if record.waiting_since_s is None else record.waiting_since_s
 
@@ -155,9 +161,9 @@ def count_server_failure(record: JobRecord, now_s: float) -> JobRecord:
 def leaving_roles(life: Life) -> frozenset[Role]:
     """The roles whose pods have to leave now, in the order of `jobs.life`; a suspended job's rest is the planner's."""
     match life.stage:
-        case Stage.SUSPENDING | Stage.STOPPING:
+        case LifeStage.SUSPENDING | LifeStage.STOPPING:
             return frozenset(STOP_ORDER[: life.stopped])
-        case Stage.OVER:
+        case LifeStage.OVER:
             return frozenset(STOP_ORDER)
         case _:
             return frozenset()
@@ -166,13 +172,13 @@ def leaving_roles(life: Life) -> frozenset[Role]:
 def next_look_at_s(life: Life, now_s: float) -> float:
     """When time alone may change something."""
     policy = life.policy
-    if life.stage in {Stage.SUSPENDING, Stage.FAREWELL, Stage.STOPPING}:
+    if life.stage in {LifeStage.SUSPENDING, LifeStage.FAREWELL, LifeStage.STOPPING}:
         return now_s + SOON_S
     due_s = inf
-    if life.stage is Stage.OVER:
+    if life.stage is LifeStage.OVER:
         if policy.ttl_after_finished_s is not None and life.ended_at_s is not None:
             due_s = life.ended_at_s + policy.ttl_after_finished_s
-    elif life.stage is Stage.ACTIVE and policy.active_deadline_s is not None and life.started_at_s is not None:
+    elif life.stage is LifeStage.ACTIVE and policy.active_deadline_s is not None and life.started_at_s is not None:
         due_s = life.started_at_s + policy.active_deadline_s
     return min(max(due_s, now_s + SOON_S), now_s + RESYNC_S)
 
@@ -185,17 +191,17 @@ def released_servers(job: KubeJob, servers: Iterable[Raw], progress: JobProgress
     return frozenset(uid_of(raw) for raw in seated if ordinal_of(raw) >= progress.servers_wanted)
 
 
-def was_released(raw: Raw, end: PodEnd, record: JobRecord) -> bool:
+def was_released(raw: Raw, end: PodTermination, record: JobRecord) -> bool:
     """True if the master had released this server before it ended with 0.
 
     A server that is wanted again after its release ends all the same.
     """
-    return end.code == 0 and end.uid in record.spared | released_servers(record.job, [raw], record.progress)
+    return end.code == 0 and end.uid in record.released | released_servers(record.job, [raw], record.progress)
 
 
 def is_failed(life: Life) -> bool:
     """Whether it has been given up."""
-    return life.ending is Ending.FAILED
+    return life.ending is JobEnding.FAILED
 
 
 def _coarse_age_s(age_s: float | None) -> float | None:

@@ -20,28 +20,28 @@ NOWHERE: Final[frozenset[NodeName]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class NodeBlocklist:
     """By node, when the job's pods failed there, the oldest first."""
 
     failed_at_s: Mapping[NodeName, tuple[float, ...]] = field(default_factory=dict)
 
 
-def blame(trouble: Trouble, node: NodeName, now_s: float) -> Trouble:
+def add_failure(blocklist: NodeBlocklist, node: NodeName, now_s: float) -> NodeBlocklist:
     """One more pod failed there."""
     kept = {
         name: recent
-        for name, times in trouble.failed_at_s.items()
+        for name, times in blocklist.failed_at_s.items()
         if (recent := tuple(at_s for at_s in times if now_s - at_s < max(WINDOW_S, AVOID_S)))
     }
     kept[node] = (*kept.pop(node, ())[-(FAILURES - 1) :], now_s)
-    return Trouble(failed_at_s=dict(list(kept.items())[-MOST_AVOIDED:]))
+    return NodeBlocklist(failed_at_s=dict(list(kept.items())[-MOST_AVOIDED:]))
 
 
-def avoided(trouble: Trouble, now_s: float) -> frozenset[NodeName]:
+def blocked_nodes(blocklist: NodeBlocklist, now_s: float) -> frozenset[NodeName]:
     """The nodes where the job starts no pod now."""
-    if not trouble.failed_at_s:
+    if not blocklist.failed_at_s:
         return NOWHERE
-    return frozenset(node for node, times in trouble.failed_at_s.items() if _is_bad(times, now_s))
+    return frozenset(node for node, times in blocklist.failed_at_s.items() if _is_bad(times, now_s))
 
 
 def _is_bad(times: tuple[float, ...], now_s: float) -> bool:

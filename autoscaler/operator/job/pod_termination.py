@@ -32,7 +32,7 @@ _SIGNALLED: Final = 128  # a shell's way to say that a signal ended the process
 _TOLD_REASONS: Final = frozenset({"Completed", "Error"})  # these say no more than the exit code
 
 
-class By(StrEnum):
+class TerminationCause(StrEnum):
     """Who made a pod leave."""
 
     EDL = "edl"
@@ -45,12 +45,12 @@ class By(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodEnd:
+class PodTermination:
     """A pod that is leaving or has ended.  `code` None: not known, or not over yet."""
 
     pod: str  # NAMESPACE/NAME
     uid: str
-    by: By
+    cause: TerminationCause
     has_ended: bool
     node: NodeName | None
     code: int | None = None
@@ -59,20 +59,20 @@ class PodEnd:
     @property
     def is_failure(self) -> bool:
         """It ended unasked."""
-        return self.by is By.ITSELF and self.has_ended
+        return self.cause is TerminationCause.ITSELF and self.has_ended
 
 
-def end_of(raw: Raw, told: Iterable[str] = ()) -> PodEnd | None:
+def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTermination | None:
     """The end of a pod, at hand or past; None while it stays.  `told`: UIDs of pods that EDL told to leave."""
     has_ended = text(raw, "status", "phase") in ENDED
-    by = _author(raw, told)
-    if by is By.ITSELF and not has_ended:
+    by = _author(raw, deleted_by_edl)
+    if by is TerminationCause.ITSELF and not has_ended:
         return None
     code, story = _story(raw)
-    return PodEnd(
+    return PodTermination(
         pod=key_of(raw),
         uid=text(raw, "metadata", "uid"),
-        by=by,
+        cause=by,
         has_ended=has_ended,
         node=NodeName(text(raw, "spec", "nodeName")) or None,
         code=code,
@@ -80,17 +80,17 @@ def end_of(raw: Raw, told: Iterable[str] = ()) -> PodEnd | None:
     )
 
 
-def _author(raw: Raw, told: Iterable[str]) -> By:
+def _author(raw: Raw, told: Iterable[str]) -> TerminationCause:
     if text(raw, "metadata", "uid") in told:
-        return By.EDL
+        return TerminationCause.EDL
     disruption = condition_of(raw, "DisruptionTarget")
     if disruption.get("status") == "True" and (by := _DISRUPTIONS.get(text(disruption, "reason"))):
-        return By(by)
+        return TerminationCause(by)
     if text(raw, "metadata", "deletionTimestamp"):
-        return By.USER
+        return TerminationCause.USER
     if text(raw, "status", "reason"):  # Evicted, Shutdown, NodeLost, OutOfcpu, NodeAffinity, UnexpectedAdmissionError
-        return By.NODE
-    return By.ITSELF
+        return TerminationCause.NODE
+    return TerminationCause.ITSELF
 
 
 def _story(raw: Raw) -> tuple[int | None, str]:

@@ -23,15 +23,15 @@ from typing import Final
 from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, parts, text, unix_s, whole
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
-from autoscaler.jobs.lifecycle import Ending, Life, Stage
+from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_pods import has_standing_trainer
 from autoscaler.operator.job.pod_termination import ENDED
 
-_ENDINGS: Final = (Ending.COMPLETED, Ending.FAILED)
+_ENDINGS: Final = (JobEnding.COMPLETED, JobEnding.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundJob:
     """What stands of a job: its pods as the API server has them, and the roles that are present."""
 
     status: Raw
@@ -39,7 +39,7 @@ class Found:
     roles: frozenset[Role]
 
 
-def restore(job: KubeJob, found: Found, *, offset_s: float, now_s: float) -> Life:
+def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float) -> Life:
     """The job's life.  `now_s` is the cluster's clock, `offset_s` takes Unix time to it."""
     policy = job.spec.run_policy
     started_at_s = _started_at_s(job, found, offset_s, now_s)
@@ -51,7 +51,7 @@ def restore(job: KubeJob, found: Found, *, offset_s: float, now_s: float) -> Lif
         ended_at_s = now_s if told_s is None else min(max(told_s + offset_s, created_s), now_s)
         return Life(
             policy=policy,
-            stage=Stage.STOPPING if found.roles else Stage.OVER,
+            stage=LifeStage.STOPPING if found.roles else LifeStage.OVER,
             ending=kind,
             message=message,
             started_at_s=started_at_s,
@@ -60,26 +60,26 @@ def restore(job: KubeJob, found: Found, *, offset_s: float, now_s: float) -> Lif
         )
     failures = max(0, min(whole(found.status, "failures"), max(1, policy.backoff_limit) - 1))
     stage = _stage(job, found)
-    told = int(stage is Stage.SUSPENDING)  # its trainers have been, at least
+    told = int(stage is LifeStage.SUSPENDING)  # its trainers have been, at least
     return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped=told)
 
 
-def _stage(job: KubeJob, found: Found) -> Stage:
+def _stage(job: KubeJob, found: FoundJob) -> LifeStage:
     if not job.spec.run_policy.suspend:
-        return Stage.ACTIVE
-    return Stage.SUSPENDING if found.roles & {Role.TRAINER, Role.SERVER} else Stage.SUSPENDED
+        return LifeStage.ACTIVE
+    return LifeStage.SUSPENDING if found.roles & {Role.TRAINER, Role.SERVER} else LifeStage.SUSPENDED
 
 
-def _believed_ending(found: Found) -> tuple[Ending, str] | None:
+def _believed_ending(found: FoundJob) -> tuple[JobEnding, str] | None:
     if has_standing_trainer(found.pods):
         return None
     for condition in parts(found.status, "conditions"):
         if condition.get("status") == "True" and text(condition, "type") in _ENDINGS:
-            return Ending(text(condition, "type")), text(condition, "message")
+            return JobEnding(text(condition, "type")), text(condition, "message")
     return None
 
 
-def _started_at_s(job: KubeJob, found: Found, offset_s: float, now_s: float) -> float | None:
+def _started_at_s(job: KubeJob, found: FoundJob, offset_s: float, now_s: float) -> float | None:
     oldest = [created_at_s(raw) for raw in found.pods if text(raw, "status", "phase") not in ENDED]
     latest_s = min([*(at_s + offset_s for at_s in oldest), now_s])
     told_s = unix_s(text(found.status, "startTime"))
@@ -88,13 +88,13 @@ def _started_at_s(job: KubeJob, found: Found, offset_s: float, now_s: float) -> 
     return max(job.created_at_s + offset_s, min(told_s + offset_s, latest_s))
 
 
-def checkpoint_at_s(status: Raw, *, offset_s: float, now_s: float) -> float:
+def recover_checkpoint_at_s(status: Raw, *, offset_s: float, now_s: float) -> float:
     """When the last checkpoint was committed, as told; -inf: nobody told of any."""
     told_s = unix_s(text(status, "progress", "lastCheckpointTime"))
     return -inf if told_s is None else min(told_s + offset_s, now_s)
 
 
-def waits_since_s(job: KubeJob, status: Raw, *, offset_s: float, now_s: float) -> float | None:
+def recover_waiting_since_s(job: KubeJob, status: Raw, *, offset_s: float, now_s: float) -> float | None:
     """Since when the job waits, as told, or since its creation where nobody has looked at it yet; None: unknown."""
     created_s = job.created_at_s + offset_s
     if not status:

@@ -49,7 +49,7 @@ class LeaseRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class LeaseCandidate:
     """One operator's knowledge.  `held_until_s`: it may write before that instant."""
 
     identity: str
@@ -64,7 +64,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class WriteLease:
     """Create the Lease (`over` is None), or replace exactly this version of it."""
 
     over: LeaseRecord | None
@@ -72,13 +72,13 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class RetryAt:
     """Look again then."""
 
     until_s: float
 
 
-def look(candidate: Candidate, record: LeaseRecord | None, now_s: float) -> Candidate:
+def observe_lease(candidate: LeaseCandidate, record: LeaseRecord | None, now_s: float) -> LeaseCandidate:
     """Take in what the Lease says now; None: there is none."""
     if record == candidate.seen and record is not None:
         return candidate
@@ -86,27 +86,27 @@ def look(candidate: Candidate, record: LeaseRecord | None, now_s: float) -> Cand
     return replace(candidate, seen=record, seen_since_s=now_s, held_until_s=held_until_s)
 
 
-def decide(candidate: Candidate, now_s: float) -> Write | Wait:
+def plan_lease(candidate: LeaseCandidate, now_s: float) -> WriteLease | RetryAt:
     """Say what to do about the Lease as last seen."""
     seen = candidate.seen
     if seen is None:
-        return Write(over=None, transitions=0)
+        return WriteLease(over=None, transitions=0)
     if seen.holder == candidate.identity:
-        return Write(over=seen, transitions=seen.transitions)
+        return WriteLease(over=seen, transitions=seen.transitions)
     if not seen.holder:
-        return Write(over=seen, transitions=seen.transitions + 1)
+        return WriteLease(over=seen, transitions=seen.transitions + 1)
     free_at_s = candidate.seen_since_s + max(seen.duration_s, candidate.timing.duration_s)
     if now_s >= free_at_s:
-        return Write(over=seen, transitions=seen.transitions + 1)
-    return Wait(until_s=min(free_at_s, now_s + candidate.timing.retry_s))
+        return WriteLease(over=seen, transitions=seen.transitions + 1)
+    return RetryAt(until_s=min(free_at_s, now_s + candidate.timing.retry_s))
 
 
-def win(candidate: Candidate, record: LeaseRecord, *, sent_s: float) -> Candidate:
+def renew_hold(candidate: LeaseCandidate, record: LeaseRecord, *, sent_s: float) -> LeaseCandidate:
     """The write went through; `sent_s` is an instant before it left."""
     until_s = max(candidate.held_until_s, sent_s + candidate.timing.renew_deadline_s)
     return replace(candidate, seen=record, seen_since_s=sent_s, held_until_s=until_s)
 
 
-def resign(candidate: Candidate) -> Candidate:
+def resign(candidate: LeaseCandidate) -> LeaseCandidate:
     """Write nothing from now on; the Lease may be given back."""
     return replace(candidate, held_until_s=-inf)

@@ -17,15 +17,15 @@ from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, Confli
 from autoscaler.clusters.kubernetes.api.kinds import LEASES
 from autoscaler.errors import ClusterError
 from autoscaler.operator.leadership.candidate import (
-    Candidate,
+    LeaseCandidate,
     LeaseRecord,
     LeaseTiming,
-    Wait,
-    Write,
-    decide,
-    look,
+    RetryAt,
+    WriteLease,
+    observe_lease,
+    plan_lease,
+    renew_hold,
     resign,
-    win,
 )
 
 GOODBYE_S: Final = 2.0  # to give the Lease back while leaving; else the next one waits for its end
@@ -33,7 +33,7 @@ GOODBYE_S: Final = 2.0  # to give the Lease back while leaving; else the next on
 log = logging.getLogger(__name__)
 
 
-class Lease:
+class LeaseHolder:
     """One operator's side of the Lease NAMESPACE/NAME.
 
     `clock` runs on while the machine sleeps; `wall_s` tells the time of day, which is written for people.
@@ -55,7 +55,7 @@ class Lease:
         self._name = name
         self._clock = clock
         self._wall_s = wall_s
-        self._candidate = Candidate(identity=identity, timing=timing)
+        self._candidate = LeaseCandidate(identity=identity, timing=timing)
         self._acquired_at_s = 0.0
         self._news = asyncio.Event()
 
@@ -99,17 +99,17 @@ class Lease:
         try:
             if not self.may_write():
                 await self._look()
-            match decide(self._candidate, self._clock()):
-                case Wait(until_s=until_s):
+            match plan_lease(self._candidate, self._clock()):
+                case RetryAt(until_s=until_s):
                     return max(0.0, until_s - self._clock())
-                case Write() as write:
+                case WriteLease() as write:
                     await self._write(write)
         except ClusterError as error:
             log.warning("lease %s: %s", self.name, error)
         return self._candidate.timing.retry_s
 
     async def _look(self) -> None:
-        self._candidate = look(self._candidate, await self._read(), self._clock())
+        self._candidate = observe_lease(self._candidate, await self._read(), self._clock())
 
     async def _read(self) -> LeaseRecord | None:
         try:
@@ -117,7 +117,7 @@ class Lease:
         except NotFoundError:
             return None
 
-    async def _write(self, write: Write) -> None:
+    async def _write(self, write: WriteLease) -> None:
         sent_s = self._clock()
         if not self.may_write():
             self._acquired_at_s = self._wall_s()
@@ -128,12 +128,12 @@ class Lease:
             await self._look()  # perhaps it was ourselves, and the answer was lost
             return
         was_leading = self.may_write()
-        self._candidate = win(self._candidate, to_record(raw), sent_s=sent_s)
+        self._candidate = renew_hold(self._candidate, to_record(raw), sent_s=sent_s)
         if not was_leading and self.may_write():
             log.info("leads under lease %s", self.name)
             self._news.set()
 
-    def _spec(self, write: Write) -> Raw:
+    def _spec(self, write: WriteLease) -> Raw:
         return {
             "holderIdentity": self._candidate.identity,
             "leaseDurationSeconds": self._candidate.timing.duration_s,

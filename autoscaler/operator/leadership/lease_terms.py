@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.decorators import FencedApi
-from autoscaler.operator.leadership.lease import Lease
+from autoscaler.operator.leadership.lease import LeaseHolder
 
 log = logging.getLogger(__name__)
 
 
-async def run_terms(lease: Lease, api: Api, work: Callable[[Api], Awaitable[None]]) -> None:
+async def run_terms(lease: LeaseHolder, api: Api, work: Callable[[Api], Awaitable[None]]) -> None:
     """Campaign, lead, campaign again, until cancelled; then give the Lease back.
 
     `work` gets an `api` that refuses every write once the term is over.  It has ended before the next term begins, and
@@ -32,7 +32,7 @@ async def run_terms(lease: Lease, api: Api, work: Callable[[Api], Awaitable[None
             await _run_term(lease, work(FencedApi(api, lease.may_write)))
 
 
-async def _run_term(lease: Lease, work: Awaitable[None]) -> None:
+async def _run_term(lease: LeaseHolder, work: Awaitable[None]) -> None:
     """Return when the term is lost, and its work has ended."""
     working = asyncio.ensure_future(work)
     lost = asyncio.create_task(lease.wait_lost(), name="wait for the end of the term")

@@ -16,16 +16,16 @@ from contextlib import AsyncExitStack, suppress
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
-from autoscaler.jobs.master_connections import Masters
-from autoscaler.operator.etcd.job_accounts import Accounts
+from autoscaler.jobs.master_connections import MasterConnections
+from autoscaler.operator.etcd.job_accounts import JobAccounts
 from autoscaler.operator.leader_term import LeaderTerm
-from autoscaler.operator.leadership.lease import Lease
+from autoscaler.operator.leadership.lease import LeaseHolder
 from autoscaler.operator.leadership.lease_terms import run_terms
 from autoscaler.operator.metered_api import MeteredApi
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.kopf_handlers import listen_to_edits
 from autoscaler.operator.process.operator_settings import OperatorSettings
-from autoscaler.operator.process.probes import State, health_pages
+from autoscaler.operator.process.probes import OperatorState, serve_probes
 from master.api.host.clock import uptime_s
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ async def run(settings: OperatorSettings) -> None:
         plain = await connect(settings.kubeconfig, trimmers=TRIMMERS, report_skew=metrics.api_server_ahead_s.set)
         api = MeteredApi(plain, metrics.count_call)
         stack.push_async_callback(api.close)
-        operator = Operator(api, settings, metrics)
-        pages = health_pages(settings.listen, state=operator.state, render=operator.render_metrics)
+        operator = OperatorProcess(api, settings, metrics)
+        pages = serve_probes(settings.listen, state=operator.state, render=operator.render_metrics)
         log.info("listens on port %d", await stack.enter_async_context(pages))
         work = asyncio.create_task(operator.run(), name="operator")
         stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
@@ -55,7 +55,7 @@ async def run(settings: OperatorSettings) -> None:
             await work
 
 
-class Operator:
+class OperatorProcess:
     """A candidate for the Lease, and a leader now and then."""
 
     def __init__(self, api: Api, settings: OperatorSettings, metrics: Metrics) -> None:
@@ -63,7 +63,7 @@ class Operator:
         self._settings = settings
         self._metrics = metrics
         self._term: LeaderTerm | None = None
-        self._lease = Lease(
+        self._lease = LeaseHolder(
             api,
             namespace=settings.lease_namespace,
             name=settings.lease_name,
@@ -77,12 +77,12 @@ class Operator:
         """Campaign, lead, campaign again, until cancelled; then give the Lease back."""
         await run_terms(self._lease, self._api, self._lead)
 
-    def state(self) -> State:
+    def state(self) -> OperatorState:
         """What probes are told."""
         term = self._term
         if term is None:
-            return State(knows_leader=bool(self._lease.holder), is_leading=False)
-        return State(
+            return OperatorState(knows_leader=bool(self._lease.holder), is_leading=False)
+        return OperatorState(
             knows_leader=True,
             is_leading=True,
             is_synced=term.is_synced,
@@ -100,10 +100,10 @@ class Operator:
 
     async def _lead(self, fenced: Api) -> None:
         """The work of one term, until it is cancelled."""
-        async with Masters() as masters, AsyncExitStack() as stack:
+        async with MasterConnections() as masters, AsyncExitStack() as stack:
             accounts = None
             if self._settings.accounts is not None:
-                accounts = Accounts(fenced, self._settings.accounts, may_write=self._lease.may_write)
+                accounts = JobAccounts(fenced, self._settings.accounts, may_write=self._lease.may_write)
                 await stack.enter_async_context(accounts)
             settings = self._settings
             self._term = LeaderTerm(fenced, settings.term, self._metrics, masters, accounts=accounts)

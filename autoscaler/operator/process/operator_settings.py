@@ -34,7 +34,7 @@ _ETCD_FILES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ProbeAddress:
     """Where to listen; port 0: any that is free."""
 
     host: str
@@ -45,7 +45,7 @@ class Address:
 class OperatorSettings:
     """`kubeconfig` None: the service account of the pod that this process runs in."""
 
-    listen: Address
+    listen: ProbeAddress
     lease_namespace: str
     lease_name: str
     term: TermSettings
@@ -96,11 +96,11 @@ def read_settings(
     )
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> ProbeAddress:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise InvalidSpecError("--listen", f"is {text!r}", "HOST:PORT, as in 0.0.0.0:8080")
-    return Address(host=host.strip("[]"), port=int(port))
+    return ProbeAddress(host=host.strip("[]"), port=int(port))
 
 
 def _namespaces(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from autoscaler.operator.process.operator_settings import Address
+from autoscaler.operator.process.operator_settings import ProbeAddress
 from master.api.host.http_pages import PROMETHEUS_TEXT, CachedPage, Page, listen_at, serving
 
 STUCK_AFTER_S: Final = 120.0
@@ -20,7 +20,7 @@ STUCK_AFTER_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class OperatorState:
     """What this operator is doing.  `passed_s`: since the loop last went round; None while it does not lead."""
 
     knows_leader: bool
@@ -41,8 +41,8 @@ class State:
 
 
 @asynccontextmanager
-async def health_pages(
-    address: Address, *, state: Callable[[], State], render: Callable[[], bytes]
+async def serve_probes(
+    address: ProbeAddress, *, state: Callable[[], OperatorState], render: Callable[[], bytes]
 ) -> AsyncIterator[int]:
     """Inside, the port is open; the value is its number.  Raises OSError."""
     listening = listen_at(address.host, address.port)
@@ -56,12 +56,12 @@ async def health_pages(
         yield port
 
 
-def _healthz(state: State) -> Page:
+def _healthz(state: OperatorState) -> Page:
     text = "ok" if state.is_healthy else f"the loop has not gone round for {state.passed_s:.0f} s"
     return _told(text, is_good=state.is_healthy)
 
 
-def _readyz(state: State) -> Page:
+def _readyz(state: OperatorState) -> Page:
     role = "leads" if state.is_leading else "stands by"
     text = f"{role}{'' if state.is_ready else ', not ready'}{': ' + state.problem if state.problem else ''}"
     return _told(text, is_good=state.is_ready)

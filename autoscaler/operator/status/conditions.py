@@ -18,7 +18,7 @@ from autoscaler.clusters.kubernetes.objects.fields import parts, text
 LONGEST_MESSAGE: Final = 1024
 
 
-class Kind(StrEnum):
+class ConditionType(StrEnum):
     ADMITTED = "Admitted"  # its gang has been given room
     READY = "Ready"  # all that it cannot run without serves
     SCALED = "Scaled"  # it has the size that EDL wants for it now
@@ -30,7 +30,7 @@ class Kind(StrEnum):
     SUSPENDED = "Suspended"
 
 
-class Truth(StrEnum):
+class ConditionStatus(StrEnum):
     TRUE = "True"
     FALSE = "False"
     UNKNOWN = "Unknown"
@@ -38,36 +38,38 @@ class Truth(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    kind: Kind
-    truth: Truth
+    type: ConditionType
+    status: ConditionStatus
     reason: str
     message: str = ""
 
 
-def is_true(kind: Kind, reason: str, message: str = "") -> Condition:
-    return Condition(kind=kind, truth=Truth.TRUE, reason=reason, message=message)
+def true_condition(kind: ConditionType, reason: str, message: str = "") -> Condition:
+    return Condition(type=kind, status=ConditionStatus.TRUE, reason=reason, message=message)
 
 
-def is_false(kind: Kind, reason: str, message: str = "") -> Condition:
-    return Condition(kind=kind, truth=Truth.FALSE, reason=reason, message=message)
+def false_condition(kind: ConditionType, reason: str, message: str = "") -> Condition:
+    return Condition(type=kind, status=ConditionStatus.FALSE, reason=reason, message=message)
 
 
-def is_unknown(kind: Kind, reason: str, message: str = "") -> Condition:
-    return Condition(kind=kind, truth=Truth.UNKNOWN, reason=reason, message=message)
+def unknown_condition(kind: ConditionType, reason: str, message: str = "") -> Condition:
+    return Condition(type=kind, status=ConditionStatus.UNKNOWN, reason=reason, message=message)
 
 
-def written(conditions: Iterable[Condition], before: RawRead, *, generation: int, now_unix_s: float) -> list[Raw]:
+def write_conditions(
+    conditions: Iterable[Condition], before: RawRead, *, generation: int, now_unix_s: float
+) -> list[Raw]:
     """As the API has them.  `before`: the status as it stands, whose times are kept where nothing has turned."""
     standing = {text(one, "type"): one for one in parts({"status": before}, "status", "conditions")}
-    return [_write(one, standing.get(one.kind), generation, now_unix_s) for one in conditions]
+    return [_write(one, standing.get(one.type), generation, now_unix_s) for one in conditions]
 
 
 def _write(condition: Condition, before: RawRead | None, generation: int, now_unix_s: float) -> Raw:
     since = text(before, "lastTransitionTime") if before is not None else ""
-    has_turned = before is None or before.get("status") != condition.truth or not since
+    has_turned = before is None or before.get("status") != condition.status or not since
     return {
-        "type": condition.kind.value,
-        "status": condition.truth.value,
+        "type": condition.type.value,
+        "status": condition.status.value,
         "reason": condition.reason,
         "message": condition.message[:LONGEST_MESSAGE],
         "observedGeneration": generation,

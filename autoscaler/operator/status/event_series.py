@@ -17,11 +17,11 @@ WRITE_EVERY_S: Final = 30.0
 MOST: Final = 2_000
 """Remembered: an event about each of 500 jobs, several times over."""
 
-Subject: TypeAlias = tuple[str, str, str]  # UID of the job, reason, words
+SeriesKey: TypeAlias = tuple[str, str, str]  # UID of the job, reason, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class EventSeries:
     """One event as it was said.  `written`: its count as the API server has it."""
 
     name: str
@@ -32,46 +32,48 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class RecentEvents:
     """What has been said lately, the oldest first."""
 
-    series: Mapping[Subject, Series] = field(default_factory=dict)
+    series: Mapping[SeriesKey, EventSeries] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
+class CreateEvent:
     """Say it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raise:
+class RaiseCount:
     """Raise the count of what was said."""
 
     name: str
     count: int
 
 
-def say(said: Said, subject: Subject, name: str, now_s: float) -> tuple[Said, Create | Raise | None]:
+def plan_event(
+    said: RecentEvents, subject: SeriesKey, name: str, now_s: float
+) -> tuple[RecentEvents, CreateEvent | RaiseCount | None]:
     """One more event; `name` is for a new one."""
     before = said.series.get(subject)
     if before is None or now_s - before.last_at_s > SERIES_S:
-        new = Series(name=name, count=1, last_at_s=now_s, written=1, written_at_s=now_s)
-        return _remember(said, subject, new), Create(name=name)
+        new = EventSeries(name=name, count=1, last_at_s=now_s, written=1, written_at_s=now_s)
+        return _remember(said, subject, new), CreateEvent(name=name)
     series = replace(before, count=before.count + 1, last_at_s=now_s)
     if now_s - before.written_at_s < WRITE_EVERY_S:
         return _remember(said, subject, series), None
     series = replace(series, written=series.count, written_at_s=now_s)
-    return _remember(said, subject, series), Raise(name=series.name, count=series.count)
+    return _remember(said, subject, series), RaiseCount(name=series.name, count=series.count)
 
 
-def unsay(said: Said, subject: Subject) -> Said:
+def forget_event(said: RecentEvents, subject: SeriesKey) -> RecentEvents:
     """It could not be written: the next one is a new event."""
-    return Said(series={known: series for known, series in said.series.items() if known != subject})
+    return RecentEvents(series={known: series for known, series in said.series.items() if known != subject})
 
 
-def _remember(said: Said, subject: Subject, series: Series) -> Said:
+def _remember(said: RecentEvents, subject: SeriesKey, series: EventSeries) -> RecentEvents:
     kept = {known: one for known, one in said.series.items() if known != subject}
     kept[subject] = series
-    return Said(series=dict(list(kept.items())[-MOST:]))
+    return RecentEvents(series=dict(list(kept.items())[-MOST:]))

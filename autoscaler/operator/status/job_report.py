@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoscaler.domain import Bottleneck, Decision, Reason
-from autoscaler.operator.status.resizes import Resize
+from autoscaler.operator.status.resizes import ResizeRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class WriteRefusal:
     """The last write for a job that the API server did not want.  `reason`: one word."""
 
     at_s: float
@@ -25,8 +25,8 @@ class JobReport:
     """What is known of one job."""
 
     decision: Decision | None = None
-    refusal: Refusal | None = None
-    resizes: tuple[Resize, ...] = ()
+    refusal: WriteRefusal | None = None
+    resizes: tuple[ResizeRecord, ...] = ()
 
 
 def is_news(decision: Decision) -> bool:

@@ -16,30 +16,32 @@ from autoscaler.clusters.kubernetes.objects.fields import parts, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import Role, Tier
 from autoscaler.errors import InvalidSpecError
-from autoscaler.jobs.lifecycle import Ending, Stage
+from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, role_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, is_ratio_measured
-from autoscaler.operator.job.pod_termination import end_of
+from autoscaler.operator.job.pod_termination import termination_of
 from autoscaler.operator.status import conditions
-from autoscaler.operator.status.condition_rules import chief_reason, judge
-from autoscaler.operator.status.conditions import Condition, Kind, to_time
-from autoscaler.operator.status.resizes import MOST, Resize
-from autoscaler.operator.status.status_inputs import Seen
+from autoscaler.operator.status.condition_rules import conditions_of, main_reason
+from autoscaler.operator.status.conditions import Condition, ConditionType, to_time
+from autoscaler.operator.status.resizes import MOST, ResizeRecord
+from autoscaler.operator.status.status_inputs import StatusInputs
 
 MOST_NAMES: Final = 100
 SHORTEST_STEP_S: Final = 1.0
-_OF_THIS_DEFINITION: Final = frozenset({Kind.CHECKPOINTS_CURRENT})
+_OF_THIS_DEFINITION: Final = frozenset({ConditionType.CHECKPOINTS_CURRENT})
 
 
-def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
+def status_of(seen: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
     """The status; values that are not known are left out."""
     record, job = seen.record, seen.job
-    told = _known(judge(seen), seen)
+    told = _known(conditions_of(seen), seen)
     status: Raw = {
         "observedGeneration": job.generation,
-        "conditions": conditions.written(told, seen.before, generation=job.generation, now_unix_s=now_s - offset_s),
-        "reason": chief_reason(told),
+        "conditions": conditions.write_conditions(
+            told, seen.before, generation=job.generation, now_unix_s=now_s - offset_s
+        ),
+        "reason": main_reason(told),
         "selector": f"{JOB}={job.name},{ROLE}={Role.TRAINER.value}",
         "failures": _failures(seen),
         "trainers": _trainers(seen),
@@ -60,41 +62,43 @@ def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
     has_begun = bool(seen.pods) or life.ending is not None or "startTime" in seen.before
     if record.waiting_since_s is not None:
         status["waitingSince"] = _kept_time(seen.before, "waitingSince", record.waiting_since_s - offset_s)
-    if life.started_at_s is not None and life.stage is not Stage.SUSPENDED and has_begun:
+    if life.started_at_s is not None and life.stage is not LifeStage.SUSPENDED and has_begun:
         status["startTime"] = _kept_time(seen.before, "startTime", life.started_at_s - offset_s)
     if life.ended_at_s is not None and is_over(seen):
         status["completionTime"] = _kept_time(seen.before, "completionTime", life.ended_at_s - offset_s)
     return status
 
 
-def wrong_status(error: InvalidSpecError, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
+def unreadable_status(error: InvalidSpecError, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
     """Of a job that EDL cannot read: why, with the field's path; what was known of it stands no more.
 
     But for the time of its start: while that stands the definition keeps the template of its pods from changing.
     """
-    told = (conditions.is_false(Kind.ADMITTED, "InvalidSpec", str(error)),)
+    told = (conditions.false_condition(ConditionType.ADMITTED, "InvalidSpec", str(error)),)
     return {
         "observedGeneration": generation,
-        "conditions": conditions.written(told, before, generation=generation, now_unix_s=now_unix_s),
+        "conditions": conditions.write_conditions(told, before, generation=generation, now_unix_s=now_unix_s),
         "reason": "InvalidSpec",
         **({"startTime": before["startTime"]} if "startTime" in before else {}),
     }
 
 
-def failing_status(told: str, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
+def internal_error_status(told: str, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
     """Of a job whose status cannot be made, by a fault of EDL: all that stands, and `told` beside it (A11)."""
-    scaled = conditions.is_false(Kind.SCALED, "InternalError", told)
-    condition = conditions.written((scaled,), before, generation=generation, now_unix_s=now_unix_s)
-    others = [one for one in parts({"status": before}, "status", "conditions") if text(one, "type") != Kind.SCALED]
+    scaled = conditions.false_condition(ConditionType.SCALED, "InternalError", told)
+    condition = conditions.write_conditions((scaled,), before, generation=generation, now_unix_s=now_unix_s)
+    others = [
+        one for one in parts({"status": before}, "status", "conditions") if text(one, "type") != ConditionType.SCALED
+    ]
     return {**before, "conditions": [*others, *condition], "reason": "InternalError"}
 
 
-def is_over(seen: Seen) -> bool:
+def is_over(seen: StatusInputs) -> bool:
     """Whether the job's ending may be told: each of its trainers is seen to be leaving, or gone (ADR 0152)."""
-    return seen.record.life.ending in {Ending.COMPLETED, Ending.FAILED} and not seen.there[Role.TRAINER]
+    return seen.record.life.ending in {JobEnding.COMPLETED, JobEnding.FAILED} and not seen.there[Role.TRAINER]
 
 
-def same(one: RawRead, other: RawRead) -> bool:
+def differs_in_progress_alone(one: RawRead, other: RawRead) -> bool:
     """Whether writing `one` over `other` would tell nobody anything new but how far the job is."""
     return _less_progress(one) == _less_progress(other)
 
@@ -106,12 +110,12 @@ def _less_progress(status: RawRead) -> RawRead:
 # ---- parts ----------------------------------------------------------------------------------------------------------
 
 
-def _known(told: tuple[Condition, ...], seen: Seen) -> tuple[Condition, ...]:
+def _known(told: tuple[Condition, ...], seen: StatusInputs) -> tuple[Condition, ...]:
     """Less what an older definition refuses, and the whole status with it."""
-    return tuple(one for one in told if "OldDefinition" not in seen.problems or one.kind not in _OF_THIS_DEFINITION)
+    return tuple(one for one in told if "OldDefinition" not in seen.problems or one.type not in _OF_THIS_DEFINITION)
 
 
-def _failures(seen: Seen) -> int:
+def _failures(seen: StatusInputs) -> int:
     """Failures in a row, less those whose pods still stand: whoever leads next judges these again (ADR 0152)."""
     life, record = seen.record.life, seen.record
     if life.advances != life.advances_at_failure:
@@ -122,19 +126,19 @@ def _failures(seen: Seen) -> int:
         if uid_of(raw) in record.judged
         and role_of(raw) is Role.TRAINER
         and not is_leaving(raw)
-        and (end := end_of(raw, record.told)) is not None
+        and (end := termination_of(raw, record.deleted_by_edl)) is not None
         and end.is_failure
     ]
     return max(0, life.failures - len(proofs))
 
 
-def _trainers(seen: Seen) -> Raw:
+def _trainers(seen: StatusInputs) -> Raw:
     sizes, decision = seen.job.spec.trainer.replicas, seen.report.decision
     there = seen.there[Role.TRAINER]
     surplus = sum(text(raw, "metadata", "labels", TIER) == Tier.SURPLUS.value for raw in there)
     return {
         "ready": sum(is_ready(raw) for raw in there),
-        "target": decision.target if decision is not None and seen.record.life.stage is Stage.ACTIVE else 0,
+        "target": decision.target if decision is not None and seen.record.life.stage is LifeStage.ACTIVE else 0,
         "min": sizes.minimum,
         "max": sizes.maximum,
         "core": len(there) - surplus,
@@ -144,16 +148,16 @@ def _trainers(seen: Seen) -> Raw:
     }
 
 
-def _servers(seen: Seen, sizes: ReplicaBounds) -> Raw:
+def _servers(seen: StatusInputs, sizes: ReplicaBounds) -> Raw:
     there, decision, progress = seen.there[Role.SERVER], seen.report.decision, seen.record.progress
-    is_active = seen.record.life.stage is Stage.ACTIVE
+    is_active = seen.record.life.stage is LifeStage.ACTIVE
     servers: Raw = {
         "ready": sum(is_ready(raw) for raw in there),
         "target": decision.servers_target if decision is not None and is_active else 0,
         "min": sizes.minimum,
         "max": sizes.maximum,
         "leaving": len(_leaving(seen, Role.SERVER)),
-        "emptying": len(seen.parting),
+        "emptying": len(seen.draining),
         "names": _names(there),
     }
     if is_ratio_measured(seen.job):
@@ -165,11 +169,11 @@ def _servers(seen: Seen, sizes: ReplicaBounds) -> Raw:
     return servers
 
 
-def _leaving(seen: Seen, role: Role) -> list[RawRead]:
+def _leaving(seen: StatusInputs, role: Role) -> list[RawRead]:
     return [raw for raw in seen.pods if role_of(raw) is role and is_leaving(raw) and not has_ended(raw)]
 
 
-def _master(seen: Seen) -> Raw:
+def _master(seen: StatusInputs) -> Raw:
     there = seen.there[Role.MASTER]
     master: Raw = {"ready": sum(is_ready(raw) for raw in there)}
     if any(text(raw, "metadata", "name") == seen.record.leader for raw in there):
@@ -206,13 +210,13 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
     return told
 
 
-def _resizes(seen: Seen, offset_s: float) -> list[RawRead]:
+def _resizes(seen: StatusInputs, offset_s: float) -> list[RawRead]:
     """A change of leader is no end of the job's story: what earlier ones told is told on."""
     own = [_resize(one, offset_s) for one in seen.report.resizes]
     return [*own, *seen.record.resizes_before][:MOST]
 
 
-def _resize(resize: Resize, offset_s: float) -> Raw:
+def _resize(resize: ResizeRecord, offset_s: float) -> Raw:
     return {
         "time": to_time(resize.at_s - offset_s),
         "from": resize.before,

@@ -14,7 +14,7 @@ BURST_S: Final = 10.0
 """Changes of one cause closer than this are one resize: a wave takes its trainers one by one."""
 
 
-class Author(StrEnum):
+class ResizeAuthor(StrEnum):
     """Who wanted another size."""
 
     EDL = "edl"
@@ -26,19 +26,19 @@ class Author(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resize:
+class ResizeRecord:
     """`at_s` on the cluster's clock."""
 
     at_s: float
     before: int
     after: int
     cause: str
-    by: Author
+    by: ResizeAuthor
     role: Role = Role.TRAINER
     message: str = ""
 
 
-def add(resizes: tuple[Resize, ...], new: Resize) -> tuple[Resize, ...]:
+def add_resize(resizes: tuple[ResizeRecord, ...], new: ResizeRecord) -> tuple[ResizeRecord, ...]:
     """The newest first; one that goes on with the last is one with it."""
     if resizes:
         last = resizes[0]
@@ -50,11 +50,11 @@ def add(resizes: tuple[Resize, ...], new: Resize) -> tuple[Resize, ...]:
     return (new, *resizes)[:MOST]
 
 
-def cause_in_words(causes: Iterable[Cause]) -> str:
+def cause_words(causes: Iterable[Cause]) -> str:
     """The cause of a set of actions: one word a cause, as events and metrics write it."""
-    return ", ".join(dict.fromkeys(words(cause) for cause in causes))
+    return ", ".join(dict.fromkeys(cause_word(cause) for cause in causes))
 
 
-def words(cause: Cause) -> str:
+def cause_word(cause: Cause) -> str:
     """`announced growth` -> `AnnouncedGrowth`."""
     return "".join(word.capitalize() for word in cause.value.split())

@@ -9,14 +9,14 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.clusters.kubernetes.objects.fields import Raw
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
-from autoscaler.jobs.training_health import Heard
+from autoscaler.jobs.training_health import MasterReport
 from autoscaler.operator.job.job_pods import is_seated, standing_by_role
 from autoscaler.operator.job.job_record import JobRecord
 from autoscaler.operator.status.job_report import JobReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class StatusInputs:
     """`problems`: one-word reason to message, of what keeps EDL from doing its work."""
 
     record: JobRecord
@@ -25,12 +25,12 @@ class Seen:
     pods: Sequence[Raw]
     has_master: bool
     before: Raw  # the status as it stands
-    heard: Heard  # of its master
+    heard: MasterReport  # of its master
     priority: int | None  # None: there is no such class
     is_contested: bool = False
     is_observed: bool = False
     problems: Mapping[str, str]
-    parting: Mapping[str, str] = field(default_factory=dict)  # servers that are to go, and why each of them stays yet
+    draining: Mapping[str, str] = field(default_factory=dict)  # servers that are to go, and why each of them stays yet
     there: Mapping[Role, Sequence[Raw]] = field(init=False)  # the pods that stand, by role
 
     def __post_init__(self) -> None:

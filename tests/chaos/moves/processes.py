@@ -20,7 +20,7 @@ from pathlib import Path
 from autoscaler.clusters.local.ports import HOST, Ports
 from autoscaler.clusters.local.processes import Command, Ended, Processes
 from autoscaler.domain import Role
-from autoscaler.jobs.master_connections import Door, Masters
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from master.api.servers_answer import ServersAnswer
 from tests.chaos.ledger_shape import LedgerShape
 from tests.chaos.moves.failpoints import HOOK
@@ -149,8 +149,8 @@ class JobProcesses:
 
     async def report_server_count(self) -> None:
         """Until cancelled, tells the current master how many servers are wanted."""
-        async with Masters() as masters:
-            door = Door(job=self.job, address=self.address, token="")
+        async with MasterConnections() as masters:
+            door = MasterEndpoint(job=self.job, address=self.address, token="")
             while True:
                 await asyncio.sleep(TELL_EVERY_S)
                 answer = await masters.set_servers(door, self.servers_wanted)

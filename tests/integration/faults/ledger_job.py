@@ -1,6 +1,6 @@
 """What the fault tests share: a ledger job that trains, waiting for what is seen from outside, and its verdict."""
 
-from autoscaler.jobs.lifecycle import Ending
+from autoscaler.jobs.lifecycle import JobEnding
 from tests.chaos.chaos_run import ChaosJobShape
 from tests.chaos.ledger import read_diaries, verdict
 from tests.harness.waiting import wait_for_async
@@ -32,7 +32,7 @@ async def finish(stage, watch):
     stage.hurry(JOB)
     await stage.wait_end(JOB, BUDGET_S)
     watch.look()
-    assert stage.record(JOB).life.ending is Ending.COMPLETED, stage.record(JOB).life.message
+    assert stage.record(JOB).life.ending is JobEnding.COMPLETED, stage.record(JOB).life.message
     assert verdict(watch.heads, read_diaries(stage.diaries(JOB))) == []
     return watch.heads[-1]
 

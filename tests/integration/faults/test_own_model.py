@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoscaler.domain import Role
-from autoscaler.jobs.lifecycle import Ending
+from autoscaler.jobs.lifecycle import JobEnding
 from tests.chaos.chaos_run import ChaosJobShape, start_chaos_run
 from tests.chaos.head_watch import HeadWatch
 from tests.chaos.ledger import Head, numbers
@@ -71,7 +71,7 @@ async def test_every_checkpoint_has_exactly_what_it_says(tmp_path):
             await until(lambda: len(watch.heads) > len(FAULTS), "it is committed all along, not only at the end")
             stage.hurry(JOB)
             await stage.wait_end(JOB, BUDGET_S)
-        assert stage.record(JOB).life.ending is Ending.COMPLETED, stage.record(JOB).life.message
+        assert stage.record(JOB).life.ending is JobEnding.COMPLETED, stage.record(JOB).life.message
     for head in watch.heads:
         assert np.array_equal(head.tables["counts"], counts_of(head.manifest)), head.manifest.id
     last = watch.heads[-1]

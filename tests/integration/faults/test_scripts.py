@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.jobs.lifecycle import Ending
+from autoscaler.jobs.lifecycle import JobEnding
 from master.api.positions import PositionSet
 from tests.chaos.chaos_run import ChaosJobShape, start_chaos_run
 from tests.chaos.head_watch import HeadWatch
@@ -80,7 +80,7 @@ async def test_a_job_whose_trainers_only_fail_is_given_up(stage):
     stage.submit(JOB, shape(f"--poison={every}", "--raises", epochs=1, backoff_limit=2))
     await stage.wait_end(JOB, BUDGET_S)
     life = stage.record(JOB).life
-    assert life.ending is Ending.FAILED
+    assert life.ending is JobEnding.FAILED
     assert "failures in a row without one batch completed (backoffLimit 2)" in life.message
     assert "cannot be trained" in life.message
     assert stage.run.failed_jobs() == (JOB,)

@@ -5,7 +5,7 @@ import signal
 import socket
 
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.master_connections import Door, Masters
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from tests.harness.master_process import JOB, MasterProcess, running, until
@@ -14,7 +14,7 @@ RECONNECT_S = dict(CLIENT_OPTIONS)["grpc.max_reconnect_backoff_ms"] / 1000
 
 
 def door(address, *, token=""):
-    return Door(job=JOB, address=address, token=token)
+    return MasterEndpoint(job=JOB, address=address, token=token)
 
 
 def free_address():
@@ -25,7 +25,7 @@ def free_address():
 
 async def test_a_stopped_master_is_silent_and_a_woken_one_is_not(tmp_path):
     """SIGSTOP: the kernel still takes the connection, and nobody reads it."""
-    async with running(MasterProcess(tmp_path)) as (master,), Masters() as masters:
+    async with running(MasterProcess(tmp_path)) as (master,), MasterConnections() as masters:
 
         async def leads():
             return isinstance(await masters.ask(door(master.address)), JobProgress)
@@ -40,20 +40,20 @@ async def test_a_stopped_master_is_silent_and_a_woken_one_is_not(tmp_path):
 async def test_a_master_that_cannot_lead_answers(tmp_path):
     """Its etcd is nowhere to be found: to kill it would help nobody."""
     process = MasterProcess(tmp_path, EDL_ETCD_ENDPOINTS=f"http://{free_address()}")
-    async with running(process) as (master,), Masters() as masters:
+    async with running(process) as (master,), MasterConnections() as masters:
 
         async def answers():
             return await masters.ask(door(master.address)) is NoProgress.REFUSED
 
         await until(answers)
-        assert await masters.look(door(master.address)) is None
+        assert await masters.try_progress(door(master.address)) is None
 
 
 async def test_a_refused_token_is_an_answer(tmp_path):
     """It is the asker who is wrong."""
     (tmp_path / "token").write_text("the right one")
     process = MasterProcess(tmp_path, EDL_TOKEN_FILE=str(tmp_path / "token"))
-    async with running(process) as (master,), Masters() as masters:
+    async with running(process) as (master,), MasterConnections() as masters:
 
         async def answers():
             return await masters.ask(door(master.address, token="another")) is NoProgress.REFUSED
@@ -63,7 +63,7 @@ async def test_a_refused_token_is_an_answer(tmp_path):
 
 async def test_an_address_where_nobody_listens_is_silent():
     """gRPC says UNAVAILABLE here as well, but no master did."""
-    async with Masters() as masters:
+    async with MasterConnections() as masters:
         assert await masters.ask(door(free_address())) is NoProgress.SILENT
 
 
@@ -75,7 +75,7 @@ async def test_nobody_knocks_where_no_master_answered_until_it_is_asked_again():
         knocks.append(writer)
         writer.close()
 
-    async with await asyncio.start_server(hang_up, "127.0.0.1") as server, Masters() as masters:
+    async with await asyncio.start_server(hang_up, "127.0.0.1") as server, MasterConnections() as masters:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
         async def is_left_alone():
@@ -88,6 +88,6 @@ async def test_nobody_knocks_where_no_master_answered_until_it_is_asked_again():
 
 
 async def test_two_who_ask_at_once_both_hear_that_nobody_is_there():
-    async with Masters() as masters:
+    async with MasterConnections() as masters:
         there = door(free_address())
         assert await asyncio.gather(*(masters.ask(there) for _ in range(3))) == [NoProgress.SILENT] * 3

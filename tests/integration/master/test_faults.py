@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.master_connections import Door, Masters
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress
 from master.api.checkpoints.audit import read_checkpoint, try_head_hint
 from master.api.checkpoints.storage import open_storage
@@ -131,8 +131,8 @@ async def test_with_etcd_away_two_masters_answer_and_none_leads(etcd, tmp_path):
     ADR 0173; the operator asks both, as here.
     """
     first, second = (on(etcd, tmp_path, EDL_MASTERS="2", EDL_NAME=f"digits-master-{n}") for n in range(2))
-    async with running(first, second), Masters() as masters:
-        doors = [Door(job=JOB, address=master.address, token="") for master in (first, second)]
+    async with running(first, second), MasterConnections() as masters:
+        doors = [MasterEndpoint(job=JOB, address=master.address, token="") for master in (first, second)]
 
         async def answers():
             return [await masters.ask(door) for door in doors]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.operator.process.operator_settings import Address
-from autoscaler.operator.process.probes import State, health_pages
+from autoscaler.operator.process.operator_settings import ProbeAddress
+from autoscaler.operator.process.probes import OperatorState, serve_probes
 from master.api.host import http_pages as module
 from master.api.host.http_pages import CachedPage, Page, listen_at, serving
 from tests.harness.master_process import JOB, MasterProcess, free_port, running, until, until_it_leads
@@ -82,8 +82,10 @@ async def has_few_open(proc):
 
 @asynccontextmanager
 async def health(render=lambda: b"edl 1\n"):
-    async with health_pages(
-        Address(host="127.0.0.1", port=0), state=lambda: State(knows_leader=True, is_leading=False), render=render
+    async with serve_probes(
+        ProbeAddress(host="127.0.0.1", port=0),
+        state=lambda: OperatorState(knows_leader=True, is_leading=False),
+        render=render,
     ) as port:
         yield port
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.master_connections import Door, Masters
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from tests.harness.job_processes import Job
 from tests.harness.master_process import JOB, MasterProcess, free_port, running, serving, until_it_leads
 from tests.integration.master.test_doors import read_page
@@ -18,8 +18,8 @@ ODD = 4  # buckets: one for each class of sizes and loads
 
 
 async def ask(address, count, *, token=""):
-    async with Masters() as masters:
-        return await masters.set_servers(Door(job=JOB, address=address, token=token), count)
+    async with MasterConnections() as masters:
+        return await masters.set_servers(MasterEndpoint(job=JOB, address=address, token=token), count)
 
 
 # ---- asking ---------------------------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ class Resized(Job):
         """Of what the master says while it leads."""
 
         async def look():
-            async with Masters() as masters:
-                return await masters.look(Door(job=JOB, address=self.address, token=""))
+            async with MasterConnections() as masters:
+                return await masters.try_progress(MasterEndpoint(job=JOB, address=self.address, token=""))
 
         def found():
             progress = asyncio.run(look())

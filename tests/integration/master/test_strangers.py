@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from autoscaler.jobs.master_connections import Door, JobProgress, Masters
+from autoscaler.jobs.master_connections import JobProgress, MasterConnections, MasterEndpoint
 from master.api.messages import RegisterTrainer
 from master.api.wire.call_proof import CHALLENGE_KEY, PROOF_KEY
 from master.api.wire.calls import SET_SERVERS, STATUS
@@ -98,8 +98,8 @@ async def test_who_holds_the_masters_port_learns_nothing_of_a_trainer(answer, mo
 
 async def test_who_holds_the_masters_port_learns_nothing_of_the_cluster_side():
     """Its questions go on, its secret does not; what comes back is believed by nobody."""
-    async with impostor(((PROOF_KEY, "0" * 64),)) as (taking, address), Masters() as masters:
-        door = Door(job=JOB, address=address, token=TOKEN)
+    async with impostor(((PROOF_KEY, "0" * 64),)) as (taking, address), MasterConnections() as masters:
+        door = MasterEndpoint(job=JOB, address=address, token=TOKEN)
         assert not isinstance(await masters.ask(door), JobProgress)
         assert TOKEN not in str(taking.metadata)
 

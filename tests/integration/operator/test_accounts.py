@@ -17,7 +17,7 @@ from autoscaler.errors import TemporaryError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.etcd import job_accounts as module
-from autoscaler.operator.etcd.job_accounts import GONE_FOR_S, Accounts, AccountSettings
+from autoscaler.operator.etcd.job_accounts import GONE_FOR_S, AccountSettings, JobAccounts
 from master.errors import StoreAccessError
 from master.store.etcd.etcd_config import Credentials, EtcdConfig
 from master.store.etcd.etcd_store import EtcdStore
@@ -46,14 +46,14 @@ class Stage:
         self.api = MemoryApi(self.server)
         self.access = EtcdAccess(endpoints=",".join(config.endpoints), is_separate=is_separate)
         settings = AccountSettings(config=config, is_separate=is_separate)
-        self.accounts = Accounts(self.api, settings, may_write=lambda: self.leads, clock=lambda: self.now_s)
+        self.accounts = JobAccounts(self.api, settings, may_write=lambda: self.leads, clock=lambda: self.now_s)
         self.lead()
 
     def make_separate(self):
         """The administrator gives the operator a user that makes users: one that knows nothing yet leads."""
         self.access = replace(self.access, user="", password="", is_separate=True)
         settings = AccountSettings(config=self.config, is_separate=True)
-        self.accounts = Accounts(self.api, settings, may_write=lambda: self.leads, clock=lambda: self.now_s)
+        self.accounts = JobAccounts(self.api, settings, may_write=lambda: self.leads, clock=lambda: self.now_s)
         self.lead()
 
     def lead(self):
@@ -169,7 +169,7 @@ async def test_masters_that_run_keep_the_shared_password_when_jobs_become_separa
     """They name the shared user until their job starts anew; then each names its own (ADR 0165)."""
     own, stage.access = stage.access, replace(stage.access, user=ROOT.user, password=ROOT.password, is_separate=False)
     settings = AccountSettings(config=stage.config, is_separate=False)
-    stage.accounts = Accounts(stage.api, settings, may_write=lambda: True, clock=lambda: stage.now_s)
+    stage.accounts = JobAccounts(stage.api, settings, may_write=lambda: True, clock=lambda: stage.now_s)
     stage.lead()
     async with stage.accounts:
         job = await stage.start("digits")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from autoscaler.clusters.kubernetes.builders.job_identity import issue_identity
 from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
-from autoscaler.jobs.master_connections import Door, DoorTls, Masters
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint, MasterTls
 from autoscaler.jobs.progress import JobProgress
 from master.api.master_status import JobPhase
 from tests.harness.master_process import MasterProcess, running, until
@@ -28,15 +28,15 @@ async def test_a_master_is_asked_with_the_jobs_own_identity(tmp_path):
     process = MasterProcess(tmp_path, EDL_JOB=name, EDL_TLS_DIR=str(folder), EDL_TOKEN_FILE=str(folder / "token"))
 
     def door(identity, *, token=ours.token, as_job=name):
-        tls = DoorTls(
+        tls = MasterTls(
             authority=identity.authority.certificate,
             certificate=identity.member.certificate,
             key=identity.member.key,
             host=master_host(job.namespace, job.name),
         )
-        return Door(job=as_job, address=master.address, token=token, tls=tls)
+        return MasterEndpoint(job=as_job, address=master.address, token=token, tls=tls)
 
-    async with running(process) as (master,), Masters() as masters:
+    async with running(process) as (master,), MasterConnections() as masters:
 
         async def is_starting():
             answer = await masters.ask(door(ours))

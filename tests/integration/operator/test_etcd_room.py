@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.errors import PermanentError
-from autoscaler.operator.etcd.job_accounts import Accounts
+from autoscaler.operator.etcd.job_accounts import JobAccounts
 from autoscaler.operator.etcd.size_limits import FREE_KEYS, is_pressed
 from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
 from autoscaler.operator.metrics import Metrics
@@ -64,7 +64,7 @@ async def stage(etcd_binary, tmp_path):
     async with guarded_etcd(etcd_binary, tmp_path / "guarded", f"--quota-backend-bytes={QUOTA_BYTES}") as config:
         stage = Stage(config)
         settings = replace(stage.accounts.settings, keeps_room=True)
-        stage.accounts = Accounts(stage.api, settings, may_write=lambda: stage.leads, clock=lambda: stage.now_s)
+        stage.accounts = JobAccounts(stage.api, settings, may_write=lambda: stage.leads, clock=lambda: stage.now_s)
         stage.lead()
         async with stage.accounts:
             yield stage

@@ -27,7 +27,7 @@ from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
 from autoscaler.clusters.local.folder import make_run_folder
 from autoscaler.domain import Policy, Reclaim
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.jobs.master_connections import Masters
+from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.operator.controllers import progress_poller
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
 from autoscaler.operator.leader_term import LeaderTerm, TermSettings
@@ -140,7 +140,7 @@ async def operated(tmp_path, etcd, on=None):
     )
     definition = {"metadata": {"name": NAME, "annotations": {REVISION: str(NEEDED)}}}
     try:
-        async with plane, Masters() as masters:
+        async with plane, MasterConnections() as masters:
             api = MemoryApi(plane.server)
             await api.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
             term = LeaderTerm(api, settings, Metrics(), masters)

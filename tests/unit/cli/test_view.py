@@ -31,7 +31,7 @@ from autoscaler.clusters.local.snapshot import (
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.training_health import Heard
+from autoscaler.jobs.training_health import MasterReport
 from autoscaler.manifests.api_types import AfterServerLoss
 from master.api.master_status import JobPhase
 
@@ -379,11 +379,11 @@ def test_every_help_fits_eighty_columns_and_shows_examples():
         assert name in {"version", "data"} or re.search(rf"^ .*edl {name}\b", text, re.MULTILINE), name
 
 
-HEARD = Heard(progress=PROGRESS)
+HEARD = MasterReport(progress=PROGRESS)
 
 
 def saying(**words):
-    return Heard(progress=replace(PROGRESS, **words))
+    return MasterReport(progress=replace(PROGRESS, **words))
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def saying(**words):
     [
         (None, "NodeFit", []),
         (HEARD, "NodeFit", []),
-        (Heard(progress=None), "NodeFit", ["Training:    NoAnswer: ", "Saving:      NoAnswer: "]),
+        (MasterReport(progress=None), "NodeFit", ["Training:    NoAnswer: ", "Saving:      NoAnswer: "]),
         (saying(problem="no file"), "Problem", ["Training:    Problem: nothing is trained until this is over"]),
         (saying(checkpoint_problem="no room"), "CommitFails", ["Saving:      CommitFails: training goes on, "]),
         (saying(store_problem="etcd is away"), "StoreAway", ["Saving:      StoreAway: training goes on, "]),

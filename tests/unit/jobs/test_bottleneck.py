@@ -19,8 +19,8 @@ def test_hint_names_the_number_and_what_it_gives():
     found = find_hint(servers=2, waiting_share=0.5)
     assert (found.servers, found.better) == (2, 4)
     assert found.gain == pytest.approx(1 / 3)
-    assert found.tell(most=8) == "trainers wait for servers 50% of their time; 4 in place of 2: at most +33%"
-    assert found.tell(most=3).endswith("+33% (maxReplicas is 3)")
+    assert found.describe(most=8) == "trainers wait for servers 50% of their time; 4 in place of 2: at most +33%"
+    assert found.describe(most=3).endswith("+33% (maxReplicas is 3)")
 
 
 @given(servers=st.integers(1, 200), waiting_share=st.floats(0, 1))

@@ -10,13 +10,13 @@ from autoscaler.jobs.lifecycle import (
     Advanced,
     Announce,
     DeleteAsked,
-    Ending,
+    DropRecord,
     EndReached,
-    Forget,
     GivenUp,
+    JobEnding,
     Life,
-    Looked,
-    Stage,
+    LifeStage,
+    PodsObserved,
     StopRole,
     SuspendSet,
     TrainerFailed,
@@ -41,7 +41,7 @@ def run(life, *events, now_s=100.0):
 def test_failures_in_a_row_fail_the_job_and_say_why():
     """`backoffLimit` of them, with the job's trainer and its last words (bad input is never a silent retry loop)."""
     life, effects = run(Life(policy=POLICY), FAILURE, FAILURE, FAILURE)
-    assert (life.stage, life.ending, life.state) == (Stage.STOPPING, Ending.FAILED, JobState.ENDING)
+    assert (life.stage, life.ending, life.state) == (LifeStage.STOPPING, JobEnding.FAILED, JobState.ENDING)
     assert "digits-trainer-2 exited with 1; ValueError: no" in life.message
     assert StopRole(role=Role.TRAINER) in effects
 
@@ -49,7 +49,7 @@ def test_failures_in_a_row_fail_the_job_and_say_why():
 def test_a_batch_between_failures_starts_the_count_afresh():
     """A job that gets on is never failed by kills from outside."""
     life, _ = run(Life(policy=POLICY), *[FAILURE, FAILURE, Advanced()] * 10)
-    assert (life.stage, life.ending) == (Stage.ACTIVE, None)
+    assert (life.stage, life.ending) == (LifeStage.ACTIVE, None)
 
 
 def test_the_pause_grows_with_failures_and_is_told():
@@ -66,102 +66,107 @@ def test_the_pause_grows_with_failures_and_is_told():
 def test_a_failure_while_the_job_stops_is_no_failure():
     """Pods that are told to leave may die as they like."""
     life, _ = run(Life(policy=POLICY), EndReached(), FAILURE, FAILURE, FAILURE)
-    assert life.stage is Stage.FAREWELL
+    assert life.stage is LifeStage.FAREWELL
 
 
 def test_completion_waits_for_trainers_then_stops_servers_then_the_master():
     """The final save happens while everything it needs still runs."""
-    life, effects = run(Life(policy=POLICY), Looked(roles=ALL), EndReached(), Looked(roles=ALL))
-    assert life.stage is Stage.FAREWELL
+    life, effects = run(Life(policy=POLICY), PodsObserved(roles=ALL), EndReached(), PodsObserved(roles=ALL))
+    assert life.stage is LifeStage.FAREWELL
     assert not [e for e in effects if isinstance(e, StopRole)]
-    life, effects = run(life, Looked(roles=ALL - {Role.TRAINER}))
-    assert life.ending is Ending.COMPLETED
+    life, effects = run(life, PodsObserved(roles=ALL - {Role.TRAINER}))
+    assert life.ending is JobEnding.COMPLETED
     assert [e for e in effects if isinstance(e, StopRole)] == [StopRole(role=Role.TRAINER)]
-    life, effects = run(life, Looked(roles=ALL - {Role.TRAINER}))
+    life, effects = run(life, PodsObserved(roles=ALL - {Role.TRAINER}))
     assert effects == [StopRole(role=Role.SERVER)]
-    life, effects = run(life, Looked(roles=frozenset({Role.MASTER})))
+    life, effects = run(life, PodsObserved(roles=frozenset({Role.MASTER})))
     assert effects == [StopRole(role=Role.MASTER)]
-    life, effects = run(life, Looked(roles=frozenset()))
-    assert (life.stage, life.state, effects) == (Stage.OVER, JobState.OVER, [])
+    life, effects = run(life, PodsObserved(roles=frozenset()))
+    assert (life.stage, life.state, effects) == (LifeStage.OVER, JobState.OVER, [])
 
 
 @pytest.mark.parametrize(("quarantined", "told"), [(0, "committed"), (7, "committed, but for 7 in quarantine: ")])
 def test_what_was_left_out_is_told_at_the_end(quarantined, told):
     """A job with samples in quarantine does not claim that it trained every one."""
     life, effects = run(
-        Life(policy=POLICY), Looked(roles=ALL), EndReached(quarantined=quarantined), Looked(roles=frozenset())
+        Life(policy=POLICY),
+        PodsObserved(roles=ALL),
+        EndReached(quarantined=quarantined),
+        PodsObserved(roles=frozenset()),
     )
     assert f"every sample was trained and {told}" in life.message
-    assert [e.reason for e in effects if isinstance(e, Announce)] == ["EndReached", Ending.COMPLETED]
+    assert [e.reason for e in effects if isinstance(e, Announce)] == ["EndReached", JobEnding.COMPLETED]
     assert life.message.endswith("committed") == (quarantined == 0)
 
 
 def test_a_trainer_that_does_not_leave_at_the_end_is_told_to():
     """The farewell has a deadline."""
     life, _ = run(Life(policy=POLICY), EndReached())
-    life, effects = run(life, Looked(roles=ALL), now_s=99.0 + FAREWELL_S)
+    life, effects = run(life, PodsObserved(roles=ALL), now_s=99.0 + FAREWELL_S)
     assert not effects
-    life, effects = run(life, Looked(roles=ALL), now_s=100.0 + FAREWELL_S)
+    life, effects = run(life, PodsObserved(roles=ALL), now_s=100.0 + FAREWELL_S)
     assert StopRole(role=Role.TRAINER) in effects
 
 
 def test_the_active_deadline_fails_the_job():
     """Counted from the first pods."""
-    life, _ = run(Life(policy=replace(POLICY, active_deadline_s=60.0)), Looked(roles=ALL))
-    assert run(life, Looked(roles=ALL), now_s=159.0)[0].ending is None
-    life, _ = run(life, Looked(roles=ALL), now_s=160.0)
-    assert life.ending is Ending.FAILED
+    life, _ = run(Life(policy=replace(POLICY, active_deadline_s=60.0)), PodsObserved(roles=ALL))
+    assert run(life, PodsObserved(roles=ALL), now_s=159.0)[0].ending is None
+    life, _ = run(life, PodsObserved(roles=ALL), now_s=160.0)
+    assert life.ending is JobEnding.FAILED
     assert "activeDeadlineSeconds 60" in life.message
 
 
 def test_the_active_deadline_stands_still_while_a_job_is_suspended():
     """As Kubernetes has it: a suspended job is not active, and its time begins anew with its next pods."""
-    life, _ = run(Life(policy=replace(POLICY, active_deadline_s=60.0)), Looked(roles=ALL), SuspendSet(on=True))
-    life, _ = run(life, Looked(roles=ALL), now_s=170.0)
-    life, _ = run(life, Looked(roles=frozenset()), now_s=180.0)
-    assert life.stage is Stage.SUSPENDED
-    life, _ = run(life, Looked(roles=frozenset()), SuspendSet(on=False), Looked(roles=frozenset()), now_s=1000.0)
-    life, _ = run(life, Looked(roles=ALL), now_s=1010.0)
-    assert run(life, Looked(roles=ALL), now_s=1069.0)[0].ending is None
-    assert run(life, Looked(roles=ALL), now_s=1070.0)[0].ending is Ending.FAILED
+    life, _ = run(Life(policy=replace(POLICY, active_deadline_s=60.0)), PodsObserved(roles=ALL), SuspendSet(on=True))
+    life, _ = run(life, PodsObserved(roles=ALL), now_s=170.0)
+    life, _ = run(life, PodsObserved(roles=frozenset()), now_s=180.0)
+    assert life.stage is LifeStage.SUSPENDED
+    life, _ = run(
+        life, PodsObserved(roles=frozenset()), SuspendSet(on=False), PodsObserved(roles=frozenset()), now_s=1000.0
+    )
+    life, _ = run(life, PodsObserved(roles=ALL), now_s=1010.0)
+    assert run(life, PodsObserved(roles=ALL), now_s=1069.0)[0].ending is None
+    assert run(life, PodsObserved(roles=ALL), now_s=1070.0)[0].ending is JobEnding.FAILED
 
 
 def test_a_finished_job_is_forgotten_after_its_time():
     """ttlSecondsAfterFinished, from the end."""
     life = Life(policy=replace(POLICY, ttl_after_finished_s=5.0))
-    life, _ = run(life, GivenUp(reason="no"), Looked(roles=frozenset()))
-    assert run(life, Looked(roles=frozenset()), now_s=104.0)[1] == []
-    assert run(life, Looked(roles=frozenset()), now_s=105.0)[1] == [Forget()]
+    life, _ = run(life, GivenUp(reason="no"), PodsObserved(roles=frozenset()))
+    assert run(life, PodsObserved(roles=frozenset()), now_s=104.0)[1] == []
+    assert run(life, PodsObserved(roles=frozenset()), now_s=105.0)[1] == [DropRecord()]
 
 
 @pytest.mark.parametrize("before", [(), (EndReached(),), (GivenUp(reason="no"),)])
 def test_deletion_stops_everything_and_forgets(before):
     """At any stage."""
-    life, _ = run(Life(policy=POLICY), Looked(roles=ALL), *before, DeleteAsked())
-    assert life.stage is Stage.STOPPING
-    life, effects = run(life, Looked(roles=frozenset()))
-    assert life.stage is Stage.OVER
-    assert Forget() in effects
+    life, _ = run(Life(policy=POLICY), PodsObserved(roles=ALL), *before, DeleteAsked())
+    assert life.stage is LifeStage.STOPPING
+    life, effects = run(life, PodsObserved(roles=frozenset()))
+    assert life.stage is LifeStage.OVER
+    assert DropRecord() in effects
 
 
 def test_suspension_lets_trainers_finish_and_servers_commit_before_the_rest_goes():
     """While they leave, the planner neither refills nor takes away the servers and the master that they need."""
-    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), Looked(roles=ALL))
+    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), PodsObserved(roles=ALL))
     assert (life.state, effects[-1]) == (JobState.ENDING, StopRole(role=Role.TRAINER))
-    life, effects = run(life, Looked(roles=ALL - {Role.TRAINER}))
+    life, effects = run(life, PodsObserved(roles=ALL - {Role.TRAINER}))
     assert (life.state, effects) == (JobState.ENDING, [StopRole(role=Role.SERVER)])
-    life, effects = run(life, Looked(roles=frozenset({Role.MASTER})))
+    life, effects = run(life, PodsObserved(roles=frozenset({Role.MASTER})))
     assert (life.state, effects) == (JobState.SUSPENDED, [])
 
 
 def test_a_job_without_servers_is_suspended_once_its_trainers_are_gone():
-    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), Looked(roles=frozenset({Role.MASTER})))
+    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), PodsObserved(roles=frozenset({Role.MASTER})))
     assert (life.state, effects[-1]) == (JobState.SUSPENDED, StopRole(role=Role.TRAINER))
 
 
 def test_suspension_and_resumption_are_told_once():
     """At any of its stages."""
-    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), SuspendSet(on=True), Looked(roles=frozenset()))
+    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), SuspendSet(on=True), PodsObserved(roles=frozenset()))
     assert [type(e) for e in effects] == [Announce, StopRole]
     life, effects = run(life, SuspendSet(on=True), SuspendSet(on=False), SuspendSet(on=False))
     assert life.state is JobState.ACTIVE

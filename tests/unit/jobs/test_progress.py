@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autoscaler.jobs.progress import follow, news_of, progress_of, why_too_soon
+from autoscaler.jobs.progress import merge_progress, progress_events, progress_of, why_too_soon
 from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import EMPTY
@@ -119,7 +119,7 @@ def test_copies_are_told_and_who_took_over():
 def news(before, now, **more):
     """What is news when servers' counts were `before` and are `now`."""
     earlier, later = (replace(progress_of(status()), took_over=tuple(found.items())) for found in (before, now))
-    return news_of(earlier, replace(later, **more))
+    return progress_events(earlier, replace(later, **more))
 
 
 def test_a_lost_server_whose_buckets_go_on_is_told_with_who_has_them():
@@ -139,23 +139,27 @@ def test_servers_that_leave_one_before_the_other_are_not_lost():
     """A job that is suspended or deleted: the buckets of the first are the second's for a moment."""
     before = progress_of(status())
     after = replace(before, took_over=(("s-1", 32),), reworked=before.reworked + 8)
-    assert [reason for reason, _ in news_of(before, after, goes_on=False)] == ["SetBack"]
+    assert [reason for reason, _ in progress_events(before, after, goes_on=False)] == ["SetBack"]
 
 
 def test_what_is_trained_again_is_told_with_how_much_it_is():
     """Where the second copy is lost too, `nothing is done again` is not the last word."""
     before = progress_of(status())
-    ((reason, message),) = news_of(before, replace(before, reworked=before.reworked + 1576))
+    ((reason, message),) = progress_events(before, replace(before, reworked=before.reworked + 1576))
     assert (reason, message.split(":")[0]) == ("SetBack", "1,576 positions are trained again")
-    assert news_of(before, replace(before, reworked=3, term=before.term + 1)) == (), "another master counts anew"
+    assert progress_events(before, replace(before, reworked=3, term=before.term + 1)) == (), (
+        "another master counts anew"
+    )
 
 
 def looks(*said):
     """What is news, look after look, of what masters say."""
     told, before = [], None
     for now in said:
-        followed = follow(before, now)
-        told.append([message.partition(" ")[0] for reason, message in news_of(before, followed) if reason == "SetBack"])
+        followed = merge_progress(before, now)
+        told.append(
+            [message.partition(" ")[0] for reason, message in progress_events(before, followed) if reason == "SetBack"]
+        )
         before = followed
     assert before.reworked_in_all == 7 + sum(int(count) for counts in told for count in counts)
     return told
@@ -188,7 +192,7 @@ def test_a_new_master_whose_servers_are_all_there_sets_nothing_back():
 
 def test_whoever_looks_for_the_first_time_hears_of_no_earlier_losses():
     """An operator that starts would tell them all again."""
-    assert news_of(None, replace(progress_of(status()), took_over=(("s-1", 32),))) == ()
+    assert progress_events(None, replace(progress_of(status()), took_over=(("s-1", 32),))) == ()
 
 
 def test_a_master_that_cannot_begin_knows_nothing_and_hides_nothing():
@@ -196,12 +200,12 @@ def test_a_master_that_cannot_begin_knows_nothing_and_hides_nothing():
     before = progress_of(status())
     nothing = PositionCounts(total=0, todo=0, leased=0, done=0, skipping=0, committed=0, quarantined=0)
     waiting = replace(status(phase=JobPhase.STARTING, problem="file x"), term=0, lineage=0, epochs=0, positions=nothing)
-    told = follow(before, progress_of(waiting))
+    told = merge_progress(before, progress_of(waiting))
     assert (told.phase, told.problem) == (JobPhase.STARTING, "file x")
     assert (told.done, told.committed, told.epochs, told.training) == (before.done, before.committed, 10, 0)
     fewer = PositionCounts(total=1000, todo=700, leased=0, done=0, skipping=0, committed=300, quarantined=0)
     fallen = replace(status(), term=3, lineage=2, positions=fewer, reworked=0, fell_back="fell back to 1: file x")
-    news = dict(news_of(told, follow(told, progress_of(fallen))))
+    news = dict(progress_events(told, merge_progress(told, progress_of(fallen))))
     assert news["FellBack"] == "fell back to 1: file x"
     assert news["SetBack"].startswith("100 positions are trained again")
 
@@ -209,9 +213,9 @@ def test_a_master_that_cannot_begin_knows_nothing_and_hides_nothing():
 def test_each_fallback_is_told_and_told_once():
     """Every master tells of the last one until the job goes on from elsewhere; another one costs other samples."""
     first = replace(progress_of(status()), fell_back="fell back to 1: 40 samples go back")
-    assert dict(news_of(None, first))["FellBack"] == first.fell_back
-    waiting = follow(first, replace(first, term=0, total=0, problem="file y", fell_back=""))
-    same = follow(waiting, replace(first, term=4))
-    assert "FellBack" not in dict(news_of(waiting, same))
-    second = follow(waiting, replace(first, term=4, fell_back="fell back to 7: 90 samples go back"))
-    assert dict(news_of(waiting, second))["FellBack"] == second.fell_back
+    assert dict(progress_events(None, first))["FellBack"] == first.fell_back
+    waiting = merge_progress(first, replace(first, term=0, total=0, problem="file y", fell_back=""))
+    same = merge_progress(waiting, replace(first, term=4))
+    assert "FellBack" not in dict(progress_events(waiting, same))
+    second = merge_progress(waiting, replace(first, term=4, fell_back="fell back to 7: 90 samples go back"))
+    assert dict(progress_events(waiting, second))["FellBack"] == second.fell_back

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from autoscaler.jobs.bottleneck import FURTHEST, WAITING_SHARE, find_hint
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.server_ratio import CALM_SHARE, SETTLED_S, Ratio, judge, kept, kept_in, observe, share_with
+from autoscaler.jobs.server_ratio import (
+    CALM_SHARE,
+    SETTLED_S,
+    ServerRatio,
+    observe_ratio,
+    parse_ratio,
+    plan_ratio,
+    ratio_in_status,
+    share_with,
+)
 from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, ReplicaBounds
 from master.api.master_status import JobPhase
 
@@ -22,9 +31,9 @@ def look(trainers=8, servers=2, share=0.5, **more):
 
 def watched(looks, replicas=BOUNDS, ratio=TRAINERS_PER_SERVER, every_s=1.0):
     """The ratio after one look each second."""
-    found = Ratio(trainers_per_server=ratio)
+    found = ServerRatio(trainers_per_server=ratio)
     for number, progress in enumerate(looks):
-        found = observe(found, progress, replicas, number * every_s)
+        found = observe_ratio(found, progress, replicas, number * every_s)
     return found
 
 
@@ -72,15 +81,15 @@ def test_a_pinned_number_and_a_job_that_does_not_train_are_not_judged():
 
 
 def test_what_an_earlier_leader_told_is_kept_if_it_is_a_number_of_trainers():
-    assert kept_in({"servers": {"trainersPerServer": 7}}).trainers_per_server == 7
+    assert ratio_in_status({"servers": {"trainersPerServer": 7}}).trainers_per_server == 7
     for told in (None, 0, -1, True, "7", 1.5, 10**9):
-        assert kept(told) == Ratio()
-    assert kept_in({}) == kept_in({"servers": "many"}) == Ratio()
+        assert parse_ratio(told) == ServerRatio()
+    assert ratio_in_status({}) == ratio_in_status({"servers": "many"}) == ServerRatio()
 
 
 def test_why_it_changed_is_told():
-    before = Ratio(trainers=8, servers=2, waiting_share=0.5)
-    told = replace(before, trainers_per_server=2).tell(before)
+    before = ServerRatio(trainers=8, servers=2, waiting_share=0.5)
+    told = replace(before, trainers_per_server=2).describe_change(before)
     assert (
         told == "one server for every 2 trainers now, in place of 4: 8 trainers waited for 2 servers 50% of their time"
     )
@@ -100,8 +109,8 @@ def test_by_the_model_no_change_calls_for_its_opposite(trainers, low, more, rati
     for _ in range(40):
         servers = max(low, min(-(-trainers // ratio), low + more))
         share = load / servers / (1 + load / servers)
-        seen = Ratio(trainers_per_server=ratio, trainers=trainers, servers=servers, waiting_share=share)
-        following = judge(seen, replicas)
+        seen = ServerRatio(trainers_per_server=ratio, trainers=trainers, servers=servers, waiting_share=share)
+        following = plan_ratio(seen, replicas)
         assert following >= 1
         after = max(low, min(-(-trainers // following), low + more))
         if following < ratio:

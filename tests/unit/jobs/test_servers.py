@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.server_count import EXIT_OWNING, loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
+from autoscaler.jobs.server_count import (
+    EXIT_OWNING,
+    describe_loss,
+    describe_servers,
+    loss_of,
+    only_copies_of,
+    servers_wanted,
+)
 from autoscaler.manifests.api_types import AfterServerLoss
 from master.api.master_status import JobPhase
 from trainer_sdk.pserver import __main__ as server
@@ -36,8 +43,8 @@ def test_the_number_is_one_more_than_the_last_that_stands(standing, wanted):
 )
 def test_a_number_that_is_nobodys_is_told(standing, told):
     """The master is told one more than the last number; people count servers."""
-    assert tell_numbers(3, standing) == told
-    assert tell_numbers(1, (0,)) == "1 server"
+    assert describe_servers(3, standing) == told
+    assert describe_servers(1, (0,)) == "1 server"
 
 
 def test_what_a_server_that_left_has_lost_is_told_by_its_exit_code():
@@ -73,10 +80,10 @@ def test_what_nobody_has_but_one_server(progress, count):
 
 
 def test_what_follows_from_the_end_of_the_only_copy():
-    assert tell_lost("x-server-1", 48, AfterServerLoss.ROLL_BACK) == (
+    assert describe_loss("x-server-1", 48, AfterServerLoss.ROLL_BACK) == (
         "x-server-1 has ended with 48 buckets that nobody else has: the job goes back to its last checkpoint"
     )
-    assert tell_lost("x-server-1", 1, AfterServerLoss.KEEP) == (
+    assert describe_loss("x-server-1", 1, AfterServerLoss.KEEP) == (
         "x-server-1 has ended with a bucket that nobody else has: "
         "it goes back to the last checkpoint, the other servers keep what they have"
     )

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S, START_LIMIT_S, UNASKED_S, note_asked
+from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S, START_LIMIT_S, UNASKED_S, observe_answer
 
 FAULT_S = 18.0  # the longest that a member is stopped or cut off and still comes back (tests.chaos.fault_injector)
 AGAIN_S = 6.0  # until a new connection is made after it
@@ -13,7 +13,7 @@ AGAIN_S = 6.0  # until a new connection is made after it
 def asked(*answers, every_s=1.25, process="m#1", heard=None, from_s=0.0):
     """One question after another."""
     for number, has_answered in enumerate(answers):
-        heard = note_asked(heard, process, has_answered=has_answered, now_s=from_s + number * every_s)
+        heard = observe_answer(heard, process, has_answered=has_answered, now_s=from_s + number * every_s)
     return heard
 
 
@@ -59,7 +59,7 @@ def test_the_next_process_has_a_clock_of_its_own():
 def test_time_in_which_nobody_asked_is_not_silence(gap_s):
     """The run itself was stopped, or the machine slept: its masters are not killed for that."""
     heard = asked(True, *silent(20))
-    heard = note_asked(heard, "m#1", has_answered=False, now_s=heard.asked_at_s + gap_s)
+    heard = observe_answer(heard, "m#1", has_answered=False, now_s=heard.asked_at_s + gap_s)
     assert heard.quiet_s == 0
     assert heard.has_answered
     assert not heard.is_hung

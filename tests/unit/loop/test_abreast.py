@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.domain import AdmitGang, CreatePod, DeletePod, PodPhase
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.loop import AT_ONCE, CALL_LIMIT_S, Loop
 from tests.harness import virtual_time
 from tests.harness.virtual_time import now
@@ -91,14 +91,16 @@ def test_job_whose_writes_fail_gives_way_to_the_web_at_once(write):
             await loop.step()
             cluster.advance(20.0)
         for _ in range(9):
-            errors.note("j", Step.WRITE if write is CreatePod else Step.DELETE, ValueError("planted"))
+            errors.note_failure(
+                "j", GuardedStep.WRITE if write is CreatePod else GuardedStep.DELETE, ValueError("planted")
+            )
         cluster.put(web("w", created_at_s=cluster.now_s))
         await loop.step()
         assert leaving(cluster) == 1
         return errors
 
     errors = virtual_time.run(main())
-    assert errors.fails("j", Step.WRITE) == (write is CreatePod), "a deletion mends no creation"
+    assert errors.fails("j", GuardedStep.WRITE) == (write is CreatePod), "a deletion mends no creation"
 
 
 def test_gangs_start_side_by_side():

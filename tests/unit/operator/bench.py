@@ -42,7 +42,7 @@ class Departures:
         self.left = left
 
     def handle_departure(self, job, role, end):
-        self.left.append((role, end.by))
+        self.left.append((role, end.cause))
 
     def forget(self, job):
         pass

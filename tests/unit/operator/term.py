@@ -8,7 +8,7 @@ from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.cache.object_cache import WATCHED_KINDS
 from autoscaler.domain import Policy, Reclaim
 from autoscaler.errors import ClusterError
-from autoscaler.jobs.master_connections import Masters
+from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.operator.leader_term import LeaderTerm, TermSettings
 from autoscaler.operator.metrics import Metrics
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
@@ -53,7 +53,7 @@ class Term:
                 ),
             ),
             self.metrics,
-            Masters(),
+            MasterConnections(),
             clock=lambda: self.bench.now_s,
             wall_s=lambda: self.bench.now_s,
         )

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import Key, key_of
-from autoscaler.fault_isolation import JobErrors, Step, of_object
+from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 
 EXPECTATION_LIMIT_S: Final = (
     10.0  # a watch that has shown nothing for that long is stale, and then nothing is written at all
@@ -94,7 +94,7 @@ def _open(
         kind, key = place
         if now_s >= one.until_s:
             continue
-        with errors.around(of_object(kind.plural, *key), Step.EXPECT):
+        with errors.isolate(object_key(kind.plural, *key), GuardedStep.EXPECT):
             if not is_open(place, one):
                 continue
         found[place] = one

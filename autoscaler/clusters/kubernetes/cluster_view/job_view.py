@@ -22,7 +22,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, parse_
 from autoscaler.domain import Job, JobName, JobState, NodeName
 from autoscaler.domain.view import check
 from autoscaler.errors import InvalidSpecError
-from autoscaler.fault_isolation import JobErrors, Step, of_object
+from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 from autoscaler.manifests.api_types import Mode
 
 NEVER_S: Final = 1e15
@@ -97,7 +97,7 @@ class TrackedJobs:
             self.invalid.pop(name, None)
             self.refused.pop(name, None)
             if (raw := raws.get(key)) is not None:
-                self._errors.attempt(name, Step.READ, partial(self._read, name, raw))
+                self._errors.attempt(name, GuardedStep.READ, partial(self._read, name, raw))
                 if name not in self.known and name not in self.invalid:
                     self.invalid[name] = InvalidSpecError("spec", self._errors.problem(name))
             after = self.known.get(name)
@@ -110,7 +110,7 @@ class TrackedJobs:
         if changes.get(POD_AUTOSCALERS):
             scalers = self._store.objects(POD_AUTOSCALERS).items()
             found = (
-                self._errors.attempt(of_object("hpa", *key), Step.READ, partial(conflicting_job, raw))
+                self._errors.attempt(object_key("hpa", *key), GuardedStep.READ, partial(conflicting_job, raw))
                 for key, raw in scalers
             )
             self.contested = frozenset(job for job in found if job is not None)
@@ -122,8 +122,8 @@ class TrackedJobs:
         planned: dict[JobName, Job] = {}
         for name, job in self.known.items():
             found = None
-            if not self._errors.is_paused(name, Step.DRAW):
-                with self._errors.around(name, Step.DRAW):
+            if not self._errors.is_paused(name, GuardedStep.DRAW):
+                with self._errors.isolate(name, GuardedStep.DRAW):
                     found = self._plan(job, classes, trainers.get(name, 0))
                     if found is not self._planned.get(name):
                         check(found)
@@ -161,7 +161,7 @@ class TrackedJobs:
     def _read(self, name: JobName, raw: Raw) -> None:
         generation = whole(raw, "metadata", "generation")
         if generation != self._generations.get(name, generation):
-            self._errors.take_edit(name)
+            self._errors.handle_edit(name)
         self._generations[name] = generation
         try:
             self._know(parse_job(raw))
@@ -182,10 +182,10 @@ class TrackedJobs:
             by_namespace.setdefault(namespace, []).append(raw)
         self._limits = {}
         for namespace, raws in by_namespace.items():
-            with self._errors.around(of_object("limitranges", namespace, ""), Step.READ):
+            with self._errors.isolate(object_key("limitranges", namespace, ""), GuardedStep.READ):
                 self._limits |= parse_limit_ranges(raws)
         for job in tuple(self.known.values()):
-            with self._errors.around(job.key, Step.READ):
+            with self._errors.isolate(job.key, GuardedStep.READ):
                 self._know(job)
 
     def _draw(self, job: KubeJob, priority: int, avoid: frozenset[NodeName]) -> Job:
@@ -208,7 +208,9 @@ class TrackedJobs:
         if facts.trainers_per_server is not None and planned.servers is not None:
             servers = replace(planned.servers, trainers_per_server=facts.trainers_per_server)
             planned = replace(planned, servers=servers)
-        is_held = job.key in self.refused or self._errors.fails(job.key, Step.PODS)  # what stands of it is not known
+        is_held = job.key in self.refused or self._errors.fails(
+            job.key, GuardedStep.PODS
+        )  # what stands of it is not known
         hold_until_s = NEVER_S if is_held else facts.hold_until_s
         told = (facts.state, hold_until_s, facts.checkpoint_age_s, facts.remaining_s, facts.waiting_share)
         if told != _life_of(planned):  # of hundreds that wait nothing is copied

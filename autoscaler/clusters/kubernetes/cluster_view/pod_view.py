@@ -33,7 +33,7 @@ from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwne
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Tier
 from autoscaler.domain.view import check
-from autoscaler.fault_isolation import JobErrors, Step, of_object
+from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 
 MANY_ORDINALS = 10_000  # masters that have gone are forgotten then
 
@@ -84,10 +84,10 @@ class TrackedPods:
         touched = set(moved) | self._read_masters(changes)
         dirty = set(changes.get(PODS, ())) | self._take_expectations()
         for key in dirty:
-            with self._errors.around(of_object("pod", *key), Step.READ):
+            with self._errors.isolate(object_key("pod", *key), GuardedStep.READ):
                 touched |= self._index(key, self._find(key))
         for job in touched:
-            with self._errors.around(job, Step.SEATS):
+            with self._errors.isolate(job, GuardedStep.SEATS):
                 self._number_masters(job)
             dirty |= self._labelled.get(job, set())
         dirty |= self._successors
@@ -108,7 +108,7 @@ class TrackedPods:
         """
         edited = {job for job in self._seats if jobs.get(job) is not self._seated_as.get(job)}
         for job in self._unseated | edited:
-            with self._errors.around(job, Step.SEATS):
+            with self._errors.isolate(job, GuardedStep.SEATS):
                 self._seat_masters(job, jobs.get(job), brought)
         self._unseated.clear()
 
@@ -156,26 +156,26 @@ class TrackedPods:
     def _read_all(self, keys: set[Key], brought: ViewDelta[Pod, PodName]) -> None:
         """Read these pods, and those again that could not be read; what goes wrong is their job's alone (A11)."""
         before = set(self._unread.values())
-        again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, Step.PODS)}
+        again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, GuardedStep.PODS)}
         failed: dict[JobName, Exception] = {}
         all_keys = keys | again
         masters = {
             key
             for key in all_keys
-            if self._errors.attempt(of_object("pod", *key), Step.SEATS, partial(self._is_master, key))
+            if self._errors.attempt(object_key("pod", *key), GuardedStep.SEATS, partial(self._is_master, key))
         }
         for key in (*(all_keys - masters), *masters):  # whose seats stand on the others
             self._unread.pop(key, None)
             try:
                 self._read(key, self._find(key), brought)
             except Exception as error:  # noqa: BLE001 - noted below, once for each job
-                self._unread[key] = self._said.get(key) or of_object("pod", *key)
+                self._unread[key] = self._said.get(key) or object_key("pod", *key)
                 failed[self._unread[key]] = error
-                self._errors.attempt(of_object("pod", *key), Step.PODS, partial(self._occupy, key, brought))
+                self._errors.attempt(object_key("pod", *key), GuardedStep.PODS, partial(self._occupy, key, brought))
         for job, last in failed.items():
-            self._errors.note(job, Step.PODS, last)
+            self._errors.note_failure(job, GuardedStep.PODS, last)
         for job in before.difference(self._unread.values()):
-            self._errors.clear(job, Step.PODS)
+            self._errors.clear_failure(job, GuardedStep.PODS)
 
     def _occupy(self, key: Key, brought: ViewDelta[Pod, PodName]) -> None:
         """Let a pod that cannot be read hold its room as somebody's, unless it is known from before.
@@ -253,7 +253,9 @@ class TrackedPods:
             named = f"{key[0]}/{key[1]}"
             before = self._masters.pop(named, "")
             raw = deployments.get(key)
-            owner = self._errors.attempt(of_object("master", *key), Step.READ, partial(job_of_master, raw or EMPTY))
+            owner = self._errors.attempt(
+                object_key("master", *key), GuardedStep.READ, partial(job_of_master, raw or EMPTY)
+            )
             after = owner or ""
             if after:
                 self._masters[named] = after

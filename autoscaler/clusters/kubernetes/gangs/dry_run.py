@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from autoscaler.bounded_gather import each
+from autoscaler.bounded_gather import gather_bounded
 from autoscaler.clusters.kubernetes.api.api_port import Api, Raw
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, BadRequestError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, Kind
@@ -40,7 +40,7 @@ async def check_gang(
             firsts.setdefault(seat.role, seat)
     pods = [build_pod(job, seat, settings, is_gated=True, avoid=avoid) for seat in firsts.values()]
     bodies = [(DEPLOYMENTS, deployment), *((PODS, pod) for pod in (_pod_of(job, deployment), *pods))]
-    await each((partial(_check, api, job, kind, body) for kind, body in bodies), at_once=len(bodies))
+    await gather_bounded((partial(_check, api, job, kind, body) for kind, body in bodies), at_once=len(bodies))
 
 
 async def _check(api: Api, job: KubeJob, kind: Kind, body: Raw) -> None:

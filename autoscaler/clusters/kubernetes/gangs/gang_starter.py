@@ -17,7 +17,7 @@ from functools import partial
 from math import inf
 from typing import Final
 
-from autoscaler.bounded_gather import each
+from autoscaler.bounded_gather import gather_bounded
 from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.kubernetes.api.api_port import REQUEST_TIMEOUT_S, Api, Raw
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
@@ -38,7 +38,7 @@ from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
 from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, NodeName, Role, Shape
 from autoscaler.errors import ClusterError, PermanentError
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.manifests.api_types import Mode
 
 AT_ONCE: Final = 16
@@ -47,7 +47,7 @@ AT_ONCE: Final = 16
 LIFT_LIMIT_S: Final = 2 * REQUEST_TIMEOUT_S
 """A patch whose answer was lost stands by then or never will, and the watch has shown it."""
 
-_STEPS: Final = (Step.GANG, Step.RACE, Step.GANG_WHOLE)
+_STEPS: Final = (GuardedStep.GANG, GuardedStep.RACE, GuardedStep.GANG_WHOLE)
 """What `settle` does for each job before it writes."""
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class GangStarter:
             await check_gang(self._api, job, seats, self._settings, avoid=avoid)
             await self._prepare(job)
             create = partial(self._writer.create_gated, job, avoid=avoid, masters=masters)
-            made = await each((partial(create, seat) for seat in seats), at_once=AT_ONCE)
+            made = await gather_bounded((partial(create, seat) for seat in seats), at_once=AT_ONCE)
         except PermanentError as error:
             self._refuse(job, str(error))
             newest()
@@ -126,8 +126,8 @@ class GangStarter:
         attempt = self._errors.attempt
         is_paused = self._errors.is_paused
         managed = self._managed()
-        jobs = [job for job in managed if not is_paused(job.key, Step.GANG)]
-        looked = [(job, attempt(job.key, Step.GANG, partial(self._pods.observe, job))) for job in jobs]
+        jobs = [job for job in managed if not is_paused(job.key, GuardedStep.GANG)]
+        looked = [(job, attempt(job.key, GuardedStep.GANG, partial(self._pods.observe, job))) for job in jobs]
         standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
         self._lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
@@ -141,21 +141,24 @@ class GangStarter:
             for job in jobs
             if job.key in standing
             and job.key not in given_up
-            and not is_paused(job.key, Step.GANG_WHOLE)
-            and attempt(job.key, Step.GANG_WHOLE, partial(self._awaits_master, job, standing[job.key]))
+            and not is_paused(job.key, GuardedStep.GANG_WHOLE)
+            and attempt(job.key, GuardedStep.GANG_WHOLE, partial(self._awaits_master, job, standing[job.key]))
         ]
         self._masterless = {job.key for job in whole}
         self._settled_at_s = now_s
         master_at_s = self._masters_at_s()
         due = [job for job in whole if master_at_s[job.key] <= now_s]
         deletions = [
-            partial(self._errors.take, one.job, Step.DROP, partial(self._writer.delete, raw))
+            partial(self._errors.attempt_async, one.job, GuardedStep.DROP, partial(self._writer.delete, raw))
             for one in lost
-            if not is_paused(one.job, Step.DROP)
+            if not is_paused(one.job, GuardedStep.DROP)
             for raw in self._pods.raws(one.pods)
         ]
-        masters = (partial(self._errors.take, job.key, Step.START, partial(self._bring_master, job)) for job in due)
-        await each([*deletions, *masters], at_once=AT_ONCE)
+        masters = (
+            partial(self._errors.attempt_async, job.key, GuardedStep.START, partial(self._bring_master, job))
+            for job in due
+        )
+        await gather_bounded([*deletions, *masters], at_once=AT_ONCE)
 
     def _awaits_master(self, job: KubeJob, found: GangStatus) -> bool:
         return bool(found.bound) and not self._pods.has_master(job) and self._pods.is_whole(job, found)
@@ -213,7 +216,7 @@ class GangStarter:
         known = self._views.jobs.known
         jobs = [known[name] for name in self._masterless if name in known]
         again_at_s = self._errors.again_at_s
-        return {job.key: max(self.hold_until_s(job), again_at_s(job.key, Step.START)) for job in jobs}
+        return {job.key: max(self.hold_until_s(job), again_at_s(job.key, GuardedStep.START)) for job in jobs}
 
     def _refuse(self, job: KubeJob, why: str) -> None:
         self.starts = start_backoff.record_refusal(self.starts, job.key, self._clock(), why, generation=job.generation)
@@ -228,7 +231,7 @@ class GangStarter:
         """Lift the gates.  Cut off or unanswered, the room is held on: a patch may stand whose answer was lost."""
         self._lifts[job] = lift
         try:
-            await each((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
+            await gather_bounded((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
         except (ClusterError, CancelledError):
             self._lifts[job] = replace(lift, until_s=self._clock() + LIFT_LIMIT_S)
             raise
@@ -265,9 +268,9 @@ class GangStarter:
         standing = self._pods.observe(job)
         self._refuse(job, why)
         gone = self._pods.raws(standing.bound | standing.unbound) if standing.is_starting else []
-        await each((partial(self._writer.delete, raw) for raw in gone), at_once=AT_ONCE)
+        await gather_bounded((partial(self._writer.delete, raw) for raw in gone), at_once=AT_ONCE)
 
     async def _drop_gated(self, job: KubeJob) -> None:
         """Half a gang behind its gate would only fill a quota."""
         gated = [raw for raw in self._pods.members(job) if GATE in gates_of(raw)]
-        await each((partial(self._writer.delete, raw) for raw in gated), at_once=AT_ONCE)
+        await gather_bounded((partial(self._writer.delete, raw) for raw in gated), at_once=AT_ONCE)

@@ -18,7 +18,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.writes.create_backoff import PAUSES_S
 from autoscaler.domain import JobName, PodName
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 
 BIND_LIMIT_S: Final = 10.0
 LONGEST_BIND_S: Final = 120.0
@@ -143,7 +143,7 @@ def observe_gangs(
     no pause.  The account of one that is stays as it was while nobody can say what stands of it, and while taking that
     in fails: its pause and its limits go on (`errors`, A11).
     """
-    items = [item for item in standing if not errors.is_paused(item.job, Step.RACE)]
+    items = [item for item in standing if not errors.is_paused(item.job, GuardedStep.RACE)]
     limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
     kept = {job: account for job, account in starts.records.items() if job in jobs}
     accounts = {
@@ -153,7 +153,7 @@ def observe_gangs(
     }
     lost: list[LatePods] = []
     for item in items:
-        with errors.around(item.job, Step.RACE):
+        with errors.isolate(item.job, GuardedStep.RACE):
             account, gone = observe_gang(kept.get(item.job, StartRecord()), item, now_s, limit_s)
             accounts.pop(item.job, None)
             if account != StartRecord():

@@ -32,7 +32,7 @@ from autoscaler.clusters.local.gpus import choose
 from autoscaler.clusters.local.ports import HOST, Ports
 from autoscaler.clusters.local.processes import Ended, NoRoomError, Processes, StartError
 from autoscaler.domain import NodeName, Role
-from autoscaler.fault_isolation import JobErrors, Step, of_raw
+from autoscaler.fault_isolation import GuardedStep, JobErrors, raw_object_key
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 from master.api.host.unix_sockets import is_socket_address, socket_path
 
@@ -114,7 +114,7 @@ class Kubelet:
 
     def sync(self, pod: Raw) -> None:
         """Bring what runs of the pod to what its object says."""
-        with self._errors.around(of_raw("pod", pod), Step.LIFE):
+        with self._errors.isolate(raw_object_key("pod", pod), GuardedStep.LIFE):
             run = self._runs.get(pod["metadata"]["uid"])
             if "deletionTimestamp" in pod["metadata"]:
                 self._leave(pod, run)
@@ -165,12 +165,12 @@ class Kubelet:
 
     async def _start_safely(self, run: PodRun) -> None:
         """Start the pod's process; after a fault of EDL's again, when its pause is over (A11)."""
-        owner = of_raw("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
-        with self._errors.around(owner, Step.START):
+        owner = raw_object_key("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
+        with self._errors.isolate(owner, GuardedStep.START):
             await self._start(run)
             return
         run.is_starting = False
-        self._start_after(run, self._errors.again_at_s(owner, Step.START) - self._clock())
+        self._start_after(run, self._errors.again_at_s(owner, GuardedStep.START) - self._clock())
 
     async def _start(self, run: PodRun) -> None:
         pod = self._find(run)
@@ -241,8 +241,8 @@ class Kubelet:
         run = self._runs.get(uid)
         if run is None or run.key != ended.key or self._is_closed:
             return
-        owner = of_raw("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
-        with self._errors.around(owner, Step.JUDGE):
+        owner = raw_object_key("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
+        with self._errors.isolate(owner, GuardedStep.JUDGE):
             _cancel(run)
             self._judge(run, ended.code)
 

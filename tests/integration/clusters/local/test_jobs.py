@@ -10,7 +10,7 @@ import pytest
 from autoscaler.cluster_port import WriteResult
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, PodPhase, Role, Tier
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.lifecycle import Ending, Stage
+from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_count import EXIT_OWNING
 from master.api.master_status import JobPhase
@@ -59,8 +59,8 @@ async def test_failures_in_a_row_fail_the_job_and_stop_its_pods(tmp_path):
         await start(cluster, job(trainer=crash, server=template(), backoff_limit=2))
         await wait_until(cluster, lambda: record(cluster).life.failures == 1)
         await cluster.apply(seat(1))
-        await wait_until(cluster, lambda: record(cluster).life.stage is Stage.OVER, "the job's end")
-        assert record(cluster).life.ending is Ending.FAILED
+        await wait_until(cluster, lambda: record(cluster).life.stage is LifeStage.OVER, "the job's end")
+        assert record(cluster).life.ending is JobEnding.FAILED
         assert "2 trainer failures in a row" in record(cluster).life.message
         gone = [e.object for e in events(cluster, "Gone")]
         assert gone.index("pod/digits-server-0") < gone.index("pod/digits-master-0")
@@ -335,11 +335,11 @@ async def test_a_complete_job_ends_in_order_and_says_so(tmp_path):
         )
         await wait_until(cluster, lambda: cluster.table.pods["digits-master-0"].phase is PodPhase.READY)
         now["phase"] = JobPhase.COMPLETE
-        await wait_until(cluster, lambda: record(cluster).life.stage is Stage.FAREWELL)
+        await wait_until(cluster, lambda: record(cluster).life.stage is LifeStage.FAREWELL)
         assert len(cluster.table.job_pods("digits")) == 3
         (tmp_path / "end").touch()
-        await wait_until(cluster, lambda: record(cluster).life.stage is Stage.OVER, "the job's end")
-        assert record(cluster).life.ending is Ending.COMPLETED
+        await wait_until(cluster, lambda: record(cluster).life.stage is LifeStage.OVER, "the job's end")
+        assert record(cluster).life.ending is JobEnding.COMPLETED
 
 
 async def test_a_trainer_that_ends_while_another_saves_has_not_failed(tmp_path):
@@ -357,8 +357,8 @@ async def test_a_trainer_that_ends_while_another_saves_has_not_failed(tmp_path):
         await wait_until(cluster, lambda: len(asked) > so_far + 2, "its judgement")
         assert record(cluster).life.ending is None
         now["phase"] = JobPhase.COMPLETE
-        await wait_until(cluster, lambda: record(cluster).life.stage is Stage.OVER, "the job's end")
-        assert (record(cluster).life.ending, record(cluster).life.failures) == (Ending.COMPLETED, 0)
+        await wait_until(cluster, lambda: record(cluster).life.stage is LifeStage.OVER, "the job's end")
+        assert (record(cluster).life.ending, record(cluster).life.failures) == (JobEnding.COMPLETED, 0)
 
 
 async def test_a_deleted_job_leaves_nothing(tmp_path):
@@ -394,7 +394,7 @@ async def test_a_job_past_its_deadline_fails(tmp_path):
     """activeDeadlineSeconds."""
     async with running(tmp_path) as cluster:
         await start(cluster, job(active_deadline_s=0.5))
-        await wait_until(cluster, lambda: record(cluster).life.ending is Ending.FAILED)
+        await wait_until(cluster, lambda: record(cluster).life.ending is JobEnding.FAILED)
         assert "activeDeadlineSeconds" in record(cluster).life.message
 
 
@@ -418,7 +418,7 @@ async def test_a_command_that_does_not_exist_is_told_with_its_name(tmp_path):
     """As a failure like any other."""
     async with running(tmp_path) as cluster:
         await start(cluster, job(trainer=template("no-such-program"), backoff_limit=1))
-        await wait_until(cluster, lambda: record(cluster).life.ending is Ending.FAILED)
+        await wait_until(cluster, lambda: record(cluster).life.ending is JobEnding.FAILED)
         assert "no-such-program" in record(cluster).life.message
 
 

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from autoscaler.jobs.master_connections import Door, Masters
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.checkpoints.storage import open_storage
 from master.api.servers_answer import ServersAnswer
@@ -26,16 +26,16 @@ def look(job):
     """How far it is; None: no answer within a second, which a busy machine may cause."""
 
     async def ask():
-        async with Masters() as masters:
-            return await masters.look(Door(job=JOB, address=job.address, token=""))
+        async with MasterConnections() as masters:
+            return await masters.try_progress(MasterEndpoint(job=JOB, address=job.address, token=""))
 
     return asyncio.run(ask())
 
 
 def ask_for_servers(job, count):
     async def ask():
-        async with Masters() as masters:
-            return await masters.set_servers(Door(job=JOB, address=job.address, token=""), count)
+        async with MasterConnections() as masters:
+            return await masters.set_servers(MasterEndpoint(job=JOB, address=job.address, token=""), count)
 
     def is_heard():
         answer = asyncio.run(ask())

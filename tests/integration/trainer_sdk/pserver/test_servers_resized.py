@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.master_connections import Door, Masters
+from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.identities import Lineage, MemberRole, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
@@ -39,8 +39,8 @@ def ask_for_servers(job, count):
     """Again until it is answered, as clusters do."""
 
     async def ask():
-        async with Masters() as masters:
-            return await masters.set_servers(Door(job=JOB, address=job.address, token="", tls=None), count)
+        async with MasterConnections() as masters:
+            return await masters.set_servers(MasterEndpoint(job=JOB, address=job.address, token="", tls=None), count)
 
     def answered():
         answer = asyncio.run(ask())

@@ -8,9 +8,9 @@ import pytest
 from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.domain import JobState, Role
-from autoscaler.jobs.lifecycle import Ending, Stage
+from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.operator.job.pod_termination import By
+from autoscaler.operator.job.pod_termination import TerminationCause
 from master.api.master_status import JobPhase
 from tests.unit.operator.bench import JOB, OperatorBench
 
@@ -40,7 +40,7 @@ async def test_a_failed_trainer_is_told_with_its_last_lines_and_taken_away():
     assert "ValueError: no" in note.message
     assert "digits-trainer-0" not in bench.names(PODS)
     assert bench.life.failures == 1
-    assert (Role.TRAINER, By.ITSELF) in bench.left
+    assert (Role.TRAINER, TerminationCause.ITSELF) in bench.left
 
 
 async def test_a_bug_in_judging_is_its_jobs_alone_and_the_pod_is_judged_after_a_pause():
@@ -74,7 +74,7 @@ async def test_so_many_failures_in_a_row_fail_the_job_and_everything_leaves():
     bench = await started(runPolicy={"backoffLimit": 2})
     await fail(bench)
     await fail(bench, "digits-trainer-1")
-    assert bench.life.ending is Ending.FAILED
+    assert bench.life.ending is JobEnding.FAILED
     await bench.settle()
     assert bench.pods("server") == bench.pods("master") == set()
     assert bench.names(DEPLOYMENTS) == set()
@@ -85,11 +85,11 @@ async def test_the_trainer_that_failed_the_job_stays_until_that_is_told():
     """An operator that dies before it has told finds the proof, and comes to the same end."""
     bench = await started(runPolicy={"backoffLimit": 1})
     await fail(bench)
-    assert bench.life.ending is Ending.FAILED
+    assert bench.life.ending is JobEnding.FAILED
     assert "digits-trainer-0" in bench.names(PODS)
     bench.lead()
     await bench.settle()
-    assert bench.life.ending is Ending.FAILED
+    assert bench.life.ending is JobEnding.FAILED
     bench.write_status({"conditions": [{"type": "Failed", "status": "True", "reason": "X", "message": "why"}]})
     await bench.settle()
     assert bench.names(PODS) == set()
@@ -110,9 +110,9 @@ async def test_a_trainer_that_is_told_to_leave_has_not_failed():
     await bench.refresh()
     await bench.jobs.reconcile(JOB)
     await bench.jobs.reconcile(JOB)
-    assert (Role.TRAINER, By.USER) in bench.left
-    assert bench.left.count((Role.TRAINER, By.USER)) == 1
-    assert raw["metadata"]["uid"] in bench.store.records[JOB].counted
+    assert (Role.TRAINER, TerminationCause.USER) in bench.left
+    assert bench.left.count((Role.TRAINER, TerminationCause.USER)) == 1
+    assert raw["metadata"]["uid"] in bench.store.records[JOB].departed
     await bench.settle()
     assert bench.life.failures == 0
 
@@ -123,18 +123,18 @@ async def test_what_the_planner_sends_away_is_put_down_to_edl():
     await bench.api.delete(PODS, "digits-trainer-0", namespace="team-a")
     await bench.refresh()
     await bench.jobs.reconcile(JOB)
-    assert (Role.TRAINER, By.EDL) in bench.left
+    assert (Role.TRAINER, TerminationCause.EDL) in bench.left
 
 
 async def test_the_end_of_the_data_completes_the_job():
     bench = await started()
     bench.says = COMPLETE
     await bench.poller.poll(bench.store.objects.jobs[JOB])
-    assert bench.life.stage is Stage.FAREWELL
+    assert bench.life.stage is LifeStage.FAREWELL
     for number in range(2):
         bench.rest.end("team-a", f"digits-trainer-{number}", code=0)
     await bench.settle()
-    assert (bench.life.ending, bench.life.stage) == (Ending.COMPLETED, Stage.OVER)
+    assert (bench.life.ending, bench.life.stage) == (JobEnding.COMPLETED, LifeStage.OVER)
     assert bench.life.failures == 0
     assert bench.names(PODS) == bench.names(DEPLOYMENTS) == set()
 
@@ -145,7 +145,7 @@ async def test_a_trainer_that_ends_as_the_data_does_has_not_failed():
     bench.says = COMPLETE
     await fail(bench, code=0)
     assert bench.life.failures == 0
-    assert bench.life.stage in {Stage.FAREWELL, Stage.STOPPING, Stage.OVER}
+    assert bench.life.stage in {LifeStage.FAREWELL, LifeStage.STOPPING, LifeStage.OVER}
 
 
 async def test_a_trainer_that_ends_while_another_saves_has_not_failed():
@@ -153,10 +153,10 @@ async def test_a_trainer_that_ends_while_another_saves_has_not_failed():
     bench = await started(runPolicy={"backoffLimit": 1})
     bench.says = replace(COMPLETE, phase=JobPhase.SAVING)
     await fail(bench, code=0)
-    assert (bench.life.failures, bench.life.stage) == (0, Stage.ACTIVE)
+    assert (bench.life.failures, bench.life.stage) == (0, LifeStage.ACTIVE)
     assert "TrainerFailed" not in bench.reasons()
     await fail(bench, "digits-trainer-1", code=1)
-    assert bench.life.ending is Ending.FAILED
+    assert bench.life.ending is JobEnding.FAILED
 
 
 async def test_a_question_that_fails_answers_nobody_who_waits_for_it():
@@ -183,19 +183,19 @@ async def test_suspended_trainers_leave_first_and_the_job_comes_back():
     bench = await started()
     bench.edit(runPolicy={"suspend": True})
     await bench.settle()
-    assert bench.life.stage is Stage.SUSPENDED
+    assert bench.life.stage is LifeStage.SUSPENDED
     assert bench.pods("trainer") == set()
     assert bench.store.facts(bench.store.objects.jobs[JOB]).state is JobState.SUSPENDED
     bench.edit(runPolicy={"suspend": False})
     await bench.settle()
-    assert bench.life.stage is Stage.ACTIVE
+    assert bench.life.stage is LifeStage.ACTIVE
 
 
 async def test_the_deadline_fails_the_job():
     bench = await started(runPolicy={"activeDeadlineSeconds": 60})
     bench.now_s += 61
     await bench.settle()
-    assert bench.life.ending is Ending.FAILED
+    assert bench.life.ending is JobEnding.FAILED
     assert "activeDeadlineSeconds" in bench.life.message
 
 
@@ -272,7 +272,7 @@ async def test_a_new_leader_goes_on_counting():
     bench.lead()
     await bench.refresh()
     await fail(bench, "digits-trainer-1")
-    assert bench.life.ending is Ending.FAILED
+    assert bench.life.ending is JobEnding.FAILED
 
 
 async def test_a_new_leader_keeps_what_was_told_of_resizes():
@@ -291,7 +291,7 @@ async def test_three_failures_on_a_node_make_the_job_avoid_it():
     facts = bench.store.facts(bench.store.objects.jobs[JOB])
     assert facts.avoided_nodes == frozenset()
     record = bench.store.records[JOB]
-    assert len(record.trouble.failed_at_s["n1"]) == 2
+    assert len(record.blocklist.failed_at_s["n1"]) == 2
 
 
 async def test_a_failed_server_waits_before_it_comes_again():

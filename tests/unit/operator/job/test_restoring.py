@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain import Role
-from autoscaler.jobs.lifecycle import Ending, Stage
+from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.operator.job.job_pods import roles_of
-from autoscaler.operator.job.recovery import Found, restore
+from autoscaler.operator.job.recovery import FoundJob, recover_life
 from tests.unit.clusters.kubernetes.objects import CREATED_S, UID, kube_job, raw_pod
 
 NOW_S = 5_000.0
@@ -32,33 +32,33 @@ def told(kind, *, message="why", status="True"):
 
 def found(*pods, conditions=(), **status):
     raws = list(pods)
-    return Found(
+    return FoundJob(
         status={"conditions": list(conditions)} | status, pods=raws, roles=roles_of(raws, has_master=bool(raws))
     )
 
 
 def life(what, **spec):
-    return restore(kube_job(**spec), what, offset_s=OFFSET_S, now_s=NOW_S)
+    return recover_life(kube_job(**spec), what, offset_s=OFFSET_S, now_s=NOW_S)
 
 
 def test_a_new_job_is_active():
     new = life(found())
-    assert (new.stage, new.ending, new.started_at_s, new.failures) == (Stage.ACTIVE, None, None, 0)
+    assert (new.stage, new.ending, new.started_at_s, new.failures) == (LifeStage.ACTIVE, None, None, 0)
 
 
-@pytest.mark.parametrize("ending", [Ending.COMPLETED, Ending.FAILED])
+@pytest.mark.parametrize("ending", [JobEnding.COMPLETED, JobEnding.FAILED])
 def test_an_ending_is_believed_when_nothing_stands(ending):
     restored = life(found(conditions=[told(ending)], completionTime="2026-01-02T03:10:00Z"))
-    assert (restored.stage, restored.ending, restored.message) == (Stage.OVER, ending, "why")
+    assert (restored.stage, restored.ending, restored.message) == (LifeStage.OVER, ending, "why")
     assert restored.ended_at_s == pytest.approx(CREATED_S + 355 + OFFSET_S)
 
 
 def test_an_ending_goes_on_stopping_what_is_left():
     restored = life(found(pod("server"), pod("trainer", is_leaving=True), conditions=[told("Failed")]))
-    assert (restored.stage, restored.ending, restored.stopped) == (Stage.STOPPING, Ending.FAILED, 1)
+    assert (restored.stage, restored.ending, restored.stopped) == (LifeStage.STOPPING, JobEnding.FAILED, 1)
 
 
-@pytest.mark.parametrize("ending", [Ending.COMPLETED, Ending.FAILED])
+@pytest.mark.parametrize("ending", [JobEnding.COMPLETED, JobEnding.FAILED])
 def test_an_ending_beside_a_standing_trainer_is_not_believed(ending):
     """A forged status ends nothing that runs."""
     assert life(found(pod(), conditions=[told(ending)])).ending is None
@@ -77,8 +77,8 @@ def test_failures_are_believed_below_the_limit():
 
 def test_a_suspended_job_is_found_suspended():
     spec = {"runPolicy": {"suspend": True}}
-    assert life(found(), **spec).stage is Stage.SUSPENDED
-    assert life(found(pod()), **spec).stage is Stage.SUSPENDING
+    assert life(found(), **spec).stage is LifeStage.SUSPENDED
+    assert life(found(pod()), **spec).stage is LifeStage.SUSPENDING
 
 
 def test_a_start_is_believed_within_what_stands():
@@ -109,10 +109,10 @@ forged = st.fixed_dictionaries(
 @given(forged, st.sampled_from([{}, {"suspend": True}]))
 def test_no_status_ends_a_job_whose_trainers_stand(status, policy):
     pods = [pod(), pod("server")]
-    what = Found(status=status, pods=pods, roles=frozenset({Role.TRAINER, Role.SERVER, Role.MASTER}))
-    restored = restore(kube_job(runPolicy=policy), what, offset_s=OFFSET_S, now_s=NOW_S)
+    what = FoundJob(status=status, pods=pods, roles=frozenset({Role.TRAINER, Role.SERVER, Role.MASTER}))
+    restored = recover_life(kube_job(runPolicy=policy), what, offset_s=OFFSET_S, now_s=NOW_S)
     assert restored.ending is None
-    assert restored.stage in {Stage.ACTIVE, Stage.SUSPENDING}
+    assert restored.stage in {LifeStage.ACTIVE, LifeStage.SUSPENDING}
     assert restored.failures < max(1, restored.policy.backoff_limit)
     if restored.started_at_s is not None:
         assert CREATED_S + OFFSET_S <= restored.started_at_s <= NOW_S

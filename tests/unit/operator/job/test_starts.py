@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.gangs.gang_pods import GangPods
 from autoscaler.clusters.kubernetes.gangs.start_backoff import START_LIMIT_S
 from autoscaler.clusters.kubernetes.objects.node_affinity import tie_to_node
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import Step
+from autoscaler.fault_isolation import GuardedStep
 from tests.unit.clusters.kubernetes.objects import raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import CONTROLLER, add_job
 from tests.unit.operator.term import Term
@@ -304,7 +304,7 @@ async def test_a_fault_with_a_refused_jobs_gang_lifts_no_pause(monkeypatch):
     real = GangPods.observe
     monkeypatch.setattr(GangPods, "observe", look)
     await step(term)
-    assert term.leading.errors.fails(OTHER, Step.GANG)
+    assert term.leading.errors.fails(OTHER, GuardedStep.GANG)
     assert term.leading.cluster.start_backoff(OTHER) == before
 
 

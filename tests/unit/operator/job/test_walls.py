@@ -25,7 +25,7 @@ from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Job, Policy, Reclaim
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.master_connections import Masters
+from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.api_types import JobSpec
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
@@ -174,7 +174,7 @@ class World:
                 build=BuildSettings(image="edl:1", etcd=EtcdAccess(endpoints="http://etcd:2379")),
             ),
             self.metrics,
-            Masters(),
+            MasterConnections(),
             clock=self.now,
             wall_s=self.now,
         )

@@ -9,22 +9,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from autoscaler.clusters.kubernetes.api.api_port import REQUEST_TIMEOUT_S
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.leadership.candidate import (
-    Candidate,
+    LeaseCandidate,
     LeaseRecord,
     LeaseTiming,
-    Wait,
-    Write,
-    decide,
-    look,
+    RetryAt,
+    WriteLease,
+    observe_lease,
+    plan_lease,
+    renew_hold,
     resign,
-    win,
 )
 
 TIMING = LeaseTiming(duration_s=8, renew_deadline_s=6.0, retry_s=2.0)
 
 
 def candidate(name="a"):
-    return Candidate(identity=name, timing=TIMING)
+    return LeaseCandidate(identity=name, timing=TIMING)
 
 
 def held_by(name, version="7"):
@@ -32,49 +32,49 @@ def held_by(name, version="7"):
 
 
 def test_without_a_lease_it_is_made():
-    assert decide(look(candidate(), None, 0.0), 0.0) == Write(over=None, transitions=0)
+    assert plan_lease(observe_lease(candidate(), None, 0.0), 0.0) == WriteLease(over=None, transitions=0)
 
 
 def test_a_lease_that_is_renewed_is_never_taken():
     me = candidate()
     for instant in range(100):
-        me = look(me, held_by("b", str(instant)), float(instant))
-        assert isinstance(decide(me, float(instant)), Wait)
+        me = observe_lease(me, held_by("b", str(instant)), float(instant))
+        assert isinstance(plan_lease(me, float(instant)), RetryAt)
 
 
 def test_a_lease_unchanged_for_its_duration_is_taken_over():
-    me = look(candidate(), held_by("b"), 10.0)
-    assert decide(me, 17.9) == Wait(until_s=18.0)
-    assert decide(look(me, held_by("b"), 18.0), 18.0) == Write(over=held_by("b"), transitions=4)
+    me = observe_lease(candidate(), held_by("b"), 10.0)
+    assert plan_lease(me, 17.9) == RetryAt(until_s=18.0)
+    assert plan_lease(observe_lease(me, held_by("b"), 18.0), 18.0) == WriteLease(over=held_by("b"), transitions=4)
 
 
 def test_a_longer_duration_of_the_holder_is_kept():
-    me = look(candidate(), replace(held_by("b"), duration_s=30), 0.0)
-    assert decide(me, 29.0) == Wait(until_s=30.0)
+    me = observe_lease(candidate(), replace(held_by("b"), duration_s=30), 0.0)
+    assert plan_lease(me, 29.0) == RetryAt(until_s=30.0)
 
 
 def test_a_lease_given_back_is_taken_at_once():
-    assert decide(look(candidate(), held_by(""), 0.0), 0.0) == Write(over=held_by(""), transitions=4)
+    assert plan_lease(observe_lease(candidate(), held_by(""), 0.0), 0.0) == WriteLease(over=held_by(""), transitions=4)
 
 
 def test_the_right_to_write_counts_from_before_the_renewal_was_sent():
-    me = win(look(candidate(), None, 0.0), held_by("a"), sent_s=1.0)
+    me = renew_hold(observe_lease(candidate(), None, 0.0), held_by("a"), sent_s=1.0)
     assert me.may_write(6.9)
     assert not me.may_write(7.0)
 
 
 def test_seeing_somebody_else_ends_it_at_once():
-    me = win(look(candidate(), None, 0.0), held_by("a"), sent_s=1.0)
-    assert not look(me, held_by("b", "8"), 2.0).may_write(2.0)
+    me = renew_hold(observe_lease(candidate(), None, 0.0), held_by("a"), sent_s=1.0)
+    assert not observe_lease(me, held_by("b", "8"), 2.0).may_write(2.0)
 
 
 def test_a_lease_that_somebody_deleted_ends_it_at_once():
-    me = win(look(candidate(), None, 0.0), held_by("a"), sent_s=1.0)
-    assert not look(me, None, 2.0).may_write(2.0)
+    me = renew_hold(observe_lease(candidate(), None, 0.0), held_by("a"), sent_s=1.0)
+    assert not observe_lease(me, None, 2.0).may_write(2.0)
 
 
 def test_after_resigning_nothing_is_written():
-    assert not resign(win(candidate(), held_by("a"), sent_s=1.0)).may_write(1.0)
+    assert not resign(renew_hold(candidate(), held_by("a"), sent_s=1.0)).may_write(1.0)
 
 
 def test_a_write_let_through_has_ended_before_anybody_else_writes():
@@ -83,9 +83,9 @@ def test_a_write_let_through_has_ended_before_anybody_else_writes():
 
 
 def test_a_restart_under_the_same_name_has_to_renew_first():
-    me = look(candidate(), held_by("a"), 0.0)
+    me = observe_lease(candidate(), held_by("a"), 0.0)
     assert not me.may_write(0.0)
-    assert decide(me, 0.0) == Write(over=held_by("a"), transitions=3)
+    assert plan_lease(me, 0.0) == WriteLease(over=held_by("a"), transitions=3)
 
 
 @pytest.mark.parametrize(("duration_s", "deadline_s", "retry_s"), [(8, 8.0, 2.0), (8, 2.0, 2.0), (8, 6.0, 0.0)])
@@ -97,7 +97,7 @@ def test_a_timing_out_of_order_is_refused(duration_s, deadline_s, retry_s):
 @dataclass
 class Request:
     who: str
-    write: Write
+    write: WriteLease
     sent_s: float
 
 
@@ -122,26 +122,26 @@ class Operators(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def read(self, name):
-        self.operators[name] = look(self.operators[name], self.lease, self.now_s)
+        self.operators[name] = observe_lease(self.operators[name], self.lease, self.now_s)
 
     @rule(name=NAMES)
     def send(self, name):
-        match decide(self.operators[name], self.now_s):
-            case Write() as write:
+        match plan_lease(self.operators[name], self.now_s):
+            case WriteLease() as write:
                 self.requests.append(Request(name, write, self.now_s))
-            case Wait(until_s=until_s):
+            case RetryAt(until_s=until_s):
                 assert until_s > self.now_s
 
     @rule(name=NAMES)
     def campaign(self, name):
         """All at once, as it goes on a quiet day."""
         self.read(name)
-        match decide(self.operators[name], self.now_s):
-            case Write() as write:
+        match plan_lease(self.operators[name], self.now_s):
+            case WriteLease() as write:
                 self.reach(Request(name, write, self.now_s))
                 request, record = self.answers.pop()
-                self.operators[name] = win(self.operators[name], record, sent_s=request.sent_s)
-            case Wait():
+                self.operators[name] = renew_hold(self.operators[name], record, sent_s=request.sent_s)
+            case RetryAt():
                 pass
 
     @rule(data=st.data())
@@ -166,7 +166,7 @@ class Operators(RuleBasedStateMachine):
     def answer(self, data):
         if self.answers:
             request, record = self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))
-            self.operators[request.who] = win(self.operators[request.who], record, sent_s=request.sent_s)
+            self.operators[request.who] = renew_hold(self.operators[request.who], record, sent_s=request.sent_s)
 
     @invariant()
     def at_most_one_writes(self):

@@ -8,7 +8,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, LIMIT_RANGES, 
 from autoscaler.clusters.kubernetes.cluster_view import NEVER_S
 from autoscaler.clusters.kubernetes.gangs.start_backoff import record_refusal
 from autoscaler.domain import JobState, Policy, Reclaim
-from autoscaler.fault_isolation import of_object
+from autoscaler.fault_isolation import object_key
 from autoscaler.operator.metrics import ERRORS_KEPT_S, Metrics
 from tests.unit.clusters.kubernetes.objects import condition, raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import add_job
@@ -281,7 +281,7 @@ async def test_a_job_whose_status_cannot_be_made_leaves_no_old_numbers(monkeypat
 def test_errors_of_objects_that_are_gone_are_told_for_an_hour():
     """Nobody says that such an object is gone; one that goes on failing is told on (A11)."""
     metrics = Metrics()
-    metrics.count_error(of_object("deployments", "team-a", "web"), "read", 10.0)
+    metrics.count_error(object_key("deployments", "team-a", "web"), "read", 10.0)
     metrics.count_error(JOB, "read", 10.0)
     metrics.count_error(JOB, "read", 20.0)
     metrics.forget_errors(10.0 + ERRORS_KEPT_S - 1.0)

@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.api.errors import NotLeadingError, Unavailab
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, LEASES
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.operator.leadership.candidate import LeaseTiming
-from autoscaler.operator.leadership.lease import Lease
+from autoscaler.operator.leadership.lease import LeaseHolder
 
 TIMING = LeaseTiming(duration_s=8, renew_deadline_s=6.0, retry_s=2.0)
 BODY = {"metadata": {"name": "x", "namespace": "edl"}}
@@ -26,7 +26,7 @@ class World:
         self.leases = {name: self.lease(name) for name in "ab"}
 
     def lease(self, name):
-        return Lease(
+        return LeaseHolder(
             self.apis[name],
             namespace="edl",
             name="edl",

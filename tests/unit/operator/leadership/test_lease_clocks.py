@@ -3,10 +3,10 @@
 import inspect
 import time
 
-from autoscaler.operator.leadership.lease import Lease
+from autoscaler.operator.leadership.lease import LeaseHolder
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process import main
-from autoscaler.operator.process.main import Operator
+from autoscaler.operator.process.main import OperatorProcess
 from autoscaler.operator.process.operator_settings import read_settings
 from master.api.host.clock import uptime_s
 from master.leadership.election import Election
@@ -29,12 +29,12 @@ def test_operators_hold_their_lease_by_it(monkeypatch):
     """The time of day is written for people alone."""
     made = []
 
-    class Noted(Lease):
+    class Noted(LeaseHolder):
         def __init__(self, *args, **more):
             made.append(more)
             super().__init__(*args, **more)
 
-    monkeypatch.setattr(main, "Lease", Noted)
+    monkeypatch.setattr(main, "LeaseHolder", Noted)
     settings = read_settings(listen="127.0.0.1:0", lease="edl/edl", environ={"EDL_IMAGE": "edl:1"})
-    Operator(api=None, settings=settings, metrics=Metrics())
+    OperatorProcess(api=None, settings=settings, metrics=Metrics())
     assert [(more["clock"], more["wall_s"]) for more in made] == [(uptime_s, time.time)]

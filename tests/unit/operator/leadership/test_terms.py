@@ -8,7 +8,7 @@ from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.operator.leadership.candidate import LeaseTiming
-from autoscaler.operator.leadership.lease import Lease
+from autoscaler.operator.leadership.lease import LeaseHolder
 from autoscaler.operator.leadership.lease_terms import run_terms
 from tests.harness import virtual_time
 from tests.harness.virtual_time import now
@@ -26,7 +26,7 @@ class Stage:
         self.working = set()
         self.most_at_once = 0
         self.failure = None
-        self.lease = Lease(
+        self.lease = LeaseHolder(
             MemoryApi(self.server), namespace=NAMESPACE, name=NAME, identity="me", timing=TIMING, clock=now, wall_s=now
         )
 

@@ -6,10 +6,10 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.domain import Bottleneck, Decision, Reason
 from autoscaler.jobs.lifecycle import Life
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.operator.job.job_record import JobRecord, heard_of
+from autoscaler.operator.job.job_record import JobRecord, master_report_of
 from autoscaler.operator.status.job_report import JobReport
 from autoscaler.operator.status.job_status import status_of
-from autoscaler.operator.status.status_inputs import Seen
+from autoscaler.operator.status.status_inputs import StatusInputs
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.objects import UID, condition, kube_job, raw_pod
 from tests.unit.operator.bench import JOB
@@ -71,7 +71,7 @@ def seen(*pods, life=None, **fields):
         "priority": 0,
         "problems": {},
     } | fields
-    return Seen(**{"heard": heard_of(values["record"], NOW_S, OFFSET_S)} | values)
+    return StatusInputs(**{"heard": master_report_of(values["record"], NOW_S, OFFSET_S)} | values)
 
 
 def status(what):

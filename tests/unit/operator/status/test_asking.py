@@ -9,7 +9,7 @@ import pytest
 from autoscaler.domain import JobName
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
-from autoscaler.jobs.master_connections import Masters
+from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.operator.controllers.pod_failures import AT_ONCE
 from autoscaler.operator.controllers.progress_poller import (
@@ -173,7 +173,7 @@ def test_a_garbage_collection_is_no_reason_to_leave_a_master_alone(monkeypatch):
     """What it takes to read an answer is in proportion to its length, whatever falls into that time."""
     seconds = iter((0.0, 1.0))
     monkeypatch.setattr(time, "thread_time", lambda: next(seconds))
-    masters = Masters()
+    masters = MasterConnections()
     with pytest.raises(ContractError):
         masters._read_now("digits", b" " * 1_000)
     assert rest_after(masters.reading_s("digits"), pods=2) < POLL_EVERY_S

@@ -9,9 +9,9 @@ from autoscaler.domain import Bottleneck
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.lifecycle import Life
-from autoscaler.operator.job.job_record import facts_of, heard_of
-from autoscaler.operator.status.job_report import JobReport, Refusal, reason_of
-from autoscaler.operator.status.job_status import status_of, wrong_status
+from autoscaler.operator.job.job_record import facts_of, master_report_of
+from autoscaler.operator.status.job_report import JobReport, WriteRefusal, reason_of
+from autoscaler.operator.status.job_status import status_of, unreadable_status
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.objects import kube_job
 from tests.unit.operator.status.status_cases import (
@@ -67,7 +67,7 @@ def unheard(what, **kept):
         ({"is_observed": True}, "Admitted", ("False", "Observed")),
         ({"report": JobReport()}, "Admitted", ("Unknown", "NotPlanned")),
         (
-            {"report": JobReport(refusal=Refusal(at_s=0.0, reason="Quota", message="exceeded quota"))},
+            {"report": JobReport(refusal=WriteRefusal(at_s=0.0, reason="Quota", message="exceeded quota"))},
             "Admitted",
             ("False", "Quota"),
         ),
@@ -154,7 +154,7 @@ def test_silence_has_an_instant_of_its_own():
     messages = set()
     for now_s in (NOW_S, NOW_S + 40.0):
         what = seen(**quiet(NoProgress.SILENT))
-        what = replace(what, heard=heard_of(what.record, now_s, OFFSET_S))
+        what = replace(what, heard=master_report_of(what.record, now_s, OFFSET_S))
         told_now = status_of(what, now_s=now_s, offset_s=OFFSET_S)["conditions"]
         messages |= {one["message"] for one in told_now if one["type"] == "Progressing"}
     [message] = messages
@@ -205,7 +205,7 @@ def test_a_transition_keeps_its_time_until_it_turns():
 
 def test_a_job_that_cannot_be_read_says_where_it_is_wrong():
     error = InvalidSpecError("spec.trainer.minReplicas", "is 9, maxReplicas is 8")
-    written = wrong_status(error, {}, generation=3, now_unix_s=0.0)
+    written = unreadable_status(error, {}, generation=3, now_unix_s=0.0)
     [one] = written["conditions"]
     assert (one["type"], one["status"], one["reason"]) == ("Admitted", "False", "InvalidSpec")
     assert "spec.trainer.minReplicas" in one["message"]
@@ -215,7 +215,7 @@ def test_a_job_that_can_no_longer_be_read_has_started_all_the_same():
     """Its pods stand: without the time of its start the definition would let its template change under them."""
     error = InvalidSpecError("spec.trainer.minReplicas", "is 9, maxReplicas is 8")
     before = {"startTime": "2026-01-01T00:00:00Z", "share": "0.25"}
-    written = wrong_status(error, before, generation=3, now_unix_s=0.0)
+    written = unreadable_status(error, before, generation=3, now_unix_s=0.0)
     assert written["startTime"] == before["startTime"]
     assert "share" not in written
 

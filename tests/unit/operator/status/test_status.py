@@ -8,12 +8,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.jobs.lifecycle import Ending, Life, Stage
+from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_record import facts_of, next_look_at_s, uncommitted_since_s
-from autoscaler.operator.status.conditions import Kind
+from autoscaler.operator.status.conditions import ConditionType
 from autoscaler.operator.status.job_report import JobReport
-from autoscaler.operator.status.job_status import chief_reason
-from autoscaler.operator.status.resizes import Author, Resize
+from autoscaler.operator.status.job_status import main_reason
+from autoscaler.operator.status.resizes import ResizeAuthor, ResizeRecord
 from master.api.master_status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.clusters.kubernetes.objects import kube_job
@@ -44,7 +44,9 @@ def test_progress_is_told_as_far_as_it_is_known():
 
 
 def failed_life():
-    return Life(policy=kube_job().spec.run_policy, stage=Stage.STOPPING, ending=Ending.FAILED, started_at_s=900.0)
+    return Life(
+        policy=kube_job().spec.run_policy, stage=LifeStage.STOPPING, ending=JobEnding.FAILED, started_at_s=900.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def failed_life():
         ({"progress": None}, 980.0),  # this operator has heard nothing yet
         ({"progress": replace(PROGRESS, done=40)}, None),
         ({"life": failed_life()}, None),
-        ({"life": Life(policy=kube_job().spec.run_policy, stage=Stage.SUSPENDED)}, None),
+        ({"life": Life(policy=kube_job().spec.run_policy, stage=LifeStage.SUSPENDED)}, None),
         ({"life": Life(policy=kube_job().spec.run_policy)}, None),
     ],
 )
@@ -69,7 +71,9 @@ def test_since_when_nothing_is_committed_is_known_from_the_jobs_start(changes, e
 def failed(**fields):
     policy = kube_job().spec.run_policy
     words = "2 trainer failures in a row (backoffLimit 2)"
-    return Life(policy=policy, stage=Stage.STOPPING, ending=Ending.FAILED, message=words, ended_at_s=950.0, **fields)
+    return Life(
+        policy=policy, stage=LifeStage.STOPPING, ending=JobEnding.FAILED, message=words, ended_at_s=950.0, **fields
+    )
 
 
 def test_a_failure_is_told_once_no_trainer_stands():
@@ -83,7 +87,7 @@ def test_a_failure_is_told_once_no_trainer_stands():
 
 def test_what_edl_has_told_a_trainer_counts_once_it_is_seen():
     """A deletion that was lost would leave a trainer at work beside the job's end."""
-    what = seen(pod(0), life=failed(), record={"told": frozenset({"uid-digits-trainer-0"})})
+    what = seen(pod(0), life=failed(), record={"deleted_by_edl": frozenset({"uid-digits-trainer-0"})})
     assert told(what)["Failed"] == ("False", "Stopping")
 
 
@@ -98,7 +102,7 @@ def test_a_failure_whose_pod_still_stands_is_not_counted_yet():
 
 
 def test_a_suspended_job_has_no_start():
-    life = Life(policy=kube_job().spec.run_policy, stage=Stage.SUSPENDED, started_at_s=900.0)
+    life = Life(policy=kube_job().spec.run_policy, stage=LifeStage.SUSPENDED, started_at_s=900.0)
     assert "startTime" not in status(seen(life=life))
     assert told(seen(life=life))["Suspended"][0] == "True"
 
@@ -125,8 +129,8 @@ def check(value, schema, path="status"):
 lives = st.builds(
     Life,
     policy=st.just(kube_job().spec.run_policy),
-    stage=st.sampled_from(Stage),
-    ending=st.sampled_from([None, *Ending]),
+    stage=st.sampled_from(LifeStage),
+    ending=st.sampled_from([None, *JobEnding]),
     message=st.text(max_size=2000),
     started_at_s=st.sampled_from([None, 900.0]),
     ended_at_s=st.sampled_from([None, 950.0]),
@@ -136,12 +140,12 @@ lives = st.builds(
 
 resizes = st.lists(
     st.builds(
-        Resize,
+        ResizeRecord,
         at_s=st.just(1.0),
         before=st.integers(0, 9),
         after=st.integers(0, 9),
         cause=st.text(max_size=99),
-        by=st.sampled_from(Author),
+        by=st.sampled_from(ResizeAuthor),
         message=st.text(max_size=2000),
     ),
     max_size=10,
@@ -165,17 +169,17 @@ def test_every_status_is_one_that_the_definition_takes(life, pods, decided, resi
     written = status(what)
     version = yaml.safe_load(DEFINITION.read_text())["spec"]["versions"][0]
     check(written, version["schema"]["openAPIV3Schema"]["properties"]["status"])
-    assert {one["type"] for one in written["conditions"]} == {*Kind}
+    assert {one["type"] for one in written["conditions"]} == {*ConditionType}
     assert not (told(what)["Completed"][0] == "True" and told(what)["Failed"][0] == "True")
-    assert chief_reason(()) == ""
+    assert main_reason(()) == ""
 
 
-def resize(to, by=Author.EDL):
-    return Resize(at_s=NOW_S, before=2, after=to, cause="FreeRoom", by=by, message="grows")
+def resize(to, by=ResizeAuthor.EDL):
+    return ResizeRecord(at_s=NOW_S, before=2, after=to, cause="FreeRoom", by=by, message="grows")
 
 
 def test_a_new_leader_tells_on_what_earlier_ones_told_of_resizes():
-    earlier = status(seen(report=JobReport(resizes=(resize(3, Author.SCHEDULER), resize(4)))))["resizes"]
+    earlier = status(seen(report=JobReport(resizes=(resize(3, ResizeAuthor.SCHEDULER), resize(4)))))["resizes"]
     later = seen(report=JobReport(resizes=(resize(5),)), record={"resizes_before": tuple(earlier)})
     assert [(one["to"], one["by"]) for one in status(later)["resizes"]] == [(5, "edl"), (3, "scheduler"), (4, "edl")]
     full = seen(report=JobReport(resizes=(resize(5),) * 10), record={"resizes_before": tuple(earlier)})

@@ -10,17 +10,17 @@ from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.domain import Cause, DeletePod, Plan, Role
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.lifecycle import Life
-from autoscaler.loop import Step
+from autoscaler.loop import LoopPass
 from autoscaler.operator.controllers.event_recorder import BURST, ONE_MORE_EVERY_S, EventRecorder, JobEvent
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.job.job_record import JobRecord
-from autoscaler.operator.job.pod_termination import By
+from autoscaler.operator.job.pod_termination import TerminationCause
 from autoscaler.operator.metered_api import MeteredApi
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.process.kopf_handlers import MemoryDiffBase, edit_of, make_registry, make_settings
-from autoscaler.operator.process.probes import STUCK_AFTER_S, State
+from autoscaler.operator.process.probes import STUCK_AFTER_S, OperatorState
 from autoscaler.operator.status.event_series import WRITE_EVERY_S
-from autoscaler.operator.status.resizes import Author
+from autoscaler.operator.status.resizes import ResizeAuthor
 from tests.unit.clusters.kubernetes.objects import kube_job
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
 from tests.unit.operator.status.status_cases import PROGRESS, RUNNING, decision, seen, status
@@ -173,7 +173,7 @@ def reports():
 
 def passed(*applied, decided=None):
     decisions = (decided,) if decided is not None else ()
-    return Step(plan=Plan(revision=1, planned_at_s=0.0, decisions=decisions), applied=applied)
+    return LoopPass(plan=Plan(revision=1, planned_at_s=0.0, decisions=decisions), applied=applied)
 
 
 def delete(number):
@@ -196,7 +196,7 @@ def test_a_shrink_is_a_resize_with_its_cause():
     made, _, counted = reports()
     made.report(passed((delete(3), DONE), (delete(2), DONE), decided=decision(now=4, target=2)))
     [resize] = made._store.report_of(JOB).resizes
-    assert (resize.before, resize.after, resize.cause, resize.by) == (4, 2, "Headroom", Author.EDL)
+    assert (resize.before, resize.after, resize.cause, resize.by) == (4, 2, "Headroom", ResizeAuthor.EDL)
     assert counted == [("Headroom", Role.TRAINER)]
 
 
@@ -224,11 +224,11 @@ def test_a_refusal_is_kept_until_a_write_goes_through():
 @pytest.mark.parametrize(
     ("state", "is_healthy", "is_ready"),
     [
-        (State(knows_leader=False, is_leading=False), True, False),
-        (State(knows_leader=True, is_leading=False), True, True),
-        (State(knows_leader=True, is_leading=True), True, False),
-        (State(knows_leader=True, is_leading=True, is_synced=True, passed_s=1.0), True, True),
-        (State(knows_leader=True, is_leading=True, is_synced=True, passed_s=STUCK_AFTER_S), False, True),
+        (OperatorState(knows_leader=False, is_leading=False), True, False),
+        (OperatorState(knows_leader=True, is_leading=False), True, True),
+        (OperatorState(knows_leader=True, is_leading=True), True, False),
+        (OperatorState(knows_leader=True, is_leading=True, is_synced=True, passed_s=1.0), True, True),
+        (OperatorState(knows_leader=True, is_leading=True, is_synced=True, passed_s=STUCK_AFTER_S), False, True),
     ],
 )
 def test_health(state, is_healthy, is_ready):
@@ -292,4 +292,4 @@ def test_kopf_keeps_no_template():
 
 def test_authors_of_ends_are_those_that_the_definition_knows():
     """A server that its master lets go is EDL's doing."""
-    assert {by.value for by in By} - {"itself", "master"} <= {author.value for author in Author}
+    assert {by.value for by in TerminationCause} - {"itself", "master"} <= {author.value for author in ResizeAuthor}

@@ -5,7 +5,7 @@ import types
 from collections import Counter
 
 from autoscaler.domain import Reason
-from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.loop import Loop
 from autoscaler.planner.exclusion import MOST_FOUND
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -26,7 +26,7 @@ async def test_stand_in_that_fails_too_is_tried_again_after_pauses_that_double(m
         tried_at_s += [cluster.now_s for one in step.plan.excluded if one.reclaim_error is not None]
         cluster.advance(1.0)
     assert [at_s - tried_at_s[0] for at_s in tried_at_s] == [0.0, 1.0, 3.0, 7.0, 15.0]
-    assert errors.fails("bad", Step.RECLAIM)
+    assert errors.fails("bad", GuardedStep.RECLAIM)
 
 
 async def test_job_at_fault_is_tried_again_after_pauses_that_double(monkeypatch):
@@ -43,7 +43,7 @@ async def test_job_at_fault_is_tried_again_after_pauses_that_double(monkeypatch)
             cluster.advance(1.0)
     assert [at_s - tried_at_s[0] for at_s in tried_at_s] == [0.0, 1.0, 3.0, 7.0, 15.0]
     assert "PlantedError" in errors.problem("bad")
-    cluster.advance(errors.again_at_s("bad", Step.PLAN) - cluster.now_s)
+    cluster.advance(errors.again_at_s("bad", GuardedStep.PLAN) - cluster.now_s)
     step = await loop.step()
     assert step.plan.excluded == ()
     assert errors.problem("bad") == ""
@@ -68,7 +68,7 @@ async def test_job_that_is_missing_for_a_pass_keeps_its_pauses(monkeypatch):
             assert (await loop.step()).plan.excluded == ()
         cluster.advance(0.5)
     assert [at_s - tried_at_s[0] for at_s in tried_at_s] == [0.0, 1.0, 3.0, 7.0, 15.0]
-    assert errors.fails("bad", Step.RECLAIM)
+    assert errors.fails("bad", GuardedStep.RECLAIM)
 
 
 def test_missing_job_takes_nobodys_turn_to_be_tried_again():
@@ -76,9 +76,9 @@ def test_missing_job_takes_nobodys_turn_to_be_tried_again():
     now_s = [0.0]
     errors = JobErrors(lambda: now_s[0])
     for name in ("gone", "here"):
-        errors.note(name, Step.PLAN, PlantedError())
+        errors.note_failure(name, GuardedStep.PLAN, PlantedError())
         now_s[0] += 60.0
-    assert errors.left_out(Step.PLAN, {"here"}, most_tried=1) == {}
+    assert errors.paused_or_failing(GuardedStep.PLAN, {"here"}, most_tried=1) == {}
 
 
 async def test_stand_in_that_was_not_tried_is_not_taken_to_be_sound(monkeypatch):
@@ -87,17 +87,17 @@ async def test_stand_in_that_was_not_tried_is_not_taken_to_be_sound(monkeypatch)
     errors = JobErrors(cluster.now)
     loop = Loop(cluster, CALM, errors=errors)
     for _ in range(2):
-        errors.note("bad", Step.PLAN, PlantedError())
-    errors.note("bad", Step.RECLAIM, PlantedError())
+        errors.note_failure("bad", GuardedStep.PLAN, PlantedError())
+    errors.note_failure("bad", GuardedStep.RECLAIM, PlantedError())
     cluster.advance(1.0)
     found = [f"found{number:02}" for number in range(MOST_FOUND)]
     cluster.put(*(job(name) for name in found))
     fail_for(monkeypatch, *found)
     step = await loop.step()
     assert (len(step.plan.excluded), step.plan.actions) == (MOST_FOUND + 1, ())
-    assert errors.fails("bad", Step.RECLAIM)
+    assert errors.fails("bad", GuardedStep.RECLAIM)
     await loop.step()
-    assert not errors.fails("bad", Step.RECLAIM)
+    assert not errors.fails("bad", GuardedStep.RECLAIM)
 
 
 async def test_honest_job_is_planned_in_every_pass_beside_forty_at_fault(monkeypatch):

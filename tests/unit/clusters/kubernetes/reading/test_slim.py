@@ -31,7 +31,7 @@ from autoscaler.fault_isolation import JobErrors
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
 from autoscaler.operator.controllers.job_objects import JobCache
 from autoscaler.operator.job.job_pods import has_ended, is_gated, is_leaving, is_ready, own_pods
-from autoscaler.operator.job.pod_termination import end_of
+from autoscaler.operator.job.pod_termination import termination_of
 from tests.unit.clusters.kubernetes.objects import (
     CREATED,
     SETTINGS,
@@ -112,7 +112,7 @@ PODS_OF_ALL_KINDS = {
 
 def told(raw):
     """What every reader finds."""
-    end = end_of(raw, frozenset())
+    end = termination_of(raw, frozenset())
     return {
         "pod": parse_pod(raw, CONTEXT),
         "request": pod_request(raw.get("spec") or {}, raw.get("status") or {}),
