@@ -100,7 +100,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         lineage=status.lineage,
         term=status.term,
         head=status.head or "",
-        checkpoint_age_s=status.head_age_s,
+        checkpoint_age_s=status.checkpoint_age_s,
         connected=frozenset(member.name for member in status.members if member.is_connected),
         servers=status.servers,
         servers_wanted=status.servers_wanted,

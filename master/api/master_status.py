@@ -90,7 +90,9 @@ class JobStatus:
     term: Term
     lineage: Lineage
     head: ManifestId | None
-    head_age_s: float | None  # since its commit; by the calendar if by an earlier master; None: no head, or unknown
+    checkpoint_age_s: (
+        float | None
+    )  # since its commit; by the calendar if by an earlier master; None: no head, or unknown
     epochs: int
     epoch_size: int
     positions: PositionCounts
@@ -121,7 +123,7 @@ MOST_MEMBERS: Final = 25_000  # twice 10,000, the most replicas of a role, and t
 _SMALL: Final = frozenset(
     {"ordinal", "buckets", "servers", "servers_wanted", "servers_max", "moving", "waiting_to_move", "copies", "alone"}
 )
-_MOST: Final = {"waiting_share": 1.0, "head_age_s": LONGEST_AGE_S, "age_s": LONGEST_AGE_S}
+_MOST: Final = {"waiting_share": 1.0, "checkpoint_age_s": LONGEST_AGE_S, "age_s": LONGEST_AGE_S}
 _ANY_LENGTH: Final = frozenset(
     {"problem", "message", "fell_back", "checkpoint_problem", "store_problem", "moves_problem"}
 )

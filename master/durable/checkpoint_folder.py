@@ -195,7 +195,7 @@ class CheckpointFolder:
         """
         found = find_fallback(self._storage, head, problem, has_failed_to_load=has_failed_to_load, now_s=time.time())
         answer = RequestedStart(manifest=found.chosen.id, history=history or found.chosen.history)
-        return StartingPoint(head=found.chosen, above=self.highest_lineage(), answer=answer, told=found.told)
+        return StartingPoint(head=found.chosen, above=self.highest_lineage(), answer=answer, told=found.description)
 
     def set_aside(self, record: RefoundingRecord, may_act: Callable[[], bool]) -> None:
         """Nothing older stands there than what the store was founded anew from; the rest is aside.  May be repeated.

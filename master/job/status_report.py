@@ -29,7 +29,7 @@ _BEFORE_SERVING: Final = {
 
 def status(state: MasterState, now: Instant) -> JobStatus:
     """What holds now.  Cheap enough to be asked every second, not for every message."""
-    books, head = state.dispatch, state.head
+    dispatch, head = state.dispatch, state.head
     committed_at = state.commit.committed_at
     return JobStatus(
         phase=_phase(state),
@@ -40,22 +40,22 @@ def status(state: MasterState, now: Instant) -> JobStatus:
         term=state.term,
         lineage=state.number,
         head=state.head_id,
-        head_age_s=None if head is None or committed_at is None else _age_s(committed_at, now),
+        checkpoint_age_s=None if head is None or committed_at is None else _age_s(committed_at, now),
         epochs=state.dataset.dataset.epochs if state.dataset else 0,
         epoch_size=state.dataset.dataset.size if state.dataset else 0,
         positions=PositionCounts(
-            total=len(books.everything),
-            todo=len(books.todo),
-            leased=len(books.leased),
-            done=len(books.done),
-            skipping=len(books.skipping),
-            committed=len(books.committed),
-            quarantined=len(books.quarantined),
+            total=len(dispatch.everything),
+            todo=len(dispatch.todo),
+            leased=len(dispatch.leased),
+            done=len(dispatch.done),
+            skipping=len(dispatch.skipping),
+            committed=len(dispatch.committed),
+            quarantined=len(dispatch.quarantined),
         ),
         per_epoch=tuple(_epochs(state)),
         epochs_committed=_whole_epochs(state),
-        quarantine=books.quarantined,
-        reworked=books.reworked,
+        quarantine=dispatch.quarantined,
+        reworked=dispatch.reworked,
         members=tuple(_members(state)),
         servers=sum(1 for one in state.members.servers.values() if _is_ready(state, one)),
         servers_wanted=state.scale.wanted,
@@ -103,16 +103,16 @@ def _whole_epochs(state: MasterState) -> int:
 def _epochs(state: MasterState) -> Iterator[EpochStatus]:
     if not state.dataset:
         return
-    books, size = state.dispatch, state.dataset.dataset.size
+    dispatch, size = state.dispatch, state.dataset.dataset.size
     first = _whole_epochs(state)
-    reached = max([0, *books.done.bounds[-1:], *books.committed.bounds[-1:], books.frontier])
+    reached = max([0, *dispatch.done.bounds[-1:], *dispatch.committed.bounds[-1:], dispatch.frontier])
     for epoch in range(first, min(-(-reached // size), first + EPOCHS_SHOWN)):
         span = PositionSet.span(epoch * size, (epoch + 1) * size)
         yield EpochStatus(
             epoch=epoch,
-            committed=len(books.committed & span),
-            done=len(books.done & span),
-            quarantined=len(books.quarantined & span),
+            committed=len(dispatch.committed & span),
+            done=len(dispatch.done & span),
+            quarantined=len(dispatch.quarantined & span),
         )
 
 

@@ -61,14 +61,14 @@ def _of_commit(state: MasterState) -> Iterator[tuple[Instant, Deadline]]:
 def _of_recovery(state: MasterState) -> Iterator[tuple[Instant, Deadline]]:
     if state.reclaim_ends is not None:
         yield state.reclaim_ends, ReclaimWindowEnded(deadline=state.reclaim_ends)
-    if state.recovery.awaits_until is not None:
-        yield state.recovery.awaits_until, OwnersWaitEnded(deadline=state.recovery.awaits_until)
+    if state.recovery.owners_wait_ends is not None:
+        yield state.recovery.owners_wait_ends, OwnersWaitEnded(deadline=state.recovery.owners_wait_ends)
     if (ends := move_timeouts.expires_at(state)) is not None:
         yield ends, MovesExpired(deadline=ends)
-    if state.moves.again is not None:
-        yield state.moves.again, MovesRetryDue(deadline=state.moves.again)
-    overdue = {state.recovery.overdue, state.skip.overdue if state.skip and not state.writing else None}
-    overdue.add(state.moves.overdue)
-    for at in overdue:
+    if state.moves.retry_at is not None:
+        yield state.moves.retry_at, MovesRetryDue(deadline=state.moves.retry_at)
+    resend_at = {state.recovery.resend_at, state.skip.resend_at if state.skip and not state.writing else None}
+    resend_at.add(state.moves.resend_at)
+    for at in resend_at:
         if at is not None:
             yield at, AnswersOverdue(deadline=at)

@@ -82,7 +82,7 @@ class HeldTerm:
             self._end = reason
             self._news.set()
 
-    def hear(self) -> None:
+    def notify(self) -> None:
         """The election has news; whoever waits looks again."""
         self._news.set()
 
@@ -107,7 +107,7 @@ class Election:
         self._clock_s = clock_s
         self._step = ElectionStep(state=ElectionState(timing=timing, is_alone=is_alone))
         self._events: asyncio.Queue[ElectionEvent] = asyncio.Queue(MAX_PENDING_EVENTS)
-        self._reign: HeldTerm | None = None
+        self._held_term: HeldTerm | None = None
         self._changed = asyncio.Event()  # set, and replaced, with each event
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
@@ -137,15 +137,15 @@ class Election:
 
         Raises PermanentError when the store refuses this process for good.
         """
-        while self._reign is None or not self._reign.may_act():
+        while self._held_term is None or not self._held_term.may_act():
             if self._failure is not None:
                 raise self._failure
             await self._changed.wait()
-        return self._reign
+        return self._held_term
 
-    def step_down(self, reign: HeldTerm, reason: LossReason) -> None:
+    def step_down(self, held_term: HeldTerm, reason: LossReason) -> None:
         """Ends the reign at once, because a transaction was fenced or the master gives up; a new campaign follows."""
-        self._perform(self._handle(LeaseLost(leadership=reign.leadership, reason=reason)))
+        self._perform(self._handle(LeaseLost(leadership=held_term.leadership, reason=reason)))
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
@@ -167,23 +167,23 @@ class Election:
         for effect in self._step.effects:
             match effect:
                 case StartLeading():
-                    self._reign = HeldTerm(effect.leadership, self._may_act)
+                    self._held_term = HeldTerm(effect.leadership, self._may_act)
                     log.info("term %d leads: %s", effect.leadership.term, self._holder)
                 case StopLeading():
-                    if self._reign is not None:
-                        self._reign.end(effect.reason)
+                    if self._held_term is not None:
+                        self._held_term.end(effect.reason)
                     log.warning("term %d ends: %s", effect.leadership.term, effect.reason)
                 case Campaign() | Renew() | GiveBack():
                     continue
                 case _:
                     assert_never(effect)
-        self._tell()
+        self._notify()
         return self._step.effects
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Whoever waits looks again."""
-        if self._reign is not None:
-            self._reign.hear()
+        if self._held_term is not None:
+            self._held_term.notify()
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -219,9 +219,9 @@ class Election:
         if task.cancelled() or (error := task.exception()) is None:
             return
         self._failure = self._failure or error
-        if self._reign is not None:
-            self._reign.end(LossReason.BROKEN)
-        self._tell()
+        if self._held_term is not None:
+            self._held_term.end(LossReason.BROKEN)
+        self._notify()
 
     async def _campaign(self) -> None:
         sent_s = self._clock_s()
@@ -240,20 +240,20 @@ class Election:
         event: ElectionEvent
         try:
             await self._store.renew(leadership)
-            self._note_store(leadership, "")
+            self._set_store_problem(leadership, "")
             event = RenewSucceeded(leadership=leadership, sent_s=sent_s)
         except LeaseLostError:
             event = LeaseLost(leadership=leadership)
         except StoreUnavailableError as error:
             following = "going on without commits, as the only master" if self._state.is_alone else "trying again"
             log.warning("term %d: renewal failed, %s: %s", leadership.term, following, error)
-            self._note_store(leadership, str(error))
+            self._set_store_problem(leadership, str(error))
             event = RenewFailed(leadership=leadership, sent_s=sent_s)
         await self._events.put(event)
 
-    def _note_store(self, leadership: Leadership, problem: str) -> None:
-        if self._reign is not None and self._reign.leadership == leadership:
-            self._reign.store_problem = problem
+    def _set_store_problem(self, leadership: Leadership, problem: str) -> None:
+        if self._held_term is not None and self._held_term.leadership == leadership:
+            self._held_term.store_problem = problem
 
     async def _give_back(self, leadership: Leadership) -> None:
         try:

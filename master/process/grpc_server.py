@@ -46,22 +46,22 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class MasterServer(master_pb2_grpc.MasterServicer):
-    """Serves the term that `lead` names, and nobody between terms."""
+    """Serves the term that `serve_term` names, and nobody between terms."""
 
     def __init__(self, *, hello: Hello, token: str) -> None:
         self._hello = hello
         self._gate = AuthInterceptor(token=token.encode(), job=hello.job) if token else None
         self._term: TermRuntime | None = None
-        self._told: JobStatus | None = None
+        self._status_between_terms: JobStatus | None = None
         self._server: grpc.aio.Server | None = None
 
-    def lead(self, term: TermRuntime | None) -> None:
+    def serve_term(self, term: TermRuntime | None) -> None:
         """From now on members are served by this term; None: they are sent away."""
         self._term = term
 
-    def tell(self, status: JobStatus | None) -> None:
+    def publish_status(self, status: JobStatus | None) -> None:
         """What Status answers while no term is served; None: that no master leads."""
-        self._told = status
+        self._status_between_terms = status
 
     @property
     def term(self) -> TermRuntime | None:
@@ -159,7 +159,11 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         """The job as of now.  UNAVAILABLE, marked as an answer: another master leads, or none."""
         await self._prove(context, STATUS)
         await self._check_hello(request, context)
-        status = self._told if self._term is None and self._told else (await self._leading(context)).status()
+        status = (
+            self._status_between_terms
+            if self._term is None and self._status_between_terms
+            else (await self._leading(context)).status()
+        )
         return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(status))
 
     # ---- SetServers -----------------------------------------------------------------------------------------------

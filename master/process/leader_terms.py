@@ -47,22 +47,22 @@ class LeaderTerms:
     async def run(self, *, holder: str) -> None:
         """Serves whenever it leads.  Raises SteppedDownError when another one has taken over; until then, for ever."""
         timing, is_alone = self._settings.timing, not self._settings.has_standbys
-        await self._bury_predecessor(holder)
+        await self._release_predecessor_lease(holder)
         try:
             async with Election(self._store, holder=holder, timing=timing, is_alone=is_alone) as election:
                 while True:
-                    reign = await election.won()
+                    held_term = await election.won()
                     try:
-                        await self._serve(reign)
+                        await self._serve(held_term)
                     except FencedError as error:
                         await self._start.note_end(error)
-                        log.warning("term %d is over: %s", reign.leadership.term, error)
-                    election.step_down(reign, LossReason.GIVEN_UP)
+                        log.warning("term %d is over: %s", held_term.leadership.term, error)
+                    election.step_down(held_term, LossReason.GIVEN_UP)
                     await self._check_leader(holder)
         finally:
             self._start.close()
 
-    async def _bury_predecessor(self, holder: str) -> None:
+    async def _release_predecessor_lease(self, holder: str) -> None:
         """Give back the lease of the process before, which led from this very place (`leader_identity`).
 
         It is dead: whoever starts masters (the local cluster, a kubelet) starts one at a place when the last one's
@@ -76,19 +76,19 @@ class LeaderTerms:
         except StoreUnavailableError as error:
             log.info("the lease of a process before, if there was one, is left to expire: %s", error)
 
-    async def _serve(self, reign: HeldTerm) -> None:
-        term_number = reign.leadership.term
+    async def _serve(self, held_term: HeldTerm) -> None:
+        term_number = held_term.leadership.term
         try:
-            durable, told = await self._start.begin(reign)
+            durable, told = await self._start.begin(held_term)
         finally:
-            self._server.tell(None)
+            self._server.publish_status(None)
         term = TermRuntime(
             config=self._settings.config,
             durable=durable,
             term=term_number,
             store=self._store,
             folder=self._folder,
-            reign=reign,
+            held_term=held_term,
             counts=self._counts,
             history=self._settings.history,
             fell_back=told,
@@ -96,11 +96,11 @@ class LeaderTerms:
         )
         log.info("term %d serves job %s", term_number, self._settings.job)
         self._counts.terms += 1
-        self._server.lead(term)
+        self._server.serve_term(term)
         try:
             await term.run()
         finally:
-            self._server.lead(None)
+            self._server.serve_term(None)
 
     async def _check_leader(self, holder: str) -> None:
         try:

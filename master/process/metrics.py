@@ -96,8 +96,8 @@ def _of_status(status: JobStatus) -> Iterator[Metric]:
     rate = sum(member.samples_per_s for member in status.members if member.is_connected)
     yield _gauge("samples_per_second", "What all trainers report together.", rate)
     yield _gauge("failures_in_a_row", "Failed scripts without one batch completed between.", status.failures_in_a_row)
-    if status.head_age_s is not None:
-        yield _gauge("head_age_seconds", "Since the last commit.", status.head_age_s)
+    if status.checkpoint_age_s is not None:
+        yield _gauge("checkpoint_age_seconds", "Since the last commit.", status.checkpoint_age_s)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -81,7 +81,7 @@ class TermStart:
         self._store = store
         self._folder = folder
         self._server = server
-        self._damage: UnusableHead | None = None  # once it is time to fall back
+        self._unusable_head: UnusableHead | None = None  # once it is time to fall back
         self._search: tuple[UnusableHead, asyncio.Task[StartingPoint]] | None = None
         self._known_at = Revision(0)  # of the store, as it was read last
 
@@ -92,9 +92,9 @@ class TermStart:
 
     async def note_end(self, error: FencedError) -> None:
         """Notes why the last term ended: the next one falls back if servers could not load head."""
-        self._damage = await self._damage_of(error)
+        self._unusable_head = await self._unusable_head_after(error)
 
-    async def _damage_of(self, error: FencedError) -> UnusableHead | None:
+    async def _unusable_head_after(self, error: FencedError) -> UnusableHead | None:
         """What servers cannot load.  Where the store does not say how things stand now, they are to try once more."""
         if not isinstance(error, HeadDamagedError):
             return None
@@ -104,7 +104,7 @@ class TermStart:
             return None
         return UnusableHead(problem=str(error), seen=seen, has_failed_to_load=True)
 
-    async def begin(self, reign: HeldTerm) -> tuple[Durable, str]:
+    async def begin(self, held_term: HeldTerm) -> tuple[Durable, str]:
         """What is durable, and what to tell of a fallback that led there.
 
         Both are asked for while the reign lasts: to give it up would only cost another campaign.
@@ -114,22 +114,24 @@ class TermStart:
         give_up_s = time.monotonic() + self._settings.config.unreadable_ns / SECOND
         tries = 0
         while True:
-            await reign.confirm()
+            await held_term.confirm()
             try:
-                durable = await self._read_durable(reign)
+                durable = await self._read_durable(held_term)
             except StoreUnavailableError as error:
-                log.warning("term %d waits for the store: %s", reign.leadership.term, error)
-                self._server.tell(None)
+                log.warning("term %d waits for the store: %s", held_term.leadership.term, error)
+                self._server.publish_status(None)
                 await asyncio.sleep(error.retry_after_s)
             except StorageError as error:
-                log.warning("term %d cannot begin: %s", reign.leadership.term, error)
-                if isinstance(error, UnreadableCheckpointError) and (self._damage or time.monotonic() > give_up_s):
+                log.warning("term %d cannot begin: %s", held_term.leadership.term, error)
+                if isinstance(error, UnreadableCheckpointError) and (
+                    self._unusable_head or time.monotonic() > give_up_s
+                ):
                     may_fall_back = self._settings.config.falls_back and not isinstance(error, NoFallbackError)
-                    if self._damage or not may_fall_back:
+                    if self._unusable_head or not may_fall_back:
                         await self._fail(str(error))
-                    self._damage = UnusableHead(problem=str(error), seen=self._known_at)
+                    self._unusable_head = UnusableHead(problem=str(error), seen=self._known_at)
                     continue
-                self._server.tell(self._status(JobPhase.STARTING, str(error)))
+                self._server.publish_status(self._status(JobPhase.STARTING, str(error)))
                 await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
             else:
@@ -137,7 +139,7 @@ class TermStart:
 
     async def _fail(self, problem: str) -> NoReturn:
         """The job is told to have failed for as long as it takes to be heard.  Raises PermanentError."""
-        self._server.tell(self._status(JobPhase.FAILED, problem))
+        self._server.publish_status(self._status(JobPhase.FAILED, problem))
         await asyncio.sleep(TELL_FAILURE_S)
         raise PermanentError(problem)
 
@@ -147,13 +149,13 @@ class TermStart:
         nothing = job.initial(self._settings.config, Durable(), Term(0), now).state
         return replace(job.status(nothing, now), phase=phase, problem=problem)
 
-    async def _read_durable(self, reign: HeldTerm) -> tuple[Durable, str]:
+    async def _read_durable(self, held_term: HeldTerm) -> tuple[Durable, str]:
         """Raises StoreUnavailableError, UnreadableCheckpointError, StorageError, PermanentError."""
         keys = self._store.keys
         snapshot = await self._read_store()
-        snapshot = await self._set_aside(reign, snapshot)  # what a term before this one left undone
-        start, snapshot = await self._start(reign, snapshot)
-        snapshot = await self._set_aside(reign, snapshot)
+        snapshot = await self._set_aside(held_term, snapshot)  # what a term before this one left undone
+        start, snapshot = await self._start(held_term, snapshot)
+        snapshot = await self._set_aside(held_term, snapshot)
         if (head := head_id(snapshot, keys)) is None:
             if not is_empty(snapshot, keys):  # else the folder has told already
                 await in_time(self._folder.check_nothing_committed, self._settings.history)
@@ -171,17 +173,17 @@ class TermStart:
         self._known_at = snapshot.revision
         return snapshot
 
-    async def _set_aside(self, reign: HeldTerm, snapshot: StoreSnapshot) -> StoreSnapshot:
+    async def _set_aside(self, held_term: HeldTerm, snapshot: StoreSnapshot) -> StoreSnapshot:
         """The folder has followed what the store was founded anew from; the store as it stands then.
 
         The store comes first, since it refuses a term that is over: a folder cannot.
         """
         if (record := open_refounding(snapshot, self._store.keys)) is None:
             return snapshot
-        await in_time(self._folder.set_aside, record, reign.may_act, budget_s=FOLDER_BUDGET_S)
-        return await self._write(noting_aside(record, self._store.keys, snapshot, reign.leadership.term))
+        await in_time(self._folder.set_aside, record, held_term.may_act, budget_s=FOLDER_BUDGET_S)
+        return await self._write(noting_aside(record, self._store.keys, snapshot, held_term.leadership.term))
 
-    async def _start(self, reign: HeldTerm, snapshot: StoreSnapshot) -> tuple[StartingPoint, StoreSnapshot]:
+    async def _start(self, held_term: HeldTerm, snapshot: StoreSnapshot) -> tuple[StartingPoint, StoreSnapshot]:
         """What this term goes on from, where that is not what the store says; and the store as it stands then.
 
         An answer is followed once: it is noted, so a term sees whether the job is asked something else than before.
@@ -189,20 +191,20 @@ class TermStart:
         keys, answer, head = self._store.keys, self._settings.answer, head_id(snapshot, self._store.keys)
         asked, seen = self._settings.asked, snapshot.try_value(keys.start)
         start = StartingPoint(head=None, above=Lineage(0))
-        if self._damage is not None and last_change(snapshot, keys) > self._damage.seen:
-            self._damage = None  # another master has led, or the fallback is in the store already
-        if self._damage is not None:
-            start = await self._find_fallback(head, self._damage)
-            snapshot = await self._refound(reign, start, snapshot)
-            self._damage = None
+        if self._unusable_head is not None and last_change(snapshot, keys) > self._unusable_head.seen:
+            self._unusable_head = None  # another master has led, or the fallback is in the store already
+        if self._unusable_head is not None:
+            start = await self._find_fallback(head, self._unusable_head)
+            snapshot = await self._refound(held_term, start, snapshot)
+            self._unusable_head = None
         elif is_empty(snapshot, keys):
             start = await in_time(self._folder.begin, answer, budget_s=FOLDER_BUDGET_S)
-            snapshot = await self._refound(reign, start, snapshot)
+            snapshot = await self._refound(held_term, start, snapshot)
         elif answer is not None and seen not in (None, asked.encode()):
             start = await in_time(self._folder.follow, answer, budget_s=FOLDER_BUDGET_S)
-            snapshot = await self._refound(reign, start, snapshot)
+            snapshot = await self._refound(held_term, start, snapshot)
         if seen != asked.encode():
-            snapshot = await self._write(noting_start(asked, keys, snapshot, reign.leadership.term))
+            snapshot = await self._write(noting_start(asked, keys, snapshot, held_term.leadership.term))
         return start, snapshot
 
     async def _find_fallback(self, head: ManifestId | None, damage: UnusableHead) -> StartingPoint:
@@ -211,7 +213,7 @@ class TermStart:
         Raises UnreadableCheckpointError, StorageError.
         """
         story = f"reads every byte of the checkpoints in {self._folder.uri}, to fall back to one that is whole"
-        self._server.tell(self._status(JobPhase.STARTING, f"{story}: {damage.problem}"))
+        self._server.publish_status(self._status(JobPhase.STARTING, f"{story}: {damage.problem}"))
         if self._search is not None and self._search[0] != damage:
             await self._wait_for_search(self._search[1])
             self._search = None
@@ -252,10 +254,10 @@ class TermStart:
             return ManifestOrigin(history=head.history, founded=head.founded, fresh=fresh)
         return ManifestOrigin(history=mine, founded=lineage.number, fresh=fresh)
 
-    async def _refound(self, reign: HeldTerm, start: StartingPoint, before: StoreSnapshot) -> StoreSnapshot:
+    async def _refound(self, held_term: HeldTerm, start: StartingPoint, before: StoreSnapshot) -> StoreSnapshot:
         """The store as it stands afterwards: with what the folder said to go on from, which follows it."""
-        await reign.confirm()
-        keys, term, record = self._store.keys, reign.leadership.term, self._record(start, before)
+        await held_term.confirm()
+        keys, term, record = self._store.keys, held_term.leadership.term, self._record(start, before)
         if start.head is not None:
             log.warning("going on from manifest %s in %s", start.head.id, self._folder.uri)
             return await self._write(refounding(start.head, start.above, keys, before, term, record=record))

@@ -40,7 +40,7 @@ class PromotionLog:
         self._counts = counts
         self._broken_at: dict[MemberKey, Instant] = {}
 
-    def watch(self, before: MasterState, event: CoreEvent, now: Instant) -> None:
+    def observe(self, before: MasterState, event: CoreEvent, now: Instant) -> None:
         """Tell of the promotions that this event has made durable."""
         match event:
             case StreamBroken() if before.members.try_server(event.member):
@@ -55,11 +55,11 @@ class PromotionLog:
                         one.lost.name,
                         one.buckets,
                         one.heir.name,
-                        self._told_when(one.lost, now),
+                        self._delay_text(one.lost, now),
                     )
             case _:
                 pass
 
-    def _told_when(self, lost: MemberKey, now: Instant) -> str:
+    def _delay_text(self, lost: MemberKey, now: Instant) -> str:
         broken_at = self._broken_at.get(lost)
         return "" if broken_at is None else f", {(now - broken_at) // MS} ms after its stream broke"

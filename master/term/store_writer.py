@@ -65,7 +65,7 @@ class StoreWriter:
             except FencedError as error:
                 return PersistRefused(write=write, reason=str(error))
             except StoreUnavailableError as error:
-                self._note_wait(write, str(error))
+                self._log_wait(write, str(error))
                 await asyncio.sleep(error.retry_after_s)
                 continue
             match outcome:
@@ -74,7 +74,7 @@ class StoreWriter:
                 case Conflict():
                     return PersistRefused(write=write, reason="the store has other values than this term built on")
                 case Unknown():
-                    self._note_wait(write, outcome.reason)
+                    self._log_wait(write, outcome.reason)
                 case _:
                     assert_never(outcome)
 
@@ -84,6 +84,6 @@ class StoreWriter:
         number = (await self._store.read([key])).entries.get(key) if key else None
         return transaction_of(write, self._store.keys, self._term, number=number)
 
-    def _note_wait(self, write: DurableWrite, reason: str) -> None:
+    def _log_wait(self, write: DurableWrite, reason: str) -> None:
         log.warning("%s waits for the store: %s", type(write).__name__, reason)
         self.problem = reason

@@ -83,7 +83,7 @@ class TermRuntime:
         term: Term,
         store: StateStore,
         folder: CheckpointFolder,
-        reign: HeldTerm,
+        held_term: HeldTerm,
         counts: Counters,
         history: HistoryId | None = None,
         fell_back: str = "",
@@ -92,12 +92,12 @@ class TermRuntime:
         self._folder = folder
         self._history = history  # of what this job commits; None: it was told none, and is alone in its folder
         self._fell_back = fell_back  # to which checkpoint, and why; empty: to none
-        self._reign = reign
+        self._held_term = held_term
         self._counts = counts
         self._promotions = PromotionLog(counts)
         self._checks_invariants = checks_invariants
         self._inbox = EventQueue(limit=MAX_WAITING_EVENTS)
-        self._persistence = StoreWriter(store, term, self._note_outcome)
+        self._persistence = StoreWriter(store, term, self._handle_outcome)
         self._streams = MemberStreams()
         self.is_over = False  # no stream is to be opened any more: nobody would end it
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,10 +107,12 @@ class TermRuntime:
         self._state = step.state
         self._first_effects = step.effects
         self._head = durable.head
-        self._asking: dict[int, asyncio.Future[ServersAnswer]] = {}  # how many servers there are to be, by request
+        self._pending_requests: dict[
+            int, asyncio.Future[ServersAnswer]
+        ] = {}  # how many servers there are to be, by request
         self._requests = itertools.count()
-        self._has_news = True  # since the deadlines were looked at
-        self._look_at = Instant(0)  # not before then again
+        self._is_changed = True  # since the deadlines were looked at
+        self._look_not_before = Instant(0)  # not before then again
         self._next_deadline = NEVER
 
     # ---- the writer ---------------------------------------------------------------------------------------------
@@ -125,8 +127,8 @@ class TermRuntime:
             self._perform(self._first_effects)
             while True:
                 await self._inbox.wait(self._wait_s())
-                if not self._reign.may_act():
-                    await self._reign.confirm()
+                if not self._held_term.may_act():
+                    await self._held_term.confirm()
                 if writes.done():
                     writes.result()
                 if self._failure is not None:
@@ -140,7 +142,7 @@ class TermRuntime:
             self.is_over = True
             for stream in self._streams:
                 stream.abandon("this master's term is over")
-            for asked in self._asking.values():
+            for asked in self._pending_requests.values():
                 if not asked.done():
                     asked.set_exception(TermEndedError("the term ended before this number of servers was durable"))
             await _cancel({writes, *self._tasks})
@@ -149,22 +151,22 @@ class TermRuntime:
         now = _now()
         for event in self._inbox.take(MAX_EVENTS_PER_TURN):
             self._handle(event, now)
-        if now >= self._look_at:
+        if now >= self._look_not_before:
             self._look_at_deadlines(now)
 
     def _look_at_deadlines(self, now: Instant) -> None:
         for at, deadline in job.deadlines(self._state):
             if at <= now:
                 self._handle(deadline, now)
-        self._has_news = False
+        self._is_changed = False
         self._next_deadline = min((at for at, _ in job.deadlines(self._state)), default=NEVER)
-        self._look_at = Instant(now + DEADLINE_GRAIN_NS)
+        self._look_not_before = Instant(now + DEADLINE_GRAIN_NS)
 
     def _handle(self, event: CoreEvent, now: Instant) -> None:
         step = job.handle(self._state, event, now)
-        self._promotions.watch(self._state, event, now)
+        self._promotions.observe(self._state, event, now)
         self._state = step.state
-        self._has_news = True
+        self._is_changed = True
         self._counts.events += 1
         if self._checks_invariants:
             job.check_invariants(self._state)
@@ -172,7 +174,7 @@ class TermRuntime:
 
     def _wait_s(self) -> float:
         """After events the deadlines may be others, but looking costs with the number of members: not every turn."""
-        wake = self._look_at if self._has_news else max(self._look_at, self._next_deadline)
+        wake = self._look_not_before if self._is_changed else max(self._look_not_before, self._next_deadline)
         return min(CLOCK_CHECK_S, (wake - _now()) / SECOND)
 
     # ---- effects ------------------------------------------------------------------------------------------------
@@ -217,7 +219,7 @@ class TermRuntime:
             replaced = f", in place of {answer.replaces}" if answer.replaces else ""
             log.info("%d servers are wanted%s", answer.count, replaced)
         for request in effect.requests:
-            if (asked := self._asking.get(request)) is not None and not asked.done():
+            if (asked := self._pending_requests.get(request)) is not None and not asked.done():
                 asked.set_result(answer)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -230,7 +232,7 @@ class TermRuntime:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
 
-    def _note_outcome(self, outcome: Persisted | PersistRefused) -> None:
+    def _handle_outcome(self, outcome: Persisted | PersistRefused) -> None:
         if isinstance(outcome, Persisted) and isinstance(outcome.write, SwapHead):
             self._counts.commits += 1
             self._start(self._finish_commit(outcome, outcome.write.manifest))
@@ -295,18 +297,18 @@ class TermRuntime:
 
     def may_answer(self) -> bool:
         """Whether anything may leave on a stream now; asked right before each envelope."""
-        return self._reign.may_act()
+        return self._held_term.may_act()
 
     async def set_servers(self, count: int) -> ServersAnswer:
         """What the cluster side is told.  Raises TermEndedError when this term ends before the number is durable."""
         request = next(self._requests)
         asked: asyncio.Future[ServersAnswer] = asyncio.get_running_loop().create_future()
-        self._asking[request] = asked
+        self._pending_requests[request] = asked
         try:
             await self._inbox.extend((ServersRequested(request=request, count=count),))
             return await asked
         finally:
-            del self._asking[request]
+            del self._pending_requests[request]
 
     # ---- looking in ---------------------------------------------------------------------------------------------
 
@@ -314,10 +316,10 @@ class TermRuntime:
         """The job as of now.  May be called from any thread: the state is one frozen value."""
         state = self._state
         status = job.status(state, _now())
-        away = self._persistence.problem or self._reign.store_problem
+        away = self._persistence.problem or self._held_term.store_problem
         store_problem = f"training goes on, checkpoints wait: {away}" if away else ""
         checkpoint_problem = self._head_file.problem or status.checkpoint_problem
-        age_s = status.head_age_s
+        age_s = status.checkpoint_age_s
         if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it
             age_s = min(max(0.0, time.time() - state.head.created_at_s), LONGEST_AGE_S)
         return replace(
@@ -325,7 +327,7 @@ class TermRuntime:
             store_problem=store_problem,
             checkpoint_problem=checkpoint_problem,
             fell_back=self._fell_back,
-            head_age_s=age_s,
+            checkpoint_age_s=age_s,
         )
 
     @property

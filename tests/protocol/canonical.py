@@ -60,7 +60,7 @@ def renamed_master(process: MasterProcess, renaming: Renaming) -> MasterProcess:
         failures=replace(state.failures, notes=(), in_a_row=0),
         recovery=replace(state.recovery, problem=""),
         scale=replace(state.scale, replaced=""),
-        moves=replace(state.moves, late=0, missed=FrozenMap()),
+        moves=replace(state.moves, late=0, timed_out=FrozenMap()),
     )
     return replace(process, state=state)
 

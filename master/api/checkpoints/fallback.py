@@ -41,7 +41,7 @@ class Fallback:
     """The checkpoint to go on from, and what that means, for people."""
 
     chosen: Manifest
-    told: str
+    description: str
 
 
 def find_fallback(
@@ -63,8 +63,8 @@ def find_fallback(
             if has_failed_to_load and candidate.id == head:
                 story = f"is whole as this master reads it; compare what the servers mount there. {problem}"
                 raise UnreadableCheckpointError(f"manifest {head}", story)
-            told = _tell(contents, last, candidate, problem, now_s)
-            return Fallback(chosen=candidate, told=told)
+            description = _describe(contents, last, candidate, problem, now_s)
+            return Fallback(chosen=candidate, description=description)
     story = f"cannot be gone back from: no checkpoint before it is whole either. {problem}"
     raise UnreadableCheckpointError(f"manifest {head}" if head else storage.uri, story)
 
@@ -110,14 +110,14 @@ def _is_whole(storage: Storage, manifest: Manifest) -> bool:
     return True
 
 
-def _tell(contents: FolderContents, head: ManifestId | None, chosen: Manifest, problem: str, now_s: float) -> str:
-    told = describe_manifest(chosen, now_s=now_s)
+def _describe(contents: FolderContents, head: ManifestId | None, chosen: Manifest, problem: str, now_s: float) -> str:
+    description = describe_manifest(chosen, now_s=now_s)
     if chosen.id == head:
-        return f"went on from the last checkpoint, {told}, which is whole; what is not was set aside. {problem}"
+        return f"went on from the last checkpoint, {description}, which is whole; what is not was set aside. {problem}"
     read = contents.known.get(head) if head else None
     if read is None:
         lost = "how many samples go back only the manifest said that cannot be read"
     else:
         lost = f"{len(read.data - chosen.data):,} samples go back and are trained again"
     last = manifest_name(head) if head else "the last checkpoint"
-    return f"{last} cannot be gone on from, so the job fell back to {told}: {lost}. {problem}"
+    return f"{last} cannot be gone on from, so the job fell back to {description}: {lost}. {problem}"

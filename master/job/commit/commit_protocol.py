@@ -31,7 +31,7 @@ from master.job.trainers.trainer_loss import shorten_for_cut
 
 def advance(turn: Turn) -> None:
     """Begins a commit if one is due, or at once when nothing is left to train (rule 32)."""
-    state, books = turn.state, turn.state.dispatch
+    state, dispatch = turn.state, turn.state.dispatch
     if (
         state.commit.phase is not CommitPhase.IDLE
         or state.stage is not RecoveryStage.SERVING
@@ -39,15 +39,15 @@ def advance(turn: Turn) -> None:
         or state.skip
     ):
         return
-    is_urgent = books.is_exhausted and not state.commit.is_backing_off
+    is_urgent = dispatch.is_exhausted and not state.commit.is_backing_off
     if (state.commit.due is not None and not is_urgent) or state.dataset is None or state.has_own_model:
         return
-    if not books.done and books.quarantined == (state.head.quarantine if state.head else EMPTY):
+    if not dispatch.done and dispatch.quarantined == (state.head.quarantine if state.head else EMPTY):
         if state.commit.due is None:
             due = turn.after(state.config.checkpoint_every_ns)
             turn.change(commit=replace(state.commit, due=due, problem=""))  # nothing is left that did not go through
     elif not state.config.servers:
-        record_manifest(turn, data=books.committed | books.done, quarantine=books.quarantined, files=())
+        record_manifest(turn, data=dispatch.committed | dispatch.done, quarantine=dispatch.quarantined, files=())
     elif is_quiet(state):  # else a bucket that is on its way would be listed by nobody
         _hold(turn)
 
@@ -112,9 +112,9 @@ def handle_held(turn: Turn, server: Server, said: Held) -> None:
         give_up(turn, "a SKIP is half done and is completed first")
         finish_skip(turn, marks.skipped_anywhere)
         return
-    books = unmark_done(mark_done(state.dispatch, marks.everywhere), underway.done_at_begin - marks.settled)
+    dispatch = unmark_done(mark_done(state.dispatch, marks.everywhere), underway.done_at_begin - marks.settled)
     turn.change(
-        dispatch=replace(books, wanted=marks.anywhere - marks.settled),
+        dispatch=replace(dispatch, wanted=marks.anywhere - marks.settled),
         commit=replace(
             underway, phase=CommitPhase.WRITING, data=marks.anywhere, expires=turn.after(state.config.cut_timeout_ns)
         ),

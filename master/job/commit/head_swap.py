@@ -79,14 +79,14 @@ def handle_head_swapped(turn: Turn) -> None:
     if state.commit.offer:
         number, trainer = state.commit.offer.number, state.commit.offer.trainer
         turn.send(trainer, OfferAnswered(offer=number, manifest=manifest.id))
-    books = replace(apply_head(state.dispatch, manifest.data, manifest.quarantine), wanted=EMPTY)
+    dispatch = replace(apply_head(state.dispatch, manifest.data, manifest.quarantine), wanted=EMPTY)
     turn.change(
         head=manifest,
-        dispatch=books,
+        dispatch=dispatch,
         commit=replace(
             end_attempt(state.commit),
             due=turn.after(state.config.checkpoint_every_ns),
-            is_backing_off=books.is_exhausted,  # of use only if head is not everything then: never at once again
+            is_backing_off=dispatch.is_exhausted,  # of use only if head is not everything then: never at once again
             refusals=0,
             problem="",
             committed_at=turn.now,

@@ -35,61 +35,61 @@ def batches_to_grant(
 
 
 def choose_positions(
-    books: DispatchState, failures: FailureCounts, config: JobConfig, trainer: Trainer, *, shards: int, size: int
+    dispatch: DispatchState, failures: FailureCounts, config: JobConfig, trainer: Trainer, *, shards: int, size: int
 ) -> tuple[DispatchState, tuple[PositionSet, ...]]:
     """Up to `shards` disjoint sets of at most `size` free positions each; none: ask again later.
 
     The books come back with this trainer as isolator when it is to run dry first.
     """
-    free, suspects = _grantable(books), failures.suspects
+    free, suspects = _grantable(dispatch), failures.suspects
     if not suspects:
-        return books, _cut_pieces(books, free, shards, size)
+        return dispatch, _cut_pieces(dispatch, free, shards, size)
     if not trainer.has_worked and (ordinary := free - suspects):
-        return books, _cut_pieces(books, ordinary, shards, size)
-    return _choose_among_suspects(books, failures, config, trainer.key.incarnation, shards=shards, size=size)
+        return dispatch, _cut_pieces(dispatch, ordinary, shards, size)
+    return _choose_among_suspects(dispatch, failures, config, trainer.key.incarnation, shards=shards, size=size)
 
 
-def _grantable(books: DispatchState) -> PositionSet:
-    free = books.todo
-    if books.granting_from:  # an earlier master's leases may still be claimed
-        free = free - PositionSet.span(0, books.granting_from)
+def _grantable(dispatch: DispatchState) -> PositionSet:
+    free = dispatch.todo
+    if dispatch.granting_from:  # an earlier master's leases may still be claimed
+        free = free - PositionSet.span(0, dispatch.granting_from)
     return free
 
 
-def _cut_pieces(books: DispatchState, free: PositionSet, shards: int, size: int) -> tuple[PositionSet, ...]:
+def _cut_pieces(dispatch: DispatchState, free: PositionSet, shards: int, size: int) -> tuple[PositionSet, ...]:
     pieces: list[PositionSet] = []
-    while len(pieces) < shards and (piece := _next_piece(books, free, size)):
+    while len(pieces) < shards and (piece := _next_piece(dispatch, free, size)):
         pieces.append(piece)
         free = free - piece
     return tuple(pieces)
 
 
-def _next_piece(books: DispatchState, free: PositionSet, size: int) -> PositionSet:
+def _next_piece(dispatch: DispatchState, free: PositionSet, size: int) -> PositionSet:
     source = free
-    if books.wanted:
-        source = (free & books.wanted) or free
+    if dispatch.wanted:
+        source = (free & dispatch.wanted) or free
     piece = source.first(size)
     if not piece:
         return EMPTY
-    epoch_end = (piece.bounds[0] // books.epoch_size + 1) * books.epoch_size
+    epoch_end = (piece.bounds[0] // dispatch.epoch_size + 1) * dispatch.epoch_size
     return piece if piece.bounds[-1] <= epoch_end else piece & PositionSet.span(0, epoch_end)
 
 
 def _choose_among_suspects(
-    books: DispatchState, failures: FailureCounts, config: JobConfig, key: Incarnation, *, shards: int, size: int
+    dispatch: DispatchState, failures: FailureCounts, config: JobConfig, key: Incarnation, *, shards: int, size: int
 ) -> tuple[DispatchState, tuple[PositionSet, ...]]:
-    free, prime = _grantable(books), failures.prime(config.quarantine_after)
-    holder = books.holders.get(key)
+    free, prime = _grantable(dispatch), failures.prime(config.quarantine_after)
+    holder = dispatch.holders.get(key)
     mine = holder.leases if holder else ()
     if any(lease.positions & prime for lease in mine):
-        return books, ()  # it tries one alone
-    if free & prime and books.isolator in (None, key):
+        return dispatch, ()  # it tries one alone
+    if free & prime and dispatch.isolator in (None, key):
         if mine:
-            return replace(books, isolator=key), ()  # runs dry first
-        return replace(books, isolator=None), _cut_pieces(books, free & prime, 1, books.batch_size)
-    if books.isolator == key:
-        books = replace(books, isolator=None)
+            return replace(dispatch, isolator=key), ()  # runs dry first
+        return replace(dispatch, isolator=None), _cut_pieces(dispatch, free & prime, 1, dispatch.batch_size)
+    if dispatch.isolator == key:
+        dispatch = replace(dispatch, isolator=None)
     free = free - prime
     if free & failures.suspects and free.first(1) <= failures.suspects:
-        return books, _cut_pieces(books, free & failures.suspects, 1, books.batch_size)
-    return books, _cut_pieces(books, free - failures.suspects, shards, size)
+        return dispatch, _cut_pieces(dispatch, free & failures.suspects, 1, dispatch.batch_size)
+    return dispatch, _cut_pieces(dispatch, free - failures.suspects, shards, size)

@@ -38,16 +38,16 @@ def finish_skip(turn: Turn, skipped: PositionSet) -> bool:
 
     False: all of these are quarantined already.
     """
-    books = begin_skip(turn.state.dispatch, skipped)
-    if books.skipping:
-        turn.change(dispatch=books)
-        begin_skip_round(turn, books.skipping)
-    return bool(books.skipping)
+    dispatch = begin_skip(turn.state.dispatch, skipped)
+    if dispatch.skipping:
+        turn.change(dispatch=dispatch)
+        begin_skip_round(turn, dispatch.skipping)
+    return bool(dispatch.skipping)
 
 
 def begin_skip_round(turn: Turn, positions: PositionSet) -> None:
     """These stand in SKIPPING."""
-    turn.change(skip=SkipState(positions=positions, overdue=turn.after(turn.state.config.answer_timeout_ns)))
+    turn.change(skip=SkipState(positions=positions, resend_at=turn.after(turn.state.config.answer_timeout_ns)))
     for server in turn.state.members.servers.values():
         resend_skip(turn, server)
     if not turn.state.config.servers:
@@ -127,12 +127,12 @@ def _record(turn: Turn) -> None:
 
 def handle_recorded(turn: Turn, write: RecordQuarantine) -> None:
     """QUARANTINED: in the status, in the next checkpoint, and never dropped with a log line (M4)."""
-    books = turn.state.dispatch
+    dispatch = turn.state.dispatch
     if turn.state.skip:
-        books = end_skip(books, quarantined=True)
+        dispatch = end_skip(dispatch, quarantined=True)
     turn.change(
         lineage=write.new,
         skip=None,
-        dispatch=add_quarantine(books, write.new.quarantine),
+        dispatch=add_quarantine(dispatch, write.new.quarantine),
         failures=acquit(turn.state.failures, write.new.quarantine),
     )

@@ -99,7 +99,7 @@ def _is_settled(state: MasterState, bucket: int) -> bool:
 
 def _may_begin(state: MasterState, source: Server, target: Server) -> bool:
     are_here = source.is_connected and target.is_connected and target.lineage == state.number
-    return are_here and not state.is_going(target) and (source.is_leaving or not is_paced(state))
+    return are_here and not state.has_to_leave(target) and (source.is_leaving or not is_paced(state))
 
 
 def is_paced(state: MasterState) -> bool:

@@ -60,8 +60,8 @@ def undo_all(turn: Turn) -> None:
 
 
 def _write(turn: Turn, before: BucketTable, after: BucketTable) -> None:
-    servers, is_going = turn.state.members.servers.values(), turn.state.is_going
-    staying = [server.key.incarnation for server in servers if not is_going(server)]
+    servers, has_to_leave = turn.state.members.servers.values(), turn.state.has_to_leave
+    staying = [server.key.incarnation for server in servers if not has_to_leave(server)]
     write = ChangeTable(old=before, new=bucket_table.next_revision(bucket_table.without_idle_places(after, staying)))
     turn.change(moves=replace(turn.state.moves, writing=write))
     turn.emit(Persist(write=write))
@@ -74,7 +74,7 @@ def _ended(state: MasterState, now: BucketTable) -> BucketTable:
             now = bucket_table.undone(now, intent)
         elif intent.bucket in state.moves.installed:
             source = state.members.try_server(intent.source)
-            now = bucket_table.flipped(now, intent, source_stays=source is not None and not state.is_going(source))
+            now = bucket_table.flipped(now, intent, source_stays=source is not None and not state.has_to_leave(source))
     return now
 
 
@@ -99,12 +99,12 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         installed=state.moves.installed - over,
         undone=(state.moves.undone - over) | lost,  # it may have gone while the intent was being written
         inactive=state.moves.inactive | changed,
-        unready=bucket_table.backed_of(new, state.moves.unready | changed),
-        apart=state.moves.apart - changed,
+        unready_backups=bucket_table.backed_of(new, state.moves.unready_backups | changed),
+        unreachable_backups=state.moves.unreachable_backups - changed,
         late=0 if arrived else state.moves.late,
-        missed=FrozenMap({bucket: to for bucket, to in state.moves.missed.items() if bucket not in arrived}),
+        timed_out=FrozenMap({bucket: to for bucket, to in state.moves.timed_out.items() if bucket not in arrived}),
         since=FrozenMap(fresh | {bucket: at for bucket, at in state.moves.since.items() if bucket in fresh}),
-        overdue=state.moves.overdue or turn.after(state.config.answer_timeout_ns),
+        resend_at=state.moves.resend_at or turn.after(state.config.answer_timeout_ns),
     )
     promotions = promotion.counted(state, old, new)
     turn.change(route=new.route, backups=new.backups, moves=moves, promotions=promotions)
@@ -174,7 +174,7 @@ def _handle_ready(turn: Turn, server: Server, said: Activated) -> None:
     mine = bucket_table.backed(now, server.key.incarnation) & said.buckets
     served = bucket_table.by_version(now.route, mine).get(said.version)
     if served is not None:
-        turn.change(moves=replace(moves, unready=moves.unready - served))
+        turn.change(moves=replace(moves, unready_backups=moves.unready_backups - served))
         skip_agreement.resend_skip(turn, server)
 
 

@@ -54,11 +54,11 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
         return
     late = frozenset(one.bucket for one in _timed(state) if _ends(state, one) <= event.deadline)
     slow = frozenset(b for b in late if _turn(state, b) + state.config.move_timeout_ns <= event.deadline)
-    missed = moves.missed.put_all({one.bucket: one.target for one in moves.intents if one.bucket in slow})
-    moves = replace(moves, undone=moves.undone | late, waiting=() if slow else moves.waiting, missed=missed)
-    if moves.again is None:  # else it is the same trouble
-        again = turn.after(state.config.move_again_ns << min(moves.late, MOST_DOUBLINGS))
-        moves = replace(moves, again=again, late=moves.late + bool(slow))
+    timed_out = moves.timed_out.put_all({one.bucket: one.target for one in moves.intents if one.bucket in slow})
+    moves = replace(moves, undone=moves.undone | late, waiting=() if slow else moves.waiting, timed_out=timed_out)
+    if moves.retry_at is None:  # else it is the same trouble
+        retry_at = turn.after(state.config.move_again_ns << min(moves.late, MOST_DOUBLINGS))
+        moves = replace(moves, retry_at=retry_at, late=moves.late + bool(slow))
     turn.change(moves=moves)
     if any(server.is_leaving for server in state.members.servers.values()):
         rebalancing.plan_if_needed(turn)
@@ -66,14 +66,14 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
 
 def handle_retry_due(turn: Turn, event: MovesRetryDue) -> None:
     """From where everything is by now."""
-    if turn.state.moves.again == event.deadline:
-        turn.change(moves=replace(turn.state.moves, again=None))
+    if turn.state.moves.retry_at == event.deadline:
+        turn.change(moves=replace(turn.state.moves, retry_at=None))
         rebalancing.plan_moves(turn)
 
 
 def problem(state: MasterState) -> str:
     """What does not arrive, for people; empty while everything does."""
-    targets = Counter(target.name for target in state.moves.missed.values())
+    targets = Counter(target.name for target in state.moves.timed_out.values())
     counts = ", ".join(f"{count} to {name}" for name, count in sorted(targets.items()))
     within = f"within {state.config.move_timeout_ns // SECOND} s; pushes waited for them, and they are tried again"
     return f"buckets on their way did not arrive: {counts}, {within}" if counts else ""

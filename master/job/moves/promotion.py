@@ -38,20 +38,24 @@ def promote_lost(state: MasterState, now: BucketTable) -> BucketTable:
     """
     if now.backups is None:
         return now
-    holders, apart = bucket_table.holders(now), state.moves.apart
+    holders, unreachable_backups = bucket_table.holders(now), state.moves.unreachable_backups
     missing = holders - {one.key for one in state.members.servers.values() if one.lineage == state.number}
     going = holders & _who_go_last(state)
     heard = {one.key for one in state.members.servers.values() if one.is_connected}
     firm = heard - going
     promoted: list[int] = []
     alone: list[int] = []
-    for bucket in range(len(now.route.owner)) if missing or going or apart else ():
+    for bucket in range(len(now.route.owner)) if missing or going or unreachable_backups else ():
         owner, backup = bucket_table.owner_of(now.route, bucket), bucket_table.backup_of(now, bucket)
         if backup is None or (backup in missing and owner in missing):
             continue
         if owner in missing:
             promoted.append(bucket)
-        elif backup in missing or (backup in going and owner in firm) or (bucket in apart and owner in heard):
+        elif (
+            backup in missing
+            or (backup in going and owner in firm)
+            or (bucket in unreachable_backups and owner in heard)
+        ):
             alone.append(bucket)
     return bucket_table.left_alone(bucket_table.promoted(now, *promoted), *alone)
 
@@ -82,7 +86,7 @@ def promotions(state: MasterState, old: BucketTable, new: BucketTable) -> tuple[
 def _who_go_last(state: MasterState) -> frozenset[MemberKey]:
     """Servers that have to go and leave fewer than two behind."""
     servers = state.members.servers.values()
-    going = frozenset(one.key for one in servers if state.is_going(one))
+    going = frozenset(one.key for one in servers if state.has_to_leave(one))
     return going if len(servers) - len(going) == 1 else frozenset()
 
 
@@ -116,7 +120,7 @@ def is_lost_with(state: MasterState, key: MemberKey) -> bool:
     """Of some bucket it had the only copy that may still come, while a new master waits for those that have them."""
     now = state.table
     may_come = {one.key for one in state.members.servers.values() if one.lineage == state.number}
-    if now is not None and not state.recovery.succeeds:
+    if now is not None and not state.recovery.promotes_backups:
         places = (one for one in now.route.servers if one.ordinal not in state.members.servers)
         may_come |= {bucket_table.key_of(place) for place in places}
     return now is None or any(not (pair - {key}) & may_come for pair in _pairs(now) if key in pair)

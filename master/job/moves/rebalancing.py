@@ -43,7 +43,7 @@ def handle_leaving(turn: Turn, server: Server, _: ServerLeaving) -> None:
 def handle_moves_requested(turn: Turn, event: MovesRequested) -> None:
     """The newest wish takes the place of what waits; servers that have to go come before any wish."""
     state = turn.state
-    if state.route is None or state.stage is not RecoveryStage.SERVING or any(map(state.is_going, _servers(state))):
+    if state.route is None or state.stage is not RecoveryStage.SERVING or any(map(state.has_to_leave, _servers(state))):
         return
     known = [one for one in event.moves if 0 <= one.bucket < len(state.route.owner)]
     turn.change(moves=replace(state.moves, waiting=tuple(known), reason=event.reason))
@@ -93,12 +93,12 @@ def admit_server(turn: Turn, server: Server) -> None:
     state = turn.state
     if state.stage is not RecoveryStage.SERVING or server.lineage == state.number or state.dataset is None:
         return
-    if state.is_going(server):
+    if state.has_to_leave(server):
         return
     if state.route is None or server.key in bucket_table.holders(_table(state)):
         return
-    if state.moves.overdue is None:
-        turn.change(moves=replace(state.moves, overdue=turn.after(state.config.answer_timeout_ns)))
+    if state.moves.resend_at is None:
+        turn.change(moves=replace(state.moves, resend_at=turn.after(state.config.answer_timeout_ns)))
     turn.send(
         server.key,
         Restore(
@@ -118,7 +118,7 @@ def admit_server(turn: Turn, server: Server) -> None:
 
 def are_all_here(state: MasterState) -> bool:
     """Whoever is to stay is of this lineage."""
-    return all(one.lineage == state.number or state.is_going(one) for one in _servers(state))
+    return all(one.lineage == state.number or state.has_to_leave(one) for one in _servers(state))
 
 
 def plan_if_needed(turn: Turn) -> None:
@@ -127,7 +127,7 @@ def plan_if_needed(turn: Turn) -> None:
     if state.route is None:
         return
     owners, holders = bucket_table.owners(state.route), bucket_table.holders(_table(state))
-    has_to_go = any(state.is_going(one) and one.key in holders for one in _servers(state))
+    has_to_go = any(state.has_to_leave(one) and one.key in holders for one in _servers(state))
     if has_to_go or any(one.key not in owners for one in _staying(state)) or _lacks_backups(state):
         plan_moves(turn)
 
@@ -150,9 +150,9 @@ def plan_moves(turn: Turn) -> None:
     if state.stage is not RecoveryStage.SERVING or state.route is None:
         return
     staying, holders = _staying(state), bucket_table.holders(_table(state))
-    has_to_go = [one for one in _servers(state) if state.is_going(one) and one.key in holders]
+    has_to_go = [one for one in _servers(state) if state.has_to_leave(one) and one.key in holders]
     if not staying:
-        turn.change(moves=replace(state.moves, waiting=(), again=None, missed=FrozenMap()))
+        turn.change(moves=replace(state.moves, waiting=(), retry_at=None, timed_out=FrozenMap()))
         return
     seat = {one.ordinal: number for number, one in enumerate(staying)}
     before = _placed(state)
@@ -163,8 +163,8 @@ def plan_moves(turn: Turn) -> None:
     reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "to be even"
     still = {(move.bucket, state.members.servers[move.target].key) for move in way}
     still |= {(one.bucket, one.target) for one in state.moves.intents if one.bucket not in state.moves.undone}
-    missed = FrozenMap({bucket: to for bucket, to in state.moves.missed.items() if (bucket, to) in still})
-    turn.change(moves=replace(state.moves, waiting=way, reason=reason, again=None, missed=missed))
+    timed_out = FrozenMap({bucket: to for bucket, to in state.moves.timed_out.items() if (bucket, to) in still})
+    turn.change(moves=replace(state.moves, waiting=way, reason=reason, retry_at=None, timed_out=timed_out))
 
 
 def _recruits(state: MasterState, staying: Sequence[Server], owner: Sequence[int]) -> tuple[Move, ...]:
@@ -201,8 +201,8 @@ def plan_for_leaving(turn: Turn) -> None:
     state = turn.state
     if state.route and not (state.moves.intents or state.moves.waiting):
         holders = bucket_table.holders(_table(state))
-        going = [one for one in _servers(state) if state.is_going(one) and one.key in holders]
-        may_begin = state.moves.again is None
+        going = [one for one in _servers(state) if state.has_to_leave(one) and one.key in holders]
+        may_begin = state.moves.retry_at is None
         if any(one.is_leaving or may_begin for one in going) or (may_begin and _lacks_backups(state)):
             plan_moves(turn)
 
@@ -220,7 +220,7 @@ def _placed(state: MasterState) -> list[int]:
 
 
 def _staying(state: MasterState) -> list[Server]:
-    return [one for one in _servers(state) if one.lineage == state.number and not state.is_going(one)]
+    return [one for one in _servers(state) if one.lineage == state.number and not state.has_to_leave(one)]
 
 
 def _servers(state: MasterState) -> tuple[Server, ...]:

@@ -98,8 +98,8 @@ def _activate_again(turn: Turn, server: Server) -> None:
     now, moves = turn.state.table, turn.state.moves
     if now is not None and moves.inactive:
         activate(turn, server, bucket_table.owned(now.route, server.key.incarnation) & moves.inactive)
-    if now is not None and moves.unready:
-        activate(turn, server, bucket_table.backed(now, server.key.incarnation) & moves.unready, is_backup=True)
+    if now is not None and moves.unready_backups:
+        activate(turn, server, bucket_table.backed(now, server.key.incarnation) & moves.unready_backups, is_backup=True)
 
 
 def activate(turn: Turn, server: Server, buckets: Iterable[int], *, is_backup: bool = False) -> None:

@@ -33,11 +33,11 @@ def place_backups(owner: Sequence[int], servers: int, previous: Sequence[int]) -
         home if 0 <= home < servers and home != owner_ else NOBODY for home, owner_ in zip(previous, owner, strict=True)
     ]
     flow = _Flow(owner=owner, homes=homes, servers=servers)
-    flow.seat_homeless()
+    flow.place_homeless()
     flow.spread()
-    flow.cheapen()
+    flow.reduce_moves()
     flow.even_out()
-    flow.cheapen()
+    flow.reduce_moves()
     return tuple(flow.at)
 
 
@@ -55,7 +55,7 @@ class _Flow:
             if home != NOBODY:
                 self._held[home].add(bucket)
 
-    def seat_homeless(self) -> None:
+    def place_homeless(self) -> None:
         """Every copy somewhere, beside as many of its owner's as can be."""
         for bucket, at in enumerate(self.at):
             if at == NOBODY:
@@ -87,12 +87,12 @@ class _Flow:
     def even_out(self) -> None:
         """Until no server has fewer than its share that could get one from a server that has more than it."""
         while way := self._cheapest_way():
-            self._go(way)
+            self._apply_round(way)
 
-    def cheapen(self) -> None:
+    def reduce_moves(self) -> None:
         """Until no round trip, over servers that may have one more or one less too, moves fewer from their places."""
         while way := self._cheaper_round():
-            self._go(way)
+            self._apply_round(way)
 
     def _put(self, bucket: int, server: int) -> None:
         if self.at[bucket] != NOBODY:
@@ -102,7 +102,7 @@ class _Flow:
         self._moves[server] = None
         self.at[bucket] = server
 
-    def _go(self, way: _Way) -> None:
+    def _apply_round(self, way: _Way) -> None:
         """All buckets are chosen before any goes: each server gives one that it had."""
         taken = [(self._moves_from(source)[target][1], target) for source, target in way]
         for bucket, target in taken:
@@ -166,10 +166,10 @@ class _Flow:
         """By target (what it costs, the bucket) of the cheapest move there; _FAR: there is none."""
         known = self._moves[source]
         if known is None:
-            known = self._moves[source] = self._looked_up(source)
+            known = self._moves[source] = self._cheapest_moves(source)
         return known
 
-    def _looked_up(self, source: int) -> list[tuple[int, int]]:
+    def _cheapest_moves(self, source: int) -> list[tuple[int, int]]:
         ranked = sorted((self._homes[bucket] == source, bucket) for bucket in self._held[source])
         none = (_FAR, NOBODY)
         first = (int(ranked[0][0]), ranked[0][1]) if ranked else none

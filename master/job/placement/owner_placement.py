@@ -67,7 +67,7 @@ def place(
     _check(bucket_count, servers, weights)
     held_by = previous if len(previous) == bucket_count else (NOBODY,) * bucket_count
     sizes = [weight.size_bytes for weight in weights] or [1] * bucket_count
-    seating = _Seating(servers, sizes=sizes, previous=held_by)
+    seating = _ClassPlacement(servers, sizes=sizes, previous=held_by)
     for alike in classes(bucket_count, servers, weights):
         seating.take(alike)
     return tuple(seating.owner)
@@ -120,7 +120,7 @@ def _alike(buckets: Iterable[int], measured: Sequence[float]) -> list[list[int]]
     return found
 
 
-class _Seating:
+class _ClassPlacement:
     """Owners in the making."""
 
     def __init__(self, servers: int, *, sizes: Sequence[int], previous: Sequence[int]) -> None:

@@ -80,7 +80,7 @@ def advance(turn: Turn) -> None:
         server.is_connected for server in server_quorum.next_owners(state)
     ):
         if _has_successors(state):
-            turn.recover(succeeds=True)
+            turn.recover(promotes_backups=True)
             advance(turn)
         else:
             rollback.raise_lineage(turn)
@@ -89,7 +89,7 @@ def advance(turn: Turn) -> None:
 def _has_successors(state: MasterState) -> bool:
     """Other processes came in place of those that are missing, and others have all that these had (rule 62)."""
     recovery, now = state.recovery, state.table
-    if recovery.must_raise or recovery.succeeds or now is None or now.backups is None:
+    if recovery.must_raise or recovery.promotes_backups or now is None or now.backups is None:
         return False
     return now.route.lineage == state.number and promotion.is_model_here(state, now)
 
@@ -99,7 +99,7 @@ def _is_model_here(state: MasterState) -> bool:
     now = state.table
     if now is None or now.route.lineage != state.number:
         return False
-    if state.recovery.succeeds:
+    if state.recovery.promotes_backups:
         return promotion.is_model_here(state, now)
     having = [state.members.try_server(holder) for holder in holders(now)]
     return all(server and server.is_connected and server.lineage == state.number for server in having)
@@ -114,7 +114,7 @@ def read_marks(turn: Turn) -> None:
     turn.recover(
         stage=RecoveryStage.READING_MARKS,
         marks=RecoveryState().marks,
-        overdue=turn.after(turn.state.config.answer_timeout_ns),
+        resend_at=turn.after(turn.state.config.answer_timeout_ns),
     )
     for server in turn.state.members.servers.values():
         resend_ask_marks(turn, server)
@@ -133,7 +133,7 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
     if not mine:
         return
     if not lists_exactly(said.marks, mine):
-        if not state.recovery.is_asked_anew:
+        if not state.recovery.is_asked_again:
             rollback.lose_model(turn, f"{server.key.name} does not hold the buckets that it owns")
         return
     reports = state.recovery.marks.put(server.ordinal, said)
@@ -144,10 +144,11 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
     if not state.dispatch.committed <= marks.everywhere:
         rollback.lose_model(turn, f"the model lacks {state.dispatch.committed - marks.everywhere}, which head contains")
         return
-    unready = all_backed(state.table) if state.table else EMPTY  # as far as this master has heard
-    overdue = turn.after(state.config.answer_timeout_ns) if unready else None
+    unready_backups = all_backed(state.table) if state.table else EMPTY  # as far as this master has heard
+    resend_at = turn.after(state.config.answer_timeout_ns) if unready_backups else None
     turn.change(
-        dispatch=mark_done(state.dispatch, marks.everywhere), moves=BucketMoves(unready=unready, overdue=overdue)
+        dispatch=mark_done(state.dispatch, marks.everywhere),
+        moves=BucketMoves(unready_backups=unready_backups, resend_at=resend_at),
     )
     serve(turn)
     finish_skip(turn, marks.skipped_anywhere)
@@ -174,7 +175,9 @@ def resend_ask_marks(turn: Turn, server: Server) -> None:
 def restart_marks(turn: Turn) -> None:
     """A server was lost without which the model is whole: others are asked in its place."""
     if turn.state.stage is RecoveryStage.READING_MARKS and not _is_whole(turn.state):
-        turn.recover(stage=RecoveryStage.GATHERING, kept=None, succeeds=True, is_asked_anew=True, overdue=None)
+        turn.recover(
+            stage=RecoveryStage.GATHERING, kept=None, promotes_backups=True, is_asked_again=True, resend_at=None
+        )
 
 
 def _due(turn: Turn) -> Instant | None:
@@ -198,11 +201,11 @@ def serve(turn: Turn) -> None:
     turn.recover(
         stage=RecoveryStage.SERVING,
         kept=None,
-        overdue=None,
-        awaits_until=None,
-        does_without=False,
-        succeeds=False,
-        is_asked_anew=False,
+        resend_at=None,
+        owners_wait_ends=None,
+        proceeds_without=False,
+        promotes_backups=False,
+        is_asked_again=False,
         unreadable_since=None,
         problem="",
     )

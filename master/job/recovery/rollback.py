@@ -46,9 +46,9 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
         stage=state.stage if going_on else RecoveryStage.GATHERING,
         must_raise=True,
         rolls_back=state.recovery.rolls_back or rolls_back,
-        is_asked_anew=False,
+        is_asked_again=False,
         restored=frozenset(),
-        overdue=None,
+        resend_at=None,
     )
     server_quorum.await_owners(turn)
     under_way = BucketMoves(intents=state.moves.intents, writing=state.moves.writing)
@@ -64,7 +64,11 @@ def raise_lineage(turn: Turn) -> None:
     number = Lineage(1 + max(known))
     quarantine = state.recovery.quarantine | (state.lineage.quarantine if state.lineage else EMPTY)
     turn.recover(
-        stage=RecoveryStage.RAISING, must_raise=False, departed=frozenset(), awaits_until=None, does_without=False
+        stage=RecoveryStage.RAISING,
+        must_raise=False,
+        departed=frozenset(),
+        owners_wait_ends=None,
+        proceeds_without=False,
     )
     route = _new_route(turn, number) if state.config.servers else None
     turn.write(

@@ -25,7 +25,7 @@ def are_enough_here(state: MasterState) -> bool:
     it has to come back, like everybody.  After that time those that are here go on, if they are as many as the job
     began with: the cluster may lack room for another, and whoever comes later gets its share by moves.
     """
-    if state.recovery.does_without and _can_go_on(state):
+    if state.recovery.proceeds_without and _can_go_on(state):
         return True
     here, wanted = set(state.members.servers), range(state.scale.wanted)
     if state.route is None:
@@ -46,7 +46,7 @@ def await_owners(turn: Turn, *, is_new: bool = False) -> None:
     if _may_be_succeeded(state):
         window_ns = config.heirs_window_ns
     ends = turn.after(window_ns) if _may_be_succeeded(state) or config.most_servers > config.servers else None
-    turn.recover(awaits_until=ends, does_without=False)
+    turn.recover(owners_wait_ends=ends, proceeds_without=False)
 
 
 def handle_first_server(turn: Turn) -> None:
@@ -60,13 +60,13 @@ def handle_first_server(turn: Turn) -> None:
 def await_successor(turn: Turn) -> None:
     """A server was lost, and others have what it had (rule 62): the job serves, and its next process is expected."""
     if turn.state.stage is RecoveryStage.SERVING:
-        turn.recover(awaits_until=turn.after(turn.state.config.reconnect_window_ns))
+        turn.recover(owners_wait_ends=turn.after(turn.state.config.reconnect_window_ns))
 
 
 def handle_successor(turn: Turn) -> None:
     """A server has come; once all are here that are wanted, nobody is expected any more."""
     if turn.state.stage is RecoveryStage.SERVING and not is_successor_expected(turn.state):
-        turn.recover(awaits_until=None)
+        turn.recover(owners_wait_ends=None)
 
 
 def is_successor_expected(state: MasterState) -> bool:
@@ -75,7 +75,7 @@ def is_successor_expected(state: MasterState) -> bool:
     Nobody comes to a job that is complete.
     """
     are_all_here = state.members.servers.keys() >= set(range(state.scale.wanted))
-    return state.recovery.awaits_until is not None and not are_all_here and not state.is_complete
+    return state.recovery.owners_wait_ends is not None and not are_all_here and not state.is_complete
 
 
 def handle_owners_awaited(turn: Turn, event: OwnersWaitEnded) -> None:
@@ -84,30 +84,30 @@ def handle_owners_awaited(turn: Turn, event: OwnersWaitEnded) -> None:
     First nobody is waited for whose buckets others have too (rule 62).
     """
     state = turn.state
-    if state.recovery.awaits_until != event.deadline:
+    if state.recovery.owners_wait_ends != event.deadline:
         return
     if state.stage is RecoveryStage.SERVING:
         _expect_nobody(turn)
         return
     if _may_be_succeeded(state):
-        turn.recover(succeeds=bool(state.members.servers))  # else nobody reaches this master yet
+        turn.recover(promotes_backups=bool(state.members.servers))  # else nobody reaches this master yet
         await_owners(turn, is_new=True)
     elif _can_go_on(turn.state):
-        turn.recover(awaits_until=None, does_without=True)
+        turn.recover(owners_wait_ends=None, proceeds_without=True)
     else:
         await_owners(turn)
 
 
 def _expect_nobody(turn: Turn) -> None:
     """Who has waited with its buckets ends after another commit: since the one for it more was trained."""
-    turn.recover(awaits_until=None)
+    turn.recover(owners_wait_ends=None)
     for server in turn.state.members.servers.values():
         turn.change(members=put_server(turn.state.members, replace(server, leaves_after=None)))
 
 
 def _may_be_succeeded(state: MasterState) -> bool:
     """Buckets have second copies, and their owners are still waited for."""
-    return state.backups is not None and not (state.recovery.must_raise or state.recovery.succeeds)
+    return state.backups is not None and not (state.recovery.must_raise or state.recovery.promotes_backups)
 
 
 def _can_go_on(state: MasterState) -> bool:
@@ -121,4 +121,4 @@ def next_owners(state: MasterState) -> list[Server]:
 
 def _staying(state: MasterState) -> list[Server]:
     known = (state.members.servers[ordinal] for ordinal in sorted(state.members.servers))
-    return [server for server in known if not state.is_going(server)]
+    return [server for server in known if not state.has_to_leave(server)]

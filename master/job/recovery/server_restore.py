@@ -60,7 +60,7 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
             stage=RecoveryStage.RESTORING,
             rolls_back=False,
             restored=frozenset(),
-            overdue=turn.after(state.config.answer_timeout_ns),
+            resend_at=turn.after(state.config.answer_timeout_ns),
             problem="",
         )
         for server in state.members.servers.values():
@@ -120,7 +120,7 @@ def resend_restore(turn: Turn, server: Server) -> None:
     assert state.lineage
     now, process = state.table, server.key.incarnation
     mine, standby = owned(now.route, process), backed(now, process)
-    if state.is_going(server) and not (mine or standby):
+    if state.has_to_leave(server) and not (mine or standby):
         return
     turn.send(
         server.key,

@@ -45,7 +45,7 @@ def handle_silent(turn: Turn, owner: Server, said: BackupSilent) -> None:
     if not buckets or backup is None:
         return
     if said.silent_s * SECOND >= state.config.apart_after_ns:
-        turn.change(moves=replace(state.moves, apart=state.moves.apart | buckets))
+        turn.change(moves=replace(state.moves, unreachable_backups=state.moves.unreachable_backups | buckets))
     elif backup.is_connected and promotion.is_spare(state, backup.key):
         turn.change(members=put_server(state.members, replace(backup, away_since=turn.now, is_suspected=True)))
         server_commands.activate(turn, backup, buckets, is_backup=True)

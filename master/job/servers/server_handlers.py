@@ -104,18 +104,18 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
     """To those who have not answered; they may have lost the question, or be slow."""
     state = turn.state
     again = turn.after(state.config.answer_timeout_ns)
-    if state.recovery.overdue == event.deadline:
-        turn.recover(overdue=again, is_asked_anew=False)
+    if state.recovery.resend_at == event.deadline:
+        turn.recover(resend_at=again, is_asked_again=False)
         for server in state.members.servers.values():
             model_recovery.resend_ask_marks(turn, server)
             server_restore.resend_restore(turn, server)
-    if state.skip and state.skip.overdue == event.deadline:
-        turn.change(skip=replace(state.skip, overdue=again))
+    if state.skip and state.skip.resend_at == event.deadline:
+        turn.change(skip=replace(state.skip, resend_at=again))
         for server in state.members.servers.values():
             skip_agreement.resend_skip(turn, server)
-    if state.moves.overdue == event.deadline:
-        is_over = move_lifecycle.is_quiet(state) and not state.moves.unready and rebalancing.are_all_here(state)
-        turn.change(moves=replace(state.moves, overdue=None if is_over else again))
+    if state.moves.resend_at == event.deadline:
+        is_over = move_lifecycle.is_quiet(state) and not state.moves.unready_backups and rebalancing.are_all_here(state)
+        turn.change(moves=replace(state.moves, resend_at=None if is_over else again))
         for server in state.members.servers.values():
             rebalancing.admit_server(turn, server)
         server_commands.resend_overdue(turn, Instant(event.deadline - state.config.answer_timeout_ns))
@@ -171,7 +171,7 @@ def lose_server(turn: Turn, server: Server, why: str) -> None:
         give_up(turn, f"{server.key.name}, whose file was still to come, is no member any more")
     if move_lifecycle.remove_server(turn, server):
         model_recovery.restart_marks(turn)
-        if had_copies and not state.is_going(server):
+        if had_copies and not state.has_to_leave(server):
             server_quorum.await_successor(turn)
     else:
         departed = {server.ordinal} if server.is_leaving else set()

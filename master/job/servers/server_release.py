@@ -29,7 +29,7 @@ ATTEMPTS: Final = 2
 def advance(turn: Turn) -> None:
     """Lets those go that may."""
     for known in turn.state.members.servers.values():
-        if turn.state.is_going(known) and not known.is_released:
+        if turn.state.has_to_leave(known) and not known.is_released:
             server = _hasten_commit(turn, known)
             if _may_end(turn.state, server):
                 turn.change(members=put_server(turn.state.members, replace(server, is_released=True)))
@@ -54,7 +54,7 @@ def _may_end(state: MasterState, server: Server) -> bool:
 
 
 def _is_last(state: MasterState, server: Server) -> bool:
-    return server.is_leaving and all(map(state.is_going, state.members.servers.values()))
+    return server.is_leaving and all(map(state.has_to_leave, state.members.servers.values()))
 
 
 def _hasten_commit(turn: Turn, server: Server) -> Server:

@@ -71,13 +71,13 @@ class DispatchState:
 
 
 def open_dispatch(
-    books: DispatchState, *, committed: PositionSet, quarantined: PositionSet, high_water: int
+    dispatch: DispatchState, *, committed: PositionSet, quarantined: PositionSet, high_water: int
 ) -> DispatchState:
     """The books of a new master (rules 17, 18): all that head lacks is TODO, up to the mark only once unclaimed."""
     kept_out = quarantined - committed
     return copy_with(
-        books,
-        todo=books.everything - committed - kept_out,
+        dispatch,
+        todo=dispatch.everything - committed - kept_out,
         committed=committed,
         quarantined=kept_out,
         granting_from=high_water,
@@ -89,7 +89,7 @@ def open_dispatch(
 
 
 def add_leases(
-    books: DispatchState,
+    dispatch: DispatchState,
     key: Incarnation,
     term: Term,
     lineage: Lineage,
@@ -102,65 +102,65 @@ def add_leases(
 
     `idle_deadline` is its progress deadline if it held nothing; else the one that runs goes on.
     """
-    todo, number, made, frontier = books.todo, books.next_number, [], books.frontier
+    todo, number, made, frontier = dispatch.todo, dispatch.next_number, [], dispatch.frontier
     for piece in pieces:
         token = LeaseToken(term=term, lineage=lineage, incarnation=key, number=number)
         made.append(Lease(token=token, positions=piece))
         todo, number, frontier = todo - piece, number + 1, max(frontier, piece.bounds[-1])
-    leases, before = tuple(made), books.holders.get(key) or _EMPTY_HANDED
+    leases, before = tuple(made), dispatch.holders.get(key) or _EMPTY_HANDED
     holder = TrainerLeases(
         leases=before.leases + leases,
         progress_deadline=before.progress_deadline if before.leases else idle_deadline,
         request=request,
-        granted=tuple(range(books.next_number, number)),
+        granted=tuple(range(dispatch.next_number, number)),
     )
-    books = copy_with(
-        books,
+    dispatch = copy_with(
+        dispatch,
         todo=todo,
         next_number=number,
         frontier=frontier,
-        lease_count=books.lease_count + len(leases),
-        holders=books.holders.put(key, holder),
+        lease_count=dispatch.lease_count + len(leases),
+        holders=dispatch.holders.put(key, holder),
     )
-    return books, leases
+    return dispatch, leases
 
 
 def ack_positions(
-    books: DispatchState, token: LeaseToken, positions: PositionSet, *, deadline: Instant
+    dispatch: DispatchState, token: LeaseToken, positions: PositionSet, *, deadline: Instant
 ) -> tuple[DispatchState, PositionSet]:
     """What of these the lease still held is DONE, and the trainer has until `deadline` for its next progress.
 
     With a token that is not live nothing changes (rules 3, 12, 15).
     """
-    holder, taken, ended = _taken(books, token, positions, deadline)
+    holder, taken, ended = _taken(dispatch, token, positions, deadline)
     if holder is None:
-        return books, EMPTY
+        return dispatch, EMPTY
     return copy_with(
-        books,
-        done=books.done | taken,
-        holders=books.holders.put(token.incarnation, holder),
-        lease_count=books.lease_count - ended,
+        dispatch,
+        done=dispatch.done | taken,
+        holders=dispatch.holders.put(token.incarnation, holder),
+        lease_count=dispatch.lease_count - ended,
     ), taken
 
 
-def return_positions(books: DispatchState, token: LeaseToken, positions: PositionSet) -> DispatchState:
+def return_positions(dispatch: DispatchState, token: LeaseToken, positions: PositionSet) -> DispatchState:
     """What of these the lease still held is TODO again, at the front by its place on the axis (rules 13, 16)."""
-    holder, taken, ended = _taken(books, token, positions)
+    holder, taken, ended = _taken(dispatch, token, positions)
     if holder is None:
-        return books
+        return dispatch
     return copy_with(
-        books,
-        todo=books.todo | taken,
-        holders=books.holders.put(token.incarnation, holder),
-        lease_count=books.lease_count - ended,
+        dispatch,
+        todo=dispatch.todo | taken,
+        holders=dispatch.holders.put(token.incarnation, holder),
+        lease_count=dispatch.lease_count - ended,
     )
 
 
 def _taken(
-    books: DispatchState, token: LeaseToken, positions: PositionSet, deadline: Instant | None = None
+    dispatch: DispatchState, token: LeaseToken, positions: PositionSet, deadline: Instant | None = None
 ) -> tuple[TrainerLeases | None, PositionSet, bool]:
     """The holder without these, what it held of them, and whether that ends the lease; None: no such live lease."""
-    holder = books.holders.get(token.incarnation) or _EMPTY_HANDED
+    holder = dispatch.holders.get(token.incarnation) or _EMPTY_HANDED
     at = _try_place(holder.leases, token)
     if at is None:
         return None, EMPTY, False
@@ -180,145 +180,153 @@ def _try_place(leases: tuple[Lease, ...], token: LeaseToken) -> int | None:
     return None
 
 
-def renew_leases(books: DispatchState, key: Incarnation, deadline: Instant) -> DispatchState:
+def renew_leases(dispatch: DispatchState, key: Incarnation, deadline: Instant) -> DispatchState:
     """Progress: until `deadline` nothing of this trainer expires (M2)."""
-    holder = books.holders.get(key)
+    holder = dispatch.holders.get(key)
     if holder is None or holder.progress_deadline == deadline:
-        return books
-    return copy_with(books, holders=books.holders.put(key, copy_with(holder, progress_deadline=deadline)))
+        return dispatch
+    return copy_with(dispatch, holders=dispatch.holders.put(key, copy_with(holder, progress_deadline=deadline)))
 
 
-def drop_leases(books: DispatchState, key: Incarnation) -> tuple[DispatchState, PositionSet]:
+def drop_leases(dispatch: DispatchState, key: Incarnation) -> tuple[DispatchState, PositionSet]:
     """The trainer is gone or fenced: its leases return, and what they held is said."""
-    holder = books.holders.get(key)
+    holder = dispatch.holders.get(key)
     if holder is None:
-        return books, EMPTY
+        return dispatch, EMPTY
     returned = union(lease.positions for lease in holder.leases)
     return copy_with(
-        books,
-        todo=books.todo | returned,
-        holders=books.holders.without(key),
-        lease_count=books.lease_count - len(holder.leases),
-        isolator=None if books.isolator == key else books.isolator,
+        dispatch,
+        todo=dispatch.todo | returned,
+        holders=dispatch.holders.without(key),
+        lease_count=dispatch.lease_count - len(holder.leases),
+        isolator=None if dispatch.isolator == key else dispatch.isolator,
     ), returned
 
 
 def reclaim_leases(
-    books: DispatchState, key: Incarnation, term: Term, lineage: Lineage, held: Iterable[Lease], *, deadline: Instant
+    dispatch: DispatchState, key: Incarnation, term: Term, lineage: Lineage, held: Iterable[Lease], *, deadline: Instant
 ) -> tuple[DispatchState, tuple[Lease, ...]]:
     """A trainer registers (again) and shows what it holds: those of the lineage that overlap no other stay (rule 18).
 
     They come back under new tokens, without what is done already.  All else that it held returns.
     """
-    request = (books.holders.get(key) or _EMPTY_HANDED).request - 1  # the answer to the last one may have been lost
-    books, _ = drop_leases(books, key)
-    settled = books.done | books.committed | books.quarantined | books.skipping
-    free, pieces = books.todo, []
+    request = (dispatch.holders.get(key) or _EMPTY_HANDED).request - 1  # the answer to the last one may have been lost
+    dispatch, _ = drop_leases(dispatch, key)
+    settled = dispatch.done | dispatch.committed | dispatch.quarantined | dispatch.skipping
+    free, pieces = dispatch.todo, []
     for lease in held:
         piece = lease.positions - settled
         if piece and lease.token.lineage == lineage and lease.token.incarnation == key and piece <= free:
             pieces.append(piece)
             free = free - piece
-    return add_leases(books, key, term, lineage, pieces, request=request, idle_deadline=deadline)
+    return add_leases(dispatch, key, term, lineage, pieces, request=request, idle_deadline=deadline)
 
 
 # ---- what is learnt about positions ----------------------------------------------------------------------------------
 
 
-def mark_done(books: DispatchState, applied: PositionSet) -> DispatchState:
+def mark_done(dispatch: DispatchState, applied: PositionSet) -> DispatchState:
     """All buckets have these: DONE, whoever holds them (rules 17, 22)."""
-    fresh = (applied & books.everything) - books.committed - books.quarantined - books.skipping - books.done
+    fresh = (
+        (applied & dispatch.everything) - dispatch.committed - dispatch.quarantined - dispatch.skipping - dispatch.done
+    )
     if not fresh:
-        return books
-    return copy_with(_trimmed(books, fresh), todo=books.todo - fresh, done=books.done | fresh)
+        return dispatch
+    return copy_with(_trimmed(dispatch, fresh), todo=dispatch.todo - fresh, done=dispatch.done | fresh)
 
 
-def unmark_done(books: DispatchState, positions: PositionSet) -> DispatchState:
+def unmark_done(dispatch: DispatchState, positions: PositionSet) -> DispatchState:
     """These were taken for DONE and are not in every bucket: TODO (rule 15)."""
-    lost = books.done & positions
+    lost = dispatch.done & positions
     if not lost:
-        return books
-    return copy_with(books, done=books.done - lost, todo=books.todo | lost, reworked=books.reworked + len(lost))
-
-
-def apply_head(books: DispatchState, data: PositionSet, quarantine: PositionSet) -> DispatchState:
-    """Head is now a checkpoint with this data state and quarantine."""
-    kept_out = (books.quarantined | quarantine) - data
-    settled = data | kept_out
-    books = _trimmed(books, settled)
+        return dispatch
     return copy_with(
-        books,
-        todo=books.todo - settled,
-        done=books.done - settled,
-        skipping=books.skipping - settled,
+        dispatch, done=dispatch.done - lost, todo=dispatch.todo | lost, reworked=dispatch.reworked + len(lost)
+    )
+
+
+def apply_head(dispatch: DispatchState, data: PositionSet, quarantine: PositionSet) -> DispatchState:
+    """Head is now a checkpoint with this data state and quarantine."""
+    kept_out = (dispatch.quarantined | quarantine) - data
+    settled = data | kept_out
+    dispatch = _trimmed(dispatch, settled)
+    return copy_with(
+        dispatch,
+        todo=dispatch.todo - settled,
+        done=dispatch.done - settled,
+        skipping=dispatch.skipping - settled,
         committed=data,
         quarantined=kept_out,
     )
 
 
-def void_leases(books: DispatchState) -> DispatchState:
+def void_leases(dispatch: DispatchState) -> DispatchState:
     """The model goes back to head: all leases are void and what is not in head is TODO (rules 26, 29)."""
     return copy_with(
-        books,
-        todo=books.everything - books.committed - books.quarantined,
+        dispatch,
+        todo=dispatch.everything - dispatch.committed - dispatch.quarantined,
         done=EMPTY,
         skipping=EMPTY,
         wanted=EMPTY,
         isolator=None,
-        holders=FrozenMap({key: TrainerLeases(request=holder.request) for key, holder in books.holders.items()}),
+        holders=FrozenMap({key: TrainerLeases(request=holder.request) for key, holder in dispatch.holders.items()}),
         lease_count=0,
         granting_from=0,
-        reworked=books.reworked + len(books.done),
+        reworked=dispatch.reworked + len(dispatch.done),
     )
 
 
-def begin_skip(books: DispatchState, positions: PositionSet) -> DispatchState:
+def begin_skip(dispatch: DispatchState, positions: PositionSet) -> DispatchState:
     """To SKIPPING, from wherever they are but head's data and the quarantine (rule 31)."""
-    chosen = (positions & books.everything) - books.committed - books.quarantined
-    books = _trimmed(books, chosen)
-    return copy_with(books, todo=books.todo - chosen, done=books.done - chosen, skipping=books.skipping | chosen)
+    chosen = (positions & dispatch.everything) - dispatch.committed - dispatch.quarantined
+    dispatch = _trimmed(dispatch, chosen)
+    return copy_with(
+        dispatch, todo=dispatch.todo - chosen, done=dispatch.done - chosen, skipping=dispatch.skipping | chosen
+    )
 
 
-def end_skip(books: DispatchState, *, quarantined: bool) -> DispatchState:
+def end_skip(dispatch: DispatchState, *, quarantined: bool) -> DispatchState:
     """All of SKIPPING is quarantined, durably, or was applied everywhere and is asked for once more."""
     if quarantined:
-        return copy_with(books, quarantined=books.quarantined | books.skipping, skipping=EMPTY)
-    return copy_with(books, todo=books.todo | books.skipping, skipping=EMPTY)
+        return copy_with(dispatch, quarantined=dispatch.quarantined | dispatch.skipping, skipping=EMPTY)
+    return copy_with(dispatch, todo=dispatch.todo | dispatch.skipping, skipping=EMPTY)
 
 
-def add_quarantine(books: DispatchState, quarantine: PositionSet) -> DispatchState:
+def add_quarantine(dispatch: DispatchState, quarantine: PositionSet) -> DispatchState:
     """Quarantine that is durable already, of positions that nobody holds: after a roll-back."""
-    fresh = quarantine & books.todo
-    return copy_with(books, todo=books.todo - fresh, quarantined=books.quarantined | fresh) if fresh else books
+    fresh = quarantine & dispatch.todo
+    return (
+        copy_with(dispatch, todo=dispatch.todo - fresh, quarantined=dispatch.quarantined | fresh) if fresh else dispatch
+    )
 
 
-def _trimmed(books: DispatchState, settled: PositionSet) -> DispatchState:
+def _trimmed(dispatch: DispatchState, settled: PositionSet) -> DispatchState:
     """Live leases without these positions; a lease that holds nothing more is over."""
-    holders, count = books.holders, 0
-    for key, holder in books.holders.items():
+    holders, count = dispatch.holders, 0
+    for key, holder in dispatch.holders.items():
         rests = ((lease, lease.positions - settled) for lease in holder.leases)
         leases = tuple(Lease(token=lease.token, positions=rest) for lease, rest in rests if rest)
         count += len(leases)
         if leases != holder.leases:
             holders = holders.put(key, copy_with(holder, leases=leases))
-    return copy_with(books, holders=holders, lease_count=count)
+    return copy_with(dispatch, holders=holders, lease_count=count)
 
 
-def check_invariants(books: DispatchState) -> None:
+def check_invariants(dispatch: DispatchState) -> None:
     """M2, M4: the six places partition everything; no position is in two leases.  Raises InvariantViolationError."""
-    leases = [lease for holder in books.holders.values() for lease in holder.leases]
+    leases = [lease for holder in dispatch.holders.values() for lease in holder.leases]
     places = {
-        "todo": books.todo,
-        "leased": books.leased,
-        "done": books.done,
-        "skipping": books.skipping,
-        "committed": books.committed,
-        "quarantined": books.quarantined,
+        "todo": dispatch.todo,
+        "leased": dispatch.leased,
+        "done": dispatch.done,
+        "skipping": dispatch.skipping,
+        "committed": dispatch.committed,
+        "quarantined": dispatch.quarantined,
     }
-    if len(books.leased) != sum(len(lease.positions) for lease in leases):
+    if len(dispatch.leased) != sum(len(lease.positions) for lease in leases):
         raise InvariantViolationError(f"M2: a position is in two live leases: {[str(one.positions) for one in leases]}")
-    if union(places.values()) != books.everything or sum(map(len, places.values())) != len(books.everything):
+    if union(places.values()) != dispatch.everything or sum(map(len, places.values())) != len(dispatch.everything):
         told = ", ".join(f"{name} {positions}" for name, positions in places.items())
-        raise InvariantViolationError(f"M4: these do not partition {books.everything}: {told}")
-    if books.lease_count != len(leases):
-        raise InvariantViolationError(f"{books.lease_count} leases are counted, {len(leases)} are there")
+        raise InvariantViolationError(f"M4: these do not partition {dispatch.everything}: {told}")
+    if dispatch.lease_count != len(leases):
+        raise InvariantViolationError(f"{dispatch.lease_count} leases are counted, {len(leases)} are there")

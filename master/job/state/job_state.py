@@ -101,7 +101,7 @@ class MasterState:
     def stage(self) -> RecoveryStage:
         return self.recovery.stage
 
-    def is_going(self, server: Server) -> bool:
+    def has_to_leave(self, server: Server) -> bool:
         """It has to go: it has said so, was told that it may, or the job is to have fewer servers."""
         return server.is_leaving or server.is_released or server.ordinal >= self.scale.wanted
 
@@ -113,11 +113,11 @@ class MasterState:
     @property
     def is_commit_due(self) -> bool:
         """A commit begins as soon as it can, and there is something to commit."""
-        commit, books = self.commit, self.dispatch
+        commit, dispatch = self.commit, self.dispatch
         if commit.phase is not CommitPhase.IDLE or self.dataset is None or self.has_own_model:
             return False
-        is_urgent = books.is_exhausted and not commit.is_backing_off
-        has_news = bool(books.done) or books.quarantined != (self.head.quarantine if self.head else EMPTY)
+        is_urgent = dispatch.is_exhausted and not commit.is_backing_off
+        has_news = bool(dispatch.done) or dispatch.quarantined != (self.head.quarantine if self.head else EMPTY)
         return has_news and (commit.due is None or is_urgent)
 
     @property

@@ -47,12 +47,12 @@ class RecoveryState:
     departed: frozenset[int] = frozenset()  # ordinals of owners that were leaving: nobody need come in their place
     quarantine: PositionSet = EMPTY  # goes into the next lineage record (rule 31)
     marks: FrozenMap[int, MarksReport] = _NO_MARKS
-    is_asked_anew: bool = False  # marks were asked of other owners before: an answer may be of then
+    is_asked_again: bool = False  # marks were asked of other owners before: an answer may be of then
     restored: frozenset[int] = frozenset()
-    overdue: Instant | None = None  # then servers that have not answered are asked again
-    awaits_until: Instant | None = None  # servers that others could do without have so long to come (`quorum`)
-    does_without: bool = False  # that time is over
-    succeeds: bool = False  # a new master has waited long enough for owners whose backups are here (rule 62)
+    resend_at: Instant | None = None  # then servers that have not answered are asked again
+    owners_wait_ends: Instant | None = None  # servers that others could do without have so long to come (`quorum`)
+    proceeds_without: bool = False  # that time is over
+    promotes_backups: bool = False  # a new master has waited long enough for owners whose backups are here (rule 62)
     unreadable_since: Instant | None = None  # a server said that a file of the base is missing or altered
     problem: str = ""  # why it does not go on, for people
 
@@ -108,7 +108,7 @@ class SkipState:
     skipped: PositionSet = EMPTY  # buckets that skip some of it for good
     applied: PositionSet = EMPTY  # buckets that have applied some of it; a bucket may be in both
     backups: PositionSet = EMPTY  # buckets whose backup has answered too: it is asked after their owner
-    overdue: Instant
+    resend_at: Instant
 
     @property
     def answered(self) -> PositionSet:
@@ -126,16 +126,18 @@ class BucketMoves:
     installed: frozenset[BucketId] = frozenset()  # the target has it: to be flipped
     undone: frozenset[BucketId] = frozenset()  # to be undone, whatever else is heard
     inactive: PositionSet = EMPTY  # buckets whose owner has not confirmed that it serves them at their version
-    unready: PositionSet = EMPTY  # ... and whose backup has not: pushes to them wait for it (rule 61)
-    apart: PositionSet = EMPTY  # ... and whose backup its owner does not reach: it is left alone (rule 62)
-    overdue: Instant | None = None  # then FREEZE and ACTIVATE are said again
+    unready_backups: PositionSet = EMPTY  # ... and whose backup has not: pushes to them wait for it (rule 61)
+    unreachable_backups: PositionSet = (
+        EMPTY  # ... and whose backup its owner does not reach: it is left alone (rule 62)
+    )
+    resend_at: Instant | None = None  # then FREEZE and ACTIVATE are said again
     since: FrozenMap[BucketId, Instant] = (
         _NO_TIMES  # of each intent when it was durable: it has its own time (`lateness`)
     )
     turns: FrozenMap[BucketId, Instant] = _NO_TIMES  # when one that its ends had to move before it arrived last
-    again: Instant | None = None  # what was undone so, and what waited with it, is tried again after this
+    retry_at: Instant | None = None  # what was undone so, and what waited with it, is tried again after this
     late: int = 0  # how often that was, since one arrived
-    missed: FrozenMap[BucketId, MemberKey] = _NO_TARGETS  # undone so and wanted there still: people are told
+    timed_out: FrozenMap[BucketId, MemberKey] = _NO_TARGETS  # undone so and wanted there still: people are told
 
     @property
     def awaited(self) -> tuple[Intent, ...]:

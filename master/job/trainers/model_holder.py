@@ -41,8 +41,8 @@ def try_admit(turn: Turn, trainer: Trainer) -> StartFrom | None:
     holds_a_model = bool(trainer.applied)  # who has applied nothing may have registered while another held it
     is_of_this_world = holds_a_model and trainer.lineage == state.number and head_data <= trainer.applied
     if is_of_this_world and not state.is_world_free:
-        books = unmark_done(state.dispatch, state.dispatch.done - trainer.applied)
-        turn.change(owner=trainer.key, dispatch=mark_done(books, trainer.applied))
+        dispatch = unmark_done(state.dispatch, state.dispatch.done - trainer.applied)
+        turn.change(owner=trainer.key, dispatch=mark_done(dispatch, trainer.applied))
         return _NOTHING
     if state.is_world_free or state.owner == trainer.key:
         turn.change(owner=trainer.key, is_world_free=False, dispatch=void_leases(state.dispatch))

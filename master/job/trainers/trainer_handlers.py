@@ -66,10 +66,10 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
     if restore is None:  # a new lineage comes first; then it is told to register again
         return
     state = turn.state
-    books, kept = reclaim_leases(
+    dispatch, kept = reclaim_leases(
         state.dispatch, key.incarnation, state.term, state.number, said.held, deadline=_deadline(turn, trainer)
     )
-    turn.change(dispatch=books)
+    turn.change(dispatch=dispatch)
     add_trainer(turn, key)
     if kept:
         _note_start(turn, trainer)
@@ -123,27 +123,27 @@ def handle_acquire(turn: Turn, trainer: Trainer, said: Acquire) -> None:
 
 def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
     state, config, key = turn.state, turn.state.config, trainer.key.incarnation
-    books, shards = state.dispatch, max(1, said.shards)
+    dispatch, shards = state.dispatch, max(1, said.shards)
     batches = batches_to_grant(
         config,
-        batch_size=books.batch_size,
+        batch_size=dispatch.batch_size,
         samples_per_s=trainer.samples_per_s,
-        left=len(books.todo),
+        left=len(dispatch.todo),
         rates=[one.samples_per_s for one in state.members.trainers.values()],
         shards=shards,
     )
     shards = min(shards, batches)
-    books, pieces = choose_positions(
-        books, state.failures, config, trainer, shards=shards, size=batches // shards * books.batch_size
+    dispatch, pieces = choose_positions(
+        dispatch, state.failures, config, trainer, shards=shards, size=batches // shards * dispatch.batch_size
     )
     if not pieces:
-        turn.change(dispatch=books)
-        if not books.todo:
+        turn.change(dispatch=dispatch)
+        if not dispatch.todo:
             _shorten_windows(turn)
         _wait(turn, trainer.key, said.request)
         return
-    books, leases = add_leases(
-        books,
+    dispatch, leases = add_leases(
+        dispatch,
         key,
         state.term,
         state.number,
@@ -151,7 +151,7 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         request=said.request,
         idle_deadline=_deadline(turn, trainer),
     )
-    turn.change(dispatch=books)
+    turn.change(dispatch=dispatch)
     _note_start(turn, trainer)
     turn.send(trainer.key, Granted(request=said.request, leases=leases))
 
@@ -205,10 +205,10 @@ def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
     state = turn.state
     if said.token.incarnation != trainer.key.incarnation:
         return
-    books, taken = ack_positions(state.dispatch, said.token, said.positions, deadline=_deadline(turn, trainer))
+    dispatch, taken = ack_positions(state.dispatch, said.token, said.positions, deadline=_deadline(turn, trainer))
     if not taken:
         return
-    turn.change(dispatch=books)
+    turn.change(dispatch=dispatch)
     if not trainer.has_worked:
         turn.change(members=put_trainer(state.members, replace(trainer, has_worked=True)))
     if not state.failures.is_clear:

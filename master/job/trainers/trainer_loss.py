@@ -36,16 +36,16 @@ def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
         turn.change(failed=f"{reason}of {trainer.key.name}: {said.message}")
 
 
-def leased_by(books: DispatchState, key: MemberKey) -> PositionSet:
+def leased_by(dispatch: DispatchState, key: MemberKey) -> PositionSet:
     """All that its live leases hold."""
-    holder = books.holders.get(key.incarnation)
+    holder = dispatch.holders.get(key.incarnation)
     return union(lease.positions for lease in holder.leases) if holder else EMPTY
 
 
 def _count(turn: Turn, trainer: Trainer, positions: PositionSet, message: str, *, has_raised: bool) -> None:
-    failures, books = turn.state.failures, turn.state.dispatch
+    failures, dispatch = turn.state.failures, turn.state.dispatch
     note = FailureNote(member=trainer.key, at=turn.now, positions=positions, message=message)
-    is_evidence = trainer.has_worked or books.todo <= failures.suspects  # or there was nothing else to begin with
+    is_evidence = trainer.has_worked or dispatch.todo <= failures.suspects  # or there was nothing else to begin with
     turn.change(failures=count_failure(failures, note, has_raised=has_raised, is_evidence=is_evidence))
 
 
@@ -72,8 +72,8 @@ def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
 
 
 def _part(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
-    books, _ = drop_leases(turn.state.dispatch, trainer.key.incarnation)
-    turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=books)
+    dispatch, _ = drop_leases(turn.state.dispatch, trainer.key.incarnation)
+    turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=dispatch)
     remove_trainer(turn, trainer.key)
     release_model(turn, trainer.key)
     send_ranks(turn)
@@ -92,12 +92,12 @@ def shorten_for_cut(turn: Turn) -> None:
 
     One that was killed in the middle of a push would hold the checkpoint up for the whole window.
     """
-    books, ends = turn.state.dispatch, turn.after(turn.state.config.short_window_ns)
-    for trainer in turn.state.members.trainers.values() if books.wanted else ():
+    dispatch, ends = turn.state.dispatch, turn.after(turn.state.config.short_window_ns)
+    for trainer in turn.state.members.trainers.values() if dispatch.wanted else ():
         if (
             trainer.window_ends is not None
             and trainer.window_ends > ends
-            and books.wanted & leased_by(books, trainer.key)
+            and dispatch.wanted & leased_by(dispatch, trainer.key)
         ):
             turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
 

@@ -18,9 +18,9 @@ NAME = "digits-master-0"
 
 
 class Container:
-    """The processes of `python -m master.keeper`, and what they wrote."""
+    """The processes of `python -m master.supervisor`, and what they wrote."""
 
-    def __init__(self, folder, etcd, program=("-m", "master.keeper"), **more):
+    def __init__(self, folder, etcd, program=("-m", "master.supervisor"), **more):
         self.log = folder / "log"
         environment = os.environ | {
             "EDL_JOB": "digits",
@@ -136,7 +136,7 @@ async def test_masters_that_die_one_after_another_end_the_container(start):
 
     Here they are so within any time: a busy machine needs more than a minute to start six masters.
     """
-    program = "from master import keeper; keeper.DEATHS_WITHIN_S = 1e9; raise SystemExit(keeper.main())"
+    program = "from master import supervisor; supervisor.DEATHS_WITHIN_S = 1e9; raise SystemExit(supervisor.main())"
     container = start(program=("-c", program))
     for stood_by in range(1, 5):
         await container.until_stands_by(stood_by)

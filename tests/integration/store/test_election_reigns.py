@@ -15,8 +15,8 @@ SHORT = LeadershipTiming(lease_ttl_s=3, renew_deadline_s=2.0, retry_period_s=0.5
 BUDGET_S = 90.0  # shorter than the lease
 
 
-def put(store, reign, value):
-    return store.commit(Transaction(term=reign.leadership.term, writes=(Put(store.keys.head, value),)))
+def put(store, held_term, value):
+    return store.commit(Transaction(term=held_term.leadership.term, writes=(Put(store.keys.head, value),)))
 
 
 async def test_standby_takes_over_when_the_leader_leaves(etcd, open_store):
@@ -24,18 +24,18 @@ async def test_standby_takes_over_when_the_leader_leaves(etcd, open_store):
     first, second = open_store(etcd), open_store(etcd)
     leading = Election(first, holder="a", timing=TIMING)
     async with asyncio.timeout(BUDGET_S), leading:
-        reign = await leading.won()
+        held_term = await leading.won()
         async with Election(second, holder="b", timing=TIMING) as standby:
             succession = asyncio.create_task(standby.won())
-            assert isinstance(await put(first, reign, b"a"), Committed)
+            assert isinstance(await put(first, held_term, b"a"), Committed)
             await asyncio.sleep(1.0)  # the standby has tried, and waits
             assert not succession.done()
             await leading.resign()
-            assert await reign.ended() is LossReason.RESIGNED
-            assert not reign.may_act()
+            assert await held_term.ended() is LossReason.RESIGNED
+            assert not held_term.may_act()
             successor = await succession  # within the budget: nobody waits for the lease
             with pytest.raises(FencedError):
-                await put(first, reign, b"late")
+                await put(first, held_term, b"late")
             assert isinstance(await put(second, successor, b"b"), Committed)
 
 
@@ -43,11 +43,11 @@ async def test_fenced_master_steps_down_and_campaigns_again(etcd, open_store):
     """A refused transaction ends the reign at once; the next one has a later term."""
     store = open_store(etcd)
     async with asyncio.timeout(BUDGET_S), Election(store, holder="a", timing=TIMING) as election:
-        reign = await election.won()
-        election.step_down(reign, LossReason.GIVEN_UP)
-        assert not reign.may_act()
-        assert await reign.ended() is LossReason.GIVEN_UP
-        assert (await election.won()).leadership.term > reign.leadership.term
+        held_term = await election.won()
+        election.step_down(held_term, LossReason.GIVEN_UP)
+        assert not held_term.may_act()
+        assert await held_term.ended() is LossReason.GIVEN_UP
+        assert (await election.won()).leadership.term > held_term.leadership.term
 
 
 class Clock:
@@ -69,19 +69,19 @@ async def test_leader_without_etcd_stops_acting_before_its_lease_ends(etcd, open
     """etcd paused: the leader stops at the renew deadline; with etcd back a new term follows (M5)."""
     store, clock = open_store(etcd), Clock()
     async with asyncio.timeout(BUDGET_S), Election(store, holder="a", timing=SHORT, clock_s=clock) as election:
-        reign = await election.won()
+        held_term = await election.won()
         etcd.members[0].pause()
         try:
             clock.now_s += SHORT.renew_deadline_s - 0.25
-            assert reign.may_act()
+            assert held_term.may_act()
             clock.now_s += 0.25
-            assert not reign.may_act()
-            assert await reign.ended() is LossReason.NOT_RENEWED
+            assert not held_term.may_act()
+            assert await held_term.ended() is LossReason.NOT_RENEWED
         finally:
             etcd.members[0].resume()
         clock.go()
         following = await election.won()
-        assert following.leadership.term > reign.leadership.term
+        assert following.leadership.term > held_term.leadership.term
         assert following.may_act()
 
 
@@ -89,11 +89,11 @@ async def test_short_outage_does_not_end_the_reign(etcd, open_store):
     """kill -9 and a restart within the renew deadline: the same term goes on."""
     store = open_store(etcd)
     async with asyncio.timeout(BUDGET_S), Election(store, holder="a", timing=TIMING) as election:
-        reign = await election.won()
+        held_term = await election.won()
         await etcd.members[0].kill()
         await etcd.members[0].start()
         await etcd.members[0].wait_ready()
         await asyncio.sleep(1.0)
-        assert reign.may_act()
-        assert (await election.won()) is reign
-        assert isinstance(await put(store, reign, b"1"), Committed)
+        assert held_term.may_act()
+        assert (await election.won()) is held_term
+        assert isinstance(await put(store, held_term, b"1"), Committed)

@@ -38,7 +38,7 @@ def status(phase=JobPhase.TRAINING, members=(), problem=""):
         term=2,
         lineage=1,
         head=None,
-        head_age_s=None,
+        checkpoint_age_s=None,
         epochs=10,
         epoch_size=100,
         positions=counts,

@@ -39,60 +39,60 @@ def store():
     return Link()
 
 
-async def past_the_deadline(store, reign):
+async def past_the_deadline(store, held_term):
     """The store has been silent for longer than the renew deadline."""
     while store.faults_told < 5:
         store.told.clear()
         await store.told.wait()
-    await reign.confirm()
+    await held_term.confirm()
 
 
 async def test_the_only_master_keeps_its_term_over_an_outage(store):
     """A silent store ends nothing, and the lease that outlives the silence is renewed: no campaign (M5, M6)."""
     async with asyncio.timeout(60), Election(store, holder="me", timing=TIMING, is_alone=True) as election:
-        reign = await election.won()
+        held_term = await election.won()
         store.fault = StoreUnavailableError("no route")
-        await past_the_deadline(store, reign)
-        assert reign.may_act()
-        assert reign.store_problem == "no route"
+        await past_the_deadline(store, held_term)
+        assert held_term.may_act()
+        assert held_term.store_problem == "no route"
         store.fault = None
-        await reign.confirm()
-        assert await election.won() is reign
-        assert await store.read_leader() == reign.leadership
+        await held_term.confirm()
+        assert await election.won() is held_term
+        assert await store.read_leader() == held_term.leadership
 
 
 async def test_a_store_that_answers_again_is_no_problem_at_once(store):
     """People read the reign's words: they are of the last renewal."""
     async with asyncio.timeout(60), Election(store, holder="me", timing=TIMING, is_alone=True) as election:
-        reign = await election.won()
+        held_term = await election.won()
         store.fault = StoreUnavailableError("no route")
-        await past_the_deadline(store, reign)
+        await past_the_deadline(store, held_term)
         store.fault = None
         store.told.clear()
         await store.told.wait()
         await asyncio.sleep(0)
-        assert reign.store_problem == ""
+        assert held_term.store_problem == ""
 
 
 async def test_with_standbys_a_silent_store_ends_the_term(store):
     """A standby may serve soon; members must not hang on to this one (M5)."""
     async with asyncio.timeout(60), Election(store, holder="me", timing=TIMING) as election:
-        reign = await election.won()
+        held_term = await election.won()
         store.fault = StoreUnavailableError("no route")
-        assert await reign.ended() is LossReason.NOT_RENEWED
+        assert await held_term.ended() is LossReason.NOT_RENEWED
         with pytest.raises(TermEndedError, match="renew deadline"):
-            await reign.confirm()
+            await held_term.confirm()
 
 
 async def test_the_only_master_whose_lease_is_gone_is_over(store):
     """Another one may have led meanwhile: the store's word ends the term (M2)."""
     async with asyncio.timeout(60), Election(store, holder="me", timing=TIMING, is_alone=True) as election:
-        reign = await election.won()
-        await store.resign(reign.leadership)
-        assert await reign.ended() is LossReason.LEASE_LOST
+        held_term = await election.won()
+        await store.resign(held_term.leadership)
+        assert await held_term.ended() is LossReason.LEASE_LOST
         with pytest.raises(TermEndedError, match="no longer knows"):
-            await reign.confirm()
-        assert (await election.won()).leadership.term > reign.leadership.term
+            await held_term.confirm()
+        assert (await election.won()).leadership.term > held_term.leadership.term
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
@@ -100,8 +100,8 @@ async def test_the_only_master_whose_lease_is_gone_is_over(store):
 async def test_an_election_that_fails_ends_the_reign_and_is_told(store, fault, is_alone):
     """A failed task behind the reign leaves nobody waiting: the term is over, and `won` says why."""
     async with asyncio.timeout(60), Election(store, holder="me", timing=PATIENT, is_alone=is_alone) as election:
-        reign = await election.won()
+        held_term = await election.won()
         store.fault = fault
-        assert await reign.ended() is LossReason.BROKEN
+        assert await held_term.ended() is LossReason.BROKEN
         with pytest.raises(type(fault), match=str(fault).rstrip("?")):
             await election.won()

@@ -66,7 +66,7 @@ def test_a_master_that_leads_tells_all_of_its_job():
     status = replace(
         told,
         term=21, lineage=22, servers=23, servers_wanted=24, servers_max=25, moving=26, waiting_to_move=27, alone=28,
-        reworked=29, failures_in_a_row=30, head_age_s=31.0, problem="p", store_problem="s",
+        reworked=29, failures_in_a_row=30, checkpoint_age_s=31.0, problem="p", store_problem="s",
         positions=replace(told.positions, todo=11, leased=12, done=13, skipping=14, committed=15, quarantined=16),
         members=(replace(trainer, samples_per_s=2.5), server, replace(other, is_connected=False, samples_per_s=9.0)),
     )  # fmt: skip
@@ -87,6 +87,6 @@ def test_a_master_that_leads_tells_all_of_its_job():
         ("reworked_positions_total",): 29,
         ("samples_per_second",): 2.5,
         ("failures_in_a_row",): 30,
-        ("head_age_seconds",): 31.0,
+        ("checkpoint_age_seconds",): 31.0,
     }  # fmt: skip
-    assert ("head_age_seconds",) not in samples(Looked(status=replace(status, head_age_s=None)))
+    assert ("checkpoint_age_seconds",) not in samples(Looked(status=replace(status, checkpoint_age_s=None)))

@@ -33,10 +33,10 @@ def test_who_is_lost_who_goes_on_and_how_soon(lost, caplog):
     told = PromotionLog(counts)
     write = driver.state.moves.writing
     with caplog.at_level(logging.INFO, logger="master"):
-        told.watch(before, broken, Instant(0))
-        told.watch(driver.state, Persisted(write=write), Instant(612 * SECOND // 1000))
+        told.observe(before, broken, Instant(0))
+        told.observe(driver.state, Persisted(write=write), Instant(612 * SECOND // 1000))
         driver.let_go()
-        told.watch(driver.state, Persisted(write=write), Instant(SECOND))  # an answer that comes twice
+        told.observe(driver.state, Persisted(write=write), Instant(SECOND))  # an answer that comes twice
     assert caplog.messages == [
         "s0 is lost: 2 buckets go on on s1, which had second copies, 612 ms after its stream broke"
     ]
@@ -46,7 +46,7 @@ def test_who_is_lost_who_goes_on_and_how_soon(lost, caplog):
 def test_one_that_stood_still_has_no_time_to_tell(lost, caplog):
     """Its stream stands."""
     _, _, driver = lost
-    PromotionLog(Counters()).watch(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
+    PromotionLog(Counters()).observe(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
     assert caplog.messages == ["s0 is lost: 2 buckets go on on s1, which had second copies"]
 
 
@@ -54,10 +54,10 @@ def test_few_broken_streams_are_remembered(lost, caplog):
     """Trainers' are not servers', and whoever has gone long since is forgotten."""
     before, broken, driver = lost
     told = PromotionLog(Counters())
-    told.watch(before, broken, Instant(0))
+    told.observe(before, broken, Instant(0))
     for number in range(2 * MOST_BROKEN):
-        told.watch(before, StreamBroken(member=key(f"t{number}")), Instant(0))
-    told.watch(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
+        told.observe(before, StreamBroken(member=key(f"t{number}")), Instant(0))
+    told.observe(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
     assert "1000 ms after" in caplog.text
 
 
@@ -71,7 +71,7 @@ async def test_a_term_shows_its_promotions_what_happens(lost, tmp_path, caplog):
         term=1,
         store=MemoryStore(cluster, cluster.store("digits").keys),
         folder=CheckpointFolder(LocalStorage(tmp_path)),
-        reign=None,
+        held_term=None,
         counts=counts,
     )
     term._state = before

@@ -62,9 +62,9 @@ class Telling(MasterServer):
         super().__init__(hello=Hello(job="digits"), token="")
         self.told = []
 
-    def tell(self, status):
+    def publish_status(self, status):
         self.told.append(status)
-        super().tell(status)
+        super().publish_status(status)
 
 
 @asynccontextmanager
@@ -112,10 +112,10 @@ async def test_a_term_that_ends_before_it_serves_leaves_no_word_behind(tmp_path,
         async with asyncio.timeout(WAIT_S):
             while not server.told:  # noqa: ASYNC110 - the server tells nobody
                 await asyncio.sleep(0.001)
-        assert server._told is not None
+        assert server._status_between_terms is not None
         life.cancel()
         await asyncio.gather(life, return_exceptions=True)
-        assert server._told is None
+        assert server._status_between_terms is None
 
 
 async def test_a_folder_that_hangs_on_writes_holds_back_no_decision(tmp_path):

@@ -32,7 +32,7 @@ from autoscaler.clusters.kubernetes.objects.node_affinity import keep_to_willing
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import NodeName, Role, Tier
 
-_COMMAND: Final = ("python", "-m", "master.keeper")  # a master, and one that stands by (ADR 0203)
+_COMMAND: Final = ("python", "-m", "master.supervisor")  # a master, and one that stands by (ADR 0203)
 _PORTS: Final = (("edl-members", MASTER_PORT), ("edl-metrics", METRICS_PORT))
 
 

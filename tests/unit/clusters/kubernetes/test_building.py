@@ -237,7 +237,7 @@ def test_master_is_a_deployment_of_its_replicas():
     made = body["spec"]["template"]
     assert body["spec"]["selector"]["matchLabels"].items() <= made["metadata"]["labels"].items()
     assert made["spec"]["containers"][0]["image"] == "edl:test"
-    assert made["spec"]["containers"][0]["command"] == ["python", "-m", "master.keeper"]
+    assert made["spec"]["containers"][0]["command"] == ["python", "-m", "master.supervisor"]
     apart = made["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert apart[0]["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert [wish["weight"] for wish in apart] == [100, 50]  # the API server takes 1 to 100

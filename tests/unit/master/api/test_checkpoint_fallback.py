@@ -56,9 +56,9 @@ def test_an_altered_data_file_costs_what_came_after_the_checkpoint_before(storag
     alter(storage, "cut-1-2-2-0-a.edl")
     fallback = found(storage)
     assert fallback.chosen.id == IDS[0]
-    assert "100 samples go back" in fallback.told
-    assert "the disk says no" in fallback.told
-    assert IDS[1] in fallback.told
+    assert "100 samples go back" in fallback.description
+    assert "the disk says no" in fallback.description
+    assert IDS[1] in fallback.description
 
 
 @pytest.mark.parametrize("harm", ["altered", "gone"])
@@ -70,7 +70,7 @@ def test_a_manifest_that_cannot_be_read_is_older_than_one_that_was_never_committ
         alter(storage, f"manifest-{IDS[1]}.json")
     fallback = found(storage)
     assert fallback.chosen.id == IDS[0]
-    assert "how many samples go back only the manifest said" in fallback.told
+    assert "how many samples go back only the manifest said" in fallback.description
 
 
 def test_without_a_word_which_was_last_the_newest_whole_one_is_taken(storage):
@@ -85,7 +85,7 @@ def test_a_last_checkpoint_whose_files_have_come_back_is_gone_on_from(storage):
     """Nothing goes back then; but not where servers cannot load what this process reads: they would fail again."""
     fallback = found(storage)
     assert fallback.chosen.id == IDS[1]
-    assert "which is whole" in fallback.told
+    assert "which is whole" in fallback.description
     with pytest.raises(UnreadableCheckpointError, match="compare what the servers mount"):
         found(storage, has_failed_to_load=True)
 

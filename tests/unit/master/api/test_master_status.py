@@ -33,7 +33,7 @@ TOLD = JobStatus(
     term=2,
     lineage=1,
     head=None,
-    head_age_s=None,
+    checkpoint_age_s=None,
     epochs=10,
     epoch_size=100,
     positions=PositionCounts(total=1000, todo=500, leased=100, done=100, skipping=0, committed=300, quarantined=0),

@@ -324,7 +324,7 @@ def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_o
     assert (driver.state.stage, alone(driver)) == (RecoveryStage.SERVING, 0)
     driver.fire(AnswersOverdue)
     run_servers(driver, servers)
-    assert not driver.state.moves.unready, "they have said so"
+    assert not driver.state.moves.unready_backups, "they have said so"
     lose(driver, servers, 1)
     assert (owners(driver), driver.state.number) == (["s0"] * 4, 1)
 
@@ -398,7 +398,7 @@ def test_a_backup_that_has_not_said_that_it_is_ready_is_asked_until_it_has():
     run_servers(driver, servers)
     driver.fire(AnswersOverdue)
     asked = len(to(driver, servers[1].key, Activate))
-    assert driver.state.moves.unready, "its answer was lost"
+    assert driver.state.moves.unready_backups, "its answer was lost"
     driver.fire(AnswersOverdue)
     assert len(to(driver, servers[1].key, Activate)) == asked + 1
 

@@ -47,7 +47,7 @@ def test_a_job_in_the_middle_of_its_second_epoch():
         term=1,
         lineage=state.number,
         head=driver.head.id,
-        head_age_s=5.0,
+        checkpoint_age_s=5.0,
         epochs=2,
         epoch_size=100,
         positions=PositionCounts(

@@ -23,7 +23,7 @@ from tests.unit.operator.term import Term
 
 NAN, INF = float("nan"), float("inf")
 OF_STATUS = [
-    *(("head_age_s", value) for value in (NAN, INF, 1e18, -1e18, -1.0, 10**400)),
+    *(("checkpoint_age_s", value) for value in (NAN, INF, 1e18, -1e18, -1.0, 10**400)),
     *(("positions.committed", value) for value in (10**400, 10**9, -1)),
     *(("positions.total", value) for value in (-1, 2**70)),
     *(("lineage", value) for value in (2**63, 2**70, -1)),
@@ -77,7 +77,7 @@ def test_more_members_than_a_job_can_have_are_refused_before_they_are_read():
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("problem", "x" * (1 << 20)), ("failures", []), ("members.0.metrics", {"loss": 1e308}), ("head_age_s", 0)],
+    [("problem", "x" * (1 << 20)), ("failures", []), ("members.0.metrics", {"loss": 1e308}), ("checkpoint_age_s", 0)],
 )
 def test_value_at_its_bound_is_read(path, value):
     """The door refuses what cannot be, and nothing else."""
@@ -150,7 +150,7 @@ async def hear_bounds(most):
     small = dict.fromkeys(("servers", "servers_wanted", "copies", "alone", "moving"), 2**31 - 1 if most else 0)
     large = dict.fromkeys(("lineage", "epochs", "term", "reworked"), 2**63 - 1 if most else 0)
     one = plain["members"][0] | {"role": "trainer", "samples_per_s": 1e12 if most else 5e-324, "waiting_share": 1.0}
-    plain |= {**small, **large, "positions": counts, "members": [one], "head_age_s": 1e9 if most else 0.0}
+    plain |= {**small, **large, "positions": counts, "members": [one], "checkpoint_age_s": 1e9 if most else 0.0}
     term = Term()
     await term.step(8)
     await listen(term, progress_of(decode_status(json.dumps(plain).encode())))

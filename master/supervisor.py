@@ -1,4 +1,4 @@
-"""`python -m master.keeper`: a master and one that stands by, in one container (ADR 0203).
+"""`python -m master.supervisor`: a master and one that stands by, in one container (ADR 0203).
 
 It starts a master; a while later a second one that waits (`process.standby`).  When the first dies, and only then, the
 second is told to take over, and another one is started to stand by.  It imports nothing but what runs programs, knows
@@ -32,7 +32,7 @@ DEATHS_WITHIN_S: Final = 60.0
 SET_PDEATHSIG: Final = 1
 
 
-class Keeper:
+class Supervisor:
     """The two processes.  All signals that it knows are blocked here and waited for."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Keeper:
         is_loop = len(self._deaths_s) == MOST_DEATHS and now_s - self._deaths_s[0] < DEATHS_WITHIN_S
         if self._is_stopping or code in FINAL_CODES or self._standby is None or is_loop:
             return False
-        print(f"master.keeper: the master ended with {code}; what stood by takes over", file=sys.stderr)  # noqa: T201
+        print(f"master.supervisor: the master ended with {code}; what stood by takes over", file=sys.stderr)  # noqa: T201
         self._standby.send_signal(TAKE_OVER)
         self._master, self._standby, self._standby_due_s = self._standby, None, now_s + STANDBY_AFTER_S
         return True
@@ -95,7 +95,7 @@ class Keeper:
 def main() -> int:
     """Run until there is no master any more."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *STOPS})
-    return Keeper().run()
+    return Supervisor().run()
 
 
 if __name__ == "__main__":
