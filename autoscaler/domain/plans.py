@@ -217,6 +217,6 @@ class Plan:
     actions: tuple[Action, ...] = ()
     waits: tuple[DeferredChange, ...] = ()
     demands: tuple[Demand, ...] = ()
-    history: History = field(default_factory=History)  # before the actions: `planner.memory.record_applied` adds them
+    history: History = field(default_factory=History)  # before the actions: `planner.record_applied` adds them
     excluded: tuple[ExcludedJob, ...] = ()  # the plan was made without them
     replan_at_s: float | None = None  # the earliest instant at which time alone changes the answer
