@@ -7,7 +7,7 @@ from autoscaler.clusters.kubernetes.builders.pod_environment import MASTER_PORT,
 from autoscaler.clusters.kubernetes.objects.labels import pod_labels
 from autoscaler.domain import Role, Tier
 from tests.chart.rendering import render
-from tests.unit.clusters.kubernetes.objects import SETTINGS, kube_job
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, kube_job
 
 ETCD_PORT = 2379
 OURS = {"app.kubernetes.io/managed-by": "edl"}

@@ -17,7 +17,7 @@ from tests.cluster.kwok_nodes import NodeShape
 from tests.cluster.trainingjobs import GROUP
 from tests.cluster.workloads import installed, job_of
 from tests.harness.waiting import BUDGET_S, wait_for
-from tests.unit.clusters.kubernetes.objects import SETTINGS, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, seat
 
 EDL = str(Path(sys.executable).with_name("edl"))
 PLUGIN = f"#!{sys.executable}\nfrom autoscaler.cli.main import plugin\nplugin()\n"

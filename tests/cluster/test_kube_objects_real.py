@@ -32,7 +32,7 @@ from autoscaler.domain import PodPhase, Role, Tier
 from tests.cluster.kwok_nodes import IMAGE, NodeShape
 from tests.cluster.trainingjobs import DEFINITION, GROUP, make_job
 from tests.harness.waiting import wait_for
-from tests.unit.clusters.kubernetes.objects import SETTINGS, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, seat
 
 MIB = 1 << 20
 

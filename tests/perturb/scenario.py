@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.domain import Policy, Reclaim
-from tests.unit.clusters.kubernetes.objects import raw_job, template
-from tests.unit.clusters.kubernetes.stand_ins import CONTROLLER, add_job
+from tests.unit.clusters.kubernetes.fake_controllers import CONTROLLER, add_job
+from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 
 NAMESPACE = "team-a"
 NODES = ("n1", "n2", "n3", "n4")

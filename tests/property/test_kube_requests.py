@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_template
 from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_planner_job
 from autoscaler.domain import Resources, Role, Tier
-from tests.unit.clusters.kubernetes.objects import SETTINGS, UID, as_stored, merge, raw_job, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, as_stored, merge, raw_job, seat
 
 NAMES = ("cpu", "memory", "nvidia.com/gpu", "example.com/fpga", "ephemeral-storage")
 WRITTEN = {"cpu": "m", "memory": "Mi", "ephemeral-storage": "Mi"}

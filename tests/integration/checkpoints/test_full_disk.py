@@ -11,8 +11,8 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import StorageError
 from master.api.identities import HistoryId
 from master.durable.checkpoint_folder import CheckpointFolder
-from tests.unit.master.api.test_checkpoint_harm import committed, started
-from tests.unit.master.api.test_resuming_choices import followed
+from tests.unit.master.api.checkpoints.test_damage import committed, started
+from tests.unit.master.api.checkpoints.test_resume import followed
 
 ROOM_BYTES = 256 << 10
 PAGE_BYTES = 4096

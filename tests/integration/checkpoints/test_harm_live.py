@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.master.api.test_checkpoint_harm import HARMS, harmed
+from tests.unit.master.api.checkpoints.test_damage import HARMS, harmed
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = 24

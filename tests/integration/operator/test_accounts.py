@@ -23,8 +23,8 @@ from master.store.etcd.etcd_config import Credentials, EtcdConfig
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.store_port import Committed, Put, Transaction
 from tests.harness.secured_etcd import PATIENT, ROOT, asking, config_of, guarded_etcd, rpc, turn_users_on
-from tests.unit.clusters.kubernetes.objects import raw_job
-from tests.unit.clusters.kubernetes.stand_ins import add_job
+from tests.unit.clusters.kubernetes.fake_controllers import add_job
+from tests.unit.clusters.kubernetes.raw_objects import raw_job
 
 pytestmark = pytest.mark.usefixtures("patient_connections")
 

@@ -8,7 +8,7 @@ from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress
 from master.api.master_status import JobPhase
 from tests.harness.master_process import MasterProcess, running, until
-from tests.unit.clusters.kubernetes.objects import kube_job
+from tests.unit.clusters.kubernetes.raw_objects import kube_job
 
 
 async def test_a_master_is_asked_with_the_jobs_own_identity(tmp_path):

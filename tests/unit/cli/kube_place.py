@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job
 from autoscaler.domain import Role
-from tests.unit.clusters.kubernetes.objects import SETTINGS, condition, raw_job, raw_pod, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, condition, raw_job, raw_pod, seat
 
 NAMESPACE = "team-a"
 STATUS = {

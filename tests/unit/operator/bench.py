@@ -18,8 +18,8 @@ from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.controllers.pod_failures import PodFailures
 from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.controllers.server_drain import ServerDrains
-from tests.unit.clusters.kubernetes.objects import raw_job, template
-from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.clusters.kubernetes.fake_controllers import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 
 JOB = "team-a/digits"
 START_S = 1_800_000_000.0

@@ -1,7 +1,8 @@
 """Leaves out of objects what nobody behind the store reads: 10,000 pods are most of what an operator holds.
 
 Known ballast goes, everything else stays, so that what a later version of the API brings is not lost before its reader
-is written.  `tests/unit/clusters/kubernetes/reading/test_slim.py` holds that every reader finds the same in both.
+is written.  `tests/unit/clusters/kubernetes/parsing/test_object_trimming.py`
+holds that every reader finds the same in both.
 
 Who may make an object may make it 1.5 MB long, and hundreds of them (A11).  So nothing that is as long as its author
 likes stays whole: labels, annotations and what a container runs go; a template of a job that has not started, or what

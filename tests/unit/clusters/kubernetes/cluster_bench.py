@@ -14,8 +14,8 @@ from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.domain import AdmitGang, Cause, JobState, Role, Tier
 from autoscaler.fault_isolation import JobErrors
 from tests.unit.clusters.cluster_contract import Stage, seat
-from tests.unit.clusters.kubernetes.objects import SETTINGS, raw_job, template
-from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, RestOfTheCluster
+from tests.unit.clusters.kubernetes.fake_controllers import MemoryApi, MemoryServer, RestOfTheCluster
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, raw_job, template
 
 JOB = "team-a/digits"
 

@@ -4,7 +4,7 @@ import pytest_asyncio
 
 from tests.unit.clusters.cluster_contract import Stage
 from tests.unit.clusters.kubernetes.cluster_bench import JOB, Bench, small_job
-from tests.unit.clusters.kubernetes.stand_ins import add_job
+from tests.unit.clusters.kubernetes.fake_controllers import add_job
 
 
 @pytest_asyncio.fixture

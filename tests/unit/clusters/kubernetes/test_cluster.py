@@ -18,8 +18,8 @@ from autoscaler.clusters.kubernetes.kubernetes_cluster import SETTLE_EVERY_S
 from tests.harness import virtual_time
 from tests.unit.clusters.cluster_contract import ClusterContract
 from tests.unit.clusters.kubernetes.cluster_bench import JOB, Bench, gang_of, small_job
-from tests.unit.clusters.kubernetes.objects import template
-from tests.unit.clusters.kubernetes.stand_ins import add_job, observe
+from tests.unit.clusters.kubernetes.fake_controllers import add_job, observe
+from tests.unit.clusters.kubernetes.raw_objects import template
 
 
 class TestContract(ClusterContract):

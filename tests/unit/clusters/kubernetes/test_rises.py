@@ -18,8 +18,8 @@ from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.domain import JobState, Policy, Reclaim
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.loop import Loop
-from tests.unit.clusters.kubernetes.objects import planner_settings, raw_job, template
-from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.clusters.kubernetes.fake_controllers import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.clusters.kubernetes.raw_objects import planner_settings, raw_job, template
 
 NODES, CPU, CORE = 4, 4, 2  # a server and a master
 FULL = NODES * CPU - CORE

@@ -9,8 +9,8 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import MOST_REPLICAS
 from autoscaler.domain import PodPhase
-from tests.unit.clusters.kubernetes.objects import raw_job, template
-from tests.unit.clusters.kubernetes.stand_ins import add_job, observe
+from tests.unit.clusters.kubernetes.fake_controllers import add_job, observe
+from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 from tests.unit.operator.term import Term
 
 

@@ -23,8 +23,8 @@ from autoscaler.clusters.kubernetes.api.kinds import (
 )
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.domain import Policy, Reclaim
-from tests.unit.clusters.kubernetes.objects import UID, template
-from tests.unit.clusters.kubernetes.stand_ins import RestOfTheCluster
+from tests.unit.clusters.kubernetes.fake_controllers import RestOfTheCluster
+from tests.unit.clusters.kubernetes.raw_objects import UID, template
 from tests.unit.operator.term import Term
 
 NAMESPACE = "team-a"

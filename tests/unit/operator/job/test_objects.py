@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.writes.object_ownership import NameTakenErro
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.job.job_pods import UNSTARTED_S, has_unstarted
-from tests.unit.clusters.kubernetes.objects import kube_job
+from tests.unit.clusters.kubernetes.raw_objects import kube_job
 
 KINDS = (SECRETS, SERVICES, DISRUPTION_BUDGETS)
 

@@ -8,7 +8,7 @@ from autoscaler.domain import Role
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.operator.job.job_pods import roles_of
 from autoscaler.operator.job.recovery import FoundJob, recover_life
-from tests.unit.clusters.kubernetes.objects import CREATED_S, UID, kube_job, raw_pod
+from tests.unit.clusters.kubernetes.raw_objects import CREATED_S, UID, kube_job, raw_pod
 
 NOW_S = 5_000.0
 OFFSET_S = NOW_S - (CREATED_S + 1_000.0)  # the job is a thousand seconds old

@@ -11,7 +11,7 @@ from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.controllers.server_drain import plan_server_count, why_not_drained
 from autoscaler.operator.job.job_record import JobRecord, ServerDrain
 from master.api.master_status import JobPhase
-from tests.unit.clusters.kubernetes.objects import kube_job, template
+from tests.unit.clusters.kubernetes.raw_objects import kube_job, template
 from tests.unit.operator.bench import JOB, write_events
 from tests.unit.operator.fake_master import StandInMaster, progress
 from tests.unit.operator.term import Term

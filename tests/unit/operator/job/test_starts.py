@@ -13,8 +13,8 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import START_LIMIT_S
 from autoscaler.clusters.kubernetes.objects.node_affinity import tie_to_node
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedStep
-from tests.unit.clusters.kubernetes.objects import raw_job, template
-from tests.unit.clusters.kubernetes.stand_ins import CONTROLLER, add_job
+from tests.unit.clusters.kubernetes.fake_controllers import CONTROLLER, add_job
+from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 from tests.unit.operator.term import Term
 
 USUAL_STEPS = 3  # of a start that nobody disturbs

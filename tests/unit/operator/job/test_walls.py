@@ -33,8 +33,8 @@ from autoscaler.operator.leader_term import LeaderTerm, TermSettings
 from autoscaler.operator.metrics import Metrics
 from master.api.master_status import JobPhase
 from tests.harness import virtual_time
-from tests.unit.clusters.kubernetes.objects import raw_job, template
-from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.clusters.kubernetes.fake_controllers import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 
 START_S = 1_800_000_000.0
 NOT_PER_JOB = (

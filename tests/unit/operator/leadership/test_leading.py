@@ -10,8 +10,8 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import record_refusal
 from autoscaler.domain import JobState, Policy, Reclaim
 from autoscaler.fault_isolation import object_key
 from autoscaler.operator.metrics import ERRORS_KEPT_S, Metrics
-from tests.unit.clusters.kubernetes.objects import condition, raw_job, template
-from tests.unit.clusters.kubernetes.stand_ins import add_job
+from tests.unit.clusters.kubernetes.fake_controllers import add_job
+from tests.unit.clusters.kubernetes.raw_objects import condition, raw_job, template
 from tests.unit.operator.bench import JOB
 from tests.unit.operator.term import Term
 

@@ -11,7 +11,7 @@ from autoscaler.operator.status.job_report import JobReport
 from autoscaler.operator.status.job_status import status_of
 from autoscaler.operator.status.status_inputs import StatusInputs
 from master.api.master_status import JobPhase
-from tests.unit.clusters.kubernetes.objects import UID, condition, kube_job, raw_pod
+from tests.unit.clusters.kubernetes.raw_objects import UID, condition, kube_job, raw_pod
 from tests.unit.operator.bench import JOB
 
 OFFSET_S = -1_700_000_000.0

@@ -23,8 +23,8 @@ from master.api.errors import ContractError
 from master.api.master_status import JobPhase
 from tests.harness import virtual_time
 from tests.harness.virtual_time import now
-from tests.unit.clusters.kubernetes.objects import raw_job
-from tests.unit.clusters.kubernetes.stand_ins import add_job
+from tests.unit.clusters.kubernetes.fake_controllers import add_job
+from tests.unit.clusters.kubernetes.raw_objects import raw_job
 from tests.unit.operator.bench import JOB, START_S, OperatorBench
 
 TRAINING = JobProgress(phase=JobPhase.TRAINING, total=100, done=10, committed=5, epochs=1)

@@ -13,7 +13,7 @@ from autoscaler.operator.job.job_record import facts_of, master_report_of
 from autoscaler.operator.status.job_report import JobReport, WriteRefusal, reason_of
 from autoscaler.operator.status.job_status import status_of, unreadable_status
 from master.api.master_status import JobPhase
-from tests.unit.clusters.kubernetes.objects import kube_job
+from tests.unit.clusters.kubernetes.raw_objects import kube_job
 from tests.unit.operator.status.status_cases import (
     NOW_S,
     OFFSET_S,

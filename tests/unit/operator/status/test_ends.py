@@ -14,7 +14,7 @@ from autoscaler.operator.job.node_blocklist import (
     blocked_nodes,
 )
 from autoscaler.operator.job.pod_termination import TerminationCause, termination_of
-from tests.unit.clusters.kubernetes.objects import condition, raw_pod
+from tests.unit.clusters.kubernetes.raw_objects import condition, raw_pod
 
 
 def ended(*codes, phase="Failed", reason="", message="", meta=None, conditions=(), terminated=None):

@@ -6,7 +6,7 @@ from autoscaler.clusters.kubernetes.objects.fields import unix_s
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.training_health import QUIET_LIMIT_S
 from master.api.master_status import JobPhase
-from tests.unit.clusters.kubernetes.objects import template
+from tests.unit.clusters.kubernetes.raw_objects import template
 from tests.unit.operator.bench import JOB, START_S
 from tests.unit.operator.fake_master import progress
 from tests.unit.operator.term import Term

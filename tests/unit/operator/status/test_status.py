@@ -16,7 +16,7 @@ from autoscaler.operator.status.job_status import main_reason
 from autoscaler.operator.status.resizes import ResizeAuthor, ResizeRecord
 from master.api.master_status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
-from tests.unit.clusters.kubernetes.objects import kube_job
+from tests.unit.clusters.kubernetes.raw_objects import kube_job
 from tests.unit.operator.status.status_cases import (
     NOW_S,
     PROGRESS,

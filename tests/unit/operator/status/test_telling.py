@@ -21,7 +21,7 @@ from autoscaler.operator.process.kopf_handlers import MemoryDiffBase, edit_of, m
 from autoscaler.operator.process.probes import STUCK_AFTER_S, OperatorState
 from autoscaler.operator.status.event_series import WRITE_EVERY_S
 from autoscaler.operator.status.resizes import ResizeAuthor
-from tests.unit.clusters.kubernetes.objects import kube_job
+from tests.unit.clusters.kubernetes.raw_objects import kube_job
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
 from tests.unit.operator.status.status_cases import PROGRESS, RUNNING, decision, seen, status
 

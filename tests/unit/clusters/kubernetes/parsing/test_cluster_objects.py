@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.parsing.node_objects import parse_daemonset,
 from autoscaler.clusters.kubernetes.parsing.object_trimming import trim_workload
 from autoscaler.clusters.kubernetes.parsing.priority_classes import find_class_problems, parse_priority_classes
 from autoscaler.domain import Reclaim, Resources, Taint, TaintEffect
-from tests.unit.clusters.kubernetes.objects import UID, condition, template
+from tests.unit.clusters.kubernetes.raw_objects import UID, condition, template
 
 
 def raw_node(name="n1", *, labels=None, ready="True", taints=(), meta=None, **spec):

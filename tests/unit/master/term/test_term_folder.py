@@ -22,7 +22,7 @@ from master.process.leader_terms import LeaderTerms
 from master.process.master_config import Settings
 from master.store.memory_store import MemoryCluster
 from master.term.counters import Counters
-from tests.unit.master.api.test_checkpoint_harm import committed
+from tests.unit.master.api.checkpoints.test_damage import committed
 
 WAIT_S = 60.0
 

@@ -12,7 +12,7 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import NoFallbackError, UnreadableCheckpointError
 from master.api.identities import HistoryId, ManifestId, WhenUnreadable
 from master.api.positions import PositionSet
-from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
+from tests.unit.master.api.checkpoints.test_manifest_codec import FILE, MANIFEST
 
 IDS = tuple(f"000001-0000000002-00000{number}-aaaaaaaa" for number in (1, 2, 3))
 

@@ -14,7 +14,7 @@ from master.api.errors import ManifestError, StorageError, UnreadableCheckpointE
 from master.api.identities import HistoryId, Lineage, ManifestId
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.job.domain import RefoundingRecord
-from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
+from tests.unit.master.api.checkpoints.test_manifest_codec import FILE, MANIFEST
 
 NOW_S = MANIFEST.created_at_s + 7200
 NEW = HistoryId("new")

@@ -14,7 +14,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_objects import (
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 from autoscaler.domain import PodPhase, Reclaim, Role, TaintEffect, Tier, Toleration
-from tests.unit.clusters.kubernetes.objects import (
+from tests.unit.clusters.kubernetes.raw_objects import (
     CREATED_S,
     SETTINGS,
     UID,

@@ -14,7 +14,7 @@ from autoscaler.clusters.kubernetes.parsing.server_replacement import (
     replacement_annotation,
 )
 from autoscaler.domain import PodPhase, Role
-from tests.unit.clusters.kubernetes.objects import SETTINGS, UID, as_stored, kube_job, seat
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, as_stored, kube_job, seat
 
 JOB = kube_job(server={})
 CONTEXT = PodContext(jobs={UID: "team-a/digits"})

@@ -22,7 +22,7 @@ from master.api.errors import (
     StorageMissingError,
     StorageReadOnlyError,
 )
-from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
+from tests.unit.master.api.checkpoints.test_manifest_codec import FILE, MANIFEST
 
 
 @pytest.fixture(params=["path", "file", "memory"])

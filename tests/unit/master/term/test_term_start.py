@@ -25,8 +25,8 @@ from master.process.master_config import Settings
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Delete, Put, Transaction
 from master.term.counters import Counters
-from tests.unit.master.api.test_checkpoint_fallback import IDS, alter, written
-from tests.unit.master.api.test_manifest_codec import MANIFEST
+from tests.unit.master.api.checkpoints.test_fallback import IDS, alter, written
+from tests.unit.master.api.checkpoints.test_manifest_codec import MANIFEST
 
 WAIT_S = 120.0
 

@@ -30,7 +30,7 @@ from master.api.identities import (
 from master.api.messages import BucketMarks, Restore
 from master.api.positions import EMPTY, PositionSet
 from master.durable.checkpoint_folder import CheckpointFolder
-from tests.unit.master.api.test_manifest_codec import MANIFEST
+from tests.unit.master.api.checkpoints.test_manifest_codec import MANIFEST
 from trainer_sdk.errors import CheckpointError
 from trainer_sdk.pserver.tables.bucket_codec import encode_bucket
 from trainer_sdk.pserver.tables.layout import Layout

@@ -14,8 +14,8 @@ from autoscaler.domain import Policy, Role, Tier
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from master.job.domain import AfterLoss
 from master.process.master_config import Settings
-from tests.unit.clusters.kubernetes.identity import NOW, write_files
-from tests.unit.clusters.kubernetes.objects import SETTINGS, UID, kube_job, planner_settings, seat, template
+from tests.unit.clusters.kubernetes.builders.secret_files import NOW, write_files
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, kube_job, planner_settings, seat, template
 from trainer_sdk.environment import parse_environment
 from trainer_sdk.pserver.alive import LIMIT_S
 

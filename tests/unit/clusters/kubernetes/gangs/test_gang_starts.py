@@ -22,8 +22,8 @@ from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
 from autoscaler.domain import AdmitGang, Cause, NodeName, PodPhase, Role, Tier
 from tests.unit.clusters.cluster_contract import gang, leave, pods_of, seat
 from tests.unit.clusters.kubernetes.cluster_bench import JOB, CutShort, Slow, gang_of, small_job
-from tests.unit.clusters.kubernetes.objects import template
-from tests.unit.clusters.kubernetes.stand_ins import add_job
+from tests.unit.clusters.kubernetes.fake_controllers import add_job
+from tests.unit.clusters.kubernetes.raw_objects import template
 
 WISHES = "preferredDuringSchedulingIgnoredDuringExecution"
 

@@ -32,7 +32,7 @@ from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
 from autoscaler.operator.controllers.job_objects import JobCache
 from autoscaler.operator.job.job_pods import has_ended, is_gated, is_leaving, is_ready, own_pods
 from autoscaler.operator.job.pod_termination import termination_of
-from tests.unit.clusters.kubernetes.objects import (
+from tests.unit.clusters.kubernetes.raw_objects import (
     CREATED,
     SETTINGS,
     UID,

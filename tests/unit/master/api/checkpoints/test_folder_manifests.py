@@ -13,8 +13,8 @@ from master.api.checkpoints.manifest import Manifest
 from master.api.errors import StorageError
 from master.api.identities import HistoryId, Lineage, ManifestId, Term
 from master.durable.checkpoint_folder import CheckpointFolder, in_time
-from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
-from tests.unit.master.api.test_storage_folder import leave_a_temporary_file, temporary_files
+from tests.unit.master.api.checkpoints.test_manifest_codec import FILE, MANIFEST
+from tests.unit.master.api.checkpoints.test_storage_folder import leave_a_temporary_file, temporary_files
 
 
 @pytest.fixture

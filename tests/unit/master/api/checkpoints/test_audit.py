@@ -10,7 +10,7 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.api.errors import StorageAlteredError, StorageMissingError
 from master.api.identities import ManifestId, Term
 from master.api.positions import PositionSet
-from tests.unit.master.api.test_manifest_codec import FILE, MANIFEST
+from tests.unit.master.api.checkpoints.test_manifest_codec import FILE, MANIFEST
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from master.job.domain import (
 )
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Committed, Conflict, Put, Transaction
-from tests.unit.master.api.test_manifest_codec import MANIFEST
+from tests.unit.master.api.checkpoints.test_manifest_codec import MANIFEST
 
 FOUNDED = RefoundingRecord(base=None, history=MANIFEST.history, above=Lineage(8))
 FIRST = LineageRecord(number=Lineage(1), base=None)

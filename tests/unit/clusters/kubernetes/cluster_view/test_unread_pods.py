@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.cluster_view import pod_view as views
 from autoscaler.clusters.kubernetes.parsing import pod_objects as reading
 from autoscaler.domain import Reclaim, Role
 from autoscaler.fault_isolation import JobErrors
-from tests.unit.clusters.kubernetes.objects import raw_pod
+from tests.unit.clusters.kubernetes.raw_objects import raw_pod
 
 NAME = "team-a/web-1"
 

@@ -22,7 +22,7 @@ from master.process.leader_terms import LeaderTerms
 from master.process.master_config import Settings
 from master.store.memory_store import MemoryCluster, MemoryStore
 from master.term.counters import Counters
-from tests.unit.master.api.test_manifest_codec import MANIFEST
+from tests.unit.master.api.checkpoints.test_manifest_codec import MANIFEST
 
 
 class Link(MemoryStore):

@@ -13,7 +13,7 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
 from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, shapes_of
 from autoscaler.domain import Cause, CreatePod, Role, Tier
 from autoscaler.errors import InvalidSpecError
-from tests.unit.clusters.kubernetes.objects import raw_job, template
+from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 
 LONG = "9" * 5000
 LONGEST = 1000

@@ -6,7 +6,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import parse_job, to_p
 from autoscaler.domain import JobState, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.api_types import Mode
-from tests.unit.clusters.kubernetes.objects import CREATED_S, UID, kube_job, raw_job, template
+from tests.unit.clusters.kubernetes.raw_objects import CREATED_S, UID, kube_job, raw_job, template
 
 
 def test_job_is_read_with_its_defaults():

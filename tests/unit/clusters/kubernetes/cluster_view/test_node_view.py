@@ -6,7 +6,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view.node_view import TrackedNodes
 from autoscaler.clusters.kubernetes.parsing.node_objects import ARRIVAL_S
 from autoscaler.fault_isolation import JobErrors
-from tests.unit.clusters.kubernetes.objects import CREATED, CREATED_S, template
+from tests.unit.clusters.kubernetes.raw_objects import CREATED, CREATED_S, template
 
 AGENT = {"metadata": {"name": "agent", "namespace": "kube-system", "resourceVersion": "3"}, "spec": {}}
 

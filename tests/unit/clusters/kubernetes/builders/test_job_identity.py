@@ -17,8 +17,8 @@ from autoscaler.clusters.kubernetes.builders.job_identity import (
     parse_identity,
     renew_identity,
 )
-from tests.unit.clusters.kubernetes.identity import NOW, write_files
-from tests.unit.clusters.kubernetes.objects import SETTINGS, kube_job
+from tests.unit.clusters.kubernetes.builders.secret_files import NOW, write_files
+from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, kube_job
 
 JOB = kube_job()
 

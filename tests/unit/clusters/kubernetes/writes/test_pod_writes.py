@@ -16,8 +16,8 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import BIND_LIMIT_S
 from autoscaler.domain import Cause, DeletePod, JobState, Role
 from tests.unit.clusters.cluster_contract import gang, leave, pods_of, seat
 from tests.unit.clusters.kubernetes.cluster_bench import JOB, CutShort, Slow, gang_of, small_job
-from tests.unit.clusters.kubernetes.objects import template
-from tests.unit.clusters.kubernetes.stand_ins import add_job
+from tests.unit.clusters.kubernetes.fake_controllers import add_job
+from tests.unit.clusters.kubernetes.raw_objects import template
 
 
 def refuse_pods(kind, _wanted, before):
