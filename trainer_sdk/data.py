@@ -92,7 +92,7 @@ class Data:
         self._advanced = (monotonic(), 0)
         self._waited_s = 0.0  # then
         self._waiting_share = 0.0
-        self._is_over = False
+        self._has_ended = False
         self._has_servers = False
 
     def __iter__(self) -> Iterator[Batch]:
@@ -101,7 +101,7 @@ class Data:
     def __next__(self) -> Batch:
         """The next batch.  Raises StopIteration at the end, UsageError on misuse, MasterUnavailableError."""
         self._check_use()
-        if self._is_over:
+        if self._has_ended:
             raise StopIteration
         driver = self._driver or self._begin()
         if self._has_servers and self.current is not None and not self.current.is_done:
@@ -116,7 +116,7 @@ class Data:
                     self.current = Batch(self, flight, epoch, positions, self._order.records(positions))
                     return self.current
                 case Finish():
-                    self._is_over = True
+                    self._has_ended = True
                     self.current = None
                     self._conclude(answer)
                     raise StopIteration

@@ -106,9 +106,9 @@ class MasterStream:
 
     def _start(self, address: MasterAddress) -> None:
         self._serving = self._loop.create_task(self._serve(address))
-        self._serving.add_done_callback(self._say_why)
+        self._serving.add_done_callback(self._report_bug)
 
-    def _say_why(self, served: asyncio.Task[None]) -> None:
+    def _report_bug(self, served: asyncio.Task[None]) -> None:
         """Reports a bug in this thread: else the script would wait for a stream for ever."""
         if not served.cancelled() and (error := served.exception()) is not None:
             self._listener.refused(f"the stream to the master ended in {type(error).__name__}: {error}")
@@ -122,9 +122,9 @@ class MasterStream:
         self._waiting.put_nowait(messages)
 
     def _finish(self, farewell_s: float) -> None:
-        self._finishing = self._loop.create_task(self._say_farewell(farewell_s))
+        self._finishing = self._loop.create_task(self._finish_stream(farewell_s))
 
-    async def _say_farewell(self, farewell_s: float) -> None:
+    async def _finish_stream(self, farewell_s: float) -> None:
         if self._serving is not None:
             if self._waiting is not None:
                 self._waiting.put_nowait(())

@@ -239,7 +239,7 @@ class Session:
         is_mine = self._owner.is_this_process and not self._owner.is_closed
         try:
             if isinstance(error, LeaveNow) and is_mine:
-                self._say_drained()
+                self._run_drain_callbacks()
             elif isinstance(error, Exception) and self._driver is not None and is_mine:
                 lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
                 self._driver.handle(ScriptFailed(message="\n".join(lines)))
@@ -279,12 +279,12 @@ class Session:
             if self._own is not None and self._driver.state.applied != self._driver.state.committed:
                 with suppress(LeaveNow):  # the batches since the last checkpoint are trained again
                     self._try_checkpoint()
-            self._say_drained()
+            self._run_drain_callbacks()
         elif finish.final_saver and self._final is not None:
             self._final(self._tables.pull() if self._tables is not None else {})
             self._driver.handle(FinalHookRun())
 
-    def _say_drained(self) -> None:
+    def _run_drain_callbacks(self) -> None:
         callbacks, self._on_drain = self._on_drain, []
         for callback in callbacks:
             callback()

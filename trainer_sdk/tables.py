@@ -76,13 +76,13 @@ class Tables:
             if spec.kind == "sparse" and spec.name in names:
                 raise UsageError(f"tables.{spec.name} is sparse: use pull_rows({spec.name!r}, ids)")
         lineage, arrays = self._pulled(lambda client: client.pull(wanted))
-        self._note(dict.fromkeys(wanted, lineage))
+        self._report_lineage(dict.fromkeys(wanted, lineage))
         return arrays
 
     def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
         """Pulls rows of a sparse table: shape (len(ids), width).  Raises as `pull`."""
         lineage, rows = self._pulled(lambda client: client.pull_rows(name, ids))
-        self._note({name: lineage})
+        self._report_lineage({name: lineage})
         return rows
 
     def push(self, gradients: Mapping[str, Gradient]) -> None:
@@ -119,9 +119,9 @@ class Tables:
         self._check_use()
         driver = self._start()
         with _waiting(driver):
-            return self._until_given(call, driver)
+            return self._retry_pull(call, driver)
 
-    def _until_given(
+    def _retry_pull(
         self, call: Callable[[PserverClient], tuple[Lineage, _Found]], driver: TrainerDriver
     ) -> tuple[Lineage, _Found]:
         deadline_s = monotonic() + self._budget_s
@@ -141,7 +141,7 @@ class Tables:
             self._wait_for_change(driver, pause_s)
         raise AssertionError
 
-    def _note(self, lineages: Mapping[str, Lineage]) -> None:
+    def _report_lineage(self, lineages: Mapping[str, Lineage]) -> None:
         """Reports the lineage pulled, the older one if tables mix two: gradients of a mix do not count (rule 9)."""
         self._lineages |= lineages
         self._start().handle(ParametersPulled(lineage=min(self._lineages.values())))

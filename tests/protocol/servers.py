@@ -256,7 +256,7 @@ def _without(process: ServerProcess, buckets: PositionSet) -> ServerProcess:
 
 def _left(process: ServerProcess, order: LoadModel) -> ServerProcess:
     """Nothing but what is kept."""
-    kept = tuple(one for one in process.live if one[0] in order.keeps)
+    kept = tuple(one for one in process.live if one[0] in order.kept)
     return ServerProcess(state=process.state, live=kept, to_load=order)
 
 

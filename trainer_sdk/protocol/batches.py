@@ -29,10 +29,10 @@ def handle_batch_requested(state: TrainerState) -> TrainerStep:
         return TrainerStep(_waiting(state, False), (state.final,))
     if state.parts:
         part, *others = state.parts
-        return _give(state, part.token, part.positions, buckets=part.buckets, parts=tuple(others))
+        return _give_batch(state, part.token, part.positions, buckets=part.buckets, parts=tuple(others))
     for place, holding in enumerate(state.leases):
         if holding.rest:
-            return _give_from(state, place, holding)
+            return _give_from_lease(state, place, holding)
     return flush_acks(_waiting(state, True))
 
 
@@ -42,11 +42,11 @@ def _waiting(state: TrainerState, is_script_waiting: bool) -> TrainerState:
     )
 
 
-def _give_from(state: TrainerState, place: int, holding: LeaseProgress) -> TrainerStep:
+def _give_from_lease(state: TrainerState, place: int, holding: LeaseProgress) -> TrainerStep:
     batch = _cut(state, holding.rest)
     cut = LeaseProgress(token=holding.token, rest=holding.rest - batch, confirmed=holding.confirmed)
     leases = (*state.leases[:place], cut, *state.leases[place + 1 :])
-    given = _give(state, holding.token, batch, leases=leases)
+    given = _give_batch(state, holding.token, batch, leases=leases)
     asked = acquire_if_low(given.state)
     return TrainerStep(asked.state, given.effects + asked.effects) if asked.effects else given
 
@@ -60,7 +60,7 @@ def _cut(state: TrainerState, rest: PositionSet) -> PositionSet:
     return batch if batch.bounds[-1] <= epoch_end else batch & PositionSet.span(0, epoch_end)
 
 
-def _give(
+def _give_batch(
     state: TrainerState,
     token: LeaseToken,
     positions: PositionSet,

@@ -79,7 +79,7 @@ def handle_registered(state: TrainerState, message: Registered) -> TrainerStep:
         data = message.restored_data if state.own_model else EMPTY
         state = replace(bare, lineage=message.lineage, applied=data, committed=data, offer=None)
         effects += (Restart(file=message.restore, data=message.restored_data),)
-    state, discards = _keep(state, message.kept)
+    state, discards = _keep_leases(state, message.kept)
     effects += discards
     if state.spec and (state.spec.dataset, state.spec.tables) != (message.dataset, message.tables):
         effects += (SendToMaster(message=state.spec),)
@@ -93,7 +93,7 @@ def _drop_all(state: TrainerState) -> tuple[TrainerState, tuple[TrainerEffect, .
     return replace(state, leases=(), parts=(), flights=(), pulled=NO_LINEAGE, is_acquiring=False), discards
 
 
-def _keep(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerState, tuple[TrainerEffect, ...]]:
+def _keep_leases(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerState, tuple[TrainerEffect, ...]]:
     """Puts new tokens on the leases kept; the others are dropped with their batches."""
     confirmed = union(h.confirmed for h in state.leases)
     leases: list[LeaseProgress] = []
@@ -118,7 +118,7 @@ def _keep(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerState, t
 
 def acquire_if_low(state: TrainerState) -> TrainerStep:
     """Acquires a lease if little is left to give and no request is open; acks are sent along."""
-    if state.is_acquiring or not _can_ask(state):
+    if state.is_acquiring or not _can_acquire(state):
         return TrainerStep(state)
     assert state.spec is not None
     left, low = 0, max(state.spec.dataset.batch_size, state.granted_count // 2)
@@ -126,23 +126,23 @@ def acquire_if_low(state: TrainerState) -> TrainerStep:
         left += len(holding.rest)
         if left > low:
             return TrainerStep(state)
-    return _ask(replace(state, request=state.request + 1))
+    return _acquire(replace(state, request=state.request + 1))
 
 
 def acquire_again(state: TrainerState, request: int) -> TrainerStep:
     """Sends the same request again, after a wait or a lost answer (rule 10)."""
-    if not _can_ask(state) or not state.is_acquiring or request != state.request:
+    if not _can_acquire(state) or not state.is_acquiring or request != state.request:
         return TrainerStep(state)
-    return _ask(state)
+    return _acquire(state)
 
 
-def _can_ask(state: TrainerState) -> bool:
+def _can_acquire(state: TrainerState) -> bool:
     return (
         state.phase is TrainerPhase.JOINED and state.spec is not None and not state.is_draining and state.final is None
     )
 
 
-def _ask(state: TrainerState) -> TrainerStep:
+def _acquire(state: TrainerState) -> TrainerStep:
     step = flush_acks(replace(state, is_acquiring=True, must_wait=False))
     return _then(TrainerStep(step.state), (*step.effects, SendToMaster(message=Acquire(request=state.request))))
 
@@ -214,7 +214,7 @@ def return_rest(state: TrainerState) -> TrainerStep:
             effects.append(SendToMaster(message=Return(token=h.token, positions=back)))
         if h.confirmed or any(f.token == h.token for f in state.flights):
             leases.append(replace(h, rest=EMPTY))
-    return TrainerStep(replace(state, leases=tuple(leases), parts=()), tuple(effects) if _is_heard(state) else ())
+    return TrainerStep(replace(state, leases=tuple(leases), parts=()), tuple(effects) if _is_joined(state) else ())
 
 
 def handle_drain(state: TrainerState) -> TrainerStep:
@@ -241,7 +241,7 @@ def leave(state: TrainerState, reason: str, *, failed: tuple[TrainerEffect, ...]
     returned = return_rest(_put_back(acked.state))
     bare, discards = _drop_all(state)
     gone = replace(bare, phase=TrainerPhase.LEFT, final=state.final or Finish(reason=FinishReason.DRAINED))
-    if not _is_heard(state):
+    if not _is_joined(state):
         return TrainerStep(gone, discards)
     farewell = SendToMaster(message=Leave(reason=reason))
     return TrainerStep(gone, (*acked.effects, *failed, *returned.effects, *discards, farewell))
@@ -257,7 +257,7 @@ def _unconfirmed_of(state: TrainerState, holding: LeaseProgress) -> PositionSet:
     return union(p.positions for p in state.pieces if p.token == holding.token)
 
 
-def _is_heard(state: TrainerState) -> bool:
+def _is_joined(state: TrainerState) -> bool:
     return state.phase is TrainerPhase.JOINED
 
 

@@ -135,7 +135,7 @@ def _decide_rare(state: TrainerState, event: _Rare) -> TrainerStep:  # noqa: C90
         case CheckpointWritten():
             return _offer(state, event)
         case OfferAnswered():
-            return _settle_offer(state, event)
+            return _handle_offer_answered(state, event)
         case Drain() | DrainRequested():
             return leasing.handle_drain(state)
         case DrainDeadlinePassed():
@@ -183,7 +183,7 @@ def _offer(state: TrainerState, event: CheckpointWritten) -> TrainerStep:
     )
 
 
-def _settle_offer(state: TrainerState, answer: OfferAnswered) -> TrainerStep:
+def _handle_offer_answered(state: TrainerState, answer: OfferAnswered) -> TrainerStep:
     if state.offer is None or state.offer.offer != answer.offer:
         return TrainerStep(state)
     marks = union(m.applied for m in state.offer.file.marks)

@@ -26,14 +26,14 @@ LIMIT_S: Final = 10.0  # for each step; the kubelet has a limit for the whole pr
 def main() -> int:
     """Exit code 0 if the server answers, else 1."""
     try:
-        _ask(os.environ)
+        _probe(os.environ)
     except OSError as error:
         sys.stderr.write(f"the parameter server does not answer: {error}\n")
         return 1
     return 0
 
 
-def _ask(variables: Mapping[str, str]) -> None:
+def _probe(variables: Mapping[str, str]) -> None:
     """Completes the handshake.  Raises OSError if the port is closed or the server is silent."""
     with _dial(variables["EDL_LISTEN"]) as raw:
         try:

@@ -136,7 +136,7 @@ class Shell:
         self.model, self.load_meter = model, BucketLoadMeter(model, time.monotonic())
         return True
 
-    def _left(self, buckets: PositionSet) -> Model | None:
+    def _reduced_model(self, buckets: PositionSet) -> Model | None:
         """The model with these buckets alone; None, without buckets, frees its memory for a new one."""
         if not buckets:
             self.load_meter = _of_nothing()
@@ -167,7 +167,7 @@ class Shell:
                 if self.model is not None:
                     self.model.drop_fork()
             case LoadModel():
-                self.model = self._left(effect.keeps)
+                self.model = self._reduced_model(effect.kept)
                 self.staged.clear()
                 self._begin(effect)
             case WriteFork() | SendCopy():
@@ -185,7 +185,7 @@ class Shell:
             match effect:
                 case ServeStaged():
                     for number in effect.buckets:
-                        for contents in self.staged.take(BucketId(number)):
+                        for contents in self.staged.pop_layers(BucketId(number)):
                             self.loaded().install(number, contents)
                 case DropStaged():
                     for number in effect.buckets:

@@ -60,15 +60,15 @@ class TrainerDriver:
         self._changed = threading.Condition(self._lock)
         self._answer: GiveBatch | Finish | None = None
         self._restart: Restart | None = None
-        self._is_checkpoint_wanted = False
-        self._settled: OfferAnswered | None = None
-        self._told_to_wait = False
+        self._is_checkpoint_requested = False
+        self._offer_answer: OfferAnswered | None = None
+        self._must_wait = False
         self._complaint = ""
         self._is_placed = False
         self._is_time_up = False
         self._at_time_up: list[Callable[[], None]] = []
-        self._apart_since_s: float | None = monotonic()
-        self._apart_reason = "no answer yet"
+        self._disconnected_since_s: float | None = monotonic()
+        self._disconnect_reason = "no answer yet"
         self._report_every_s = FIRST_REPORT_S
         self.waited_s = 0.0  # for parameter servers, in total; written by the script's thread alone
         self._report: Callable[[], ReportDue] = lambda: ReportDue(steps=0)
@@ -98,9 +98,9 @@ class TrainerDriver:
         match effect:
             case GiveBatch() | Finish():
                 self._answer = effect
-                self._told_to_wait = False
+                self._must_wait = False
             case AcquireLater(request=request, after_s=after_s):
-                self._told_to_wait = True
+                self._must_wait = True
                 self.stream.after(after_s, lambda: self.handle(AcquireDue(request=request)))
             case UseRoute():
                 self.route = effect
@@ -110,9 +110,9 @@ class TrainerDriver:
             case Restart():
                 self._restart = effect
             case RequestCheckpoint():
-                self._is_checkpoint_wanted = True
+                self._is_checkpoint_requested = True
             case ResolveOffer(answer=answer):
-                self._settled = answer
+                self._offer_answer = answer
             case ReportRefusal(field=field, message=message):
                 self._complaint = f"{field}: {message}"
             case SendPush() | ResendPush() | Discard() | SendToMaster():
@@ -136,13 +136,13 @@ class TrainerDriver:
                 self._feed(BatchRequested())
             while True:
                 self._check_refused()
-                urgent = self._take_urgent()
+                urgent = self._pop_urgent()
                 if urgent is not None:
                     return urgent
                 if self._answer is not None:
                     answer, self._answer = self._answer, None
                     return answer
-                if self._told_to_wait and self.state.flights:
+                if self._must_wait and self.state.flights:
                     raise UsageError(
                         f"{len(self.state.flights)} batches were given and never finished: call done() on each batch"
                         + (" after push()" if self.state.has_servers else "")
@@ -177,23 +177,23 @@ class TrainerDriver:
         """Waits for the master's answer to this checkpoint.  Raises as `next_batch`."""
         began_s = monotonic()
         with self._lock:
-            while self._settled is None or self._settled.offer != offer:
+            while self._offer_answer is None or self._offer_answer.offer != offer:
                 self._check_refused()
                 if monotonic() - began_s > budget_s:
                     raise MasterUnavailableError(
                         f"the master did not answer an offered checkpoint within {budget_s:g} s"
                     )
                 self._wait(began_s, budget_s)
-            answer, self._settled = self._settled, None
+            answer, self._offer_answer = self._offer_answer, None
             return answer
 
     def _wait(self, began_s: float, budget_s: float) -> None:
         """Waits for a change, in short pauses so that signals and the budget's end are seen."""
         self._check_alive()
         self._check_time()
-        if self._apart_since_s is not None and monotonic() - max(began_s, self._apart_since_s) > budget_s:
+        if self._disconnected_since_s is not None and monotonic() - max(began_s, self._disconnected_since_s) > budget_s:
             raise MasterUnavailableError(
-                f"no master of this job could be reached for {budget_s:g} s ({self._apart_reason}). "
+                f"no master of this job could be reached for {budget_s:g} s ({self._disconnect_reason}). "
                 "Is the job's master running, is EDL_MASTER its address, and does EDL_TLS_DIR hold for both sides?"
             )
         self._changed.wait(timeout=0.5)
@@ -206,14 +206,14 @@ class TrainerDriver:
         if self._complaint:
             raise UsageError(self._complaint)
 
-    def _take_urgent(self) -> Restart | RequestCheckpoint | None:
+    def _pop_urgent(self) -> Restart | RequestCheckpoint | None:
         if not self.state.own_model:
             return None
         if self._restart is not None:
             restart, self._restart = self._restart, None
             return restart
-        if self._is_checkpoint_wanted:
-            self._is_checkpoint_wanted = False
+        if self._is_checkpoint_requested:
+            self._is_checkpoint_requested = False
             return RequestCheckpoint()
         return None
 
@@ -251,9 +251,9 @@ class TrainerDriver:
 
     def _drain(self, deadline_s: float, reason: str) -> None:
         self.handle(DrainRequested(reason=reason))
-        self.stream.after(deadline_s, self._give_up)
+        self.stream.after(deadline_s, self._end_drain)
 
-    def _give_up(self) -> None:
+    def _end_drain(self) -> None:
         """Returns unconfirmed positions, never acked (rule 13), and ends every wait of the script."""
         with self._lock:
             self._feed(DrainDeadlinePassed())
@@ -270,8 +270,8 @@ class TrainerDriver:
 
     def stream_broken(self, reason: str) -> None:
         with self._lock:
-            self._apart_since_s = self._apart_since_s or monotonic()
-            self._apart_reason = reason
+            self._disconnected_since_s = self._disconnected_since_s or monotonic()
+            self._disconnect_reason = reason
             self._feed(MasterStreamBroken())
 
     def refused(self, reason: str) -> None:
@@ -282,10 +282,10 @@ class TrainerDriver:
     def received(self, messages: tuple[MasterMessage, ...]) -> None:
         for message in messages:
             if isinstance(message, Registered):
-                self._apart_since_s = None
+                self._disconnected_since_s = None
                 self._report_every_s = max(0.05, message.report_every_s)
             if isinstance(message, Drain):
-                self.stream.after(message.deadline_s, self._give_up)
+                self.stream.after(message.deadline_s, self._end_drain)
             self.handle(cast(ToTrainer, message))
 
 

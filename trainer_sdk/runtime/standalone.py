@@ -55,7 +55,7 @@ class Standalone:
         self._claimed: FolderLock | None = None
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._is_over = Event()
-        self._teller = Thread(target=self._tell_of_commits, name="edl-commits", daemon=True)
+        self._commit_watcher = Thread(target=self._watch_commits, name="edl-commits", daemon=True)
 
     def start(self, *, has_tables: bool) -> Environment:
         """Starts the children; the environment with their master's address.
@@ -95,8 +95,8 @@ class Standalone:
             here = {"EDL_MASTER": address, "EDL_LISTEN": listen, "EDL_GRACE_S": "0"}
             self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
         what = "a master and a parameter server" if has_tables else "a master"
-        _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
-        self._teller.start()
+        _print_line(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
+        self._commit_watcher.start()
         return replace(told, master=address)
 
     def _claim(self, uri: str) -> None:
@@ -130,18 +130,18 @@ class Standalone:
                 tail = self._log(module).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
                 raise ChildEndedError(f"python -m {module}, started by this script, ended with {code}:\n{tail}")
 
-    def _tell_of_commits(self) -> None:
+    def _watch_commits(self) -> None:
         """Prints why the master's commits fail, each reason once: nobody else reads its log."""
         read_to, told = 0, ""
         while not self._is_over.wait(TELL_EVERY_S):
-            lines = self._master_said(read_to)
+            lines = self._read_master_log(read_to)
             read_to += len(lines)
             for problem in NOT_NOTED.findall(lines.decode(errors="replace")):
                 if (reason := MANIFEST_ID.sub("", problem)) != told:
-                    _say(f"edl: training goes on, and no checkpoint is committed: {problem}")
+                    _print_line(f"edl: training goes on, and no checkpoint is committed: {problem}")
                     told = reason
 
-    def _master_said(self, since: int) -> bytes:
+    def _read_master_log(self, since: int) -> bytes:
         """Whole lines of the master's log from this offset on."""
         with suppress(OSError), self._log("master").open("rb") as log:  # the log may have been removed
             log.seek(since)
@@ -150,9 +150,9 @@ class Standalone:
         return b""
 
     def stop(self) -> None:
-        if self._teller.is_alive():  # not in a forked child
+        if self._commit_watcher.is_alive():  # not in a forked child
             self._is_over.set()
-            self._teller.join(STOP_S)
+            self._commit_watcher.join(STOP_S)
         for _, child in reversed(self._children):
             child.terminate()
         deadline_s = monotonic() + STOP_S
@@ -204,6 +204,6 @@ class Standalone:
         return self._folder / f"{module}.log"
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()

@@ -207,8 +207,8 @@ def _activated(state: ServerState, bucket: BucketId, order: Activate) -> tuple[S
         return state, ()
     inside, outside = split_groups(state.groups, PositionSet.of(bucket))
     served = _as_ordered(inside[0], order)
-    cut = _with_left(state, inside) if order.is_backup else state.cut  # a backup's fork counts as departed
-    after = _risen(replace(state, groups=merge_groups((*outside, served)), cut=cut), bucket, order.version)
+    cut = _with_departed(state, inside) if order.is_backup else state.cut  # a backup's fork counts as departed
+    after = _raise_floor(replace(state, groups=merge_groups((*outside, served)), cut=cut), bucket, order.version)
     return after, _dropped(state, after)
 
 
@@ -237,10 +237,10 @@ def _with_staged_served(
     content = BucketGroup(buckets=buckets, version=staged.version, applied=staged.applied, skipped=staged.skipped)
     groups = merge_groups((*state.groups, _as_ordered(content, order)))
     after = replace(state, groups=groups, moves=without_staged(state.moves, buckets))
-    return _risen(after, staged.bucket, order.version), (*effects, ServeStaged(buckets=buckets))
+    return _raise_floor(after, staged.bucket, order.version), (*effects, ServeStaged(buckets=buckets))
 
 
-def _risen(state: ServerState, bucket: BucketId, version: Version) -> ServerState:
+def _raise_floor(state: ServerState, bucket: BucketId, version: Version) -> ServerState:
     """Raises the floor above this version and drops a staged copy below it."""
     moving, staged = state.moves, state.moves.try_staged(bucket)
     if staged is not None and staged.version <= version:
@@ -288,10 +288,10 @@ def _without_live(state: ServerState, buckets: PositionSet) -> tuple[ServerState
     if not inside:
         return state, effects
     gone = union(group.buckets for group in inside)
-    return replace(state, groups=outside, cut=_with_left(state, inside)), (*effects, DropLive(buckets=gone))
+    return replace(state, groups=outside, cut=_with_departed(state, inside)), (*effects, DropLive(buckets=gone))
 
 
-def _with_left(state: ServerState, groups: Iterable[BucketGroup]) -> CutState | None:
+def _with_departed(state: ServerState, groups: Iterable[BucketGroup]) -> CutState | None:
     """The cut once these groups have left: their complete forks stay in its file."""
     left = tuple(
         BucketMarks(buckets=g.buckets, applied=g.fork.applied, skipped=g.fork.skipped) for g in groups if g.fork

@@ -146,7 +146,7 @@ class LoadModel:
     """Drop the model but for the buckets `keeps`, load the others; then report ModelLoaded or LoadFailed."""
 
     restore: Restore
-    keeps: PositionSet = EMPTY
+    kept: PositionSet = EMPTY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,12 +100,12 @@ def handle_drop(state: ServerState, event: Drop) -> ServerStep:
 
 def handle_hold_timed_out(state: ServerState, event: HoldTimedOut) -> ServerStep:
     """Ends the hold: a server holds pushes no longer than its own deadline (rule 19)."""
-    return _given_up(state, event.cut, CutPhase.HELD, CutRefusal.GONE, "no CUT came in time")
+    return _end_if_in(state, event.cut, CutPhase.HELD, CutRefusal.GONE, "no CUT came in time")
 
 
 def handle_fork_timed_out(state: ServerState, event: ForkTimedOut) -> ServerStep:
     """Ends the fork: the wanted positions did not come in time (rule 21)."""
-    return _given_up(state, event.cut, CutPhase.OPEN, CutRefusal.GONE, "the positions of the cut did not come in time")
+    return _end_if_in(state, event.cut, CutPhase.OPEN, CutRefusal.GONE, "the positions of the cut did not come in time")
 
 
 def handle_file_written(state: ServerState, event: FileWritten) -> ServerStep:
@@ -122,7 +122,7 @@ def handle_file_written(state: ServerState, event: FileWritten) -> ServerStep:
 
 def handle_file_failed(state: ServerState, event: FileFailed) -> ServerStep:
     """Ends the cut; training goes on."""
-    return _given_up(state, event.cut, CutPhase.SEALED, CutRefusal.FAILED, event.message)
+    return _end_if_in(state, event.cut, CutPhase.SEALED, CutRefusal.FAILED, event.message)
 
 
 def mark_fork(fork: ForkMarks, positions: PositionSet) -> ForkMarks:
@@ -192,11 +192,11 @@ def end_fork(state: ServerState, reason: CutRefusal, message: str) -> tuple[Serv
     """Ends the open fork and notifies the master."""
     if state.cut is None:
         return state, ()
-    step = _given_up(state, state.cut.cut, CutPhase.OPEN, reason, message)
+    step = _end_if_in(state, state.cut.cut, CutPhase.OPEN, reason, message)
     return step.state, step.effects
 
 
-def _given_up(state: ServerState, cut: CutId, phase: CutPhase, reason: CutRefusal, message: str) -> ServerStep:
+def _end_if_in(state: ServerState, cut: CutId, phase: CutPhase, reason: CutRefusal, message: str) -> ServerStep:
     """Ends this cut if it is in that phase, and notifies the master."""
     if state.cut is None or state.cut.cut != cut or state.cut.phase is not phase:
         return ServerStep(state)

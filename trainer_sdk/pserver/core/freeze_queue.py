@@ -25,7 +25,7 @@ FROZEN_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _QueuedFreeze:
     order: Freeze
     goes_ahead: bool
 
@@ -48,27 +48,27 @@ class FreezeQueue:
     """The orders of one server, in one lineage."""
 
     def __init__(self) -> None:
-        self._kept: dict[BucketId, _Kept] = {}  # in the order in which they came
+        self._queue: dict[BucketId, _QueuedFreeze] = {}  # in the order in which they came
         self._under_way: dict[_Copy, int] = {}  # their bytes
 
     def has(self, order: Freeze) -> bool:
         """True if this order is queued."""
-        return (kept := self._kept.get(order.bucket)) is not None and kept.order == order
+        return (kept := self._queue.get(order.bucket)) is not None and kept.order == order
 
     def add(self, order: Freeze) -> None:
         """Queues the order in place of an earlier one for its bucket; it is not due before `mark_ready`."""
-        self._kept.pop(order.bucket, None)
-        self._kept[order.bucket] = _Kept(order=order, goes_ahead=True)
+        self._queue.pop(order.bucket, None)
+        self._queue[order.bucket] = _QueuedFreeze(order=order, goes_ahead=True)
 
     def mark_ready(self, order: Freeze) -> None:
         """The bucket's rows are at the target, or there are none.  No effect if another order took its place."""
         if self.has(order):
-            self._kept[order.bucket] = replace(self._kept[order.bucket], goes_ahead=False)
+            self._queue[order.bucket] = replace(self._queue[order.bucket], goes_ahead=False)
 
     def drop(self, order: Freeze) -> None:
         """Removes the order: no bucket is frozen for a target that cannot be reached.  The master asks again."""
         if self.has(order):
-            del self._kept[order.bucket]
+            del self._queue[order.bucket]
 
     def mark_sent(self, order: SendCopy, size_bytes: int) -> None:
         """The frozen bucket is on its way."""
@@ -88,7 +88,7 @@ class FreezeQueue:
             frozen[copy.target] += size_bytes
         found: list[Freeze] = []
         full: set[Incarnation] = set()
-        for kept in self._kept.values():
+        for kept in self._queue.values():
             target = kept.order.target.incarnation
             if kept.goes_ahead or target in full:
                 continue
@@ -99,5 +99,5 @@ class FreezeQueue:
             frozen[target] += size_bytes
             found.append(kept.order)
         for order in found:
-            del self._kept[order.bucket]
+            del self._queue[order.bucket]
         return found

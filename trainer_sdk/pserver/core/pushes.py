@@ -41,22 +41,24 @@ class PushOutcome:
     backup_pushes: tuple[BackupPush, ...] = ()
 
 
-def handle_push(state: ServerState, event: Push, said: tuple[BackupAnswer, ...] | None = None) -> PushOutcome:
+def handle_push(state: ServerState, event: Push, backup_answers: tuple[BackupAnswer, ...] | None = None) -> PushOutcome:
     """Judges a push by rule 6 and marks the buckets that apply it.
 
     A bucket is in one Apply effect if its verdict is APPLIED, else in none.  With HELD in the answer nothing has
     changed: the shell asks again when the hold is over, or lets the trainer send the push again.
 
     With `backup_pushes` nothing has changed and nothing is answered.  The shell sends these to the backups and calls
-    again with their answers as `said`: an owner applies only what its backup has confirmed at this very version (rule
+    again with their `backup_answers`: an owner applies only what its backup has confirmed at this very version (rule
     61).  A bucket whose backup was not asked by then is NOT_YET, and the trainer sends the push again.
     """
-    return _judged(state, event, _PushJudgement(state=state, positions=event.positions, said=said))
+    return _judge_targets(
+        state, event, _PushJudgement(state=state, positions=event.positions, backup_answers=backup_answers)
+    )
 
 
 def handle_backup_push(state: ServerState, event: Push) -> PushOutcome:
     """Judges a push that an owner sends on; only buckets that this server backs at that version apply it (61, 62)."""
-    return _judged(state, event, _PushJudgement(state=state, positions=event.positions, of_backups=True))
+    return _judge_targets(state, event, _PushJudgement(state=state, positions=event.positions, of_backups=True))
 
 
 def parse_backup_answer(one: BackupPush, answer: PushAnswer) -> tuple[BackupAnswer, ...]:
@@ -69,17 +71,17 @@ def parse_backup_answer(one: BackupPush, answer: PushAnswer) -> tuple[BackupAnsw
     )
 
 
-def _judged(state: ServerState, event: Push, judged: _PushJudgement) -> PushOutcome:
+def _judge_targets(state: ServerState, event: Push, judged: _PushJudgement) -> PushOutcome:
     if not state.is_ready:
         return _refused(state, event, PushVerdict.NOT_READY)
     if event.lineage != state.lineage:
         return _refused(state, event, PushVerdict.STALE_LINEAGE)
     groups = state.groups
     for target in event.targets:
-        groups = judged.take(target, groups)
-    answer = PushAnswer(lineage=state.lineage, rulings=judged.rulings())
-    if judged.passes:
-        return PushOutcome(state=state, answer=answer, backup_pushes=judged.passed())
+        groups = judged.judge_target(target, groups)
+    answer = PushAnswer(lineage=state.lineage, rulings=tuple(judged.rulings))
+    if judged.unasked:
+        return PushOutcome(state=state, answer=answer, backup_pushes=judged.backup_pushes())
     if not (judged.live or judged.both):
         return PushOutcome(state=state, answer=answer)
     after = ServerState(  # by name, not `replace`: this is the path of every push
@@ -105,7 +107,17 @@ def _judged(state: ServerState, event: Push, judged: _PushJudgement) -> PushOutc
 class _PushJudgement:
     """A push while it is judged: rulings so far, and the buckets that get the gradient, live alone or with the fork."""
 
-    __slots__ = ("_held", "_moving", "_of_backups", "_positions", "_rulings", "_said", "both", "live", "passes")
+    __slots__ = (
+        "_backup_answers",
+        "_held",
+        "_moves",
+        "_of_backups",
+        "_positions",
+        "both",
+        "live",
+        "rulings",
+        "unasked",
+    )
 
     def __init__(
         self,
@@ -113,19 +125,19 @@ class _PushJudgement:
         state: ServerState,
         positions: PositionSet,
         of_backups: bool = False,
-        said: tuple[BackupAnswer, ...] | None = None,
+        backup_answers: tuple[BackupAnswer, ...] | None = None,
     ) -> None:
         self._held = state.held_buckets if state.cut is not None else EMPTY
-        self._moving = state.moves
+        self._moves = state.moves
         self._positions = positions
         self._of_backups = of_backups
-        self._said = said
-        self._rulings: list[Ruling] = []
+        self._backup_answers = backup_answers
+        self.rulings: list[Ruling] = []
         self.live = EMPTY
         self.both = EMPTY
-        self.passes: dict[Incarnation, tuple[ServerPlace, dict[Version, PositionSet]]] = {}
+        self.unasked: dict[Incarnation, tuple[ServerPlace, dict[Version, PositionSet]]] = {}
 
-    def take(self, target: PushTarget, groups: tuple[BucketGroup, ...]) -> tuple[BucketGroup, ...]:
+    def judge_target(self, target: PushTarget, groups: tuple[BucketGroup, ...]) -> tuple[BucketGroup, ...]:
         """Judges the target's buckets; returns all groups afterwards, split where they now differ."""
         after: list[BucketGroup] = []
         missing = target.buckets
@@ -146,19 +158,16 @@ class _PushJudgement:
         return tuple(after)
 
     def _rule_missing(self, missing: PositionSet) -> None:
-        staged = missing & self._moving.staged_buckets
+        staged = missing & self._moves.staged_buckets
         if staged:
             self._rule(staged, PushVerdict.NOT_YET)
         if rest := missing - staged:
             self._rule(rest, PushVerdict.MOVED)
 
-    def rulings(self) -> tuple[Ruling, ...]:
-        return tuple(self._rulings)
-
-    def passed(self) -> tuple[BackupPush, ...]:
+    def backup_pushes(self) -> tuple[BackupPush, ...]:
         return tuple(
             BackupPush(to=place, targets=tuple([PushTarget(buckets=b, version=v) for v, b in asked.items()]))
-            for place, asked in self.passes.values()
+            for place, asked in self.unasked.values()
         )
 
     def _judge_backed(self, group: BucketGroup, buckets: PositionSet) -> tuple[BucketGroup, ...]:
@@ -170,27 +179,27 @@ class _PushJudgement:
             return (self._judge(group, buckets),)
         confirmed = self._confirmed(group, group.backup, buckets)
         if not confirmed:
-            return (_part(group, buckets),)
+            return (_narrowed(group, buckets),)
         judged, rest = self._judge(group, confirmed), buckets - confirmed
-        return (judged, _part(group, rest)) if rest else (judged,)
+        return (judged, _narrowed(group, rest)) if rest else (judged,)
 
     def _confirmed(self, group: BucketGroup, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
         """The buckets that their backup has confirmed; the others are ruled on, or sent to the backup first."""
-        if self._said is None:
-            _, asked = self.passes.setdefault(backup.incarnation, (backup, {}))
+        if self._backup_answers is None:
+            _, asked = self.unasked.setdefault(backup.incarnation, (backup, {}))
             before = asked.get(group.version)
             asked[group.version] = buckets if before is None else before | buckets
             return EMPTY
         confirmed, rest = EMPTY, buckets
-        for said in self._said:
-            if (said.backup, said.version) != (backup.incarnation, group.version):
+        for answer in self._backup_answers:
+            if (answer.backup, answer.version) != (backup.incarnation, group.version):
                 continue
-            inside = _common(said.ruling.buckets, rest)
-            if inside and said.ruling.verdict in CONFIRMED:
+            inside = _common(answer.ruling.buckets, rest)
+            if inside and answer.ruling.verdict in CONFIRMED:
                 confirmed = confirmed | inside if confirmed else inside
                 rest -= inside
-            elif inside and said.ruling.verdict is PushVerdict.OVERLAP:
-                ahead = self._positions - said.ruling.positions  # which the backup has applied before
+            elif inside and answer.ruling.verdict is PushVerdict.OVERLAP:
+                ahead = self._positions - answer.ruling.positions  # which the backup has applied before
                 self._rule(inside, PushVerdict.SPLIT, ahead)
                 rest -= inside
         if rest:
@@ -202,7 +211,7 @@ class _PushJudgement:
         verdict, named = judge(group, self._positions, is_holding=bool(is_holding))
         self._rule(buckets, verdict, named)
         if verdict is not PushVerdict.APPLIED:
-            return _part(group, buckets)
+            return _narrowed(group, buckets)
         if group.fork is not None and not self._positions.isdisjoint(group.fork.wanted):
             self.both = joined(self.both, buckets) if self.both else buckets
             forked: ForkMarks | None = fork.mark_fork(group.fork, self._positions)
@@ -220,11 +229,11 @@ class _PushJudgement:
         )
 
     def _rule(self, buckets: PositionSet, verdict: PushVerdict, positions: PositionSet = EMPTY) -> None:
-        for number, said in enumerate(self._rulings):  # few, nearly always none yet
-            if said.verdict is verdict and said.positions == positions:
-                self._rulings[number] = replace(said, buckets=joined(said.buckets, buckets))
+        for number, known in enumerate(self.rulings):  # few, nearly always none yet
+            if known.verdict is verdict and known.positions == positions:
+                self.rulings[number] = replace(known, buckets=joined(known.buckets, buckets))
                 return
-        self._rulings.append(Ruling(buckets=buckets, verdict=verdict, positions=positions))
+        self.rulings.append(Ruling(buckets=buckets, verdict=verdict, positions=positions))
 
 
 def judge(group: BucketGroup, positions: PositionSet, *, is_holding: bool) -> tuple[PushVerdict, PositionSet]:
@@ -250,7 +259,7 @@ def judge(group: BucketGroup, positions: PositionSet, *, is_holding: bool) -> tu
     return PushVerdict.APPLIED, EMPTY
 
 
-def _part(group: BucketGroup, buckets: PositionSet) -> BucketGroup:
+def _narrowed(group: BucketGroup, buckets: PositionSet) -> BucketGroup:
     """The group with these of its buckets alone, which are nearly always all."""
     return group if buckets == group.buckets else replace(group, buckets=buckets)
 

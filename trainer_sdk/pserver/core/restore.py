@@ -38,7 +38,7 @@ def handle_restore(state: ServerState, event: Restore) -> ServerStep:
     after = replace(
         ended, lineage=NO_LINEAGE, newest_restore=event.lineage, restoring=event, kept=kept, groups=(), moves=NO_MOVES
     )
-    return ServerStep(after, (*effects, LoadModel(restore=event, keeps=union(group.buckets for group in kept))))
+    return ServerStep(after, (*effects, LoadModel(restore=event, kept=union(group.buckets for group in kept))))
 
 
 def _kept(state: ServerState, order: Restore) -> Iterator[BucketGroup]:

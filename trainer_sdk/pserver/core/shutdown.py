@@ -84,7 +84,7 @@ def after_event(state: ShutdownState, fact: ShutdownEvent, now_s: float, *, woul
     """The state after this event.  `would_lose`: buckets are here, or are being loaded from a checkpoint."""
     match fact:
         case SigtermReceived():
-            return _told(state, now_s, would_lose=would_lose)
+            return _after_sigterm(state, now_s, would_lose=would_lose)
         case ReleasedByMaster():
             return replace(_ended(state), is_released=True)
         case SigintReceived() | ParentDied():
@@ -94,19 +94,19 @@ def after_event(state: ShutdownState, fact: ShutdownEvent, now_s: float, *, woul
         case MasterJoined():
             return replace(state, has_master=True, master_awaited_until_s=math.inf)
         case MasterLost():
-            return _alone(replace(state, has_master=False), now_s, would_lose=would_lose)
+            return _await_master(replace(state, has_master=False), now_s, would_lose=would_lose)
         case _:
             assert_never(fact)
 
 
-def _told(state: ShutdownState, now_s: float, *, would_lose: bool) -> ShutdownState:
+def _after_sigterm(state: ShutdownState, now_s: float, *, would_lose: bool) -> ShutdownState:
     """A connected master decides, even if nothing would be lost: copies may be on their way here."""
     if state.grace_s <= 0 or state.is_leaving:
         return _ended(state)
-    return _alone(replace(state, leaving_until_s=now_s + state.grace_s), now_s, would_lose=would_lose)
+    return _await_master(replace(state, leaving_until_s=now_s + state.grace_s), now_s, would_lose=would_lose)
 
 
-def _alone(state: ShutdownState, now_s: float, *, would_lose: bool) -> ShutdownState:
+def _await_master(state: ShutdownState, now_s: float, *, would_lose: bool) -> ShutdownState:
     """Without a master no bucket moves, but another master may come."""
     if state.has_master or not state.is_leaving:
         return state

@@ -56,16 +56,16 @@ class ControlStream:
         self._happened = happened
         self._service: ParameterServer | None = None
         self._is_leaving = False
-        self._channel = MasterStream(self)
+        self._stream = MasterStream(self)
 
     def serve(self, service: ParameterServer, address: MasterAddress) -> None:
         """Connects to the master and serves its orders."""
         self._service = service
-        self._channel.connect(address)
+        self._stream.connect(address)
 
     def send(self, message: ServerMessage) -> None:
         """Sends the message if there is a stream; a master that missed it asks again.  Never blocks."""
-        self._channel.send((message,))
+        self._stream.send((message,))
 
     def leave(self, reason: str) -> None:
         """Tells the master, now and on every later stream, that this server has to go."""
@@ -73,7 +73,7 @@ class ControlStream:
         self.send(ServerLeaving(reason=reason))
 
     def close(self) -> None:
-        self._channel.close()
+        self._stream.close()
 
     # ---- what happens on the stream, in the channel's thread --------------------------------------------------------
 
@@ -89,9 +89,9 @@ class ControlStream:
 
     def received(self, messages: tuple[MasterMessage, ...]) -> None:
         for message in messages:
-            self._take(message)
+            self._handle(message)
 
-    def _take(self, message: MasterMessage) -> None:
+    def _handle(self, message: MasterMessage) -> None:
         match message:
             case Restore() | AskMarks() | Hold() | Cut() | Drop() | Skip() | Warm() | Freeze() | Activate() | Forget():
                 if self._service is not None:

@@ -80,7 +80,7 @@ class DataListener:
                 log.warning("accept failed: %s", error)  # out of descriptors, for example: open connections go on
                 time.sleep(_ACCEPT_PAUSE_S)
                 continue
-            if not self._take_in(sock):
+            if not self._admit(sock):
                 sock.close()
                 continue
             self._begin(sock)
@@ -96,7 +96,7 @@ class DataListener:
             sock.close()
             time.sleep(_ACCEPT_PAUSE_S)
 
-    def _take_in(self, sock: socket.socket) -> bool:
+    def _admit(self, sock: socket.socket) -> bool:
         """Registers a new connection; False if the listener is closed."""
         with self._lock:
             if self._is_closed:
@@ -109,7 +109,7 @@ class DataListener:
             self._greeting[sock] = None
             return True
 
-    def _take_over(self, raw: socket.socket, encrypted: socket.socket) -> None:
+    def _admit_encrypted(self, raw: socket.socket, encrypted: socket.socket) -> None:
         """Registers the TLS socket, which has the descriptor now.  Raises WireError if it was cut meanwhile."""
         with self._lock:
             if raw not in self._greeting:
@@ -117,7 +117,7 @@ class DataListener:
             del self._greeting[raw]
             self._greeting[encrypted] = None
 
-    def _take_as_member(self, sock: socket.socket) -> None:
+    def _admit_member(self, sock: socket.socket) -> None:
         """Counts the connection as a member's.  Raises WireError: too many members, or it was cut meanwhile."""
         with self._lock:
             if sock not in self._greeting:
@@ -136,11 +136,11 @@ class DataListener:
             check_peer(sock)
             if self._context is not None:
                 sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-                self._take_over(raw, sock)
+                self._admit_encrypted(raw, sock)
                 sock.do_handshake()
             channel = FrameChannel(sock, self._limits)
             name, role = welcome_client(channel, self._security, self._service.incarnation)
-            self._take_as_member(sock)
+            self._admit_member(sock)
             log.log(logging.DEBUG if name == PROBE else logging.INFO, "%s connected", name)
             self._converse(channel, role)
         except (WireError, AuthenticationError, ForeignUserError, OSError) as error:
@@ -160,7 +160,7 @@ class DataListener:
             arriving = _Arriving(channel, frame.body_bytes)
             try:
                 if frame.kind is FrameKind.COPY:
-                    self._take_copy(arriving, frame, role)
+                    self._receive_copy(arriving, frame, role)
                 else:
                     self._answer(arriving, frame, pool, role)
             except (WireError, TableError) as error:
@@ -187,16 +187,16 @@ class DataListener:
             case _:
                 raise WireError(f"{frame.kind.name} where a question was due")
 
-    def _take_copy(self, arriving: _Arriving, frame: Frame, role: PeerRole) -> None:
+    def _receive_copy(self, arriving: _Arriving, frame: Frame, role: PeerRole) -> None:
         """Receives a copy; nothing is allocated for its body before the head is judged."""
         if role is not PeerRole.SERVER:
             raise WireError("a bucket, from one who is no parameter server")
         head = decode_copy(frame.head)
-        status = self._service.copies.judge(head)
+        status = self._service.transfer.try_answer(head)
         if status is None:
-            body = self._service.copies.body(frame.body_bytes)
+            body = self._service.transfer.body(frame.body_bytes)
             arriving.receive(body, body.nbytes)
-            status = self._service.copies.take(head, body)
+            status = self._service.transfer.stage(head, body)
         else:
             arriving.skip()
         arriving.channel.send(FrameKind.COPY_ANSWER, encode_copy_answer(status))

@@ -44,7 +44,7 @@ class _ToReplicate(NamedTuple):
     `gradients` were checked against the tables, which stay the same while the push's lineage is this server's.
     """
 
-    passes: tuple[BackupPush, ...]
+    backup_pushes: tuple[BackupPush, ...]
     gradients: list[Gradient]
 
 
@@ -52,7 +52,7 @@ class _Replicated(NamedTuple):
     """A push with the answers of its backups."""
 
     gradients: list[Gradient]
-    said: tuple[BackupAnswer, ...]
+    backup_answers: tuple[BackupAnswer, ...]
 
 
 class ParameterServer:
@@ -64,8 +64,8 @@ class ParameterServer:
         self._shell = Shell(
             incarnation=incarnation, context=context, limits=limits or ServerLimits(), begin=self._begin
         )
-        self._errands = IoJobs(name, self._shell)
-        self.copies = BucketTransfer(name, self._shell)
+        self._io_jobs = IoJobs(name, self._shell)
+        self.transfer = BucketTransfer(name, self._shell)
         self._replication = PushReplication(name, context.security, context.notify_master)
         self._deadlines = DeadlineThread(self._shell)
         self.longest_hold_s = 0.0
@@ -96,7 +96,7 @@ class ParameterServer:
 
     def close(self) -> None:
         """Answers waiting pushes, breaks off copies on their way, and ends the deadline thread."""
-        self.copies.close()
+        self.transfer.close()
         self._replication.close()
         self._shell.close()
         self._deadlines.join()
@@ -104,66 +104,66 @@ class ParameterServer:
     def control(self, event: ServerEvent) -> None:
         """Handles a message of the master."""
         if isinstance(event, Freeze):
-            self.copies.freeze(event)
+            self.transfer.freeze(event)
         else:
             self._shell.control(event)
         if isinstance(event, Activate | Forget | Restore):
-            self.copies.end_watches()
-            self._replication.keep({group.backup.incarnation for group in self._shell.state.groups if group.backup})
+            self.transfer.end_watches()
+            self._replication.retain({group.backup.incarnation for group in self._shell.state.groups if group.backup})
 
     def _begin(self, effect: BackgroundJob) -> None:
         match effect:
             case SendCopy():
-                self.copies.send(effect)
+                self.transfer.send(effect)
             case LoadModel():
-                self.copies.forget_all()
-                self._errands.load(effect)
+                self.transfer.forget_all()
+                self._io_jobs.load(effect)
             case WriteFork():
-                self._errands.write(effect)
+                self._io_jobs.write(effect)
             case _:
                 assert_never(effect)
 
     # ---- trainers ---------------------------------------------------------------------------------------------------
 
     def push(self, head: PushHead, body: memoryview, receive: Receive) -> PushAnswer:
-        """Judges, applies and marks a push as one step.  Raises WireError or TableError, and changes nothing.
+        """Judges, applies and marks a push as one outcome.  Raises WireError or TableError, and changes nothing.
 
         `receive` fills `body`, in pieces if the push is large and has a backup, to which each piece goes as it comes.
         """
         pushed = joined(*[target.buckets for target in head.push.targets])
-        taken = self._take(head, body, pushed, self._received(head, body, pushed, receive))
-        if isinstance(taken, PushAnswer):
-            return taken
-        passage = self._replication.begin(head, taken.passes, pushed, body.nbytes)
-        passage.send_piece(body)
-        answer = self._take(head, body, pushed, _Replicated(taken.gradients, passage.collect_answers()))
+        judged = self._judge_and_apply(head, body, pushed, self._receive(head, body, pushed, receive))
+        if isinstance(judged, PushAnswer):
+            return judged
+        replicated = self._replication.begin(head, judged.backup_pushes, pushed, body.nbytes)
+        replicated.send_piece(body)
+        answer = self._judge_and_apply(head, body, pushed, _Replicated(judged.gradients, replicated.collect_answers()))
         assert isinstance(answer, PushAnswer), "backups that have answered are not asked again"
         return answer
 
-    def _received(self, head: PushHead, body: memoryview, pushed: PositionSet, receive: Receive) -> _Replicated | None:
+    def _receive(self, head: PushHead, body: memoryview, pushed: PositionSet, receive: Receive) -> _Replicated | None:
         """Receives the body; returns the backups' answers if it went to them as it came."""
-        passes = self._passes(head) if body.nbytes > PIECE_BYTES else ()
-        if not passes:
+        backup_pushes = self._backup_pushes(head) if body.nbytes > PIECE_BYTES else ()
+        if not backup_pushes:
             receive(body, body.nbytes)
             return None
-        passage = self._replication.begin(head, passes, pushed, body.nbytes)
+        replicated = self._replication.begin(head, backup_pushes, pushed, body.nbytes)
         try:
             at = 0
             while at < body.nbytes:
                 stop = at + receive(body[at:], PIECE_BYTES)
-                passage.send_piece(body[at:stop])
+                replicated.send_piece(body[at:stop])
                 at = stop
             with self._shell.lock:
-                gradients = self._checked(head, body, pushed) if self._is_of_this_model(head) else None
+                gradients = self._parse_gradients(head, body, pushed) if self._is_of_this_model(head) else None
         except BaseException:
-            passage.abandon()
+            replicated.abandon()
             raise
         if gradients is None:  # the lineage changed meanwhile: the push is judged by its head
-            passage.abandon()
+            replicated.abandon()
             return None
-        return _Replicated(gradients, passage.collect_answers())
+        return _Replicated(gradients, replicated.collect_answers())
 
-    def _passes(self, head: PushHead) -> tuple[BackupPush, ...]:
+    def _backup_pushes(self, head: PushHead) -> tuple[BackupPush, ...]:
         """The backups that this push goes to first, by its head; none if it will be refused."""
         shell = self._shell
         with shell.lock:
@@ -179,43 +179,45 @@ class ParameterServer:
         """Takes an owner's push to this backup: some of the buckets that a trainer `pushed` (61).  Raises as `push`."""
         shell = self._shell
         with shell.lock:
-            step = pushes.handle_backup_push(shell.state, head.push)
-            if step.effects:
-                self._keep(step, self._checked(head, body, pushed), pushed)
+            outcome = pushes.handle_backup_push(shell.state, head.push)
+            if outcome.effects:
+                self._commit_push(outcome, self._parse_gradients(head, body, pushed), pushed)
                 log.debug("%s", head.push)
-            return step.answer
+            return outcome.answer
 
-    def _take(
-        self, head: PushHead, body: memoryview, pushed: PositionSet, passed: _Replicated | None = None
+    def _judge_and_apply(
+        self, head: PushHead, body: memoryview, pushed: PositionSet, answered: _Replicated | None = None
     ) -> PushAnswer | _ToReplicate:
         """The answer, once its effects are applied; or the push as it goes to backups first, with nothing changed."""
-        begun = time.monotonic()
+        begun_s = time.monotonic()
         shell = self._shell
         with shell.lock:
-            until = begun + 2 * shell.state.limits.hold_s
+            until_s = begun_s + 2 * shell.state.limits.hold_s
             while True:
-                step = pushes.handle_push(shell.state, head.push, passed.said if passed else None)
-                if step.backup_pushes:
-                    return _ToReplicate(step.backup_pushes, self._checked(head, body, pushed))
-                if step.effects:
-                    self._keep(step, passed.gradients if passed else self._checked(head, body, pushed), pushed)
-                    return step.answer
-                is_held = any(ruling.verdict is PushVerdict.HELD for ruling in step.answer.rulings)
-                left = until - time.monotonic()
-                if not is_held or left <= 0 or shell.is_closed:
-                    return step.answer
-                shell.changed.wait(left)
-                self.longest_hold_s = max(self.longest_hold_s, time.monotonic() - begun)
+                outcome = pushes.handle_push(shell.state, head.push, answered.backup_answers if answered else None)
+                if outcome.backup_pushes:
+                    return _ToReplicate(outcome.backup_pushes, self._parse_gradients(head, body, pushed))
+                if outcome.effects:
+                    self._commit_push(
+                        outcome, answered.gradients if answered else self._parse_gradients(head, body, pushed), pushed
+                    )
+                    return outcome.answer
+                is_held = any(ruling.verdict is PushVerdict.HELD for ruling in outcome.answer.rulings)
+                left_s = until_s - time.monotonic()
+                if not is_held or left_s <= 0 or shell.is_closed:
+                    return outcome.answer
+                shell.changed.wait(left_s)
+                self.longest_hold_s = max(self.longest_hold_s, time.monotonic() - begun_s)
 
-    def _checked(self, head: PushHead, body: memoryview, pushed: PositionSet) -> list[Gradient]:
+    def _parse_gradients(self, head: PushHead, body: memoryview, pushed: PositionSet) -> list[Gradient]:
         model = self._shell.model_of(head.layout)
         gradients = gradients_in(body, head.sections, model.layout)
         model.check(gradients, pushed)
         return gradients
 
-    def _keep(self, step: pushes.PushOutcome, gradients: list[Gradient], pushed: PositionSet) -> None:
-        self._shell.apply_push(step, gradients, pushed)
-        self._weigh(gradients, pushed)
+    def _commit_push(self, outcome: pushes.PushOutcome, gradients: list[Gradient], pushed: PositionSet) -> None:
+        self._shell.apply_push(outcome, gradients, pushed)
+        self._count_load(gradients, pushed)
 
     def pull(self, head: PullHead, body: memoryview, pool: BufferPool) -> tuple[PullAnswer, list[memoryview]]:
         """The answer and its body, copied under the lock: of one lineage, and no bucket torn.
@@ -233,17 +235,17 @@ class ParameterServer:
             ids = ids_in(body, head.sections, model.layout)
             pieces: list[memoryview] = []
             for number, section in enumerate(head.sections):
-                part = model.stores[section.table]
-                if isinstance(part, DenseStore):
-                    pieces += _copied(part, section, head.buckets, pool, number)
+                store = model.stores[section.table]
+                if isinstance(store, DenseStore):
+                    pieces += _copied(store, section, head.buckets, pool, number)
                     shell.load_meter.count_dense(section.table, head.buckets)
                 else:
-                    check_ids(f"pull.tables.{part.spec.name}", ids[number], part.spec.shape[0])
-                    pieces += padded([part.read(ids[number])])
+                    check_ids(f"pull.tables.{store.spec.name}", ids[number], store.spec.shape[0])
+                    pieces += padded([store.read(ids[number])])
                     shell.load_meter.count_rows(section.table, ids[number])
             return PullAnswer(lineage=state.lineage, status=PullStatus.OK), pieces
 
-    def _weigh(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
+    def _count_load(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
         for gradient in gradients:
             if isinstance(gradient, DenseGradient):
                 self._shell.load_meter.count_dense(gradient.table, pushed)
@@ -252,14 +254,14 @@ class ParameterServer:
 
 
 def _copied(
-    part: DenseStore, section: Section, buckets: PositionSet, pool: BufferPool, slot: int
+    store: DenseStore, section: Section, buckets: PositionSet, pool: BufferPool, slot: int
 ) -> Iterator[memoryview]:
-    size = part.layout.count(buckets)
+    size = store.layout.count(buckets)
     if section.length != size:
-        raise WireError(f"tables.{part.spec.name}: {section.length} elements asked for where the buckets have {size}")
-    out = pool.array(slot, part.dtype, size)
+        raise WireError(f"tables.{store.spec.name}: {section.length} elements asked for where the buckets have {size}")
+    out = pool.array(slot, store.dtype, size)
     at = 0
-    for values in part.read(buckets):
+    for values in store.read(buckets):
         out[at : at + len(values)] = values
         at += len(values)
     return padded((out,))

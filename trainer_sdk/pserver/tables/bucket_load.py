@@ -74,13 +74,13 @@ class BucketLoadMeter:
         count = model.layout.bucket_count
         self._dense_bytes = np.zeros((len(model.stores), count), dtype=np.int64)
         self._dense_sizes = np.zeros(count, dtype=np.int64)  # with the slots of optimisers
-        for index, part in enumerate(model.stores):
+        for index, store in enumerate(model.stores):
             self._dense_bytes[index] = _dense_bytes(model.layout, index)
-            self._dense_sizes += _copies(part.spec) * self._dense_bytes[index]
+            self._dense_sizes += _copies(store.spec) * self._dense_bytes[index]
         self._messages: dict[PositionSet, list[int]] = {}  # number by table that covered just these buckets
         self._row_bytes = np.zeros(count, dtype=np.int64)
         self._row_messages = [0] * len(model.stores)
-        rows = (_sampled_bytes(part.spec) for part in model.stores if isinstance(part, SparseStore))
+        rows = (_sampled_bytes(store.spec) for store in model.stores if isinstance(store, SparseStore))
         self._floor = _FLOOR_ROWS * max(rows, default=0) / REPORT_EVERY_S
         self._since_s = now_s
         self._since = EMPTY  # the buckets that were here the whole time since then
@@ -129,9 +129,9 @@ class BucketLoadMeter:
 
     def _sizes(self) -> _ByBucket:
         sizes = self._dense_sizes.copy()
-        for part in self._model.stores:
-            if isinstance(part, SparseStore):
-                sizes += part.row_counts * (_copies(part.spec) * _item_bytes(part.spec) + _ID_BYTES)
+        for store in self._model.stores:
+            if isinstance(store, SparseStore):
+                sizes += store.row_counts * (_copies(store.spec) * _item_bytes(store.spec) + _ID_BYTES)
         return sizes
 
 

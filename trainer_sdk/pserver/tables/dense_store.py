@@ -27,20 +27,22 @@ _FILL: Final = 1 << 20  # elements given their first values at a time
 class DenseArrays:
     """Values, slots and step counts of a table, live or of a fork.  Zeros until written."""
 
-    __slots__ = ("_rooms", "arrays", "counts")
+    __slots__ = ("_lazy_arrays", "arrays", "counts")
 
     def __init__(self, spec: TableSpec, layout: DenseLayout) -> None:
         dtype = np.dtype(spec.dtype)
-        self._rooms = tuple(LazyArray(layout.size, dtype) for _ in range(1 + len(RULES[spec.optimiser.kind].slots)))
-        self.arrays = tuple(room.array for room in self._rooms)  # values, then slots
+        self._lazy_arrays = tuple(
+            LazyArray(layout.size, dtype) for _ in range(1 + len(RULES[spec.optimiser.kind].slots))
+        )
+        self.arrays = tuple(room.array for room in self._lazy_arrays)  # values, then slots
         self.counts = np.zeros(layout.block_count, dtype=np.int64)  # stays zero unless the rule is counted
 
-    def make_ready(self, start: int, end: int) -> None:
-        for room in self._rooms:
+    def populate(self, start: int, end: int) -> None:
+        for room in self._lazy_arrays:
             room.populate(start, end)
 
-    def give_back(self, start: int, end: int) -> None:
-        for room in self._rooms:
+    def release(self, start: int, end: int) -> None:
+        for room in self._lazy_arrays:
             room.release(start, end)
 
 
@@ -173,10 +175,10 @@ class DenseStore:
             array[start:end] = arrays["values"] if name == "values" else arrays.get(name, 0)
         self._live.counts[block] = arrays["steps"][0] if "steps" in arrays else 0
 
-    def make_ready(self, bucket: int) -> None:
+    def populate(self, bucket: int) -> None:
         """Makes memory ready for the bucket's block.  May be called without the lock."""
         for start, stop in self.layout.runs(PositionSet.of(bucket)):
-            self._live.make_ready(start, stop)
+            self._live.populate(start, stop)
 
     def size_bytes(self, bucket: int) -> int:
         """Bytes of the bucket's block; 0 if no block lies in it."""
@@ -187,7 +189,7 @@ class DenseStore:
         for first, stop in self.layout.blocks(buckets).ranges():
             if self._fork is not None:
                 self._save(first, stop, self._fork)
-            self._live.give_back(*self.layout.span(first, stop))
+            self._live.release(*self.layout.span(first, stop))
 
     def _content(self, copy: DenseArrays, block: int) -> dict[str, Array]:
         start, end = self.layout.span(block, block + 1)

@@ -64,15 +64,15 @@ class Model:
             if gradient.table in seen or not 0 <= gradient.table < len(self.stores):
                 raise TableError(_path(gradient), "named twice or not declared", hint="One gradient for each table")
             seen.add(gradient.table)
-            part = self.stores[gradient.table]
-            match gradient, part:
+            store = self.stores[gradient.table]
+            match gradient, store:
                 case DenseGradient(), DenseStore():
-                    _check_dense(gradient, part, pushed)
+                    _check_dense(gradient, store, pushed)
                 case SparseGradient(), SparseStore():
-                    self._check_sparse(gradient, part, pushed)
+                    self._check_sparse(gradient, store, pushed)
                 case _:
                     raise TableError(
-                        _path(gradient), f"is a {part.spec.kind} table", hint="Push what it was declared to be"
+                        _path(gradient), f"is a {store.spec.kind} table", hint="Push what it was declared to be"
                     )
 
     def apply(
@@ -83,74 +83,74 @@ class Model:
         Gradients must have passed `check`.
         """
         for gradient in gradients:
-            part = self.stores[gradient.table]
-            match gradient, part:
+            store = self.stores[gradient.table]
+            match gradient, store:
                 case DenseGradient(), DenseStore():
-                    part.apply(buckets, gradient.values, pushed, to_fork=to_fork)
+                    store.apply(buckets, gradient.values, pushed, to_fork=to_fork)
                 case SparseGradient(), SparseStore():
                     ids, rows = self._rows_in(gradient, buckets, pushed)
                     if len(ids):
-                        part.apply(ids, rows, to_fork=to_fork)
+                        store.apply(ids, rows, to_fork=to_fork)
                 case _:
-                    raise TypeError(gradient, part)
+                    raise TypeError(gradient, store)
 
     def open_fork(self, buckets: PositionSet) -> None:
         """From now on, until `drop_fork`, a `ForkedModel` reads these buckets as they are now."""
-        for part in self.stores:
-            part.open_fork(buckets)
+        for store in self.stores:
+            store.open_fork(buckets)
 
     def drop_fork(self) -> None:
-        for part in self.stores:
-            part.drop_fork()
+        for store in self.stores:
+            store.drop_fork()
 
     def content(self, bucket: int, portion: Portion = Portion.ALL) -> Iterator[tuple[str, dict[str, Array]]]:
         """One live bucket, as `ForkedModel.read` gives it: copies of values, slots and step counts."""
-        for part, dense in zip(self.stores, self.layout.dense, strict=True):
-            if isinstance(part, SparseStore):
-                if arrays := part.written(bucket) if portion is Portion.REST else part.content(bucket):
-                    yield part.spec.name, arrays
+        for store, dense in zip(self.stores, self.layout.dense, strict=True):
+            if isinstance(store, SparseStore):
+                if arrays := store.written(bucket) if portion is Portion.REST else store.content(bucket):
+                    yield store.spec.name, arrays
             elif dense is not None and portion is not Portion.ROWS:
                 for block in dense.blocks(PositionSet.of(bucket)):
-                    yield part.spec.name, part.content(block)
+                    yield store.spec.name, store.content(block)
 
     def watch(self, bucket: int) -> None:
         """From now on rows that are written belong to `Portion.REST`."""
-        for part in self.stores:
-            if isinstance(part, SparseStore):
-                part.watch(bucket)
+        for store in self.stores:
+            if isinstance(store, SparseStore):
+                store.watch(bucket)
 
     def end_watch(self, bucket: int) -> None:
-        for part in self.stores:
-            if isinstance(part, SparseStore):
-                part.end_watch(bucket)
+        for store in self.stores:
+            if isinstance(store, SparseStore):
+                store.end_watch(bucket)
 
     def end_watches(self) -> None:
         """Ends all watches; pushes pay nothing for them any more."""
-        for part in self.stores:
-            if isinstance(part, SparseStore):
-                part.end_watches()
+        for store in self.stores:
+            if isinstance(store, SparseStore):
+                store.end_watches()
 
     def row_count(self, bucket: int) -> int:
         """Number of trained rows in this bucket, of all sparse tables."""
-        return sum(int(part.row_counts[bucket]) for part in self.stores if isinstance(part, SparseStore))
+        return sum(int(store.row_counts[bucket]) for store in self.stores if isinstance(store, SparseStore))
 
     def rest_bytes(self, bucket: int) -> int:
         """Upper bound of the bytes in this bucket's REST, or in ALL of it if it is not watched."""
-        return sum(part.size_bytes(bucket) for part in self.stores)
+        return sum(store.size_bytes(bucket) for store in self.stores)
 
     def remove(self, buckets: PositionSet) -> None:
         """Drops these buckets; what an open fork has of them stays."""
-        for part in self.stores:
-            part.remove(buckets)
+        for store in self.stores:
+            store.remove(buckets)
         self.buckets -= buckets
 
     def populators(self, bucket: int, row_counts: Mapping[str, int]) -> list[Callable[[], None]]:
         """Functions that make memory ready for this bucket and more rows by table; call them without the lock."""
         return [
-            part.populator(row_counts.get(part.spec.name, 0))
-            if isinstance(part, SparseStore)
-            else partial(part.make_ready, bucket)
-            for part in self.stores
+            store.populator(row_counts.get(store.spec.name, 0))
+            if isinstance(store, SparseStore)
+            else partial(store.populate, bucket)
+            for store in self.stores
         ]
 
     def install(self, bucket: int, contents: Mapping[str, dict[str, Array]]) -> None:
@@ -159,15 +159,15 @@ class Model:
         Raises ValueError, KeyError or IndexError when it does not fit (`bucket_codec.check_contents` explains).
         """
         self.buckets |= PositionSet.of(bucket)
-        for part, dense in zip(self.stores, self.layout.dense, strict=True):
-            arrays = contents.get(part.spec.name)
+        for store, dense in zip(self.stores, self.layout.dense, strict=True):
+            arrays = contents.get(store.spec.name)
             if not arrays:
                 continue
-            if isinstance(part, SparseStore):
-                part.install(arrays["ids"], {name: array for name, array in arrays.items() if name != "ids"})
+            if isinstance(store, SparseStore):
+                store.install(arrays["ids"], {name: array for name, array in arrays.items() if name != "ids"})
             elif dense is not None:
                 for block in dense.blocks(PositionSet.of(bucket)):
-                    part.install(block, arrays)
+                    store.install(block, arrays)
 
     def _rows_in(self, gradient: SparseGradient, buckets: PositionSet, pushed: PositionSet) -> tuple[Ids, Array]:
         if buckets == pushed:
@@ -175,9 +175,9 @@ class Model:
         wanted = _lookup(buckets, self.layout.bucket_count)[buckets_of_rows(gradient.ids, self.layout.bucket_count)]
         return gradient.ids[wanted], gradient.rows[wanted]
 
-    def _check_sparse(self, gradient: SparseGradient, part: SparseStore, pushed: PositionSet) -> None:
+    def _check_sparse(self, gradient: SparseGradient, store: SparseStore, pushed: PositionSet) -> None:
         path = _path(gradient)
-        check_ids(path, gradient.ids, part.spec.shape[0])
+        check_ids(path, gradient.ids, store.spec.shape[0])
         homes = buckets_of_rows(gradient.ids, self.layout.bucket_count)
         if not _lookup(pushed, self.layout.bucket_count)[homes].all():
             raise TableError(f"{path}.ids", "rows of buckets that are not pushed", hint="Route rows by their bucket")
@@ -192,7 +192,7 @@ class ForkedModel:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.layout = model.layout
-        self._rows = {i: part.fork_reader() for i, part in enumerate(model.stores) if isinstance(part, SparseStore)}
+        self._rows = {i: store.fork_reader() for i, store in enumerate(model.stores) if isinstance(store, SparseStore)}
 
     def arrange(self) -> None:
         """Finds the rows of each bucket.  Call it once before `read`, without the lock, because it sorts all ids."""
@@ -202,14 +202,14 @@ class ForkedModel:
     def read(self, bucket: int) -> Iterator[tuple[str, dict[str, Array]]]:
         """Name and arrays, as copies, of each table with content in this bucket."""
         one = PositionSet.of(bucket)
-        for index, (part, dense) in enumerate(zip(self._model.stores, self._model.layout.dense, strict=True)):
-            if isinstance(part, SparseStore):
+        for index, (store, dense) in enumerate(zip(self._model.stores, self._model.layout.dense, strict=True)):
+            if isinstance(store, SparseStore):
                 arrays = self._rows[index].read(bucket)
                 if arrays:
-                    yield part.spec.name, arrays
+                    yield store.spec.name, arrays
             elif dense is not None:
                 for block in dense.blocks(one):
-                    yield part.spec.name, part.forked(block)
+                    yield store.spec.name, store.forked(block)
 
 
 def check_ids(path: str, ids: Ids, row_count: int) -> None:
@@ -219,8 +219,8 @@ def check_ids(path: str, ids: Ids, row_count: int) -> None:
         raise TableError(f"{path}.ids", f"row {wrong} of {row_count:,} rows", hint="Row ids count from 0")
 
 
-def _check_dense(gradient: DenseGradient, part: DenseStore, pushed: PositionSet) -> None:
-    wanted = part.layout.count(pushed)
+def _check_dense(gradient: DenseGradient, store: DenseStore, pushed: PositionSet) -> None:
+    wanted = store.layout.count(pushed)
     if len(gradient.values) != wanted:
         raise TableError(
             _path(gradient), f"{len(gradient.values)} numbers for {wanted}", hint="Push all elements of the buckets"

@@ -25,7 +25,18 @@ _NO_PLACES: Final[Places] = np.zeros(0, dtype=np.intp)
 class RowStore:
     """Values, slots and step counts of rows, by place."""
 
-    __slots__ = ("_counts", "_index", "_ready", "_rooms", "_rule", "_spec", "_width", "arrays", "count", "ids")
+    __slots__ = (
+        "_counts",
+        "_index",
+        "_lazy_arrays",
+        "_populated",
+        "_rule",
+        "_spec",
+        "_width",
+        "arrays",
+        "count",
+        "ids",
+    )
 
     def __init__(self, spec: TableSpec) -> None:
         self._spec = spec
@@ -36,8 +47,8 @@ class RowStore:
         self.arrays: list[Array] = [self._empty(0) for _ in range(1 + len(self._rule.slots))]  # values, then slots
         self._counts = np.zeros(0, dtype=np.int32)
         self.count = 0
-        self._rooms: list[LazyArray] = []
-        self._ready = 0  # memory is ready up to this place
+        self._lazy_arrays: list[LazyArray] = []
+        self._populated = 0  # memory is ready up to this place
 
     def places(self, ids: Ids) -> Places:
         """The place of each row; -1 for a row that is not here."""
@@ -77,11 +88,11 @@ class RowStore:
 
     def populator(self, count: int) -> Callable[[], None]:
         """A function that makes memory ready for so many more rows; it may run beside a thread that writes here."""
-        start, stop = max(self._ready, self.count), min(self.count + count, self._spec.shape[0])
+        start, stop = max(self._populated, self.count), min(self.count + count, self._spec.shape[0])
         if stop > len(self.ids):
             self._grow(stop)
-        self._ready = max(self._ready, stop)
-        rooms, width = tuple(self._rooms), self._width
+        self._populated = max(self._populated, stop)
+        rooms, width = tuple(self._lazy_arrays), self._width
 
         def make_ready() -> None:
             for room in rooms:
@@ -120,17 +131,17 @@ class RowStore:
         self.ids = _grown(self.ids, self.count, lambda: np.empty(capacity, dtype=np.int64))
         self._counts = _grown(self._counts, self.count, lambda: np.empty(capacity, dtype=np.int32))
         if capacity > len(self.arrays[0]):
-            self._rooms, self._ready = [], 0
-            self.arrays = [_grown(array, self.count, lambda: self._roomy(capacity)) for array in self.arrays]
+            self._lazy_arrays, self._populated = [], 0
+            self.arrays = [_grown(array, self.count, lambda: self._new_lazy(capacity)) for array in self.arrays]
 
-    def _roomy(self, capacity: int) -> Array:
+    def _new_lazy(self, capacity: int) -> Array:
         """Room for every row of the table, so that none is copied while pushes wait, if the system has it."""
         count = max(capacity, self._spec.shape[0])
         try:
             room = LazyArray(count * self._width, np.dtype(self._spec.dtype), fills_up=True)
         except (OSError, OverflowError):  # a system that promises no more memory than it has
             return self._empty(capacity)
-        self._rooms.append(room)
+        self._lazy_arrays.append(room)
         return room.array.reshape(count, self._width)
 
 

@@ -46,15 +46,15 @@ class StagingArea:
             self.drop(bucket)
         self._layers[bucket] = (*below, _Layer(contents, body))
 
-    def take(self, bucket: BucketId) -> Iterator[BucketContents]:
+    def pop_layers(self, bucket: BucketId) -> Iterator[BucketContents]:
         """Removes and yields the layers of this bucket, lowest first; each is valid until the next one."""
         for layer in self._layers.pop(bucket):
             yield layer.contents
-            self._keep(layer.body)
+            self._recycle(layer.body)
 
     def drop(self, bucket: BucketId) -> None:
         for layer in self._layers.pop(bucket, ()):
-            self._keep(layer.body)
+            self._recycle(layer.body)
 
     def clear(self) -> None:
         self._layers.clear()
@@ -66,7 +66,7 @@ class StagingArea:
             for layer in layers:
                 yield from row_counts_of(layer.contents)
 
-    def _keep(self, body: memoryview) -> None:
+    def _recycle(self, body: memoryview) -> None:
         memory, spare_bytes = body.obj, sum(map(len, self._spare))
         if isinstance(memory, np.ndarray) and _SMALL_BYTES < len(memory) <= _SPARE_BYTES - spare_bytes:
             self._spare.append(memory)

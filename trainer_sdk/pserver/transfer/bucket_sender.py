@@ -55,7 +55,7 @@ class SenderHooks:
     """
 
     pack: Callable[[SendCopy], PackedBucket | None]
-    full_wanted: Callable[[SendCopy], None]
+    full_copy_needed: Callable[[SendCopy], None]
     ended: Callable[[SendCopy, CopyHead | None], None]
 
 
@@ -190,7 +190,7 @@ class BucketSender:
             status = _sent(connection, packed, deadline_s)
         log.debug("%s", order)
         if status is CopyStatus.NEED_FULL:
-            self._hooks.full_wanted(order)
+            self._hooks.full_copy_needed(order)
         return status is CopyStatus.ARRIVED
 
 

@@ -46,14 +46,14 @@ class BucketTransfer:
         self._freezes = FreezeQueue()
         self._watched: dict[BucketId, Freeze] = {}  # the move for which its rows were packed last
         self._ahead: dict[BucketId, CopyHead] = {}  # the copy sent ahead of a watched bucket
-        hooks = SenderHooks(pack=self._pack, full_wanted=self._full_wanted, ended=self._ended)
+        hooks = SenderHooks(pack=self._pack, full_copy_needed=self._request_full_copy, ended=self._ended)
         self._sender = BucketSender(name, shell.context.security, hooks)
 
     def send(self, order: SendCopy) -> None:
         """Queues the copy without blocking; called under the lock."""
         is_taken = self._sender.send(order)
         if order.is_final and is_taken:
-            self._freezes.mark_sent(order, self._weigh(order.bucket))
+            self._freezes.mark_sent(order, self._rest_bytes(order.bucket))
         elif not is_taken:
             self._freezes.drop(_freeze(order))
 
@@ -102,11 +102,11 @@ class BucketTransfer:
 
     def _freeze_due(self) -> None:
         """Freezes due buckets; repeats, because an order whose move is over freezes nothing and ends no copy."""
-        while orders := self._freezes.take_due(self._weigh):
+        while orders := self._freezes.take_due(self._rest_bytes):
             for order in orders:
                 self._shell.handle(order)
 
-    def _weigh(self, bucket: BucketId) -> int:
+    def _rest_bytes(self, bucket: BucketId) -> int:
         return self._shell.model.rest_bytes(bucket) if self._shell.model else 0
 
     def _ended(self, order: SendCopy, head: CopyHead | None) -> None:
@@ -153,7 +153,7 @@ class BucketTransfer:
         is_same = (head.lineage, head.version, head.target) == (order.lineage, order.version, order.target.incarnation)
         return head.digest if is_same else ""
 
-    def _full_wanted(self, order: SendCopy) -> None:
+    def _request_full_copy(self, order: SendCopy) -> None:
         wanted = FullCopyRequested(
             lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target
         )
@@ -161,7 +161,7 @@ class BucketTransfer:
 
     # ---- from another server ----------------------------------------------------------------------------------------
 
-    def judge(self, head: CopyHead) -> CopyStatus | None:
+    def try_answer(self, head: CopyHead) -> CopyStatus | None:
         """The answer to a copy whose body is not needed; None: receive the body and call `take`."""
         shell = self._shell
         with shell.lock:
@@ -177,7 +177,7 @@ class BucketTransfer:
             spare = self._shell.staged.take_spare(size_bytes)
         return new_buffer(size_bytes) if spare is None else spare
 
-    def take(self, head: CopyHead, body: memoryview) -> CopyStatus:
+    def stage(self, head: CopyHead, body: memoryview) -> CopyStatus:
         """Stages a copy from another server if it is still meant for this process; keeps `body`.
 
         Raises WireError or TableError, and changes nothing, for bytes that are no bucket of this job.
@@ -188,14 +188,14 @@ class BucketTransfer:
         if model is None:
             return CopyStatus.ARRIVED  # the master tells the sender about the lineage
         contents = unpack_bucket(head, body, model.layout)
-        self._make_ready(head.bucket, contents, model)
+        self._populate(head.bucket, contents, model)
         with shell.lock:
             effects = shell.handle(CopyArrived(head=head))
             if any(isinstance(effect, StageCopy) for effect in effects):
                 shell.staged.put(head.bucket, contents, body, is_difference=bool(head.base))
             return _status(effects)
 
-    def _make_ready(self, bucket: BucketId, contents: BucketContents, model: Model) -> None:
+    def _populate(self, bucket: BucketId, contents: BucketContents, model: Model) -> None:
         """Makes memory ready, so that serving the bucket is quick: trainers wait for it."""
         rows: Counter[str] = Counter()
         with self._shell.lock:

@@ -68,21 +68,21 @@ class IoJobs:
 
     def _load(self, effect: LoadModel, kept: Model | None) -> ServerEvent | None:
         order, begun = effect.restore, time.monotonic()
-        missing = (order.buckets | order.standby) - effect.keeps
+        missing = (order.buckets | order.standby) - effect.kept
         try:
             read, marks = load_model(self._shell.context.storage, replace(order, buckets=missing, standby=EMPTY))
         except (CheckpointError, TableError) as error:
             return LoadFailed(lineage=order.lineage, message=str(error), is_damaged=_is_damage(error))
-        if kept is not None and not self._join(order, kept, read):
+        if kept is not None and not self._merge(order, kept, read):
             return None
         with self._shell.lock:
             if not self._shell.install_model(order, kept or read):
                 return None
-        told = (order.lineage, time.monotonic() - begun, len(effect.keeps), len(missing))
+        told = (order.lineage, time.monotonic() - begun, len(effect.kept), len(missing))
         log.info("lineage %d: model ready after %.2f s, %d buckets kept, %d read", *told)
         return ModelLoaded(lineage=order.lineage, marks=marks)
 
-    def _join(self, order: Restore, kept: Model, read: Model) -> bool:
+    def _merge(self, order: Restore, kept: Model, read: Model) -> bool:
         """Adds the buckets that were read to those that were kept; False: a newer order was taken meanwhile."""
         for number in read.buckets:
             contents = dict(read.content(number))

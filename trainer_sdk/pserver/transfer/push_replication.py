@@ -50,9 +50,9 @@ _FAILURES: Final = (OSError, TemporaryError, WireError, AuthenticationError)
 class PushReplication:
     """Connections of one server to the backups of its buckets.  Thread-safe."""
 
-    def __init__(self, name: MemberName, security: Security, tell: Callable[[BackupSilent], None]) -> None:
+    def __init__(self, name: MemberName, security: Security, notify_master: Callable[[BackupSilent], None]) -> None:
         self._security = security
-        self._tell = tell
+        self._notify_master = notify_master
         limits = WireLimits(io_s=IO_S)
         self._settings = ConnectionSettings(
             name=name, role=PeerRole.SERVER, limits=limits, budget_s=0.0, connect_s=IO_S
@@ -60,20 +60,20 @@ class PushReplication:
         self._cancellation = Cancellation()
         self._lock = threading.Lock()
         self._idle: dict[Incarnation, list[ServerConnection]] = {}
-        self._silent: dict[Incarnation, BackupSilence] = {}
+        self._silences: dict[Incarnation, BackupSilence] = {}
 
     def begin(
-        self, head: PushHead, passes: Sequence[BackupPush], pushed: PositionSet, body_bytes: int
+        self, head: PushHead, backup_pushes: Sequence[BackupPush], pushed: PositionSet, body_bytes: int
     ) -> ReplicatedPush:
         """Begins to send a push, whose body follows, to its backups."""
-        return ReplicatedPush(self, head, passes, pushed, body_bytes)
+        return ReplicatedPush(self, head, backup_pushes, pushed, body_bytes)
 
-    def keep(self, backups: Collection[Incarnation]) -> None:
+    def retain(self, backups: Collection[Incarnation]) -> None:
         """Closes connections to servers that back nothing any more, and forgets their silence."""
         with self._lock:
             gone = [one for backup, idle in self._idle.items() if backup not in backups for one in idle]
             self._idle = {backup: idle for backup, idle in self._idle.items() if backup in backups}
-            self._silent = {backup: silence for backup, silence in self._silent.items() if backup in backups}
+            self._silences = {backup: silence for backup, silence in self._silences.items() if backup in backups}
         for connection in gone:
             connection.close()
 
@@ -98,23 +98,23 @@ class PushReplication:
             )
         return connection
 
-    def give_back(self, connection: ServerConnection) -> None:
+    def release(self, connection: ServerConnection) -> None:
         """Returns a connection whose backup has answered all."""
         backup = connection.place.incarnation
         with self._lock:
-            self._silent.pop(backup, None)
+            self._silences.pop(backup, None)
             self._idle.setdefault(backup, []).append(connection)
 
     def report_silence(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
         """Counts a failed attempt that began then; the master is told now and then."""
         now_s = time.monotonic()
         with self._lock:
-            silence = after_failure(self._silent.get(backup), begun_s, now_s)
-            self._silent[backup] = silence.reported() if silence.is_due else silence
+            silence = after_failure(self._silences.get(backup), begun_s, now_s)
+            self._silences[backup] = silence.reported() if silence.is_due else silence
         if silence.is_due:
-            self._tell(BackupSilent(lineage=lineage, backup=backup, silent_s=now_s - silence.since_s))
+            self._notify_master(BackupSilent(lineage=lineage, backup=backup, silent_s=now_s - silence.since_s))
 
-    def drop(self, backup: Incarnation) -> None:
+    def close_idle(self, backup: Incarnation) -> None:
         """Closes the idle connections to this backup."""
         with self._lock:
             idle = self._idle.pop(backup, [])
@@ -133,7 +133,7 @@ class ReplicatedPush:
         self,
         replication: PushReplication,
         head: PushHead,
-        passes: Sequence[BackupPush],
+        backup_pushes: Sequence[BackupPush],
         pushed: PositionSet,
         body_bytes: int,
     ) -> None:
@@ -142,7 +142,7 @@ class ReplicatedPush:
         self._body_bytes = body_bytes
         self._sent = list[tuple[BackupPush, ServerConnection]]()  # backups that took every piece so far
         try:
-            for one in passes:
+            for one in backup_pushes:
                 self._begin(one, PushHead(_addressed(head, one), head.layout, head.sections), pushed)
         except BaseException:
             self.abandon()
@@ -182,7 +182,7 @@ class ReplicatedPush:
             except _FAILURES as error:
                 self._fail(connection, error, begun_s)
             else:
-                self._replication.give_back(connection)
+                self._replication.release(connection)
         return tuple(said)
 
     def abandon(self) -> None:
@@ -194,7 +194,7 @@ class ReplicatedPush:
         """Reports a failed attempt and closes all connections to that backup, whose process may be over."""
         log.info("nothing can be passed on to %s: %s", connection.place.name, error)
         connection.close()
-        self._replication.drop(connection.place.incarnation)
+        self._replication.close_idle(connection.place.incarnation)
         self._replication.report_silence(connection.place.incarnation, self._lineage, begun_s)
 
 

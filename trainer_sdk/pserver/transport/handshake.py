@@ -73,17 +73,17 @@ def _encode(said: dict[str, Any]) -> bytes:
     return json.dumps(said).encode()
 
 
-def _decode(frame: Frame, wanted: FrameKind) -> dict[str, Any]:
+def _decode(frame: Frame, expected: FrameKind) -> dict[str, Any]:
     if frame.kind is FrameKind.REFUSED:
         raise AuthenticationError(f"refused by the server: {frame.text}")
-    if frame.kind is not wanted:
-        raise WireError(f"{frame.kind.name} where {wanted.name} was due")
+    if frame.kind is not expected:
+        raise WireError(f"{frame.kind.name} where {expected.name} was due")
     try:
         said = json.loads(frame.head)
     except (ValueError, RecursionError) as error:
-        raise WireError(f"{wanted.name} is no JSON") from error
+        raise WireError(f"{expected.name} is no JSON") from error
     if not isinstance(said, dict):
-        raise WireError(f"{wanted.name} is no JSON object")
+        raise WireError(f"{expected.name} is no JSON object")
     return said
 
 

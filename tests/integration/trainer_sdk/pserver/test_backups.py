@@ -249,7 +249,7 @@ def test_a_push_whose_lineage_ends_while_it_comes_is_judged_by_its_head(new_job)
     connection, channel, rest = half_sent(job)
     time.sleep(0.5)  # its first piece has gone on
     owner = job.servers[0].service
-    owner._errands.load = lambda _: None  # it takes long
+    owner._io_jobs.load = lambda _: None  # it takes long
     owner.control(replace(job.orders[0], lineage=Lineage(2)))
     channel.send_piece(rest)
     assert verdicts(decode_push_answer(channel.receive().head)) == {("not-ready", str(job.orders[0].buckets))}

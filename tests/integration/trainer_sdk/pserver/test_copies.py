@@ -326,18 +326,18 @@ def test_a_copy_that_is_not_meant_for_this_process_now_is_left_lying(new_job, di
     source, target = job.servers
     server = source if "version" in differs else target  # the source has it live at 0
     head, body = copy_for(server, **differs)
-    assert server.service.copies.take(head, body) is CopyStatus.ARRIVED
+    assert server.service.transfer.stage(head, body) is CopyStatus.ARRIVED
     assert server.all_of(Installed) == []
 
 
 def test_a_difference_is_answered_with_need_full(new_job):
     """Rule 42: this side has no base to build on; its body is not even received."""
     job = new_job(2).restore()
-    copies = job.servers[1].service.copies
+    copies = job.servers[1].service.transfer
     head, body = copy_for(job.servers[1], base="of something")
-    assert copies.judge(head) is CopyStatus.NEED_FULL
+    assert copies.try_answer(head) is CopyStatus.NEED_FULL
     head = replace(head, digest=copy_digest([body], head.base))
-    assert copies.take(head, body) is CopyStatus.NEED_FULL
+    assert copies.stage(head, body) is CopyStatus.NEED_FULL
     assert job.servers[1].all_of(Installed) == []
 
 
@@ -349,13 +349,13 @@ def test_an_altered_copy_or_one_of_other_tables_is_refused(new_job):
     altered = memoryview(bytearray(body))
     altered[len(altered) - 9] ^= 1
     with pytest.raises(WireError, match="digest"):
-        target.service.copies.take(head, altered)
+        target.service.transfer.stage(head, altered)
     larger = (replace(TABLES[0], shape=(300, 40)), *TABLES[1:])
     for tables, buckets, wrong in ((TABLES, BUCKETS // 2, "buckets"), (larger, BUCKETS, "bucket 3.w")):
         model = Model(Layout.of(tables, buckets), span(0, buckets))
         other = memoryview(bytearray(b"".join(encode_bucket(model.content(MOVED), buckets))))
         with pytest.raises((WireError, TableError), match=wrong):
-            target.service.copies.take(replace(head, digest=copy_digest([other])), other)
+            target.service.transfer.stage(replace(head, digest=copy_digest([other])), other)
     assert target.all_of(Installed) == []
 
 

@@ -49,7 +49,7 @@ class Sender:
     def __init__(self, pack=parcel_of, security=None):
         self.packed, self.ends = [], []
         self._pack = pack
-        post = SenderHooks(pack=self._count, full_wanted=lambda _: None, ended=self._note)
+        post = SenderHooks(pack=self._count, full_copy_needed=lambda _: None, ended=self._note)
         self.couriers = BucketSender(MemberName("sender"), security or Security(), post)
 
     def _note(self, order, head):

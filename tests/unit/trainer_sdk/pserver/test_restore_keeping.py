@@ -70,7 +70,7 @@ def loaded(state, restore, marks=BASE):
     (load,) = [effect for effect in effects if isinstance(effect, LoadModel)]
     state, effects = after(state, ModelLoaded(lineage=restore.lineage, marks=marks))
     assert effects == (NotifyMaster(message=Restored(lineage=restore.lineage)),)
-    return state, load.keeps
+    return state, load.kept
 
 
 def verdicts(state, positions, *, lineage, buckets=ALL):

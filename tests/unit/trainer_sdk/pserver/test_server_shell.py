@@ -104,7 +104,7 @@ def test_a_copy_for_a_model_that_is_not_here_is_not_received(outside, head_of):
     """Its body would be for nothing: the order is said again once the model is (rule 43)."""
     service = ParameterServer(name=MemberName("s0"), incarnation=HERE, context=outside)
     try:
-        assert service.copies.judge(replace(copy(is_final=True).head, lineage=head_of)) is CopyStatus.ARRIVED
+        assert service.transfer.try_answer(replace(copy(is_final=True).head, lineage=head_of)) is CopyStatus.ARRIVED
     finally:
         service.close()
 

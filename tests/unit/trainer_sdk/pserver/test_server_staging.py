@@ -27,9 +27,9 @@ def test_layers_come_from_below_and_their_memory_is_used_again():
     staging = StagingArea()
     memory = {id(put(staging, ONE, 1)), id(put(staging, ONE, 2, is_difference=True))}
     assert list(staging.row_counts()) == [("e", SIZE)] * 2
-    assert [seen(contents) for contents in staging.take(ONE)] == [1, 2]
+    assert [seen(contents) for contents in staging.pop_layers(ONE)] == [1, 2]
     assert {id(put(staging, ONE, 3)), id(put(staging, TWO, 4))} == memory
-    assert [seen(contents) for contents in staging.take(ONE)] == [3]
+    assert [seen(contents) for contents in staging.pop_layers(ONE)] == [3]
 
 
 def test_memory_of_a_copy_does_for_a_slightly_larger_one_and_small_ones_have_no_slack():
@@ -47,7 +47,7 @@ def test_what_is_staged_anew_takes_the_place_of_what_was():
     put(staging, ONE, 1)
     put(staging, ONE, 2)
     put(staging, TWO, 3)
-    assert [seen(contents) for contents in staging.take(ONE)] == [2]
+    assert [seen(contents) for contents in staging.pop_layers(ONE)] == [2]
     staging.drop(TWO)
     staging.drop(TWO)
     assert list(staging.row_counts()) == []
