@@ -1,5 +1,5 @@
-"""Experiments: what the system of 2017 measured, drawn again and beaten, and what it never measured.
+"""Experiments: the measurements that the system of 2017 published, repeated and surpassed, and new ones.
 
-`scenarios` are data, `arms` meet them on the simulated cluster, `measuring` and `bounds` say what came of it, `running`
-keeps results, `reporting` tells them.  Start at `__main__`.  `demo` is a play of its own, on real processes.
+`scenarios` are data; `arms` run them on the simulated cluster; `measuring` and `bounds` compute metrics and upper
+bounds; `running` keeps results; `reporting` writes the report.  Start at `__main__`.  `demo` runs real processes.
 """

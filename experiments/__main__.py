@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         match given.command:
             case "list":
-                return tell_list(is_json=given.json)
+                return print_list(is_json=given.json)
             case "run":
                 return run(given)
             case _:
@@ -87,8 +87,8 @@ def not_negative(text: str) -> int:
     return value
 
 
-def tell_list(*, is_json: bool) -> int:
-    """Print what there is."""
+def print_list(*, is_json: bool) -> int:
+    """Print the experiments with their arms and passes."""
     for scenario in list_scenarios():
         arms = [*scenario.arms, *(f"{variant.arm}+{variant.name}" for variant in scenario.variants)]
         if is_json:
@@ -99,7 +99,7 @@ def tell_list(*, is_json: bool) -> int:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run what is missing.  SIGTERM stops as Ctrl-C does."""
+    """Run the passes that have no result yet.  SIGTERM stops as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     scenarios = [find_scenario(name) for name in given.names] or list(list_scenarios())
     selection = Selection(seed=given.seed, passes=given.passes, arm=given.arm, mix=given.mix)
@@ -115,7 +115,7 @@ def run(given: argparse.Namespace) -> int:
         for done in run_tasks(missing, store, given.workers):
             failed += bool(done.error)
             progress.update(bar, advance=1, description=name_of(done.task))
-            tell_pass(done, progress.console, is_json=given.json)
+            print_pass(done, progress.console, is_json=given.json)
     return FAILED if failed else 0
 
 
@@ -132,7 +132,7 @@ def select(scenarios: Sequence[Scenario], selection: Selection) -> list[Task]:
 
 
 def make_progress(console: Console, *, is_hidden: bool) -> Progress:
-    """Return a bar that disappears where nobody looks."""
+    """Return a progress bar, hidden without a terminal."""
     columns = (
         TextColumn("{task.description:48.48}"),
         BarColumn(),
@@ -143,11 +143,11 @@ def make_progress(console: Console, *, is_hidden: bool) -> Progress:
 
 
 def name_of(task: Task) -> str:
-    """Return a pass in words."""
+    """Return the name of a pass for people."""
     return f"{task.setting.scenario.name} {task.mix} {task.arm} {task.number}"
 
 
-def tell_pass(done: FinishedPass, console: Console, *, is_json: bool) -> None:
+def print_pass(done: FinishedPass, console: Console, *, is_json: bool) -> None:
     """Print a pass as JSON, or a failure for people."""
     if is_json:
         task = done.task

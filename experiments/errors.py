@@ -4,7 +4,7 @@
 
     ExperimentError
     |-- RefusedInputError    a file of ours or the user's is wrong: names the file, the field's path and what to do
-    |-- MixedCommitsError    results of two commits would be told as one
+    |-- MixedCommitsError    results of two commits would be reported as one
     |-- ProcessLostError     a process that ran a pass was killed
     `-- UnsolvedError        a bound was asked for and the solver gave none
 

@@ -1,6 +1,7 @@
-"""What the arms of 2017 need of a cluster: pods to look at, and controllers to tell how many of them there should be.
+"""Port of the arms of 2017: a cluster's pods, and controllers with replica counts that an arm sets.
 
-The simulated cluster has it, and so has a real control plane (`tests.cluster.experiment`): one driver serves both.
+The simulated cluster implements it, and so does a real control plane (`tests.cluster.experiment`); one driver serves
+both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from experiments.scenarios.schema import Scenario
 
 
 class ControlledPod(Protocol):
-    """A pod that has not gone."""
+    """A pod that has not been removed."""
 
     @property
     def owner(self) -> str: ...
@@ -27,7 +28,7 @@ class ControlledPod(Protocol):
 
 
 class ControlledCluster(Protocol):
-    """A cluster whose controllers can be told how many pods of a job there should be, simulated or not."""
+    """A cluster, simulated or real, whose controllers keep as many pods of a job as were set."""
 
     @property
     def pods(self) -> Mapping[PodName, ControlledPod]: ...
@@ -41,7 +42,7 @@ class ControlledCluster(Protocol):
 
 
 class ArmSetup(Protocol):
-    """Where the arm of 2017 acts; `Stage` is one."""
+    """What an arm of 2017 acts on; `PassSetup` is one."""
 
     @property
     def cluster(self) -> ControlledCluster: ...

@@ -1,7 +1,7 @@
 """The arm of 2017: its algorithm at its tick, its writes carried out by the controllers of Kubernetes 1.6.
 
 Each job starts with its minimum of trainers, all servers and its master.  At each tick, and at each submission, the
-algorithm looks and writes the parallelism of the trainers' Jobs; who is killed is the Job controller's choice.
+algorithm observes the pods and writes the parallelism of the trainers' Jobs; the Job controller chooses the victims.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PENDING: Final = frozenset([PodPhase.PENDING, PodPhase.STARTING])
 
 
 class Autoscaler2017:
-    """Looks, decides, writes.  Keeps the parallelism that was written last."""
+    """Observes, decides, writes; keeps the parallelism that it wrote last."""
 
     def __init__(self, setup: ArmSetup) -> None:
         self._setup = setup
@@ -31,14 +31,14 @@ class Autoscaler2017:
             self._sums[1] += node.allocatable.memory_bytes
 
     def submit(self, submission: JobSubmission) -> None:
-        """The job comes, and the autoscaler hears of it."""
+        """Submit the job and run a tick, as an informer's event did."""
         least = submission.job.trainer.min_replicas
         static.submit(self._setup, submission, least)
         self._parallelism[submission.job.name] = least
         self.tick()
 
     def tick(self) -> None:
-        """One look and its writes."""
+        """Observe once, and write the parallelism that is to change."""
         cluster = self._setup.cluster
         jobs = observe_jobs(cluster, self._parallelism)
         takes_from_all = self._setup.scenario.takes_from_all_when_starved
@@ -82,7 +82,7 @@ def observe_jobs(cluster: ControlledCluster, parallelism: dict[JobName, int]) ->
 
 
 def schedule(setup: PassSetup) -> None:
-    """Plan what the arm of 2017 does."""
+    """Schedule the submissions and ticks of the arm."""
     driver = Autoscaler2017(setup)
     for submission in setup.submissions:
         setup.at(submission.at_s, partial(driver.submit, submission))

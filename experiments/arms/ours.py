@@ -16,10 +16,10 @@ from experiments.arms.pass_setup import SERVERS_MOVED, PassSetting, PassSetup, m
 
 
 def run(setup: PassSetup) -> Counter[str]:
-    """Play the scenario to its end; return how many trainers the planner removed, by cause, and the servers moved."""
+    """Run EDL's loop to the scenario's end; return the planner's removals of trainers by cause, and servers moved."""
     removals: Counter[str] = Counter()
 
-    def note(step: LoopPass) -> None:
+    def count_removals(step: LoopPass) -> None:
         for action, outcome in step.applied:
             if isinstance(action, DeletePod) and outcome.result is WriteResult.DONE:
                 if action.role is Role.TRAINER:
@@ -29,7 +29,7 @@ def run(setup: PassSetup) -> Counter[str]:
 
     for submission in setup.submissions:
         setup.at(submission.at_s, partial(setup.cluster.submit, submission.job, submission.work))
-    loop = Loop(setup.cluster, make_policy(setup.setting), listener=note)
+    loop = Loop(setup.cluster, make_policy(setup.setting), listener=count_removals)
     asyncio.run(run_loop(loop, setup.cluster, setup.end_s))
     return removals
 

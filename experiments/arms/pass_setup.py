@@ -1,8 +1,8 @@
-"""What every arm meets: nodes, system pods, web load and lost nodes of a scenario, on a simulated cluster.
+"""Setup of a pass: a scenario's nodes, system pods, web load and node losses on a simulated cluster, for any arm.
 
-The scenario's zero lies `warm_up_s` after the cluster's, so that the first web pods stand when it begins.  Chance comes
-from the pass's seed alone: the same seed gives every arm the same draws and the same jitter.  Start times follow from
-them by the arm's own timings, and those of 2017 are 0.65 s shorter on the average: that counts against ours.
+The scenario's zero lies `warm_up_s` after the cluster's, so that the first web pods run when it begins.  All chance
+comes from the pass's seed: the same seed gives every arm the same draws and the same jitter.  Start times follow from
+them by the arm's own timings; those of 2017 are 0.65 s shorter on the average, which counts against ours.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from experiments.calibration.mixes import SYSTEM_CPU_MILLI, Mix
 from experiments.scenarios.schema import ArmName, ClockSpec, JobsSpec, PhysicsSpec, PodShapeSpec, PolicySpec, Scenario
 
 SERVERS_MOVED: Final = "servers moved"
-"""Among the planner's removals by cause: they are no trainers."""
+"""Key of moved servers among the planner's removals by cause."""
 
 NEVER_S: Final = 1e6
 """Trainers of 2017 did not hand over: they ran until the kill at the end of Kubernetes' default grace of 30 s.  Found
@@ -49,7 +49,7 @@ by calibration: with shorter lives after SIGTERM the web of case 2 returns too s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassSetting:
-    """One pass: a scenario on a mix, met by an arm, with a seed.  `variant` is empty for the arm as it is."""
+    """Settings of one pass: scenario, node mix, arm and seed.  `variant` is empty for the arm as it is."""
 
     scenario: Scenario
     mix: Mix | None
@@ -63,13 +63,13 @@ class PassSetting:
 
     @property
     def is_of_2017(self) -> bool:
-        """Whether its pods have the timings of 2017, and unless `is_today` its scheduler and controllers too."""
+        """True if pods have the timings of 2017; then also its scheduler and controllers, unless `is_today`."""
         return self.scenario.published is not None and self.arm in {"static", "edl2017"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmission:
-    """A job and when it comes, in the scenario's time."""
+    """A job and the instant of its submission, in the scenario's time."""
 
     at_s: float
     job: Job
@@ -78,7 +78,7 @@ class JobSubmission:
 
 
 class PassSetup:
-    """A cluster on which the scenario will happen.  `submissions` are left to the arm."""
+    """A cluster with the scenario's events scheduled; the arm schedules the `submissions`."""
 
     def __init__(self, setting: PassSetting) -> None:
         self.setting = setting
@@ -173,7 +173,7 @@ class PassSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaChange:
-    """A Deployment that is told to grow or to shrink."""
+    """A change of a Deployment's replica count."""
 
     web: str
     at_s: float
@@ -201,14 +201,14 @@ def make_nodes(setting: PassSetting) -> list[Node]:
 
 
 def make_physics(setting: PassSetting) -> Physics:
-    """Return the timings: those of 2017 for its arms, today's for ours; drain as the setting says."""
+    """Return the timings: those of 2017 for its arms, today's for ours; the drain time is the setting's."""
     if setting.is_of_2017:
         return replace(PHYSICS_2017, drain=fixed_duration(NEVER_S), spreads_scale_down=setting.is_today)
     return Physics(drain=fixed_duration(setting.physics.drain_s))
 
 
 def make_shape(pod: PodShapeSpec) -> Shape:
-    """Return what a pod asks for; every pod takes one of its node's pods."""
+    """Return a pod's requests; every pod counts as one of its node's pods."""
     requests = Resources(cpu_milli=pod.cpu, memory_bytes=pod.memory, gpu_count=pod.gpu, extended=(("pods", 1),))
     return Shape(requests=requests)
 

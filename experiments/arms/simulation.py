@@ -1,4 +1,4 @@
-"""One pass from its setting to its numbers."""
+"""Simulation of one pass: from its setting to its metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE_NODES = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
-    """The numbers of one pass; `wall_s` is what it took to simulate, bounds included."""
+    """Metrics and curves of one pass; `wall_s`: seconds that its simulation took, bounds included."""
 
     metrics: dict[str, float]
     curves: dict[str, object]
@@ -45,7 +45,7 @@ def simulate_pass(setting: PassSetting) -> PassResult:
 
 
 def run_arm(setup: PassSetup) -> dict[str, int]:
-    """Let the arm meet the stage to its end; return removals by cause where the planner made them."""
+    """Run the arm to the scenario's end; return the planner's removals by cause, of other arms none."""
     match setup.setting.arm:
         case "static":
             static.schedule(setup)

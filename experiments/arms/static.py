@@ -10,7 +10,7 @@ from experiments.arms.pass_setup import JobSubmission, PassSetup
 
 
 def schedule(setup: PassSetup) -> None:
-    """Plan what the static arm does."""
+    """Schedule the submissions of the static arm."""
     for submission in setup.submissions:
         setup.at(submission.at_s, partial(submit, setup, submission, submission.static))
 

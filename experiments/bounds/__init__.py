@@ -1,8 +1,8 @@
-"""What no planner can exceed: exact for one instant of an experiment, and a linear one for clusters of any size.
+"""Upper bounds that no planner can exceed: exact ones for an instant of an experiment, a linear one for any cluster.
 
-`patterns` and `filling` answer for whole pods on given rooms (the bounds *pinned* and *free*), `relaxed` bounds a whole
-`ClusterView` from above, `configured` does so with whole pods on every node, `optimum` solves small views exactly.  All
-are proved by the solver; none plans anything.
+`packing_patterns` and `filling` bound whole pods on given nodes (*pinned* and *free*), `relaxed` bounds a whole
+`ClusterView`, `configured` does so with whole pods on every node, `optimum` solves small views exactly.  The solver
+proves all of them; none plans anything.
 """
 
 from experiments.bounds.configured import pattern_bound

@@ -1,7 +1,7 @@
-"""A view as a question of counting: what rooms there are, which kinds of pods the jobs want, who may go where.
+"""Demands of a view: free capacity by kind of node, shapes of the jobs' pods, and the nodes that accept them.
 
-EDL's own pods are all taken as movable, everybody else's as standing: the bound holds for every planner, also for one
-that could start afresh.  `relaxed` and `optimum` solve what is told here.
+EDL's own pods count as movable, all others as fixed, so the bound holds for every planner, even one that starts
+afresh.  `relaxed` and `optimum` solve the demands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from experiments.bounds.packing_patterns import Vector
 
 
 class Worth(StrEnum):
-    """What is counted."""
+    """Quantity that a bound maximises."""
 
     CPU = "cpu"  # millicores requested by EDL's pods
     GPU = "gpu"  # GPUs requested by EDL's pods
@@ -54,7 +54,7 @@ class Demands:
     jobs: tuple[JobNeeds, ...]
 
     def worth(self, shape: int, worth: Worth, *, is_trainer: bool) -> int:
-        """Return what one pod of a shape counts."""
+        """Return the worth of one pod of a shape."""
         match worth:
             case Worth.CPU:
                 return self.shapes[shape].requests.cpu_milli
@@ -65,7 +65,7 @@ class Demands:
 
 
 def read_demands(view: ClusterView) -> Demands:
-    """Return the question that a view poses.  Jobs that are suspended, ending or over want nothing."""
+    """Return the demands of a view.  Jobs that are suspended, ending or over want nothing."""
     jobs = [job for job in view.jobs if job.state is JobState.ACTIVE]
     wanted = [job.trainer.shape for job in jobs] + [job.master.shape for job in jobs]
     wanted += [job.servers.shape for job in jobs if job.servers is not None]
@@ -103,7 +103,7 @@ def _list_rooms(view: ClusterView, shapes: tuple[Shape, ...], names: list[str]) 
         if not node.is_open():
             continue
         left = vector(node.allocatable - taken.get(node.name, NOTHING), names)
-        # An amount below the common unit of all requests is of no use to anybody.
+        # An amount below the common unit of all requests fits no pod.
         room = tuple(max(0, amount) // unit * unit for amount, unit in zip(left, units, strict=True))
         kinds[room, accepted.of(node)] += 1
     found = (RoomKind(room=room, accepts=accepts, count=count) for (room, accepts), count in kinds.items())
@@ -126,7 +126,7 @@ def _units(shapes: tuple[Shape, ...], names: list[str]) -> tuple[int, ...]:
 
 
 class _Eligibility:
-    """Which shapes a node accepts; asked once for nodes with the same labels and taints."""
+    """Shapes that a node accepts; computed once for nodes with the same labels and taints."""
 
     def __init__(self, shapes: tuple[Shape, ...]) -> None:
         self._shapes = shapes

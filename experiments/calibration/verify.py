@@ -1,7 +1,7 @@
-"""Whether a mix reproduces the static arm of 2017, asked of the simulator itself.
+"""Verification that a mix reproduces the static arm of 2017 in the simulator.
 
-`search` proposes mixes by a cheap emulation of packing; here the whole arm runs: case 2 must stand at 82.90 % beside
-400 web pods and at 44.57 % beside 100, case 1 must come to its plateau.
+`mix_search` proposes mixes by a cheap emulation of packing; here the whole arm runs.  Case 2 must reach 82.90 % beside
+400 web pods and 44.57 % beside 100, and case 1 its plateau.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def simulate_static(mix: Mix, seed: int, *, passes: int) -> dict[str, float]:
 
 
 def is_like_2017(seen: dict[str, float]) -> bool:
-    """Whether the figures are those of 2017, within the tolerances above."""
+    """True if the figures are those of 2017, within the tolerances above."""
     return (
         abs(seen["peak"] - EXPECTED["peak"]) <= EXACT_PERCENT
         and abs(seen["off_peak"] - EXPECTED["off_peak"]) <= EXACT_PERCENT
@@ -44,7 +44,7 @@ def is_like_2017(seen: dict[str, float]) -> bool:
 
 
 def run(scenario: Scenario, mix: Mix, seed: int) -> dict[str, float]:
-    """Return the metrics of one pass of the static arm; its bounds are not asked for."""
+    """Return the metrics of one pass of the static arm, without bounds."""
     bare = scenario.model_copy(update={"bounds": False})
     setting = PassSetting(
         scenario=bare, mix=mix, arm="static", variant="", seed=seed, physics=bare.physics, policy=bare.policy

@@ -1,9 +1,9 @@
-"""`make demo`: a web service rises and falls, two training jobs give way and take the room back, three faults strike.
+"""`make demo`: web load rises and falls, two training jobs shrink and grow with it, three faults are injected.
 
     python -m experiments.demo [--seed N] [--no-faults] [--duration TIME] [--json]
 
-The run itself is a local cluster like that of `edl run`: another terminal may say `edl get tj` meanwhile.  The play is
-in `script`, its performance in `play`, the verdict in `judging`, the picture in `figure`.
+The run itself is a local cluster like that of `edl run`: another terminal can run `edl get tj` meanwhile.  `timeline`
+plans the load and the faults, `load_driver` applies them, `evaluation` audits the outcome, `figure` draws it.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from experiments.demo.timeline import WebLoad, plan_faults
 
 HERE: Final = Path(__file__).parent
 JOBS: Final = {"digits-a": 200, "digits-b": 100}  # and their weights
-WORK: Final = {"digits-a": 1.5, "digits-b": 1.0}  # epochs of each, relative: the heavier job gets more of the cluster
+RELATIVE_EPOCHS: Final = {"digits-a": 1.5, "digits-b": 1.0}  # the job of more weight gets more of the cluster
 NODES, NODE_CPU_MILLI, NODE_MEMORY_BYTES = 4, 4_000, 8 * 2**30
 WEB_LOW, WEB_HIGH = 2, 9
 POLICY: Final = replace(LOCAL_POLICY, down_window_s=4.0, victim_age_s=4.0)
-"""A day's tide within a minute: what a voluntary shrink waits for is shortened likewise, or no server would leave."""
+"""A day's load within a minute: the windows of voluntary shrinks are as much shorter, so that servers leave too."""
 
-LIMIT_FACTOR: Final = 2.5  # times the tide: then the demo is stopped, and says so
+LIMIT_FACTOR: Final = 2.5  # times the load's duration: then the demo is stopped, and says so
 SHARE_OF_ALONE: Final = 0.15
-"""Epochs a second of the lighter job, beside what one process alone does on a free core: measured on 2 cores."""
+"""Epochs a second of the lighter job relative to one process alone on a free core; measured on 2 cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     seed: int
-    tide_s: float
+    load_s: float
     has_faults: bool
     epochs: int | None
     is_json: bool
@@ -58,28 +58,32 @@ class Options:
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> Options:
-    """Of the command line, unless given others."""
+    """Options of the command line, or of `arguments`."""
     parser = argparse.ArgumentParser(
         prog="make demo", description=str(__doc__).split(":", 1)[1].split("\n\n")[0].strip()
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the play: whom the faults strike, and just when")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults: their targets, and their instants")
     parser.add_argument(
-        "--duration", type=_duration, default=50.0, metavar="TIME", help="of the web's tide, such as 40s (default 50s)"
+        "--duration",
+        type=_duration,
+        default=50.0,
+        metavar="TIME",
+        help="of the rise and fall of the web load, such as 40s (default 50s)",
     )
-    parser.add_argument("--no-faults", action="store_true", help="the tide alone")
+    parser.add_argument("--no-faults", action="store_true", help="web load alone")
     parser.add_argument(
-        "--epochs", type=int, help="of the lighter job (default: enough to outlast the tide on this machine)"
+        "--epochs", type=int, help="of the lighter job (default: enough to outlast the web load on this machine)"
     )
     parser.add_argument("--json", action="store_true", help="events and the outcome as JSON lines, no live view")
     parser.add_argument("--run-dir", type=Path, default=Path("runs"), help="for run folders (default %(default)s)")
     given = parser.parse_args(arguments)
     if given.duration < 10:
-        parser.error("--duration: a tide of less than 10 s leaves no time to start a trainer")
+        parser.error("--duration: a load of less than 10 s leaves no time to start a trainer")
     if given.epochs is not None and given.epochs < 1:
         parser.error("--epochs: at least 1")
     return Options(
         seed=given.seed,
-        tide_s=given.duration,
+        load_s=given.duration,
         has_faults=not given.no_faults,
         epochs=given.epochs,
         is_json=given.json,
@@ -114,9 +118,9 @@ def main() -> int:
 
 
 def _choose_epochs(options: Options, training: Training) -> dict[str, int]:
-    """Of each job: as asked, or enough to outlast the tide on this machine."""
-    epochs = options.epochs or measure_epochs_per_s(training) * SHARE_OF_ALONE * options.tide_s
-    return {name: max(1, round(epochs * work)) for name, work in WORK.items()}
+    """Epochs of each job: as given, or enough to outlast the web load on this machine."""
+    epochs = options.epochs or measure_epochs_per_s(training) * SHARE_OF_ALONE * options.load_s
+    return {name: max(1, round(epochs * work)) for name, work in RELATIVE_EPOCHS.items()}
 
 
 class _Demo:
@@ -127,9 +131,9 @@ class _Demo:
         self._training = training
         self._epochs = epochs
         self._scratch = scratch
-        self._tide = WebLoad(low=WEB_LOW, high=WEB_HIGH, duration_s=options.tide_s)
-        self._faults = plan_faults((*JOBS,), duration_s=options.tide_s, seed=options.seed) if options.has_faults else ()
-        self._play: LoadDriver | None = None
+        self._web_load = WebLoad(low=WEB_LOW, high=WEB_HIGH, duration_s=options.load_s)
+        self._faults = plan_faults((*JOBS,), duration_s=options.load_s, seed=options.seed) if options.has_faults else ()
+        self._driver: LoadDriver | None = None
         self._run: LocalRun | None = None
 
     async def run(self) -> int:
@@ -138,33 +142,33 @@ class _Demo:
             self._settings(),
             self._manifests(),
             output=self._show(),
-            duration_s=self._options.tide_s * LIMIT_FACTOR,
+            duration_s=self._options.load_s * LIMIT_FACTOR,
             stays=False,
-            background=self._perform,
+            background=self._drive,
         )
         if code not in (Exit.OK, Exit.FAILED) or self._run is None:
             return code
-        assert self._play is not None
-        performance = FinishedDemo(
+        assert self._driver is not None
+        finished = FinishedDemo(
             run=self._run,
-            play=self._play,
+            driver=self._driver,
             training=self._training,
             epochs=self._epochs,
             models=self._scratch,
             seed=self._options.seed,
-            tide_s=self._options.tide_s,
+            load_s=self._options.load_s,
             faults_planned=len(self._faults),
             seconds=time.monotonic() - begun,
         )
-        outcome = await asyncio.to_thread(evaluate, performance)
+        outcome = await asyncio.to_thread(evaluate, finished)
         print_outcome(outcome, is_json=self._options.is_json)
         return Exit.OK if outcome.is_sound else Exit.FAILED
 
-    async def _perform(self, run: LocalRun) -> None:
+    async def _drive(self, run: LocalRun) -> None:
         self._run = run
         (run.folder.root / "manifests.yaml").write_text(self._filled_in(), encoding="utf-8")
-        self._play = LoadDriver(run, self._tide, self._faults, seed=self._options.seed)
-        await self._play.drive()
+        self._driver = LoadDriver(run, self._web_load, self._faults, seed=self._options.seed)
+        await self._driver.drive()
 
     def _show(self) -> RunOutput:
         if self._options.is_json:

@@ -1,4 +1,4 @@
-"""The same model, data and number of epochs in one process alone: what the demo's accuracy is held against.
+"""Baseline of the demo's accuracy: the same model, data and number of epochs in one process alone.
 
     python -m experiments.demo.baseline DATA HIDDEN BATCH_SIZE LEARNING_RATE SEED EPOCHS...    prints test accuracies
 
@@ -54,7 +54,7 @@ def start_alone(training: Training, *epochs: int) -> subprocess.Popen[str]:
 
 
 def measure_accuracy(weights: dict[str, np.ndarray[Any, Any]], training: Training) -> float:
-    """Share of the test digits that these weights tell right."""
+    """Share of the test digits that these weights classify correctly."""
     with np.load(training.data) as arrays:
         model = _script().MLP(hidden=training.hidden)
         return float(model.accuracy(weights, arrays["x_test"], arrays["y_test"]))

@@ -1,4 +1,4 @@
-"""After the play: audit each job, hold its accuracy against one process alone, draw the figure, tell the outcome."""
+"""Evaluation of a demo: audit of each job, accuracy compared with one process alone, figure and printed outcome."""
 
 from __future__ import annotations
 
@@ -25,58 +25,58 @@ from master.api.errors import ContractError
 
 TABLE_WIDTH: Final = 120
 ALONE_LIMIT_S: Final = 120.0
-TITLE: Final = "Two jobs beside a web service's tide (virtual CPUs)"
+TITLE: Final = "Two jobs beside web load that rises and falls (virtual CPUs)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedDemo:
-    """A demo that has ended.  `models` holds NAME/model.npz of each job that came to its end."""
+    """A demo that has ended.  `models` holds NAME/model.npz of each job that completed."""
 
     run: LocalRun
-    play: LoadDriver
+    driver: LoadDriver
     training: Training
     epochs: Mapping[str, int]
     models: Path
     seed: int
-    tide_s: float
+    load_s: float
     faults_planned: int
     seconds: float
 
 
-def evaluate(performance: FinishedDemo) -> DemoOutcome:
-    """The verdict; figure, JSON and the final models are in the run folder afterwards."""
-    root = performance.run.folder.root
-    counts = sorted(performance.epochs.values())
-    alone = start_alone(performance.training, *counts)
+def evaluate(finished: FinishedDemo) -> DemoOutcome:
+    """The outcome; afterwards the run folder has the figure, its JSON and the final models."""
+    root = finished.run.folder.root
+    counts = sorted(finished.epochs.values())
+    alone = start_alone(finished.training, *counts)
     try:
-        samples = parse_samples(read_lines(performance.run.folder.samples), workload=WORKLOAD)
-        draw_run(samples, performance.play.marks, root / "demo.png", title=TITLE)
-        baseline = _hear(alone, counts)
+        samples = parse_samples(read_lines(finished.run.folder.samples), workload=WORKLOAD)
+        draw_run(samples, finished.driver.marks, root / "demo.png", title=TITLE)
+        baseline = _read_accuracies(alone, counts)
     finally:
         alone.kill()
     outcome = DemoOutcome(
-        seed=performance.seed,
-        duration_s=round(performance.seconds, 1),
-        load_cycle_s=performance.tide_s,
+        seed=finished.seed,
+        duration_s=round(finished.seconds, 1),
+        load_s=finished.load_s,
         jobs=tuple(
-            _judge_job(performance, samples, name, baseline.get(count)) for name, count in performance.epochs.items()
+            _evaluate_job(finished, samples, name, baseline.get(count)) for name, count in finished.epochs.items()
         ),
-        web=measure_waits(performance.play.waits),
-        faults=tuple(performance.play.marks),
-        faults_planned=performance.faults_planned,
+        web=measure_waits(finished.driver.waits),
+        faults=tuple(finished.driver.marks),
+        faults_planned=finished.faults_planned,
         folder=str(root),
     )
     (root / "demo.json").write_text(json.dumps(outcome.as_json(), indent=1) + "\n", encoding="utf-8")
     return outcome
 
 
-def _hear(alone: subprocess.Popen[str], counts: Sequence[int]) -> Mapping[int, float]:
-    """Accuracy by number of epochs; what the process did not come to say is missing, and its job not sound."""
+def _read_accuracies(alone: subprocess.Popen[str], counts: Sequence[int]) -> Mapping[int, float]:
+    """Accuracy of the single process by number of epochs; one that it did not reach in time is missing."""
     try:
-        said = alone.communicate(timeout=ALONE_LIMIT_S)[0]
+        output = alone.communicate(timeout=ALONE_LIMIT_S)[0]
     except subprocess.TimeoutExpired:
-        said = ""
-    return {count: float(line) for count, line in zip(counts, said.splitlines(), strict=False)}
+        output = ""
+    return {count: float(line) for count, line in zip(counts, output.splitlines(), strict=False)}
 
 
 def print_outcome(outcome: DemoOutcome, *, is_json: bool) -> None:
@@ -94,25 +94,27 @@ def print_outcome(outcome: DemoOutcome, *, is_json: bool) -> None:
     if web.median_s is not None:
         waited = f"median {web.median_s:.2f} s, longest {web.worst_s:.2f} s"
         print(f"web pods, pending to answering: {waited} ({web.count} pods)")
-    for mark in outcome.faults:
-        print(f"{mark.at_s:6.1f} s  {mark.label} {mark.job}")
+    for fault in outcome.faults:
+        print(f"{fault.at_s:6.1f} s  {fault.label} {fault.job}")
     if missing := outcome.faults_planned - len(outcome.faults):
-        print(f"{missing} of {outcome.faults_planned} faults did not strike: the jobs were over, or nobody was ready")
+        print(
+            f"{missing} of {outcome.faults_planned} faults were not injected: the jobs were over, or no pod was ready"
+        )
     print(f"figure: {outcome.folder}/demo.png\nrun folder: {outcome.folder}   ({outcome.duration_s:.0f} s)")
 
 
-def _judge_job(performance: FinishedDemo, samples: Sequence[Sample], name: str, baseline: float | None) -> JobOutcome:
-    run, epochs = performance.run, performance.epochs[name]
+def _evaluate_job(finished: FinishedDemo, samples: Sequence[Sample], name: str, baseline: float | None) -> JobOutcome:
+    run, epochs = finished.run, finished.epochs[name]
     record = run.cluster.jobs.records[name]
     accuracy, trained, lost, repeated = None, 0, 0, 0
-    model = performance.models / name / "model.npz"
+    model = finished.models / name / "model.npz"
     if model.exists():
         shutil.copy(model, run.folder.root / f"{name}.npz")
         with np.load(model) as archive:
             weights = dict(archive)
         trained, lost, repeated = count_positions(weights.pop("ledger"), epochs=epochs)
-        accuracy = measure_accuracy(weights, performance.training)
-    with np.load(performance.training.data) as arrays:
+        accuracy = measure_accuracy(weights, finished.training)
+    with np.load(finished.training.data) as arrays:
         split = len(arrays["y_train"])
     message, missing, quarantined = record.life.message, split * epochs, 0
     try:

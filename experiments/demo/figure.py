@@ -1,4 +1,4 @@
-"""The picture of a run: who had the cluster, how large the jobs were, how far they had come, when the faults struck."""
+"""Figure of a run: shares of the cluster, sizes and progress of the jobs, and the faults, over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a demo run came to: each job's audit, its accuracy beside one process alone, the web's waiting times."""
+"""Outcome of a demo: each job's audit, its accuracy beside one process alone, the web's waiting times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JobOutcome:
     """One job at its end.
 
     `trained`, `lost` and `repeated` are counted by the model itself (one counter per sample, raised by every gradient),
-    `missing` and `quarantined` stand in the files of its last checkpoint; neither is taken from anybody's books.
+    `missing` and `quarantined` stand in the files of its last checkpoint; neither is a count that EDL keeps.
     """
 
     name: str
@@ -41,7 +41,7 @@ class JobOutcome:
 
     @property
     def verdict(self) -> str:
-        """What the table says last: a job that the run's end stopped is no unsound one."""
+        """Last column of the table: a job that the run's end stopped is unfinished, and not unsound."""
         if self.is_sound:
             return "ok"
         return self.message or ("NOT SOUND" if self.is_complete else UNFINISHED)
@@ -60,7 +60,7 @@ class JobOutcome:
 class DemoOutcome:
     seed: int
     duration_s: float
-    load_cycle_s: float
+    load_s: float
     jobs: tuple[JobOutcome, ...]
     web: WaitTimes
     faults: tuple[FaultMark, ...]
@@ -113,7 +113,7 @@ SUMMARY_HEAD = (
 
 
 def _counted(job: JobOutcome) -> tuple[str, str, str]:
-    """In the checkpoint, lost, repeated.  A job leaves its model at its end; before it the files alone tell how far."""
+    """In the checkpoint, lost, repeated.  A job writes its model at its end; until then the files count."""
     if job.accuracy is None:
         return f"{job.split * job.epochs - job.missing - job.quarantined:,}", "-", "-"
     return f"{job.trained:,}", f"{job.lost}", f"{job.repeated}"

@@ -1,6 +1,6 @@
-"""What a run left behind, read back as values: the samples of a run folder, for the figure and the audit.
+"""Samples of a run folder (`samples.jsonl`), parsed for the figure and the audit.
 
-The lines are written by the local cluster (`samples.jsonl`, `events.jsonl`); this module only knows their shape.
+The local cluster writes them; only their shape is known here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultMark:
-    """A fault as it landed."""
+    """An injected fault."""
 
     at_s: float
     label: str

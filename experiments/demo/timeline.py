@@ -1,6 +1,6 @@
-"""What happens during the demo, and when: the web's tide and three faults.  Pure; the driver plays it.
+"""Timeline of the demo: the web's load curve and three faults.  Pure; `load_driver` applies it.
 
-Times are fractions of the tide's duration, so that `--duration` stretches the whole play.
+Times are fractions of the curve's duration, so that `--duration` stretches all of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFault:
-    """At `at_s` after the start, this fault strikes this job."""
+    """A fault of this job, at `at_s` after the start."""
 
     at_s: float
     fault: Fault
@@ -28,7 +28,7 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebLoad:
-    """Replicas of the web service over time: low, up a half cosine to high, a plateau, and down again."""
+    """Replicas of the web service over time: low, a half cosine up to high, a plateau, and down again."""
 
     low: int
     high: int
@@ -39,7 +39,7 @@ class WebLoad:
     low_from: float = 0.80
 
     def replicas(self, t_s: float) -> int:
-        """How many replicas the web service wants `t_s` seconds after the start."""
+        """Replicas of the web service `t_s` seconds after the start."""
         x = t_s / self.duration_s
         if x < self.high_until:
             level = _ramp(x, self.rise_from, self.high_from)
@@ -55,10 +55,11 @@ def _ramp(x: float, start: float, stop: float) -> float:
 
 
 def plan_faults(jobs: tuple[str, ...], *, duration_s: float, seed: int) -> tuple[PlannedFault, ...]:
-    """One trainer SIGKILLed, one drained, one master SIGKILLed, in that order; whose and just when follows the seed."""
-    rng = random.Random(seed)  # noqa: S311 - a play, not a secret
+    """One trainer SIGKILLed, one drained, one master SIGKILLed, in that order; the seed decides job and instant."""
+    rng = random.Random(seed)  # noqa: S311 - a demo, not a secret
     first, second = rng.sample(jobs, 2)
-    cast = ((0.30, Fault.KILL_TRAINER, first), (0.48, Fault.DRAIN_TRAINER, second), (0.66, Fault.KILL_MASTER, first))
+    planned = ((0.30, Fault.KILL_TRAINER, first), (0.48, Fault.DRAIN_TRAINER, second), (0.66, Fault.KILL_MASTER, first))
     return tuple(
-        PlannedFault(at_s=duration_s * (at + rng.uniform(-0.03, 0.03)), fault=fault, job=job) for at, fault, job in cast
+        PlannedFault(at_s=duration_s * (at + rng.uniform(-0.03, 0.03)), fault=fault, job=job)
+        for at, fault, job in planned
     )

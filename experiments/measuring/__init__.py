@@ -1,1 +1,1 @@
-"""What came of a pass, as numbers: `series` are step functions, `take` the record, `metrics` is read off it."""
+"""Metrics of a pass: `series` are step functions, `pass_record` the record, `pass_metrics` is computed from it."""

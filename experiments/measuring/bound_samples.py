@@ -1,8 +1,8 @@
-"""Both bounds at instants of a pass: what whole pods could use of what stands there.
+"""Samples of both upper bounds during a pass: the CPU that whole pods could use at that instant.
 
-*Pinned*: other people's pods, servers and masters stay; trainers go anywhere.  *Free*: servers and masters go anywhere
-too, in the number that stands.  Where pods are so small, or of so many kinds, that the ways to fill a node cannot be
-listed, the linear bound stands for both or for free alone, which is higher; the sample says so.
+*Pinned*: web pods, servers and masters keep their nodes; only trainers may go anywhere.  *Free*: servers and masters
+may go anywhere too, in their present number.  If pods are so small, or of so many kinds, that the patterns of a node
+cannot be listed, the linear bound, which is higher, replaces both or free alone; the sample says so.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class BoundSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPods:
-    """What stands on the nodes, as vectors (cpu, memory, gpu, pods)."""
+    """Pods with a node, as vectors (cpu, memory, gpu, pods)."""
 
-    rooms: tuple[Vector, ...]  # with nothing of EDL's
+    rooms: tuple[Vector, ...]  # without EDL's pods
     others_cpu_milli: int
     core: Counter[Shape]
-    core_on: tuple[Vector, ...]  # taken by core, per node
+    core_on: tuple[Vector, ...]  # requests of core pods, per node
     jobs: tuple[Job, ...]  # that have begun
 
 
 class BoundSampler:
-    """Both bounds of one cluster, again and again.  While nothing has changed they are what they were."""
+    """Takes samples of one cluster's bounds; an unchanged cluster gets a copy of the last sample."""
 
     def __init__(self, cluster: SimulatedCluster, nodes: list[Node]) -> None:
         self.samples: list[BoundSample] = []
@@ -53,7 +53,7 @@ class BoundSampler:
         self._seen_revision = -1
 
     def sample(self, at_s: float) -> None:
-        """Note the bounds for what stands now under this instant."""
+        """Add a sample of the present pods for this instant."""
         revision = self._cluster.view().revision
         if revision == self._seen_revision:
             self.samples.append(replace(self.samples[-1], at_s=at_s))
@@ -63,7 +63,7 @@ class BoundSampler:
 
 
 def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> BoundSample:
-    """Return both bounds for what stands now."""
+    """Return both bounds for the present pods."""
     standing = observe_placed_pods(cluster, nodes)
     capacity = sum(node.allocatable.cpu_milli for node in nodes)
     core_cpu = sum(shape.requests.cpu_milli * count for shape, count in standing.core.items())
@@ -96,7 +96,7 @@ def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> 
 
 
 def observe_placed_pods(cluster: SimulatedCluster, nodes: list[Node]) -> PlacedPods:
-    """Sort what stands into other people's, core that stays, and the jobs that have begun."""
+    """Return the pods with a node: those of others, core pods, and the jobs that have begun."""
     standing = [pod for pod in cluster.pods.values() if pod.node is not None]
     others = [pod for pod in standing if pod.role is Role.OTHER]
     core = [pod for pod in standing if pod.role in CORE]
@@ -114,7 +114,7 @@ def observe_placed_pods(cluster: SimulatedCluster, nodes: list[Node]) -> PlacedP
 
 
 def sums_by_node(pods: Iterable[SimPod]) -> Mapping[NodeName | None, Vector]:
-    """Add up what pods take of each node; of any other node nothing."""
+    """Return the pods' requests by node; zero for any other node."""
     sums: defaultdict[NodeName | None, Vector] = defaultdict(lambda: (0, 0, 0, 0))
     vectors: dict[int, Vector] = {}
     for pod in pods:

@@ -1,27 +1,27 @@
-"""The metrics of 2017, and those it lacked, from one pass.  Each is one number; its unit is in its name.
+"""Metrics of one pass: those of 2017, and new ones.  Each is one number; its unit is in its name.
 
-An instant that never came counts as the end of what was measured, for the first trainer and the web as the end of the
-pass: a mean over passes must not lose the worst of them.
-The web's metrics are in `web_metrics`, names and goals in `experiments.reporting`.
+An instant that never came counts as the end of measuring, for the first trainer and the web as the end of the pass; so
+the mean over passes keeps the worst ones.  `experiments.reporting` has titles and goals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from typing import Final
 
+from autoscaler.domain import Role
 from experiments.arms.pass_setup import SERVERS_MOVED
 from experiments.measuring.pass_record import JobTimeline, PassRecord
 from experiments.measuring.series import Steps
-from experiments.measuring.web_metrics import measure_web
 
 STEADY_S: Final = 60.0
-"""The last minute of what was measured is called steady."""
+"""The steady state is the last minute of measuring."""
 SETTLED_S: Final = 20.0
-"""So long before a step the load was steady."""
+"""For so long before a step the load was steady."""
 VOLUNTARY: Final = frozenset(["transfer", "defragmentation", SERVERS_MOVED])
-"""Among what the planner removed: not for the web."""
+"""Causes of the planner's removals that are not for the web."""
 JAIN_AFTER_S: Final = 30.0
 """After the last arrival shares should be even."""
 
@@ -86,7 +86,7 @@ def measure_jobs(record: PassRecord) -> dict[str, float]:
 
 
 def positive(value: float) -> bool:
-    """Whether there is any."""
+    """True if the value is above 0."""
     return value > 0
 
 
@@ -102,14 +102,14 @@ def grid(from_s: float, until_s: float, step_s: float = 5.0) -> list[float]:
 
 
 def jain(jobs: Sequence[JobTimeline], at_s: float) -> float:
-    """Return Jain's index of trainers per weight over all jobs that have come: 1 is even, 1/n is one has all."""
+    """Return Jain's index of trainers per weight over the submitted jobs: 1 is even, 1/n if one job has all."""
     shares = [job.trainers.at(at_s) / job.weight for job in jobs if job.submitted_s <= at_s]
     squares = len(shares) * sum(share * share for share in shares)
     return sum(shares) ** 2 / squares if squares else 1.0
 
 
 def measure_removals(record: PassRecord) -> dict[str, float]:
-    """Trainers removed: killed or drained, by the scheduler, by cause, beside what the web's rises make necessary."""
+    """Trainers removed: killed or drained, preempted, by cause, beside the removals that the web's rises need."""
     removed = record.removed()
     drained = sum(pod.was_drained is True for pod in removed)
     found: dict[str, float] = {
@@ -128,7 +128,7 @@ def measure_removals(record: PassRecord) -> dict[str, float]:
 
 
 def needed_removals(record: PassRecord) -> float:
-    """Sum over the web's rises: trainers before, minus what the pinned bound holds once the web stands (R)."""
+    """Sum over the web's rises: trainers before, minus the pinned bound's trainers once the web runs (R)."""
     instants = sorted({rise.at_s for rise in record.rises if rise.at_s < record.measured_until_s})
     steps = sorted({at_s for at_s in record.wanted.times_s if at_s > 0})
     total = 0.0
@@ -142,7 +142,7 @@ def needed_removals(record: PassRecord) -> float:
 
 
 def measure_gap(record: PassRecord) -> dict[str, float]:
-    """Both bounds over time, as means of their samples."""
+    """Means of both bounds' samples."""
     samples = [sample for sample in record.bounds if sample.at_s <= record.measured_until_s]
     if not samples:
         return {}
@@ -159,7 +159,7 @@ def measure_gap(record: PassRecord) -> dict[str, float]:
 
 
 def curves(record: PassRecord, step_s: float = 5.0) -> Mapping[str, object]:
-    """Return what figures draw, on a grid up to the end."""
+    """Return the curves of the figures, on a grid up to the end."""
     instants = grid(0.0, record.until_s, step_s)
     totals: Mapping[str, Steps] = {
         "utilisation_percent": record.utilisation,
@@ -173,3 +173,61 @@ def curves(record: PassRecord, step_s: float = 5.0) -> Mapping[str, object]:
         "job_sizes": [[int(job.trainers.at(at_s)) for at_s in instants] for job in record.jobs.values()],
         "bounds": [[round(s.at_s, 1), round(s.pinned_percent, 2), round(s.free_percent, 2)] for s in record.bounds],
     }
+
+
+FIRST_RISE_S: Final = 20.0
+"""Pods of a rise are created within this time: a hundred at 20 a second, and retries."""
+
+
+def measure_web(record: PassRecord) -> dict[str, float]:
+    """Return the web's metrics; empty where no load rises.
+
+    `web_rise_s` is of the first rise; a count that was never reached counts until the end of the pass.
+    `web_wait_max_s` is the longest that a pod waited for its room, from creation to binding, its own start apart.
+    """
+    rises = [rise for rise in record.rises if rise.at_s < record.measured_until_s]
+    if not rises:
+        return {}
+    times = [time_to_wanted(record.web[rise.web].running, rise.at_s, rise.wanted, record.until_s) for rise in rises]
+    begin_s, end_s = rises[0].at_s, record.measured_until_s
+    missing = sum(shortfall(web.wanted, web.running, begin_s, end_s) for web in record.web.values())
+    wanted = sum(web.wanted.integral(begin_s, end_s) for web in record.web.values())
+    peak = max(record.wanted.values, default=0.0)
+    stands = all(web.running.at(record.until_s) >= web.wanted.at(record.until_s) for web in record.web.values())
+    return {
+        "web_rise_s": times[0],
+        "web_rise_max_s": max(times),
+        "web_shortfall_percent": 100 * missing / wanted if wanted else 0.0,
+        "web_shortfall_pod_s": missing,
+        "web_back_at_peak_passes_percent": 100.0 * (stands and record.wanted.at(record.until_s) >= peak),
+        "web_wait_first_s": longest_wait(record, begin_s, min(rises[0].at_s + FIRST_RISE_S, end_s)),
+        "web_wait_max_s": longest_wait(record, begin_s, end_s),
+    }
+
+
+def time_to_wanted(running: Steps, at_s: float, wanted: int, until_s: float) -> float:
+    """Return how long after `at_s` the count was reached."""
+    return min(running.first(lambda count: count >= wanted, at_s), until_s) - at_s
+
+
+def shortfall(wanted: Steps, running: Steps, from_s: float, until_s: float) -> float:
+    """Return the pod-seconds that were wanted and did not run."""
+    instants = sorted({from_s, until_s, *wanted.times_s, *running.times_s})
+    inside = [at_s for at_s in instants if from_s <= at_s <= until_s]
+    return sum(
+        max(0.0, wanted.at(at_s) - running.at(at_s)) * (following - at_s) for at_s, following in pairwise(inside)
+    )
+
+
+def longest_wait(record: PassRecord, from_s: float, until_s: float) -> float:
+    """Return the longest wait for room of a web pod that was created in between."""
+    begin_s, end_s = record.zero_s + from_s, record.zero_s + until_s
+    pods = [pod for pod in record.pods if pod.role is Role.OTHER and begin_s <= pod.created_at_s < end_s]
+    return max(
+        (
+            min(end for end in (pod.bound_at_s, pod.gone_at_s, record.zero_s + record.until_s) if end is not None)
+            - pod.created_at_s
+            for pod in pods
+        ),
+        default=0.0,
+    )

@@ -1,4 +1,4 @@
-"""One pass as it was recorded, in the scenario's time: what every metric is read from."""
+"""Record of one pass in the scenario's time, which all metrics are computed from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments.measuring.series import Steps, add, make_steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTimeline:
-    """One job: when it came, its weight, and its pods over time."""
+    """One job: its submission, its weight, and its pods over time."""
 
     submitted_s: float
     weight: int
@@ -36,7 +36,7 @@ class WebTimeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRecord:
-    """All of one pass.  Pods tell their instants in the scenario's time too."""
+    """Record of one pass; instants of pods are in the scenario's time too."""
 
     until_s: float
     measured_until_s: float
@@ -66,7 +66,7 @@ class PassRecord:
         return add([web.running for web in self.web.values()])
 
     def removed(self) -> list[PodTimeline]:
-        """Trainers that ran and were made to leave while their job went on, up to the end of measuring."""
+        """Trainers that ran and were removed while their job went on, up to the end of measuring."""
         end_s = self.zero_s + self.measured_until_s
         return [
             pod

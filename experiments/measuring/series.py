@@ -45,7 +45,7 @@ class Steps:
 
 
 def make_steps(rows: Iterable[tuple[float, float]], *, zero_s: float = 0.0) -> Steps:
-    """Return the step function of (instant, value) rows, told from `zero_s`; rows that say nothing new are left out."""
+    """Return the step function of (instant, value) rows, relative to `zero_s`, without rows that repeat the value."""
     pairs: list[tuple[float, float]] = []
     for at_s, value in rows:
         if not pairs or pairs[-1][1] != value:

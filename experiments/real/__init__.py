@@ -1,6 +1,5 @@
-"""A pass on a real control plane: what it leaves (`recording`), read as any other pass (`taking`), and what the
-simulator says of the same one (`counterpart`).
+"""Passes on a real control plane: `recording` is what one leaves, `measurement` computes its metrics.
 
-Who plays it, on nodes that run nothing, is `tests.cluster.experiment`: that needs the test cluster.  Telling of it is
-`experiments.reporting.real_page`.
+`tests.cluster.experiment` runs such a pass, on the nodes of the test cluster, which run no containers;
+`experiments.reporting.real_page` reports it.
 """

@@ -1,24 +1,25 @@
-"""A real pass in the form from which metrics are read: the same functions judge it as judge a simulated one.
+"""Metrics of a real pass, by the functions that measure a simulated one; and simulated passes to compare it with.
 
-A job's steps and the web's are told at their planned instants, so what comes late on the way counts against the pass.
-Nothing trains on stand-in nodes: samples are not told.
+Submissions and web steps count from their planned instants, so every delay counts against the pass.  The nodes run no
+containers, so there are no samples.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from autoscaler.clusters.simulated import PodTimeline
 from autoscaler.domain import NodeName, PodName, Role
-from experiments.arms.pass_setup import PassSetting, PassSetup
+from experiments.arms.pass_setup import PassSetting, PassSetup, ReplicaChange
+from experiments.arms.simulation import simulate_pass
 from experiments.calibration.mixes import read_mixes
 from experiments.measuring.pass_metrics import curves, measure
 from experiments.measuring.pass_record import JobTimeline, PassRecord, WebTimeline
 from experiments.measuring.series import Steps, add, make_steps
-from experiments.real.load_phases import list_phases, measure_phases
-from experiments.real.recording import RealPod, Recording
+from experiments.real.recording import RealPod, Recording, Simulated
 from experiments.scenarios.schema import ArmName, Scenario
 
 NOT_MEASURED: Final = ("samples_trained", "samples_lost", "transfers", "forced_removals")
@@ -26,7 +27,7 @@ CURVE_STEP_S: Final = 1.0
 
 
 def setting_of(recording: Recording, scenario: Scenario) -> PassSetting:
-    """Return the setting that the pass was played in."""
+    """Return the setting of the recorded pass."""
     arms: Mapping[str, ArmName] = {arm: arm for arm in scenario.arms}
     return PassSetting(
         scenario=scenario,
@@ -42,8 +43,8 @@ def setting_of(recording: Recording, scenario: Scenario) -> PassSetting:
 def measure_real(setting: PassSetting, pods: Sequence[RealPod]) -> dict[str, float]:
     """Return the metrics of a real pass by the names that a simulated one has."""
     found = measure(record_of(setting, pods))
-    told = {name: value for name, value in found.items() if name not in NOT_MEASURED}
-    return told | measure_curves(setting, curves_of(setting, pods))
+    measured = {name: value for name, value in found.items() if name not in NOT_MEASURED}
+    return measured | measure_curves(setting, curves_of(setting, pods))
 
 
 def measure_curves(setting: PassSetting, drawn: Mapping[str, Any]) -> dict[str, float]:
@@ -56,12 +57,12 @@ def measure_curves(setting: PassSetting, drawn: Mapping[str, Any]) -> dict[str, 
 
 
 def curves_of(setting: PassSetting, pods: Sequence[RealPod]) -> Mapping[str, object]:
-    """Return what figures draw, each second."""
+    """Return the curves of the figures, each second."""
     return curves(record_of(setting, pods), CURVE_STEP_S)
 
 
 def record_of(setting: PassSetting, pods: Sequence[RealPod]) -> PassRecord:
-    """Return the pass as it was recorded; what happened after its end is left out by whoever reads it."""
+    """Return the record of the pass; metrics leave out what happened after its end."""
     setup = PassSetup(setting)
     cpu_milli = sum(node.allocatable.cpu_milli for node in setup.nodes)
     gpus = sum(node.allocatable.gpu_count for node in setup.nodes)
@@ -121,7 +122,7 @@ def job_timeline(pods: Sequence[RealPod], submitted_s: float, weight: int, serve
 
 
 def standing(pods: Iterable[RealPod]) -> Steps:
-    """Return how many run and have not been told to leave."""
+    """Return how many pods run and are not terminating, over time."""
     return add(
         [
             interval(pod.running_at_s, first_of(pod.terminating_at_s, pod.gone_at_s), 1.0)
@@ -132,12 +133,12 @@ def standing(pods: Iterable[RealPod]) -> Steps:
 
 
 def usage(pods: Iterable[RealPod], amount: Callable[[RealPod], float]) -> Steps:
-    """Return what running pods request, leaving ones included."""
+    """Return the requests of running pods, terminating ones included, over time."""
     return add([interval(pod.running_at_s, pod.gone_at_s, amount(pod)) for pod in pods if pod.running_at_s is not None])
 
 
 def first_of(*instants: float | None) -> float | None:
-    """Return the earliest that came."""
+    """Return the earliest of the instants that came."""
     return min((at_s for at_s in instants if at_s is not None), default=None)
 
 
@@ -168,3 +169,52 @@ def timeline_of(pod: RealPod) -> PodTimeline:
         is_preempted=pod.is_preempted,
         why="",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPhase:
+    """From one step of the web to the next, in the scenario's time; `web` pods are wanted."""
+
+    from_s: float
+    until_s: float
+    web: int
+
+
+def list_phases(changes: Sequence[ReplicaChange], web: int, until_s: float) -> list[LoadPhase]:
+    """Return the phases of a scenario with one web of so many pods at its beginning, up to an instant."""
+    instants = [0.0, *(change.at_s for change in changes if change.at_s < until_s), until_s]
+    wanted = [web, *(change.wanted for change in changes)]
+    return [
+        LoadPhase(from_s=from_s, until_s=to_s, web=count)
+        for from_s, to_s, count in zip(instants[:-1], instants[1:], wanted, strict=False)
+    ]
+
+
+def phase_metric(phase: LoadPhase) -> str:
+    """Return the metric's name, which has the beginning of the phase."""
+    return f"utilisation_from_{phase.from_s:g}_s_percent"
+
+
+def measure_phases(phases: Sequence[LoadPhase], curve: Sequence[float], step_s: float) -> Mapping[str, float]:
+    """Return the mean of a curve over each phase; a point of the curve counts for the step that begins there."""
+    found = {}
+    for phase in phases:
+        points = [value for number, value in enumerate(curve) if phase.from_s <= number * step_s < phase.until_s]
+        if points:
+            found[phase_metric(phase)] = sum(points) / len(points)
+    return found
+
+
+SIMULATED_PASSES: Final = 5
+
+
+def simulate_counterpart(setting: PassSetting, passes: int = SIMULATED_PASSES) -> Simulated:
+    """Simulate the pass under today's scheduler, once for each of so many seeds; the first is the real pass's."""
+    today = replace(setting, is_today=True, scenario=setting.scenario.model_copy(update={"bounds": False}))
+    results = [simulate_pass(replace(today, seed=setting.seed + number)) for number in range(passes)]
+    metrics = tuple(
+        {name: round(value, 4) for name, value in (result.metrics | measure_curves(setting, result.curves)).items()}
+        for result in results
+    )
+    first: dict[str, Any] = results[0].curves
+    return Simulated(metrics=metrics, curves=first)

@@ -1,22 +1,20 @@
-"""What a real pass leaves, as one JSON file: every pod's instants, how busy the machine was, and the simulator's word.
+"""Recording of a real pass, one JSON file: every pod's instants, the machine's load, and the simulator's metrics.
 
-Times are seconds after the scenario's zero, as a watch of the API told them.  Metrics and curves are not kept: they
-are computed from the pods whenever they are told (`taking`), as of a simulated pass.
+Times are seconds after the scenario's zero, as observed by a watch of the API.  Metrics and curves are not kept; they
+are computed from the pods (`measurement`), as for a simulated pass.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from autoscaler.domain import Resources, Role, Tier
 from experiments.errors import RefusedInputError
-from experiments.running.result_store import RESULTS, digest
+from experiments.running.result_store import RESULTS, digest, write_whole
 from experiments.running.tasks import Task
 
 REAL: Final = RESULTS / "real"
@@ -27,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealPod:
-    """One pod.  None: that never came.  `owner`: its job or Deployment; empty: a system pod of its node."""
+    """One pod; an instant that never came is None.  `owner`: its job or Deployment, empty for a system pod."""
 
     name: str
     owner: str
@@ -38,7 +36,7 @@ class RealPod:
     created_at_s: float
     bound_at_s: float | None
     running_at_s: float | None
-    terminating_at_s: float | None  # to leave
+    terminating_at_s: float | None  # its deletion began
     gone_at_s: float | None
     was_drained: bool | None  # it ended by itself within its grace; None: it has not ended
     is_preempted: bool
@@ -46,7 +44,7 @@ class RealPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineUse:
-    """What the pass ran on, and how much of that was left to it."""
+    """The machine of the pass, and its load."""
 
     about: Mapping[str, str | int]
     cores: int
@@ -56,13 +54,13 @@ class MachineUse:
     saturated_percent: float  # of the seconds: no core idle
     cpu_s: Mapping[str, float]  # by program of the pass
     others_cpu_s: float  # of whatever else ran on the machine
-    late_s: float  # the most that a step of the scenario came late
+    late_s: float  # the largest delay of a step of the scenario
     late_beats_percent: float  # of the seconds, the driver woke more than half a second late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """The simulator's passes of the same setting: the same seed first, and others to show its own spread."""
+    """Simulated passes of the same setting: the same seed first, and others for the spread by chance."""
 
     metrics: tuple[Mapping[str, float], ...]
     curves: Mapping[str, Any]  # of the first
@@ -70,7 +68,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One real pass.  `remarks`: what went wrong on the way, in words."""
+    """One real pass.  `remarks`: irregularities, in words."""
 
     version: str
     scenario: str  # digest
@@ -87,12 +85,12 @@ class Recording:
 
 
 def file_of(task: Task, folder: Path = REAL) -> Path:
-    """Where the pass of a task is kept."""
+    """Return the file of a task's pass."""
     return folder / f"{task.setting.scenario.name}.{task.arm}.json"
 
 
 def has(task: Task, version: str, folder: Path = REAL) -> bool:
-    """Whether this version has played the pass; a file that cannot be read is none."""
+    """True if this version has a recording of the pass; an unreadable file counts as none."""
     try:
         kept = read_recording(file_of(task, folder))
     except RefusedInputError:
@@ -110,14 +108,9 @@ def write_recording(recording: Recording, file: Path) -> None:
     head = {field.name: getattr(recording, field.name) for field in fields(recording) if field.name != "pods"}
     document = json.dumps(head, default=asdict)[:-1]
     lines = ",\n".join(json.dumps(row_of(pod)) for pod in recording.pods)
-    part = file.with_suffix(f".part-{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(f'{document}, "pods": [\n{lines}\n]}}\n', encoding="utf-8")
-        part.replace(file)
+        write_whole(file, f'{document}, "pods": [\n{lines}\n]}}\n')
     except OSError as error:
-        with suppress(OSError):  # what could not be made cannot be removed
-            part.unlink(missing_ok=True)
         raise RefusedInputError(
             file, "", f"cannot be written: {error.strerror}", "make room, or mend rights"
         ) from error
@@ -137,7 +130,7 @@ def read_recording(file: Path) -> Recording:
             **document,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RefusedInputError(file, "", f"is no kept pass: {error}", "remove it and play the pass again") from error
+        raise RefusedInputError(file, "", f"is no kept pass: {error}", "remove it and run the pass again") from error
 
 
 def list_recordings(folder: Path = REAL) -> list[Recording]:
@@ -146,7 +139,7 @@ def list_recordings(folder: Path = REAL) -> list[Recording]:
 
 
 def row_of(pod: RealPod) -> list[Any]:
-    """Return the pod as a row in the order of its fields; a pod in words would be three times as long."""
+    """Return the pod as a row in the order of its fields; as an object it would be three times as long."""
     wants = pod.requests
     instants = (pod.created_at_s, pod.bound_at_s, pod.running_at_s, pod.terminating_at_s, pod.gone_at_s)
     return [
@@ -165,7 +158,7 @@ def row_of(pod: RealPod) -> list[Any]:
 def pod_of(row: list[Any]) -> RealPod:
     """Return the pod of a row.  Raises ValueError or TypeError: it has other fields."""
     name, owner, role, tier, node, (cpu_milli, memory_bytes, gpu_count), *instants, was_drained, is_preempted = row
-    created_at_s, bound_at_s, running_at_s, told_at_s, gone_at_s = instants
+    created_at_s, bound_at_s, running_at_s, terminating_at_s, gone_at_s = instants
     return RealPod(
         name=name,
         owner=owner,
@@ -176,7 +169,7 @@ def pod_of(row: list[Any]) -> RealPod:
         created_at_s=created_at_s,
         bound_at_s=bound_at_s,
         running_at_s=running_at_s,
-        terminating_at_s=told_at_s,
+        terminating_at_s=terminating_at_s,
         gone_at_s=gone_at_s,
         was_drained=was_drained,
         is_preempted=is_preempted,

@@ -1,1 +1,1 @@
-"""From kept passes to what is told: `statistics` over passes and mixes, `goals`, `figures`, `page`, all by `report`."""
+"""Report of kept passes: `statistics` over passes and mixes, `goals`, `plots`, `page`, written by `write_report`."""

@@ -16,8 +16,7 @@ from autoscaler.domain import Role
 from experiments.arms.pass_setup import PassSetup, ReplicaChange
 from experiments.published.curves import Curves, find_curves
 from experiments.published.published_numbers import Figure
-from experiments.real.load_phases import list_phases, name_of
-from experiments.real.measurement import curves_of, measure_real, setting_of
+from experiments.real.measurement import curves_of, list_phases, measure_real, phase_metric, setting_of
 from experiments.real.recording import RealPod, Recording
 from experiments.reporting.real_figure import Clock, RealCurves, draw_real
 from experiments.reporting.report_tables import QUANTITIES, number, table
@@ -159,7 +158,7 @@ def phase_words(scenario: Scenario, changes: Sequence[ReplicaChange]) -> dict[st
         return {}
     phases = list_phases(changes, scenario.web[0].replicas, scenario.until_s)
     return {
-        name_of(phase): f"utilisation {phase.from_s:g} to {phase.until_s:g} s, {phase.web} web pods wanted, %"
+        phase_metric(phase): f"utilisation {phase.from_s:g} to {phase.until_s:g} s, {phase.web} web pods wanted, %"
         for phase in phases
     }
 
@@ -220,7 +219,7 @@ def tell_cpu(passes: Sequence[RealPass]) -> list[str]:
 
 
 def tell_remarks(passes: Sequence[RealPass]) -> list[str]:
-    """What went wrong, and what the operator counted."""
+    """Irregularities, and evictions as the operator counted them."""
     lines = [f"- {one.recording.arm}: {remark}" for one in passes for remark in one.recording.remarks]
     for one in passes:
         if one.recording.evictions:

@@ -208,7 +208,7 @@ def moves_rows(gathered: Groups, experiment: str, arms: Sequence[str]) -> list[l
 
 
 def metric_rows(gathered: Groups, experiment: str, arms: Sequence[str]) -> list[list[str]]:
-    """Every told metric of one experiment, arm by arm."""
+    """Every reported metric of one experiment, arm by arm."""
     rows = []
     for metric, label in {**QUANTITIES, **OTHER_QUANTITIES}.items():
         cells = [ranged(gathered, experiment, arm, metric) for arm in arms]

@@ -1,8 +1,6 @@
-"""Which code made a result: the commit, and a digest of what differs from it.
+"""Version of the code that made a result: the commit, and a digest of uncommitted changes.
 
-Two results belong together only if their version is the same.  The commit alone does not say that: a tree with changes
-that are not committed yet makes other results.  What only tells of results, and results themselves, are left out of
-both: a report changes no version.
+Results are compared only within one version.  Reports and results themselves do not count: a report changes no version.
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = ("autoscaler", "experiments")
 SUFFIXES: Final = frozenset([".py", ".yaml", ".csv", ".json"])
-APART: Final = frozenset(["results", "demo", "reporting"])  # results themselves, and what only tells of them
+EXCLUDED: Final = frozenset(["results", "demo", "reporting"])  # they make no results
 
 
 def read_version() -> str:
     """Return the commit's first twelve digits, and a digest of the sources where they differ; `none-` without git."""
     commit = git("rev-parse", "--short=12", "HEAD") or "none"
-    without = [f":(exclude,glob)**/{name}/**" for name in sorted(APART)]
+    without = [f":(exclude,glob)**/{name}/**" for name in sorted(EXCLUDED)]
     if commit != "none" and git("status", "--porcelain", "--untracked-files=all", "--", *SOURCES, *without) == "":
         return commit
     return f"{commit}-{digest_sources()}"
@@ -41,7 +39,7 @@ def digest_sources() -> str:
     for source in SOURCES:
         for file in sorted((ROOT / source).rglob("*")):
             inside = file.relative_to(ROOT)
-            if file.suffix in SUFFIXES and file.is_file() and not APART & set(inside.parts):
+            if file.suffix in SUFFIXES and file.is_file() and not EXCLUDED & set(inside.parts):
                 digest.update(str(inside).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:10]
 
@@ -56,7 +54,7 @@ def git(*arguments: str) -> str | None:
 
 
 def describe_machine() -> dict[str, str | int]:
-    """Return what the machine is, without its name."""
+    """Return facts about the machine, without its name."""
     return {
         "system": platform.system(),
         "architecture": platform.machine(),
@@ -66,7 +64,7 @@ def describe_machine() -> dict[str, str | int]:
 
 
 def processor_name() -> str:
-    """Return the processor's model; empty where it is not told."""
+    """Return the processor's model; empty if it is unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Passes side by side, one process a core; each keeps its own result, so that stopping loses only what is running.
+"""Process pool for passes, one process a core; each keeps its own result, so a stop loses only running passes.
 
 Processes end with the one that started them, however that ended.
 """
@@ -61,7 +61,7 @@ def run_tasks(tasks: Sequence[Task], store: ResultStore, workers: int) -> Iterat
 
 
 def run_one(task: Task, version: str, folder: Path) -> float:
-    """Play one pass and keep it; returns its wall seconds.
+    """Simulate one pass and keep it; return its wall seconds.
 
     Raises:
         MixedCommitsError: the code was changed between the start of the run and that of this process.
@@ -75,7 +75,7 @@ def run_one(task: Task, version: str, folder: Path) -> float:
 
 
 def report(task: Task, future: Future[float]) -> FinishedPass:
-    """Tell how a pass ended: one that fails is told, and the others go on; what all would meet is raised."""
+    """Return how a pass ended.  The failure of one pass is reported; an error that all would meet is raised."""
     error = future.exception()
     if isinstance(error, (BrokenProcessPool, RefusedInputError)):
         raise error
@@ -85,7 +85,7 @@ def report(task: Task, future: Future[float]) -> FinishedPass:
 
 
 def ignore_terminal_signals() -> None:
-    """Ctrl-C reaches all processes of a terminal: the parent alone decides.  Without it nothing goes on."""
+    """Leave Ctrl-C, which reaches all processes of a terminal, to the parent; end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     Thread(target=end_with_the_parent, daemon=True).start()

@@ -48,12 +48,12 @@ class ResultStore:
         self._passes = folder / "passes" / version
 
     def file_of(self, task: Task) -> Path:
-        """Return where a pass is kept: its name tells experiment, mix, arm and seed."""
+        """Return the file of a pass, whose name has experiment, mix, arm and seed."""
         setting = task.setting
         return self._passes / setting.scenario.name / f"{task.mix}.{task.arm}.seed-{setting.seed}.json"
 
     def has(self, task: Task) -> bool:
-        """Whether the pass was run by this version, from this scenario; a file that cannot be read is none."""
+        """True if this version has a result of the pass from the same scenario; an unreadable file counts as none."""
         try:
             kept = read_pass(self.file_of(task))
         except RefusedInputError:
@@ -61,7 +61,7 @@ class ResultStore:
         return (kept.version, kept.scenario) == (self.version, digest(task.setting.scenario))
 
     def keep(self, task: Task, result: PassResult) -> None:
-        """Keep a pass; it is there whole once this returns.
+        """Keep a pass; the file is whole once this returns.
 
         Raises:
             RefusedInputError: the folder cannot be written, for its rights or a full disk; nothing is left behind.
@@ -78,15 +78,9 @@ class ResultStore:
             "curves": result.curves,
             "wall_s": round(result.wall_s, 3),
         }
-        file = self.file_of(task)
-        part = file.with_suffix(f".part-{os.getpid()}")
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(document), encoding="utf-8")
-            part.replace(file)
+            write_whole(self.file_of(task), json.dumps(document))
         except OSError as error:
-            with suppress(OSError):  # what could not be made cannot be removed
-                part.unlink(missing_ok=True)
             hint = "make room there, or mend its rights; the same command goes on from here"
             raise RefusedInputError(self.folder, "", f"cannot be written: {error.strerror}", hint) from error
 
@@ -119,9 +113,22 @@ class ResultStore:
         return [one for one in found if seed in {None, seed_of_run(one.seed, one.number)}]
 
     def other_versions(self) -> list[str]:
-        """Return versions of which results lie beside."""
+        """Return the other versions with results in the folder."""
         passes = self.folder / "passes"
         return sorted(p.name for p in passes.iterdir() if p.name != self.version) if passes.exists() else []
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file that is there whole or not at all.  Raises OSError; then no part of it is left."""
+    part = file.with_suffix(f".part-{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(file)
+    except OSError:
+        with suppress(OSError):  # the folder itself may be missing
+            part.unlink(missing_ok=True)
+        raise
 
 
 def read_pass(file: Path) -> StoredPass:
@@ -139,5 +146,5 @@ def read_pass(file: Path) -> StoredPass:
 
 
 def digest(scenario: Scenario) -> str:
-    """Return ten digits over all that a scenario says."""
+    """Return ten digits that change with any field of the scenario."""
     return hashlib.sha256(scenario.model_dump_json().encode()).hexdigest()[:10]

@@ -10,7 +10,7 @@ from experiments.calibration.mixes import Mix
 from experiments.scenarios.schema import ArmName, Scenario, VariantSpec
 
 OWN_NODES = "own"  # the name of the mix of a scenario that names its nodes itself
-SEEDS_APART = 1_000
+SEED_STRIDE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What the user asked for; None: everything, and the passes that the scenario names."""
+    """The passes that the user selected; None: all, and as many as the scenario names."""
 
     seed: int = 1
     passes: int | None = None
@@ -43,7 +43,7 @@ class Selection:
 
 def list_tasks(scenario: Scenario, mixes: Sequence[Mix], selection: Selection) -> list[Task]:
     """Return the passes, arm by arm."""
-    grounds: Sequence[Mix | None] = (None,) if scenario.nodes else mixes
+    choices: Sequence[Mix | None] = (None,) if scenario.nodes else mixes
     wanted: list[tuple[ArmName, VariantSpec | None]] = [(arm, None) for arm in scenario.arms]
     wanted += [(variant.arm, variant) for variant in scenario.variants]
     tasks = []
@@ -53,7 +53,7 @@ def list_tasks(scenario: Scenario, mixes: Sequence[Mix], selection: Selection) -
         passes = scenario.passes if variant is None else variant.passes
         if selection.passes is not None:
             passes = min(passes, selection.passes)
-        for mix in grounds if variant is None else grounds[: variant.mixes]:
+        for mix in choices if variant is None else choices[: variant.mixes]:
             if selection.mix not in {None, OWN_NODES if mix is None else mix.name}:
                 continue
             numbers = range(1, passes + 1)
@@ -63,7 +63,7 @@ def list_tasks(scenario: Scenario, mixes: Sequence[Mix], selection: Selection) -
 
 def seed_of_run(seed: int, number: int) -> int:
     """Return the seed that the user gave, of a pass with this seed and number: see `make_task`."""
-    return (seed - number) // SEEDS_APART
+    return (seed - number) // SEED_STRIDE
 
 
 def name_arm(arm: ArmName, variant: VariantSpec | None) -> str:
@@ -74,13 +74,13 @@ def name_arm(arm: ArmName, variant: VariantSpec | None) -> str:
 def make_task(
     scenario: Scenario, mix: Mix | None, arm: ArmName, variant: VariantSpec | None, *, seed: int, number: int
 ) -> Task:
-    """Return one pass; the same number has the same seed in every arm, so that arms meet the same chances."""
+    """Return one pass; the same number has the same seed in every arm, so that all arms have the same chances."""
     setting = PassSetting(
         scenario=scenario,
         mix=mix,
         arm=arm,
         variant="" if variant is None else variant.name,
-        seed=seed * SEEDS_APART + number,
+        seed=seed * SEED_STRIDE + number,
         physics=scenario.physics if variant is None else variant.physics,
         policy=scenario.policy if variant is None else variant.policy,
     )

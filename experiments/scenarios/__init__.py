@@ -1,1 +1,1 @@
-"""Experiments as data: one YAML file each, read and checked by `reading` into the values of `schema`."""
+"""Experiments as data: one YAML file each, parsed by `loading` into the values of `schema`."""

@@ -1,4 +1,4 @@
-"""From a YAML file to a `Scenario`, or to a refusal that names the file and the path of the field."""
+"""Loading of scenario files: YAML to a `Scenario`, or an error that names the file and the field's path."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def read_scenario(file: Path) -> Scenario:
 
 
 def _refusal(file: Path, error: ValidationError) -> RefusedInputError:
-    """The first thing wrong, and how many more there are."""
+    """The first error, and the number of others."""
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")  # a typo's cause first
     first: Any = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

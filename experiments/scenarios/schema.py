@@ -1,8 +1,8 @@
-"""What a scenario file may say: nodes, web, jobs, what happens when, and which arms meet it.
+"""Schema of a scenario file: nodes, web load, jobs, node losses, and the arms that run it.
 
-All times are seconds after the scenario's zero; web pods are deployed `warm_up_s` before it, so that they stand when it
-begins.  A field that is not here is refused, and so is a pod that asks for nothing: it would fit everywhere and prove
-nothing.  Values are frozen: the models are what the rest of the experiments works with.
+Times are seconds after the scenario's zero; web pods are deployed `warm_up_s` before it, so that they run when it
+begins.  An unknown field is refused, and so is a pod without requests, which would fit everywhere and prove nothing.
+The models are frozen, and the rest of the experiments works with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _quantity(parse: Any) -> BeforeValidator:
 
 
 def _once(names: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Passes are kept by name, so a name that stands twice would hide a pass."""
+    """Refuse a name that stands twice: passes are kept by name, so one would hide another."""
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
         raise ValueError(f"{twice} stands twice")
@@ -33,7 +33,7 @@ def _named_once(items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _in_order(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What rises and what is lost is told by comparing each with the one before."""
+    """Refuse events out of order: each is compared with the one before."""
     for before, item in pairwise(items):
         if item.at_s <= before.at_s:
             raise ValueError(f"{item.at_s:g} s stands behind {before.at_s:g} s; put them in the order of time")
@@ -48,14 +48,14 @@ Positive = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 ScenarioName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 
 
-class Strict(BaseModel):
+class ScenarioModel(BaseModel):
     """No field but those that are declared; nothing changes after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PodShapeSpec(Strict):
-    """What one pod asks for."""
+class PodShapeSpec(ScenarioModel):
+    """Requests of one pod."""
 
     cpu: CpuMilli
     memory: MemoryAmount
@@ -90,7 +90,7 @@ class ServersSpec(PodShapeSpec):
     count: Positive
 
 
-class JobsSpec(Strict):
+class JobsSpec(ScenarioModel):
     """`count` equal jobs, the first at `first_s`, one every `every_s`."""
 
     name: ScenarioName
@@ -105,12 +105,12 @@ class JobsSpec(Strict):
     samples_total: Positive | None = None
 
 
-class WebStep(Strict):
+class WebStep(ScenarioModel):
     at_s: Seconds
     replicas: WholeNumber
 
 
-class WebSpec(Strict):
+class WebSpec(ScenarioModel):
     """A Deployment of others."""
 
     name: ScenarioName
@@ -120,14 +120,14 @@ class WebSpec(Strict):
     priority: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
 
 
-class NodesSpec(Strict):
+class NodesSpec(ScenarioModel):
     count: Positive
     cpu: Annotated[CpuMilli, Field(ge=1)]  # utilisation is a part of it
     memory: MemoryAmount
     gpu: WholeNumber = 0
 
 
-class NodeEvent(Strict):
+class NodeEvent(ScenarioModel):
     """`count` nodes, drawn from the seed, are lost, or all lost ones come back."""
 
     at_s: Seconds
@@ -141,13 +141,13 @@ class NodeEvent(Strict):
         return self
 
 
-class PhysicsSpec(Strict):
+class PhysicsSpec(ScenarioModel):
     """What differs from the simulator's defaults.  `drain_s`: how long a drained pod needs; its grace follows."""
 
     drain_s: Seconds = 2.0
 
 
-class PolicySpec(Strict):
+class PolicySpec(ScenarioModel):
     """What differs from the planner's defaults (`autoscaler.domain.Policy`)."""
 
     quiet_window_s: Seconds | None = None
@@ -161,7 +161,7 @@ class PolicySpec(Strict):
     """Of the cluster's CPU, kept free in pods of the first web's shape."""
 
 
-class VariantSpec(Strict):
+class VariantSpec(ScenarioModel):
     """One of our arms with something changed; run on fewer mixes and passes than the rest."""
 
     name: ScenarioName
@@ -172,8 +172,8 @@ class VariantSpec(Strict):
     passes: Positive = 3
 
 
-class ClockSpec(Strict):
-    """When things really happened in 2017, where that differs from the plan; in the order of the plan."""
+class ClockSpec(ScenarioModel):
+    """Instants of 2017 where they differ from the plan, in the order of the plan."""
 
     jobs_at_s: tuple[Seconds, ...]
     web_at_s: tuple[Seconds, ...] = ()
@@ -183,7 +183,7 @@ class ClockSpec(Strict):
 ArmName = Literal["static", "edl2017", "ours-scheduler", "ours-planner"]
 
 
-class Scenario(Strict):
+class Scenario(ScenarioModel):
     """One experiment."""
 
     name: ScenarioName

@@ -19,8 +19,8 @@ from typing import Final, get_args
 from experiments.__main__ import not_negative, positive
 from experiments.calibration.mixes import read_mixes
 from experiments.errors import ExperimentError, RefusedInputError
+from experiments.real.measurement import simulate_counterpart
 from experiments.real.recording import REAL, Recording, file_of, has, write_recording
-from experiments.real.simulated_counterpart import simulate_counterpart
 from experiments.running.code_version import read_version
 from experiments.running.result_store import digest
 from experiments.running.tasks import OWN_NODES, Selection, Task, list_tasks

@@ -8,10 +8,9 @@ from autoscaler.clusters.simulated import PodTimeline
 from autoscaler.domain import Resources, Role, Tier
 from experiments.arms.pass_setup import ReplicaChange
 from experiments.measuring.bound_samples import BoundSample
-from experiments.measuring.pass_metrics import jain, measure
+from experiments.measuring.pass_metrics import jain, measure, shortfall, time_to_wanted
 from experiments.measuring.pass_record import JobTimeline, PassRecord, WebTimeline
 from experiments.measuring.series import Steps, add, make_steps
-from experiments.measuring.web_metrics import shortfall, time_to_wanted
 
 NOTHING = Steps()
 

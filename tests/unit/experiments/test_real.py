@@ -10,8 +10,14 @@ from experiments.arms.simulation import simulate_pass
 from experiments.calibration.mixes import read_mixes
 from experiments.errors import RefusedInputError
 from experiments.published.curves import read_curves
-from experiments.real.load_phases import list_phases, measure_phases, name_of
-from experiments.real.measurement import measure_real, record_of
+from experiments.real.measurement import (
+    list_phases,
+    measure_phases,
+    measure_real,
+    phase_metric,
+    record_of,
+    simulate_counterpart,
+)
 from experiments.real.recording import (
     MachineUse,
     RealPod,
@@ -22,7 +28,6 @@ from experiments.real.recording import (
     read_recording,
     write_recording,
 )
-from experiments.real.simulated_counterpart import simulate_counterpart
 from experiments.reporting.real_figure import Clock
 from experiments.reporting.real_page import pace_s, tell_real
 from experiments.running.result_store import digest
@@ -189,7 +194,7 @@ def test_phases_lie_between_the_steps_and_are_told_by_their_beginning():
     phases = list_phases(changes, 1, 30.0)
     assert [(one.from_s, one.until_s, one.web) for one in phases] == [(0, 10, 1), (10, 20, 3), (20, 30, 2)]
     means = measure_phases(phases, [1.0, 2.0, 3.0, 4.0, 6.0], 5.0)
-    assert means == {name_of(phases[0]): 1.5, name_of(phases[1]): 3.5, name_of(phases[2]): 6.0}
+    assert means == {phase_metric(phases[0]): 1.5, phase_metric(phases[1]): 3.5, phase_metric(phases[2]): 6.0}
 
 
 def test_published_steps_are_moved_to_where_they_were_planned():

@@ -1,4 +1,4 @@
-"""The demo's play is what it says: a tide between two levels and three faults."""
+"""The demo's timeline is what it says: web load between two levels and three faults."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from experiments.demo.__main__ import parse_options
 from experiments.demo.timeline import Fault, WebLoad, plan_faults
 
 
-def test_tide_starts_and_ends_low_and_reaches_high():
+def test_web_load_starts_and_ends_low_and_reaches_high():
     """The web rises to `high`, stays, and comes back to `low`, one direction at a time."""
-    tide = WebLoad(low=2, high=8, duration_s=60)
-    levels = [tide.replicas(t / 10) for t in range(650)]
+    load = WebLoad(low=2, high=8, duration_s=60)
+    levels = [load.replicas(t / 10) for t in range(650)]
     top = levels.index(8)
     assert levels[0] == levels[-1] == 2
     assert max(levels) == 8
@@ -29,7 +29,7 @@ def test_faults_are_three_in_order_and_follow_the_seed():
 @pytest.mark.parametrize("text", ["40", "40s"])
 def test_the_duration_is_written_as_everywhere_else(text):
     """As for `edl run`: with a unit, or in seconds."""
-    assert parse_options(["--duration", text]).tide_s == 40
+    assert parse_options(["--duration", text]).load_s == 40
 
 
 @pytest.mark.parametrize("text", ["soon", "nan", "-5s", "5s"])
