@@ -24,9 +24,8 @@ from typing import Any, Final
 
 import grpc.aio
 
-from autoscaler.clusters.local import standbys
-from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.run import LocalRun
+from autoscaler.clusters.local.pods.local_pod import LocalPod, standby_processes
+from autoscaler.clusters.local.run.local_run import LocalRun
 from autoscaler.domain import PodName
 from autoscaler.etcd_server.etcd_members import start_etcd
 from autoscaler.etcd_server.finder import find_etcd
@@ -182,7 +181,7 @@ async def start_master(folder: Path, name: str, endpoints: tuple[str, ...]) -> a
 
 async def measure(kind: str) -> list[dict[str, float]]:
     if kind == "cold":
-        standbys.FIRST_AFTER_S = standbys.NEXT_AFTER_S = 1e9  # type: ignore[misc]
+        standby_processes.FIRST_AFTER_S = standby_processes.NEXT_AFTER_S = 1e9  # type: ignore[misc]
     os.environ |= {"STEP_S": STEP_S, "EPOCHS": EPOCHS}
     with tempfile.TemporaryDirectory() as folder:
         async with cluster(Path(folder), nodes=2, most=2) as run:

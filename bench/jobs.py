@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from autoscaler.clusters.local.ports import Ports
+from autoscaler.clusters.local.machine.ports import Ports
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress
 from bench.nodes import HERE, Node

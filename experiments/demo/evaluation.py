@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from autoscaler.clusters.local.run import LocalRun
+from autoscaler.clusters.local.run.local_run import LocalRun
 from experiments.demo.baseline import Training, measure_accuracy, start_alone
 from experiments.demo.figure import draw_run
 from experiments.demo.load_driver import WORKLOAD, LoadDriver

@@ -10,8 +10,8 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from autoscaler.clusters.local.run import LocalRun
-from autoscaler.clusters.local.snapshot import PodLine
+from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.local.run.run_snapshot import PodLine
 from autoscaler.domain import PodName, PodPhase, Role
 from experiments.demo.run_samples import FaultMark
 from experiments.demo.timeline import Fault, PlannedFault, WebLoad

@@ -12,9 +12,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaler.clusters.local.jobs import JobRecord
-from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.run import LocalRun, RunSettings
+from autoscaler.clusters.local.cluster.local_jobs import JobRecord
+from autoscaler.clusters.local.pods.local_pod import LocalPod
+from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
 from autoscaler.domain import Resources, Role
 from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
 from autoscaler.etcd_server.finder import find_etcd

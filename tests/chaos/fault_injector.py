@@ -11,7 +11,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import assert_never
 
-from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.domain import PodName, Role
 from master.api.master_status import JobPhase, JobStatus
 from tests.chaos.chaos_run import POLL_S, ChaosJobShape, ChaosRun

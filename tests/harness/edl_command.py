@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from tests.harness.waiting import wait_for
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"

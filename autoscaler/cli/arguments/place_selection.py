@@ -27,7 +27,7 @@ import click
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.local.run_place import LocalRunPlace
 from autoscaler.cli.places import Place
-from autoscaler.clusters.local.folder import RunFolder, find_runs
+from autoscaler.clusters.local.run_files.run_folder import RunFolder, find_runs
 from master.api.host.log_lines import escape_controls
 
 PLUGIN: Final = "kubectl edl"

@@ -19,7 +19,7 @@ from autoscaler.cli.arguments.place_selection import RUNS
 from autoscaler.cli.commands.about import list_versions
 from autoscaler.cli.commands.redaction import Redactor, secrets_in, secrets_of
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.clusters.local.folder import RunFolder, find_runs
+from autoscaler.clusters.local.run_files.run_folder import RunFolder, find_runs
 from master.api.host.log_lines import escape_controls
 
 _NOT_BUNDLED: Final = frozenset({"tokens", "s", "s.path", "etcd"})

@@ -19,7 +19,7 @@ from autoscaler.cli.arguments.place_selection import RUNS
 from autoscaler.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
-    from autoscaler.clusters.local.run import RunSettings
+    from autoscaler.clusters.local.run.local_run import RunSettings
     from autoscaler.manifests import Manifests, VirtualNode
 
 _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -62,9 +62,9 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     import asyncio  # noqa: PLC0415 - not for --help
 
     from autoscaler.cli.local.foreground import RunOutput, run_in_foreground  # noqa: PLC0415 - not for --help
-    from autoscaler.clusters.local.claims import FolderInUseError  # noqa: PLC0415 - with it
-    from autoscaler.clusters.local.etcd import EtcdRefusedError  # noqa: PLC0415 - with it
-    from autoscaler.clusters.local.folder import RunFolderError  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.run.run_etcd import EtcdRefusedError  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.run_files.checkpoint_locks import FolderInUseError  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.run_files.run_folder import RunFolderError  # noqa: PLC0415 - with it
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
     from autoscaler.manifests import InvalidManifestError, parse_files  # noqa: PLC0415 - with it
     from master.api.errors import StorageError  # noqa: PLC0415 - with it
@@ -149,8 +149,8 @@ def _check_cluster(manifests: Manifests, file: Path) -> None:
 
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
-    from autoscaler.clusters.local.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
-    from autoscaler.clusters.local.run import LOCAL_POLICY, MOVING, RunSettings  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
+    from autoscaler.clusters.local.run.local_run import LOCAL_POLICY, MOVING, RunSettings  # noqa: PLC0415 - with it
 
     nodes = manifests.nodes or _equal_nodes(options)
     devices = sum(node.capacity.gpu_count for node in nodes)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.clusters.local.folder import RunFolder
-from autoscaler.clusters.local.wire import LONGEST_ANSWER_BYTES, WIRE_VERSION, Problem, encode
+from autoscaler.clusters.local.run_files.control_wire import LONGEST_ANSWER_BYTES, WIRE_VERSION, Problem, encode
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from master.api.host.file_ownership import ForeignUserError
 from master.api.host.unix_sockets import check_peer
 

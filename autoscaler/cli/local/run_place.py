@@ -26,7 +26,7 @@ from autoscaler.cli.places import (
     SizeRequest,
     format_size_changes,
 )
-from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 
 if TYPE_CHECKING:  # the codec is not for --help
     from autoscaler.snapshots import SnapshotContent
@@ -172,7 +172,7 @@ def conditions_of(found: Mapping[str, Any]) -> set[str]:
 def read_log(path: Path, tail: int | None, folder: RunFolder | None) -> Iterator[str]:
     """Content of the log file; with a folder also what is appended, until its run ends.
 
-    A file that has become shorter (`logbound`) is read again from its beginning.
+    A file that has become shorter (`pod_logs`) is read again from its beginning.
     """
     decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
     with path.open("rb") as log:

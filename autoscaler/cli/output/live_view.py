@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoscaler.cli.output.phrases import format_count
-from autoscaler.clusters.local.recorder import RunEvent
-from autoscaler.clusters.local.snapshot import (
+from autoscaler.clusters.local.run.run_snapshot import (
     DecisionLine,
     DeploymentLine,
     JobLine,
@@ -26,6 +25,7 @@ from autoscaler.clusters.local.snapshot import (
     RunSnapshot,
     is_change,
 )
+from autoscaler.clusters.local.run_files.run_recorder import RunEvent
 from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.quantities import format_cpu
 from master.api.host.log_lines import escape_controls

@@ -17,8 +17,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaler.clusters.local.ports import HOST, Ports
-from autoscaler.clusters.local.processes import Command, Ended, Processes
+from autoscaler.clusters.local.machine.ports import HOST, Ports
+from autoscaler.clusters.local.machine.processes import Command, Ended, Processes
 from autoscaler.domain import Role
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from master.api.servers_answer import ServersAnswer

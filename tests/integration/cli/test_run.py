@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local.folder import RunFolder
-from autoscaler.clusters.local.wire import WIRE_VERSION, encode
+from autoscaler.clusters.local.run_files.control_wire import WIRE_VERSION, encode
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from tests.harness.edl_command import EDL, PROGRAMS, edl
 
 DEADLINE_S = 120.0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.local.snapshot import condition_of
+from autoscaler.clusters.local.run.run_snapshot import condition_of
 from autoscaler.domain import Role
 from tests.chaos.chaos_run import start_chaos_run
 from tests.chaos.head_watch import HeadWatch

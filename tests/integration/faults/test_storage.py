@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local.objects import job_object
+from autoscaler.clusters.local.run.object_documents import job_object
 from autoscaler.domain import Role
 from master.api.checkpoints.audit import try_head_hint
 from master.api.checkpoints.checkpoint_files import read_manifest

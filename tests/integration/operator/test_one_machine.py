@@ -24,7 +24,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
-from autoscaler.clusters.local.folder import make_run_folder
+from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.domain import Policy, Reclaim
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.master_connections import MasterConnections

@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.cli.commands.bundle import bundle
 from autoscaler.cli.commands.redaction import Redactor, is_secret_name, secrets_in
-from autoscaler.clusters.local.folder import make_run_folder, make_token
+from autoscaler.clusters.local.run_files.run_folder import make_run_folder, make_token
 
 JOB = """
 kind: TrainingJob

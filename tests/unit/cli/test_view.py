@@ -17,10 +17,9 @@ from autoscaler.cli.output.live_view import draw
 from autoscaler.cli.output.object_tables import GrowingTable, format_table
 from autoscaler.cli.output.phrases import format_age
 from autoscaler.cli.places import JobFacts
-from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
-from autoscaler.clusters.local.recorder import RunEvent
-from autoscaler.clusters.local.samples import sample_of
-from autoscaler.clusters.local.snapshot import (
+from autoscaler.clusters.local.run.object_documents import deployment_object, job_object, node_object, pod_object
+from autoscaler.clusters.local.run.run_samples import sample_of
+from autoscaler.clusters.local.run.run_snapshot import (
     DecisionLine,
     DeploymentLine,
     JobLine,
@@ -28,6 +27,7 @@ from autoscaler.clusters.local.snapshot import (
     PodLine,
     RunSnapshot,
 )
+from autoscaler.clusters.local.run_files.run_recorder import RunEvent
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.progress import JobProgress

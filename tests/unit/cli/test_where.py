@@ -16,7 +16,7 @@ from autoscaler.cli.arguments.place_selection import (
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.kubeconfig import find_cluster
 from autoscaler.cli.main import main
-from autoscaler.clusters.local.folder import make_run_folder
+from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 
 LOCAL, CLUSTER = PlaceChoice(kind=PlaceKind.LOCAL), PlaceChoice(kind=PlaceKind.KUBERNETES)
 ALL_AROUND = PlaceEnvironment(

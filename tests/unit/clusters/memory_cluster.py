@@ -7,7 +7,7 @@ holds them.  `check_capacity` is A2 on what stands.
 from dataclasses import replace
 
 from autoscaler.cluster_port import WriteOutcome, WriteResult
-from autoscaler.clusters.local.scheduling import place_pending
+from autoscaler.clusters.local.machine.scheduling import place_pending
 from autoscaler.domain import (
     NOTHING,
     AdmitGang,

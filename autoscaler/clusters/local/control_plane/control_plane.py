@@ -28,7 +28,7 @@ from autoscaler.clusters.local.control_plane.deployment_controller import CONTRO
 from autoscaler.clusters.local.control_plane.kubelet import Kubelet
 from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
 from autoscaler.clusters.local.control_plane.pod_scheduler import schedule_pods
-from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.domain import Node, Resources
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.manifests.api_types import CORE_CLASS

@@ -28,9 +28,9 @@ from autoscaler.clusters.kubernetes.objects.fields import Raw, parts, text, whol
 from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
-from autoscaler.clusters.local.gpus import choose
-from autoscaler.clusters.local.ports import HOST, Ports
-from autoscaler.clusters.local.processes import Ended, NoRoomError, Processes, StartError
+from autoscaler.clusters.local.machine.gpus import choose
+from autoscaler.clusters.local.machine.ports import HOST, Ports
+from autoscaler.clusters.local.machine.processes import Ended, NoRoomError, Processes, StartError
 from autoscaler.domain import NodeName, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors, raw_object_key
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s

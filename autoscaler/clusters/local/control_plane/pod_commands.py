@@ -19,9 +19,9 @@ from typing import Final
 from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts, text
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.clusters.local.environment import device_list, inherit
-from autoscaler.clusters.local.folder import RunFolder
-from autoscaler.clusters.local.processes import Command
+from autoscaler.clusters.local.machine.process_environment import device_list, inherit
+from autoscaler.clusters.local.machine.processes import Command
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.domain import Role
 from master.api.host.unix_sockets import SCHEME
 

@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_
 from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
-from autoscaler.clusters.local.scheduling import place_pending
+from autoscaler.clusters.local.machine.scheduling import place_pending
 from autoscaler.domain import Node, NodeName, Pod, PodName, PodPhase, Resources, Role, Tier
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -7,10 +7,10 @@ import time
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
-from autoscaler.clusters.local.cluster import LocalCluster
-from autoscaler.clusters.local.folder import make_run_folder
-from autoscaler.clusters.local.launching import Launching
-from autoscaler.clusters.local.recorder import RecordedErrors, Recorder
+from autoscaler.clusters.local.cluster.local_cluster import LocalCluster
+from autoscaler.clusters.local.cluster.pod_launch import Launching
+from autoscaler.clusters.local.run_files.run_folder import make_run_folder
+from autoscaler.clusters.local.run_files.run_recorder import RecordedErrors, Recorder
 from autoscaler.domain import Node, Resources
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.answers import NoProgress

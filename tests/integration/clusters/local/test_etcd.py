@@ -5,9 +5,9 @@ import os
 import shutil
 import time
 
-from autoscaler.clusters.local.etcd import KEY, keep_etcd, start_etcd
-from autoscaler.clusters.local.folder import make_run_folder
-from autoscaler.clusters.local.processes import Processes
+from autoscaler.clusters.local.machine.processes import Processes
+from autoscaler.clusters.local.run.run_etcd import KEY, keep_etcd, start_etcd
+from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 
 DEADLINE_S = 60.0
 

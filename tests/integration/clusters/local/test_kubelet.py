@@ -17,8 +17,8 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, SECRETS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.local.control_plane import kubelet
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
-from autoscaler.clusters.local.folder import make_run_folder
-from autoscaler.clusters.local.processes import NoRoomError, Processes
+from autoscaler.clusters.local.machine.processes import NoRoomError, Processes
+from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.fault_isolation import JobErrors
 from tests.integration.clusters.local.local_cluster import DEADLINE_S, PROGRAMS, nodes
 

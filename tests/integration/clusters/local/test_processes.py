@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError
+from autoscaler.clusters.local.machine.processes import Command, Ended, Processes, StartError
 
 DEADLINE_S = 120.0
 
@@ -140,7 +140,7 @@ async def test_the_end_of_the_run_ends_what_ignores_signals(tmp_path):
 RUN = """
 import asyncio, sys
 from pathlib import Path
-from autoscaler.clusters.local.processes import Command, Processes
+from autoscaler.clusters.local.machine.processes import Command, Processes
 
 async def main():
     async with Processes(on_end=lambda _: None) as processes:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local import runtime, standbys
-from autoscaler.clusters.local.run import LocalRun, RunSettings
+from autoscaler.clusters.local.pods import pod_runtime, standby_processes
+from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
@@ -129,10 +129,10 @@ async def test_only_deaths_in_a_row_with_nothing_that_stands_by_cost_a_pause(tmp
     Seen: after six deaths that were followed the seventh waited for 30 s.
     """
     async with run_of(tmp_path, etcd) as run:
-        monkeypatch.setattr(runtime, "STEADY_AFTER_S", 1e9)
+        monkeypatch.setattr(pod_runtime, "STEADY_AFTER_S", 1e9)
         for starts in (1, 2, 3, 4, 5):
             if starts == 3:
-                monkeypatch.setattr(standbys, "NEXT_AFTER_S", 1e9)
+                monkeypatch.setattr(standby_processes, "NEXT_AFTER_S", 1e9)
             await until(run, lambda starts=starts: is_ready(run, starts), "a master that serves")
             if starts < 3:
                 await until(run, lambda: has_standby(run), "one that stands by")

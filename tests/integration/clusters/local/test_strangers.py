@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from master.api.checkpoints.folder_lock import RUN_LOCK, WRITERS_LOCK, claim_folder
 from master.api.checkpoints.storage import open_storage
 from master.api.errors import StorageError

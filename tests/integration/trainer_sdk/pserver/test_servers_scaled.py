@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from tests.harness.edl_command import EDL, PROGRAMS, edl
 
 DEADLINE_S = 200.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.clusters.local.claims import Claims, FolderInUseError
+from autoscaler.clusters.local.run_files.checkpoint_locks import Claims, FolderInUseError
 from master.api.errors import StorageError
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local.environment import JobPlace, job_environment
-from autoscaler.clusters.local.folder import make_run_folder
-from autoscaler.clusters.local.launching import Launching
-from autoscaler.clusters.local.pods import LocalPod, PodPhase
+from autoscaler.clusters.local.cluster.pod_launch import Launching
+from autoscaler.clusters.local.pods.local_pod import LocalPod, PodPhase
+from autoscaler.clusters.local.pods.member_environment import JobPlace, job_environment
+from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.domain import Role, Tier
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.api_types import AfterServerLoss, ReplicaBounds

@@ -6,7 +6,8 @@ import pytest
 
 from autoscaler.cli.arguments.place_selection import find_run
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.clusters.local.folder import (
+from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
+from autoscaler.clusters.local.run_files.run_folder import (
     RUN_FORMAT,
     RunFolder,
     RunFolderError,
@@ -14,8 +15,7 @@ from autoscaler.clusters.local.folder import (
     make_run_folder,
     make_token,
 )
-from autoscaler.clusters.local.logtail import describe_exit, read_tail
-from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.run_files.run_recorder import Recorder
 
 
 def test_a_run_folder_is_its_owners_alone(tmp_path):

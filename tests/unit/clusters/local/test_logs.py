@@ -3,9 +3,8 @@
 import socket
 
 from autoscaler.cli.local.run_place import read_log
-from autoscaler.clusters.local.folder import make_run_folder
-from autoscaler.clusters.local.logbound import LONGEST_LOG_BYTES, shorten, shorten_long_ones
-from autoscaler.clusters.local.logtail import read_tail
+from autoscaler.clusters.local.machine.pod_logs import LONGEST_LOG_BYTES, read_tail, shorten, shorten_long_ones
+from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 
 
 def test_a_log_that_grows_too_long_is_shortened_and_its_writer_goes_on(tmp_path):

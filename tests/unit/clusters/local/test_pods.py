@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.domain import PodPhase, Resources, Role, Tier
 from autoscaler.manifests.api_types import PodTemplate
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.local.scheduling import place_pending
+from autoscaler.clusters.local.machine.scheduling import place_pending
 from autoscaler.domain import Node, Pod, PodPhase, Resources, Role, Shape, Tier
 
 

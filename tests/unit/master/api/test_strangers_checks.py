@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from autoscaler.clusters.local.folder import RunFolderError, make_run_folder
+from autoscaler.clusters.local.run_files.run_folder import RunFolderError, make_run_folder
 from master.api.host.file_ownership import ForeignUserError, check_file, check_path, check_private
 from master.api.host.unix_sockets import (
     LONGEST_NAME_BYTES,

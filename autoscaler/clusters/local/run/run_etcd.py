@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from autoscaler.clusters.local.folder import RunFolder
-from autoscaler.clusters.local.logtail import describe_exit, read_tail
-from autoscaler.clusters.local.processes import Command, Processes, StartError
+from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
+from autoscaler.clusters.local.machine.processes import Command, Processes, StartError
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.errors import PermanentError
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 
@@ -111,7 +111,7 @@ def read_news(log: Path, offset: int) -> tuple[list[EtcdNews], int]:
     """What the keeper has told behind `offset`, and from where to read on."""
     size = _size_of(log)
     if size <= offset:
-        return [], size  # nothing new, or its beginning was dropped (`logbound`)
+        return [], size  # nothing new, or its beginning was dropped (`pod_logs`)
     text = log.read_bytes()[offset:]
     whole = text[: text.rfind(b"\n") + 1]
     told = (_news_of(said) for said in _answers(whole.decode(errors="replace").splitlines()))

@@ -17,10 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from autoscaler.clusters.local.recorder import RunEvent
-from autoscaler.clusters.local.requests import Requests, objects_of, parse_type
-from autoscaler.clusters.local.run import LocalRun
-from autoscaler.clusters.local.wire import LONGEST_REQUEST_BYTES, WIRE_VERSION, Problem, RequestError, decode, encode
+from autoscaler.clusters.local.run.control_requests import Requests, objects_of, parse_type
+from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.local.run_files.control_wire import (
+    LONGEST_REQUEST_BYTES,
+    WIRE_VERSION,
+    Problem,
+    RequestError,
+    decode,
+    encode,
+)
+from autoscaler.clusters.local.run_files.run_recorder import RunEvent
 from master.api.host.file_ownership import ForeignUserError
 from master.api.host.unix_sockets import check_peer
 

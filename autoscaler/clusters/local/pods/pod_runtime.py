@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from autoscaler.clusters.local.logtail import describe_exit, read_tail
-from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.ports import HOST
-from autoscaler.clusters.local.processes import Command, Ended, NoRoomError, Processes, StartError
-from autoscaler.clusters.local.recorder import Recorder
-from autoscaler.clusters.local.standbys import Standbys
-from autoscaler.clusters.local.table import Table
+from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
+from autoscaler.clusters.local.machine.ports import HOST
+from autoscaler.clusters.local.machine.processes import Command, Ended, NoRoomError, Processes, StartError
+from autoscaler.clusters.local.pods.local_pod import LocalPod
+from autoscaler.clusters.local.pods.pod_table import Table
+from autoscaler.clusters.local.pods.standby_processes import Standbys
+from autoscaler.clusters.local.run_files.run_recorder import Recorder
 from autoscaler.domain import JobName, PodName, PodPhase, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s

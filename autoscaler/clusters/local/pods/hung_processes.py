@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.runtime import Runtime
+from autoscaler.clusters.local.pods.local_pod import LocalPod
+from autoscaler.clusters.local.pods.pod_runtime import Runtime
 from autoscaler.domain import PodName
 from autoscaler.jobs.hang_detection import MasterSilence, observe_answer
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import assert_never
 
-from autoscaler.clusters.local.environment import JobPlace, inherit, job_environment, web_environment
-from autoscaler.clusters.local.folder import RunFolder, make_token
-from autoscaler.clusters.local.jobs import JobRecord
-from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.ports import Ports
-from autoscaler.clusters.local.processes import Command
+from autoscaler.clusters.local.cluster.local_jobs import JobRecord
+from autoscaler.clusters.local.machine.ports import Ports
+from autoscaler.clusters.local.machine.process_environment import inherit
+from autoscaler.clusters.local.machine.processes import Command
+from autoscaler.clusters.local.pods.local_pod import LocalPod
+from autoscaler.clusters.local.pods.member_environment import JobPlace, job_environment, web_environment
+from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_token
 from autoscaler.domain import Role
 from autoscaler.manifests.api_types import TrainingJob
 from master.api.checkpoints.storage import is_path

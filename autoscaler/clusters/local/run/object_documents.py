@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine, PodLine
+from autoscaler.clusters.local.run.run_snapshot import DeploymentLine, JobLine, NodeLine, PodLine
 from autoscaler.domain import NOTHING, PodPhase, Resources
 from autoscaler.jobs.bottleneck import find_hint
 from autoscaler.jobs.training_health import URGENT, judge_checkpoints, judge_training

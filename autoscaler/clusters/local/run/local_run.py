@@ -25,16 +25,16 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from autoscaler.cluster_port import WriteOutcome
-from autoscaler.clusters.local.claims import Claims
-from autoscaler.clusters.local.cluster import LocalCluster
-from autoscaler.clusters.local.etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
-from autoscaler.clusters.local.folder import RunFolder, make_run_folder, write_manifest
-from autoscaler.clusters.local.jobs import JobRecord
-from autoscaler.clusters.local.launching import Launching
-from autoscaler.clusters.local.logbound import keep_logs_short
-from autoscaler.clusters.local.recorder import RecordedErrors, Recorder
-from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
-from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
+from autoscaler.clusters.local.cluster.local_cluster import LocalCluster
+from autoscaler.clusters.local.cluster.local_jobs import JobRecord
+from autoscaler.clusters.local.cluster.pod_launch import Launching
+from autoscaler.clusters.local.machine.pod_logs import keep_logs_short
+from autoscaler.clusters.local.run.run_etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
+from autoscaler.clusters.local.run.run_samples import SAMPLE_EVERY_S, sample_of
+from autoscaler.clusters.local.run.run_snapshot import RunSnapshot, condition_of, is_change, take_snapshot
+from autoscaler.clusters.local.run_files.checkpoint_locks import Claims
+from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_folder, write_manifest
+from autoscaler.clusters.local.run_files.run_recorder import RecordedErrors, Recorder
 from autoscaler.domain import Action, Decision, Node, NodeName, Policy, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs.answers import NoAnswer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.domain import PodName, PodPhase
 
 _LEAVE_FIRST = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from autoscaler.clusters.local.cluster import LocalCluster
-from autoscaler.clusters.local.jobs import JobRecord
-from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.recorder import Recorder
-from autoscaler.clusters.local.runtime import name_of_pod
-from autoscaler.clusters.local.web import DeploymentRecord
+from autoscaler.clusters.local.cluster.local_cluster import LocalCluster
+from autoscaler.clusters.local.cluster.local_jobs import JobRecord
+from autoscaler.clusters.local.cluster.web_deployments import DeploymentRecord
+from autoscaler.clusters.local.pods.local_pod import LocalPod
+from autoscaler.clusters.local.pods.pod_runtime import name_of_pod
+from autoscaler.clusters.local.run_files.run_recorder import Recorder
 from autoscaler.domain import Bottleneck, Decision, JobName, JobState, PodPhase, Reason, Resources, Role, Tier
 from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage

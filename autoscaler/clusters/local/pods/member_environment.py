@@ -1,25 +1,22 @@
-"""The environment of a pod's process, version 1: what a trainer, a server and a master are told, and how.
+"""Variables that EDL sets for a pod of a job, version 1; docs/environment.md is the published list.
 
-The published list is docs/environment.md; the SDK and the master read it.  A pod inherits the environment of `edl run`
-(so that a script finds its libraries), loses every EDL_ variable of it, gets what its template says, and at last what
-EDL says, which nothing overrides.
+A pod inherits the environment of `edl run` (`machine.process_environment`), then gets what its template says, and at
+last these variables, which nothing overrides.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.machine.process_environment import device_list
+from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.domain import Role
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests.api_types import PodTemplate, ReplicaBounds, ServerRole, TrainingJob
 
 ENVIRONMENT_VERSION: Final = "1"
-_THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +31,6 @@ class JobPlace:
     token: str = field(repr=False)  # what the file holds
     history: str = ""  # of what the job commits where it has no other one (`_master_environment`)
     is_claimed: bool = True  # the checkpoint folder, by this run: no other one writes there
-
-
-def inherit(environment: Mapping[str, str], *, path_first: Path, cpu_milli: int) -> dict[str, str]:
-    """What every process gets.  Numerical libraries use as many threads as the pod requested cores, unless told."""
-    kept = {name: value for name, value in environment.items() if not name.startswith("EDL_")}
-    kept["PATH"] = f"{path_first}:{kept.get('PATH', '/usr/local/bin:/usr/bin:/bin')}"
-    kept.setdefault("PYTHONUNBUFFERED", "1")
-    threads = str(max(1, math.ceil(cpu_milli / 1000)))
-    for name in _THREAD_VARIABLES:
-        kept.setdefault(name, threads)
-    return kept
 
 
 def web_environment(pod: LocalPod) -> dict[str, str]:
@@ -76,11 +62,6 @@ def job_environment(pod: LocalPod, job: TrainingJob, place: JobPlace) -> dict[st
             return told | {"EDL_LISTEN": place.servers}
         case _:
             return told
-
-
-def device_list(gpus: Sequence[int]) -> str:
-    """For CUDA_VISIBLE_DEVICES; a pod that requested none sees none."""
-    return ",".join(str(gpu) for gpu in gpus)
 
 
 def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:

@@ -87,7 +87,7 @@ class Processes:
         mine, theirs = socket.socketpair()
         with theirs:
             self._warden = subprocess.Popen(  # noqa: ASYNC220 - once, a few ms, and it must have no asyncio watcher
-                [sys.executable, "-P", "-m", "autoscaler.clusters.local.warden", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "autoscaler.clusters.local.machine.pod_supervisor", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the run, which then stops the pods in order

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from autoscaler.clusters.local.gpus import choose
-from autoscaler.clusters.local.launching import Launching
-from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.table import Table
+from autoscaler.clusters.local.cluster.pod_launch import Launching
+from autoscaler.clusters.local.machine.gpus import choose
+from autoscaler.clusters.local.pods.local_pod import LocalPod
+from autoscaler.clusters.local.pods.pod_table import Table
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
 from autoscaler.manifests.api_types import PodTemplate
 

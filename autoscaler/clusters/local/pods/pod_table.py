@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.domain import Node, NodeName, PodName, Resources, Role
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
-from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.domain import JobName
 from autoscaler.fault_isolation import JobError
 from autoscaler.fault_log import FaultLog

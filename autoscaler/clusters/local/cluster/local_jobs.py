@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, assert_never
 
-from autoscaler.clusters.local.environment import JobPlace
-from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.recorder import Recorder
-from autoscaler.clusters.local.runtime import Gone, Runtime
-from autoscaler.clusters.local.standstill import Standstill
-from autoscaler.clusters.local.table import Table
+from autoscaler.clusters.local.pods.hung_processes import Standstill
+from autoscaler.clusters.local.pods.local_pod import LocalPod
+from autoscaler.clusters.local.pods.member_environment import JobPlace
+from autoscaler.clusters.local.pods.pod_runtime import Gone, Runtime
+from autoscaler.clusters.local.pods.pod_table import Table
+from autoscaler.clusters.local.run_files.run_recorder import Recorder
 from autoscaler.domain import Job, JobName, JobState, PodPhase, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs import lifecycle as lives

@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
 from autoscaler.cluster_port import WriteOutcome, WriteResult
-from autoscaler.clusters.local.jobs import JobRecord, Jobs, LookAt, SetServers, to_domain
-from autoscaler.clusters.local.launching import Launching
-from autoscaler.clusters.local.making import PodMaker
-from autoscaler.clusters.local.pods import LocalPod, to_view
-from autoscaler.clusters.local.processes import Command
-from autoscaler.clusters.local.recorder import Recorder
-from autoscaler.clusters.local.runtime import Gone, Runtime, name_of_pod, owner_of
-from autoscaler.clusters.local.table import Table, free_room
-from autoscaler.clusters.local.web import DeploymentRecord, Web
+from autoscaler.clusters.local.cluster.local_jobs import JobRecord, Jobs, LookAt, SetServers, to_domain
+from autoscaler.clusters.local.cluster.pod_factory import PodMaker
+from autoscaler.clusters.local.cluster.pod_launch import Launching
+from autoscaler.clusters.local.cluster.web_deployments import DeploymentRecord, Web
+from autoscaler.clusters.local.machine.processes import Command
+from autoscaler.clusters.local.pods.local_pod import LocalPod, to_view
+from autoscaler.clusters.local.pods.pod_runtime import Gone, Runtime, name_of_pod, owner_of
+from autoscaler.clusters.local.pods.pod_table import Table, free_room
+from autoscaler.clusters.local.run_files.run_recorder import Recorder
 from autoscaler.domain import (
     Action,
     AdmitGang,

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from autoscaler.clusters.local.deployments import compare, pod_name
-from autoscaler.clusters.local.making import PodMaker
-from autoscaler.clusters.local.pods import to_view
-from autoscaler.clusters.local.recorder import Recorder
-from autoscaler.clusters.local.runtime import Runtime
-from autoscaler.clusters.local.scheduling import place_pending
-from autoscaler.clusters.local.table import Table, free_room
+from autoscaler.clusters.local.cluster.pod_factory import PodMaker
+from autoscaler.clusters.local.cluster.web_replicas import compare, pod_name
+from autoscaler.clusters.local.machine.scheduling import place_pending
+from autoscaler.clusters.local.pods.local_pod import to_view
+from autoscaler.clusters.local.pods.pod_runtime import Runtime
+from autoscaler.clusters.local.pods.pod_table import Table, free_room
+from autoscaler.clusters.local.run_files.run_recorder import Recorder
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
 from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 from autoscaler.manifests.api_types import WebDeployment

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine, RunSnapshot
+from autoscaler.clusters.local.run.run_snapshot import DeploymentLine, JobLine, NodeLine, RunSnapshot
 from autoscaler.domain import Role
 
 SAMPLE_EVERY_S: Final = 0.25

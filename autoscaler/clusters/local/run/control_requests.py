@@ -10,11 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from autoscaler.clusters.local.jobs import to_domain
-from autoscaler.clusters.local.objects import Object, deployment_object, job_object, node_object, pod_object
-from autoscaler.clusters.local.run import LocalRun
-from autoscaler.clusters.local.snapshot import JobLine, PodLine, RunSnapshot, is_change
-from autoscaler.clusters.local.wire import Problem, RequestError
+from autoscaler.clusters.local.cluster.local_jobs import to_domain
+from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.local.run.object_documents import (
+    Object,
+    deployment_object,
+    job_object,
+    node_object,
+    pod_object,
+)
+from autoscaler.clusters.local.run.run_snapshot import JobLine, PodLine, RunSnapshot, is_change
+from autoscaler.clusters.local.run_files.control_wire import Problem, RequestError
 from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
 from autoscaler.clusters.resource_types import parse_resource_type
 from autoscaler.domain import JobState, NodeName, PodName, Role

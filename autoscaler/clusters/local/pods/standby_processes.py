@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from autoscaler.clusters.local.logtail import describe_exit
-from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError, WardenLostError
-from autoscaler.clusters.local.recorder import Recorder
-from autoscaler.clusters.local.table import Table
+from autoscaler.clusters.local.machine.pod_logs import describe_exit
+from autoscaler.clusters.local.machine.processes import Command, Ended, Processes, StartError, WardenLostError
+from autoscaler.clusters.local.pods.local_pod import LocalPod
+from autoscaler.clusters.local.pods.pod_table import Table
+from autoscaler.clusters.local.run_files.run_recorder import Recorder
 from autoscaler.domain import PodName
 from autoscaler.jobs.backoff import pause_s
 from master.api.host.signals import TAKE_OVER

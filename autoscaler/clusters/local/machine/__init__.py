@@ -1,0 +1,1 @@
+"""Processes, ports, GPUs and logs of this machine; nothing here knows jobs."""

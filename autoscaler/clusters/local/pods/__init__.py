@@ -1,0 +1,1 @@
+"""Pods as values in one table, and the processes behind them."""
