@@ -130,13 +130,9 @@ def restore_cores(copy: WorkingCopy) -> None:
     room: one at a time, each a window after the last growth.
     """
     for job in copy.dirty_jobs():
-        is_there = job.is_running and job.spec.state is JobState.ACTIVE and copy.now_s >= job.spec.hold_until_s
-        if is_there and job.next_trainer_tier() is Tier.CORE and job.size >= job.spec.trainer.min_replicas:
-            opens_at_s = shrink_opens_at(copy, job.spec)
-            if copy.now_s >= opens_at_s:
-                swap_in_core(copy, job)
-            else:
-                copy.wake_at_s.append(opens_at_s)
+        is_whole = job.size >= job.spec.trainer.min_replicas and job.is_in_service(copy.now_s)
+        if is_whole and job.next_trainer_tier() is Tier.CORE and copy.is_due(shrink_opens_at(copy, job.spec)):
+            swap_in_core(copy, job)
 
 
 def swap_in_core(copy: WorkingCopy, job: PlannedJob) -> None:

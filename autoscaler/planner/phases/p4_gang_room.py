@@ -12,7 +12,6 @@ again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf, isnan
 
 from autoscaler.domain import (
@@ -36,59 +35,6 @@ from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import full_rank, offers_of, shrink
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
-
-
-def preempted_placements(
-    copy: WorkingCopy, job: PlannedJob, avoid: Mask | None, *, spare_priority: int | None
-) -> Placements | None:
-    """Take the room of jobs of lower priority, and surplus; None if even that is too little. To be called in a
-    trial."""
-    if not copy.policy.preempts_jobs:
-        return None
-    gang = GangPreemption(copy=copy, job=job, avoid=avoid, spare_priority=spare_priority)
-    lower = lower_jobs(copy, job)
-    if not lower or not gang.fits_without(lower):  # the answer of most plans, at the price of one trial
-        return None
-    victims = next(filter(gang.fits_without, victim_choices(lower)))
-    return gang.placements_without(needed_victims(gang, victims))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangPreemption:
-    """A waiting gang and the room that it may take."""
-
-    copy: WorkingCopy
-    job: PlannedJob
-    avoid: Mask | None
-    spare_priority: int | None
-
-    def placements_without(self, victims: Sequence[PlannedJob]) -> Placements | None:
-        """Stop these jobs and place the gang; None, with nothing changed, if there is no room even so."""
-        mark = self.copy.mark()
-        for victim in victims:
-            stop_job(self.copy, victim, self.job)
-        permit = ReclaimPermit(cause=Cause.GANG, spare_priority=self.spare_priority)
-        placements = try_place_reclaiming(self.copy, self.job, core_roles(self.job), permit, avoid=self.avoid)
-        if placements is None:
-            self.copy.roll_back(mark)
-        return placements
-
-    def fits_without(self, victims: Sequence[PlannedJob]) -> bool:
-        """Whether the gang fits once these jobs have left; nothing is changed."""
-        mark = self.copy.mark()
-        placements = self.placements_without(victims)
-        self.copy.roll_back(mark)
-        return placements is not None
-
-
-def needed_victims(gang: GangPreemption, victims: Sequence[PlannedJob]) -> Sequence[PlannedJob]:
-    """Return the victims without whom the gang does not fit; of two alternatives the cheaper one is taken."""
-    needed = victims
-    for dear in reversed(victims):
-        others = [victim for victim in needed if victim is not dear]
-        if others and gang.fits_without(others):
-            needed = others
-    return needed
 
 
 def lower_jobs(copy: WorkingCopy, job: PlannedJob) -> Sequence[PlannedJob]:
@@ -172,7 +118,31 @@ def vacated_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[Nod
 
 def preempting_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
     """Place the gang by stopping whole jobs of lower priority, where the policy allows it."""
-    return preempted_placements(copy, job, mask_of(copy, barred), spare_priority=spared_priority(copy, job))
+
+    def fits_without(victims: Sequence[PlannedJob]) -> bool:
+        mark = copy.mark()
+        placements = placements_without(copy, job, barred, victims)
+        copy.roll_back(mark)
+        return placements is not None
+
+    lower = lower_jobs(copy, job) if copy.policy.preempts_jobs else ()
+    if not lower or not fits_without(lower):  # the answer of most plans, at the price of one trial
+        return None
+    victims = needed = next(filter(fits_without, victim_choices(lower)))
+    for dear in reversed(victims):  # of two alternatives the cheaper one is taken
+        others = [victim for victim in needed if victim is not dear]
+        if others and fits_without(others):
+            needed = others
+    return placements_without(copy, job, barred, needed)
+
+
+def placements_without(
+    copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName], victims: Sequence[PlannedJob]
+) -> Placements | None:
+    """Stop these jobs and place the gang, removing surplus too.  To be called in a trial."""
+    for victim in victims:
+        stop_job(copy, victim, job)
+    return vacated_placements(copy, job, barred)
 
 
 def spared_priority(copy: WorkingCopy, job: PlannedJob) -> int | None:

@@ -237,10 +237,7 @@ def fits_an_empty_cluster(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 def is_aged(copy: WorkingCopy, job: PlannedJob) -> bool:
     """Whether the gang has waited long enough to bar younger ones."""
-    aged_at_s = job.spec.submitted_at_s + copy.policy.gang_age_s
-    if copy.now_s < aged_at_s:
-        copy.wake_at_s.append(aged_at_s)
-    return copy.now_s >= aged_at_s
+    return copy.is_due(job.spec.submitted_at_s + copy.policy.gang_age_s)
 
 
 def bar_nodes(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> frozenset[NodeName]:

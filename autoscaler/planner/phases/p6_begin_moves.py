@@ -90,19 +90,15 @@ def movable_servers(copy: WorkingCopy) -> Iterator[tuple[PlannedJob, Pod]]:
     """
     staying = {move.pod for move in copy.carried.moves_given_up}
     for job in copy.dirty_jobs():
-        is_there = job.is_running and job.spec.state is JobState.ACTIVE and copy.now_s >= job.spec.hold_until_s
-        if not (is_there and job.servers and has_its_servers(copy, job)) or copy.quotas.lack(
+        if not (job.is_in_service(copy.now_s) and job.servers and has_its_servers(copy, job)) or copy.quotas.lack(
             job, [Role.SERVER], now=True
         ):
             continue
         busy = {move.pod for move in job.moving}
         for pod in job.servers:
-            if pod.phase is PodPhase.READY and pod.name not in busy and pod.name not in staying:
-                opens_at_s = leaves_at(copy.policy, job.spec, pod)
-                if copy.now_s >= opens_at_s:
-                    yield job, pod
-                else:
-                    copy.wake_at_s.append(opens_at_s)
+            is_free = pod.phase is PodPhase.READY and pod.name not in busy and pod.name not in staying
+            if is_free and copy.is_due(leaves_at(copy.policy, job.spec, pod)):
+                yield job, pod
 
 
 def has_its_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
@@ -179,11 +175,8 @@ def displaceable(copy: WorkingCopy, at: int) -> Iterator[tuple[PlannedJob, Pod]]
             continue
         there = (pod for pod in job.trainers if pod.place == name and pod.tier is Tier.SURPLUS)
         for pod, _ in zip(sorted(there, key=lambda pod: -pod.ordinal), range(job.spare), strict=False):
-            opens_at_s = leaves_at(copy.policy, job.spec, pod)
-            if copy.now_s >= opens_at_s:
+            if copy.is_due(leaves_at(copy.policy, job.spec, pod)):
                 yield job, pod
-            else:
-                copy.wake_at_s.append(opens_at_s)
 
 
 def may_give_one(copy: WorkingCopy, job: PlannedJob) -> bool:
@@ -192,7 +185,4 @@ def may_give_one(copy: WorkingCopy, job: PlannedJob) -> bool:
     is_single = spec.step == 1 and spec.per_node == 1 and not spec.powers_of_two and not spec.pinned_replicas
     if not is_single or job.spec.state is not JobState.ACTIVE or not job.spare or job.coming_trainers:
         return False
-    opens_at_s = shrink_opens_at(copy, job.spec)
-    if copy.now_s < opens_at_s:
-        copy.wake_at_s.append(opens_at_s)
-    return copy.now_s >= opens_at_s
+    return copy.is_due(shrink_opens_at(copy, job.spec))

@@ -69,10 +69,8 @@ def drop_odd_trainers(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -
     victims = removal_order(copy, job)[:odd]
     opens_at_s = shrink_opens_at(copy, job.spec) if is_allowed else next_change_at(copy)
     opens_at_s = max([opens_at_s, *(leaves_at(copy.policy, job.spec, pod) for pod in victims)])
-    if copy.now_s >= opens_at_s:
+    if copy.is_due(opens_at_s):
         copy.remove(job, victims, Cause.STEP, beneficiary=JobSetting("spec.trainer.step"))
-    else:
-        copy.wake_at_s.append(opens_at_s)
 
 
 def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None:

@@ -149,26 +149,25 @@ def is_open(
     A step of more trainers than may move in a minute is that minute's only one: otherwise steps of powers of two would
     never move.
     """
-    policy, now_s = copy.policy, copy.now_s
+    now_s = copy.now_s
+
+    def close(bottleneck: Bottleneck, opens_at_s: float, why: str) -> bool:
+        message = f"gets a step of {giver.spec.name} in {ceil(opens_at_s - now_s)} s ({why})"
+        search.closed[taker.spec.name] = (bottleneck, message, opens_at_s)
+        return False
+
     opens_at_s = gives_from(copy, giver, victims)
-    step = f"gets a step of {giver.spec.name} in"
     if now_s < opens_at_s:
-        message = f"{step} {ceil(opens_at_s - now_s)} s (calm time after a change)"
-        search.closed[taker.spec.name] = (Bottleneck.COOLDOWN, message, opens_at_s)
-        return False
+        return close(Bottleneck.COOLDOWN, opens_at_s, "calm time after a change")
     if search.changes < 1:
-        opens_at_s = next_change_at(copy)
-        message = f"{step} {ceil(opens_at_s - now_s)} s (at most {policy.resizes_per_minute} resizes a minute)"
-        search.closed[taker.spec.name] = (Bottleneck.BUDGET, message, opens_at_s)
-        return False
+        limit = copy.policy.resizes_per_minute
+        return close(Bottleneck.BUDGET, next_change_at(copy), f"at most {limit} resizes a minute")
     if not is_worth_it(copy, taker, giver):
         return False
     if len(victims) > search.left and (search.left < search.allowed or not search.allowed):
         oldest_s = min(copy.history.transfers_at_s, default=now_s)
         opens_at_s = max(now_s + 1.0, oldest_s + 60.0)
-        message = f"{step} {ceil(opens_at_s - now_s)} s (at most {search.allowed} moves a minute)"
-        search.closed[taker.spec.name] = (Bottleneck.BUDGET, message, opens_at_s)
-        return False
+        return close(Bottleneck.BUDGET, opens_at_s, f"at most {search.allowed} moves a minute")
     return True
 
 

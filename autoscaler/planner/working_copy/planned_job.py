@@ -182,6 +182,10 @@ class PlannedJob:
             largest = max(largest, (used + more * amount) * rate)
         return largest
 
+    def is_in_service(self, now_s: float) -> bool:
+        """Whether the job runs, its state is active, and it does not pause after failures."""
+        return self.is_running and self.spec.state is JobState.ACTIVE and now_s >= self.spec.hold_until_s
+
     def missing(self, capabilities: Capabilities) -> list[Role]:
         """Return the roles of the core pods that a running job lacks."""
         spec = self.spec

@@ -86,6 +86,13 @@ class WorkingCopy:
         """
         return [self.jobs[name] for name in sorted(self.dirty)]
 
+    def is_due(self, at_s: float) -> bool:
+        """Whether the instant has come; if not, the next plan is made then at the latest."""
+        if self.now_s >= at_s:
+            return True
+        self.wake_at_s.append(at_s)
+        return False
+
     def on_empty_nodes(self) -> WorkingCopy:
         """Return a copy with the same jobs and with nobody on the nodes, to ask what an empty cluster would hold."""
         return replace(self, capacity=self.capacity.emptied(), cache=PlanCache())
