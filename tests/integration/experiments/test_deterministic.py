@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from tests.unit.experiments.test_running import SMALL
+from tests.unit.experiments.test_result_store import SMALL
 
 DEADLINE_S = 120.0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.experiments.test_running import SMALL
+from tests.unit.experiments.test_result_store import SMALL
 
 DEADLINE_S = 120.0
 
