@@ -1,9 +1,8 @@
-"""A moment of a cluster as one file: what the planner saw, its policy, its memory and its clock.
+"""Cluster snapshots: one file with everything that a plan depends on (view, policy, the planner's history, clock).
 
-A bug report is one such file: `plan` is a pure function, so the file answers as the cluster did.  `codec` turns values
-into plain JSON and back, derived from the domain's dataclasses, so that a new field comes along by itself; `document`
-is the file: its version, its text, and what is refused.  Pods' environments, commands and tokens are not in a view and
-so in no file.  Who saves and reads: `autoscaler.cli.commands.snapshot`.
+A bug report is one such file: `plan` is a pure function, so the file answers as the cluster did.  `codec` derives the
+JSON form from the domain's dataclasses, `snapshot_file` is the file with its version and its text.  A view has no
+environment, command or token of a pod, so no file has.  Command: `autoscaler.cli.commands.snapshot`.
 """
 
 from autoscaler.snapshots.snapshot_file import (

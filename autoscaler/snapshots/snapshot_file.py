@@ -5,7 +5,7 @@
     {"kind": "ClusterSnapshot", "version": 1, "made_by": "edl 0.1.0", "now_s": 75.25,
      "policy": {...}, "view": {"revision": 7, "nodes": [...], "pods": [...], "jobs": [...], "history": {...}}}
 
-A newer EDL reads older versions, an older one refuses newer ones.  Whatever `parse_document` accepts, `to_document`
+EDL reads the version that it writes and refuses every other one.  Whatever `parse_document` accepts, `to_document`
 writes again, and `plan` answers as it did when the file was made.
 """
 
@@ -14,10 +14,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from autoscaler.domain import ClusterView, Policy
-from autoscaler.snapshots.codec import REPEATED, decode, encode, refuse, shown
+from autoscaler.errors import InvalidSpecError
+from autoscaler.snapshots.codec import REPEATED, decode, encode
+from master.api.document import shown
 
 KIND: Final = "ClusterSnapshot"
 VERSION: Final = 1
@@ -32,6 +34,11 @@ class SnapshotContent:
     now_s: float
     policy: Policy
     view: ClusterView
+
+
+def refuse(path: str, problem: str, hint: str = "") -> NoReturn:
+    """Raise InvalidSpecError about the field at `path`."""
+    raise InvalidSpecError(path or "the file", problem, hint)
 
 
 def to_document(snapshot: SnapshotContent) -> dict[str, Any]:

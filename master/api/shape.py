@@ -1,15 +1,16 @@
-"""What a contract value is made of, read from its dataclass, so that each outside form is written once for all values.
+"""Shapes: what a dataclass is made of, read from its annotations, so that one codec serves all values of a form.
 
 The problem: forty messages, the manifest and the status have a protobuf or a JSON form, strict in what they take.
 Written by hand that is a thousand lines in which one forgotten field loses a sample.  Here a dataclass is turned into
-a small tree of shapes once, at import; `codec` (protobuf) and `document` (JSON) each walk that tree.
+a small tree of shapes once, at import; `wire.message_codec` (protobuf), `document` (JSON) and the cluster side's
+snapshots (JSON for people) each walk that tree.
 
 Pure.  A type that has no shape is a TypeError at import, never at run time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -48,9 +49,10 @@ class Optional:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """A tuple of any length."""
+    """A tuple of any length, or a frozenset."""
 
     inner: Shape
+    is_set: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,20 @@ class ByName:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A frozen dataclass."""
+    """A frozen dataclass: the fields that its constructor takes and that make values equal."""
 
     type: type
     fields: tuple[tuple[str, Shape], ...]
 
 
-Shape: TypeAlias = Scalar | Word | Positions | Optional | Many | Fixed | ByName | Record
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A union of dataclasses."""
+
+    records: tuple[Record, ...]
+
+
+Shape: TypeAlias = Scalar | Word | Positions | Optional | Many | Fixed | ByName | Record | OneOf
 
 
 def record_of(cls: type) -> Record:
@@ -86,7 +95,8 @@ def record_of(cls: type) -> Record:
 @cache
 def _record_of(cls: type[Any]) -> Record:
     hints = get_type_hints(cls)
-    return Record(cls, tuple((f.name, shape_of(hints[f.name], where=f"{cls.__name__}.{f.name}")) for f in fields(cls)))
+    made_of = [field.name for field in fields(cls) if field.init and field.compare]
+    return Record(cls, tuple((name, shape_of(hints[name], where=f"{cls.__name__}.{name}")) for name in made_of))
 
 
 def shape_of(hint: Any, *, where: str) -> Shape:
@@ -97,15 +107,27 @@ def shape_of(hint: Any, *, where: str) -> Shape:
         return Scalar(str, is_identity=True) if inner == Scalar(str) else inner
     if origin is Literal:
         return Word(arguments)
-    if origin in (Union, UnionType) and len(arguments) == 2 and NoneType in arguments:
-        return Optional(shape_of(next(a for a in arguments if a is not NoneType), where=where))
-    if origin is tuple and arguments[1:] == (...,):
-        return Many(shape_of(arguments[0], where=where))
+    if origin in (Union, UnionType):
+        inner = _of_union([argument for argument in arguments if argument is not NoneType], where=where)
+        return Optional(inner) if NoneType in arguments else inner
+    if origin is frozenset or (origin is tuple and arguments[1:] == (...,)):
+        return Many(shape_of(arguments[0], where=where), is_set=origin is frozenset)
     if origin is tuple:
         return Fixed(tuple(shape_of(argument, where=where) for argument in arguments))
-    if origin is Mapping and arguments[0] is str:
+    if origin is Mapping and getattr(arguments[0], "__supertype__", arguments[0]) is str:
         return ByName(shape_of(arguments[1], where=where))
     return _of_class(hint, where=where)
+
+
+def _of_union(hints: Sequence[Any], *, where: str) -> Shape:
+    """One shape, where all members have the same; else a union of dataclasses."""
+    first, *others = shapes = [shape_of(hint, where=where) for hint in hints]
+    if all(other == first for other in others):
+        return first
+    records = tuple(shape for shape in shapes if isinstance(shape, Record))
+    if len(records) < len(shapes):
+        raise TypeError(f"{where}: {' | '.join(map(str, hints))} has no outside form")
+    return OneOf(records)
 
 
 def _of_class(hint: Any, *, where: str) -> Shape:

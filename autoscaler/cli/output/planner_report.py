@@ -22,7 +22,7 @@ from autoscaler.domain import (
 )
 from autoscaler.jobs.bottleneck import find_hint
 from autoscaler.planner.counterfactual import Counterfactual, Explanation
-from autoscaler.snapshots.codec import encode, encode_fields
+from autoscaler.snapshots.codec import encode
 
 # ---- why ------------------------------------------------------------------------------------------------------------
 
@@ -87,9 +87,7 @@ def why_content(explanation: Explanation, job: Job) -> dict[str, Any]:
         "answers": [
             {
                 "size": answer.size,
-                "changes": [
-                    {**encode_fields(c, ""), "amount": c.amount, "words": c.describe()} for c in answer.changes
-                ],
+                "changes": [{**encode(c, type(c)), "amount": c.amount, "words": c.describe()} for c in answer.changes],
             }
             for answer in explanation.answers
         ],

@@ -22,7 +22,7 @@ from master.api.edl.master.v1 import master_pb2
 from master.api.errors import MessageError
 from master.api.messages import MasterMessage, MemberMessage
 from master.api.positions import PositionsError, PositionSet
-from master.api.shape import ByName, Fixed, Many, Optional, Positions, Record, Scalar, Shape, Word, record_of
+from master.api.shape import ByName, Fixed, Many, OneOf, Optional, Positions, Record, Scalar, Shape, Word, record_of
 from master.api.wire.hello import Hello
 
 _Convert: TypeAlias = Callable[[Any], Any]
@@ -91,7 +91,7 @@ def _of_value(shape: Shape, field: FieldDescriptor) -> _Pair:
             return _of_record(shape, cast(Descriptor, field.message_type))
         case Fixed():
             return _of_fixed(shape, cast(Descriptor, field.message_type))
-        case Optional() | Many() | ByName():
+        case Optional() | Many() | ByName() | OneOf():
             raise TypeError(f"{field.full_name}: {shape} cannot stand inside another one")
 
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 
@@ -12,7 +11,7 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.planner import plan
 from autoscaler.snapshots import SnapshotContent, format_document, from_document, parse_document, to_document
 from autoscaler.snapshots.codec import decode, encode
-from autoscaler.snapshots.forms import fields_of, unwrap
+from master.api.shape import ByName, Fixed, Many, OneOf, Optional, Record, record_of
 from tests.unit.planner.setups import job, node, web
 
 VIEW = ClusterView(
@@ -136,16 +135,17 @@ def test_an_unknown_age_is_left_out():
 
 def test_nothing_secret_has_a_field():
     """No environment, command, token or path of a pod can get into a file: there is no field for it."""
-    names, ahead, seen = set(), [SnapshotContent], set()
+    names, ahead, seen = set(), [record_of(SnapshotContent)], set()
     while ahead:
-        declared = unwrap(ahead.pop())[0]
-        if declared in seen:
-            continue
-        seen.add(declared)
-        if hasattr(declared, "__dataclass_fields__"):
-            names |= {field.name for field in fields_of(declared)}
-            ahead += [field.declared for field in fields_of(declared)]
-        ahead += [inner for inner in get_args(declared) if inner is not Ellipsis]
+        match ahead.pop():
+            case Record() as record if record.type not in seen:
+                seen.add(record.type)
+                names |= {name for name, _ in record.fields}
+                ahead += [inner for _, inner in record.fields]
+            case OneOf(records=parts) | Fixed(inners=parts):
+                ahead += parts
+            case Optional(inner=inner) | Many(inner=inner) | ByName(inner=inner):
+                ahead.append(inner)
     assert Shape in seen
     assert not [name for name in names if any(word in name for word in ("env", "command", "token", "secret", "uri"))]
 
