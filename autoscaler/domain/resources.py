@@ -85,11 +85,6 @@ class Resources:
         offered = dict(room.extended)
         return all(amount <= offered.get(name, 0) for name, amount in self.extended if amount > 0)
 
-    def copies_that_fit(self, room: Resources) -> int:
-        """How many such requests fit side by side into `room`; 0 for a request for nothing, which would be endless."""
-        counts = [room.amount(name) // amount for name, amount in self.amounts() if amount > 0]
-        return max(0, min(counts, default=0))
-
     def is_negative(self) -> bool:
         """Whether any amount is below zero."""
         return any(amount < 0 for _, amount in self.amounts())

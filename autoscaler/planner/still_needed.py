@@ -193,17 +193,11 @@ def may_leave(job: PlannedJob, pod: Pod, action: DeletePod) -> bool:
 def take_room_of(copy: WorkingCopy, actions: Iterable[Action]) -> None:
     """Take the room of what the plan creates, where it is still free."""
     for action in actions:
-        for placement in action.pods if isinstance(action, AdmitGang) else ():
-            take_room(copy, placement)
-        if isinstance(action, CreatePod):
-            take_room(copy, action)
-
-
-def take_room(copy: WorkingCopy, placement: CreatePod) -> None:
-    """Take one pod's room."""
-    job, at = copy.jobs.get(placement.job), copy.capacity.index.get(placement.node)
-    if job is not None and at is not None and copy.capacity.fits_now(at, job.shapes[placement.role]):
-        copy.capacity.take(at, job.shapes[placement.role], now=True)
+        for pod in action.pods if isinstance(action, AdmitGang) else (action,):
+            if isinstance(pod, CreatePod):
+                job, at = copy.jobs.get(pod.job), copy.capacity.index.get(pod.node)
+                if job is not None and at is not None and copy.capacity.fits_now(at, job.shapes[pod.role]):
+                    copy.capacity.take(at, job.shapes[pod.role], now=True)
 
 
 def is_voluntary(action: Action) -> bool:

@@ -1,6 +1,6 @@
 """Convergence: plans carried out on the view itself, until one asks for nothing.
 
-This is the shortest of simulations: no time passes, pods start and leave at once, and external pods are bound where the
+This is the shortest of simulations: no time passes, pods start and leave at once and external pods are bound where the
 plan expects them. Windows are off, since they are over once the cluster has converged. How long that takes, and what
 happens on the way, is the simulated cluster's subject.
 """
@@ -18,7 +18,6 @@ from autoscaler.domain import (
     CreatePod,
     DeletePod,
     DemandState,
-    History,
     Job,
     NodeName,
     Plan,
@@ -49,7 +48,7 @@ class Converged:
 def converge(inputs: PlanInputs, rounds: int = ROUNDS) -> Converged:
     """Return where the cluster ends if nothing else happens; a stale view counts as one of now."""
     memo, policy = Memo(), without_windows(inputs.policy)
-    leaving = leaving_of(inputs.view)
+    leaving = [pod for pod in inputs.view.pods if pod.phase is PodPhase.TERMINATING]
     view = without_run_times(inputs.view).evolve(
         observed_at_s=inputs.now_s,
         is_synced=True,
@@ -87,7 +86,7 @@ def carried_out(inputs: PlanInputs, decided: Plan) -> ClusterView:
         pods=[*created, *bound],
         gone_pods=gone,
         quotas=recounted(view, came=created, left=[pod for pod in view.pods if pod.name in gone]),
-        history=calm(history),
+        history=replace(history, rooms_seen=()),  # every pod takes its room at once
         revision=view.revision + 1,
     )
 
@@ -156,13 +155,3 @@ def bound_others(view: ClusterView, decided: Plan) -> Iterable[Pod]:
     for pod in view.pods:
         if pod.phase is PodPhase.PENDING and pod.role is Role.OTHER and pod.name in capacity:
             yield replace(pod, phase=PodPhase.READY, node=capacity[pod.name], unschedulable_since_s=None)
-
-
-def leaving_of(view: ClusterView) -> list[Pod]:
-    """Return the pods that are terminating: they are gone once the cluster has converged."""
-    return [pod for pod in view.pods if pod.phase is PodPhase.TERMINATING]
-
-
-def calm(history: History) -> History:
-    """Return the history without pods that left room unused: here every pod takes its room at once."""
-    return replace(history, rooms_seen=())

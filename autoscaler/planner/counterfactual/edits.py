@@ -11,19 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.domain import (
-    Job,
-    Node,
-    NodeName,
-    Pod,
-    PodName,
-    PodPhase,
-    Resources,
-    Role,
-    Tier,
-    Workload,
-    WorkloadName,
-)
+from autoscaler.domain import Job, Node, NodeName, Pod, PodName, PodPhase, Resources, Role, Tier, Workload, WorkloadName
 from autoscaler.planner.counterfactual.change import PlanInputs
 from autoscaler.planner.counterfactual.cluster_changes import new_nodes
 

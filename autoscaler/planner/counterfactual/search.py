@@ -201,7 +201,7 @@ def ladders(kind: ChangeKind, inputs: PlanInputs, job: Job, missing: Resources) 
 
 def by_time(inputs: PlanInputs, actual: Plan, decision: Decision, memo: Memo) -> list[Counterfactual]:
     """Return the first instant at which the job is larger, or does what it now only promises; else nothing."""
-    if time_changes.is_stale(decision):
+    if decision.bottleneck is Bottleneck.STALE_VIEW:
         return []
     for wait, then in time_changes.instants(inputs, actual, memo):
         later = decision_of(then, decision.job)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from autoscaler.domain import Bottleneck, Decision, Plan
+from autoscaler.domain import Bottleneck, Plan
 from autoscaler.planner import Memo, plan
 from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, PlanInputs
 
@@ -57,11 +57,6 @@ class FreshView:
 
     def describe(self) -> str:
         return "a view of now" + (f", with {', '.join(self.nodes)} ready again" if self.nodes else "")
-
-
-def is_stale(decision: Decision) -> bool:
-    """Whether the plan took no action because of its view."""
-    return decision.bottleneck is Bottleneck.STALE_VIEW
 
 
 def view_ladders(inputs: PlanInputs) -> Iterator[Ladder]:

@@ -29,7 +29,9 @@ def name_shortages(copy: WorkingCopy) -> None:
             if job.bottleneck not in STARVED or job.spec.name in copy.carried.shortfalls:
                 continue
             if job.is_running:
-                shortage = shortage_of(copy, shape, coming) if shortage is None else shortage
+                if shortage is None:
+                    nodes = copy.capacity.vacant_first(shape, NODES_NAMED_FROM)
+                    shortage = Shortage(shape=shape, nodes=nodes, coming=coming)
                 if holders := shortage.holders_beside(copy, job):
                     if last.holders is not holders or last.kind != (step_of(job), job.spec.priority):
                         last = shortage_text(job, holders)
@@ -60,11 +62,6 @@ class Shortage:
             if others and copy.capacity.fits_without(at, self.shape, gone):
                 return others
         return ()
-
-
-def shortage_of(copy: WorkingCopy, shape: int, coming: Mapping[NodeName, Collection[JobName]]) -> Shortage:
-    """Return the shortage of a shape, nodes in the order of their names."""
-    return Shortage(shape=shape, nodes=copy.capacity.vacant_first(shape, NODES_NAMED_FROM), coming=coming)
 
 
 @dataclass(frozen=True, slots=True)

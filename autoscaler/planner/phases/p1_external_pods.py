@@ -16,17 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from math import ceil, isfinite
 
-from autoscaler.domain import (
-    NOTHING,
-    Cause,
-    ClusterView,
-    DemandState,
-    Headroom,
-    PodName,
-    Policy,
-    Resources,
-    Shape,
-)
+from autoscaler.domain import NOTHING, Cause, ClusterView, DemandState, Headroom, PodName, Policy, Resources, Shape
 from autoscaler.planner.placement.node_choice import take_emptiest
 from autoscaler.planner.working_copy.plan_records import Want
 from autoscaler.planner.working_copy.ranks import CORE_VALUE, SURPLUS_RANK, full_rank

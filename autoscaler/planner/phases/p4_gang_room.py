@@ -14,14 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf, isnan
 
-from autoscaler.domain import (
-    Admission,
-    Bottleneck,
-    Cause,
-    JobState,
-    NodeName,
-    Role,
-)
+from autoscaler.domain import Admission, Bottleneck, Cause, JobState, NodeName, Role
 from autoscaler.planner.placement.core_placement import (
     Placements,
     ReclaimPermit,

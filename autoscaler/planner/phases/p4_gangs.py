@@ -13,17 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from autoscaler.domain import (
-    NOTHING,
-    Admission,
-    Bar,
-    Bottleneck,
-    Cause,
-    JobName,
-    JobState,
-    NodeName,
-    Role,
-)
+from autoscaler.domain import NOTHING, Admission, Bar, Bottleneck, Cause, JobName, JobState, NodeName, Role
 from autoscaler.planner.formatting import describe, describe_shape
 from autoscaler.planner.phases.p1_external_pods import place_headroom
 from autoscaler.planner.phases.p3_reclaim import reclaim_room

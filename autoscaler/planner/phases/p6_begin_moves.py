@@ -32,6 +32,9 @@ AT_ONCE: Final = 2
 HOPELESS: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.ROOM_REFUSED})
 """Answers to external pods that will not change soon: such a pod keeps no server from moving."""
 
+MOST_DISPLACED: Final = 2
+"""Trainers that leave one node at once."""
+
 
 def begin_moves(copy: WorkingCopy) -> None:
     """Begin the moves that are worth most, as many as the minute allows."""
@@ -137,10 +140,6 @@ def begin_move(copy: WorkingCopy, relocation: Relocation) -> bool:
             copy.carried.server_moves.append(move)
             record_moving(copy, job, move)
     return True
-
-
-MOST_DISPLACED: Final = 2
-"""Trainers that leave one node at once."""
 
 
 def evict_for_move(copy: WorkingCopy, at: int, shape: int, count: int, *, beneficiary: PodName) -> bool:

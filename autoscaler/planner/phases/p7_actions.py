@@ -16,7 +16,6 @@ from autoscaler.domain import (
     AdmitGang,
     Bottleneck,
     Cause,
-    CreatePod,
     DeferredChange,
     DeletePod,
     JobSetting,
@@ -51,7 +50,9 @@ def plan_actions(copy: WorkingCopy) -> tuple[tuple[Action, ...], tuple[DeferredC
         left -= len(job.leaving) > leaving or is_growing(job)
     give_grades(copy)
     actions: list[Action] = [delete_action(copy, job, leaving) for job in jobs for leaving in job.leaving]
-    actions += [AdmitGang(job=name, pods=tuple(gang_pods(copy.jobs[name]))) for name in copy.starts]
+    for name in copy.starts:  # the core alone: surplus follows once the job runs
+        core = tuple(pod for pod in copy.jobs[name].created if pod.cause is Cause.START)
+        actions.append(AdmitGang(job=name, pods=core))
     actions += [pod for job in jobs if job.is_running for pod in job.created]
     starting = [job for job in jobs if job.is_starting and any(pod.tier is Tier.SURPLUS for pod in job.coming)]
     waiting = [job for job in copy.jobs.values() if starting or job.until_s is not None or job.spec.name in copy.dirty]
@@ -113,11 +114,6 @@ def give_grades(copy: WorkingCopy) -> None:
                 else pod
                 for pod in job.created
             ]
-
-
-def gang_pods(job: PlannedJob) -> Iterator[CreatePod]:
-    """Yield the pods of a gang that starts; its surplus follows once it runs."""
-    return (pod for pod in job.created if pod.cause is Cause.START)
 
 
 def delete_action(copy: WorkingCopy, job: PlannedJob, leaving: Leaving) -> DeletePod:

@@ -26,6 +26,9 @@ from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import unit_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
+APART_GRAINS: Final = 1000.0
+"""What each server that is there already adds to a node's cost: the largest pod that is wanted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
@@ -81,10 +84,6 @@ def incomplete_nodes(copy: WorkingCopy, job: PlannedJob) -> list[int]:
     places = Counter(at for pod in job.trainers if (at := copy.capacity.place_of(pod)) is not None)
     places.update(copy.capacity.index[pod.node] for pod in job.coming if pod.role is Role.TRAINER)
     return sorted(at for at, count in places.items() if count % job.spec.trainer.per_node)
-
-
-APART_GRAINS: Final = 1000.0
-"""What each server that is there already adds to a node's cost: the largest pod that is wanted."""
 
 
 def crowding_of(copy: WorkingCopy, job: PlannedJob, role: Role, beside: Iterable[int] = ()) -> Crowding:

@@ -29,6 +29,11 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 FEW_OF_NODES: Final = 64
 """One search for the emptiest node among so many takes as long as one step of a heap over them."""
 
+Crowding = Mapping[int, float]
+"""What a node costs besides, in grains: `apart`."""
+
+NOBODY: Final[Crowding] = MappingProxyType({})
+
 
 def rooms_by_tightness(copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
     """Yield the nodes that accept and hold the pod, the tightest first; taking one costs one search.
@@ -122,12 +127,6 @@ def nearest_room(copy: WorkingCopy, shape: int) -> int | None:
             lack += (np.maximum(amount - capacity.later[column], 0) / amount).astype(np.float64)
     best = int(lack.argmin()) if len(lack) else -1
     return None if best < 0 or lack[best] == inf else best
-
-
-Crowding = Mapping[int, float]
-"""What a node costs besides, in grains: `apart`."""
-
-NOBODY: Final[Crowding] = MappingProxyType({})
 
 
 def least_waste(

@@ -26,6 +26,9 @@ MOST_FILLINGS: Final = 2_000
 MOST_KEPT: Final = 100_000
 """Rooms of which `worth` remembers the answer."""
 
+MOST_KINDS: Final = 4
+"""Shapes that are looked at.  The 2017 jobs have three: trainer, server, master."""
+
 
 @lru_cache(maxsize=64)
 def patterns_of(pods: tuple[tuple[ColumnAmounts, int], ...]) -> Patterns:
@@ -119,10 +122,6 @@ def minus(free: ColumnAmounts, requests: ColumnAmounts, *, times: int = 1) -> Co
 def copies(requests: ColumnAmounts, free: ColumnAmounts) -> int:
     """Return how many such pods the room holds; a request for nothing of a resource always fits."""
     return min((max(0, room) // amount for amount, room in zip(requests, free, strict=True) if amount), default=0)
-
-
-MOST_KINDS: Final = 4
-"""Shapes that are looked at.  The 2017 jobs have three: trainer, server, master."""
 
 
 def most_wanted(wanted: Mapping[Shape, int], capacity: Resources) -> tuple[tuple[Shape, int], ...]:

@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from autoscaler.domain import JobState, PodPhase, Resources, Role, Shape
 from autoscaler.planner.placement.packing_patterns import Patterns, copies, most_wanted, patterns_of, worths_of
-from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import ColumnAmounts
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -35,6 +34,7 @@ GRAINS: Final = 1_000
 
 BATCH: Final = 6  # pods of one shape that are thought of as coming together
 ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for each resource
+PODS_LOOKED_AT: Final = 8  # of a node; where more stand, each of them is small beside what is left over
 
 
 class Waste:
@@ -67,7 +67,7 @@ class Waste:
         return round(growth * GRAINS / self._scale) * ABOVE_SLACK
 
     def _growth(self, at: int, shape: int) -> float:
-        return self._patterns_at(at).growth(self._room(at, stays=False), self._asked(shape), self._worth(shape))
+        return self._patterns_at(at).growth(self._room(at, stays=False), self._asked(shape), self.worth_of(shape))
 
     def _lasting_growth(self, at: int, shape: int) -> float:
         """Return the growth for a pod that stays: the average over web levels, and over the pods that come with it.
@@ -75,7 +75,7 @@ class Waste:
         Only trainers fill the rest. Five servers of 4 cores take the place of four trainers of 5 and waste nothing,
         where one alone wastes a core: so every number of them that may come is tried, and the best one counts.
         """
-        asked, worth, patterns = self._asked(shape), self._worth(shape), self._trainers_at(at)
+        asked, worth, patterns = self._asked(shape), self.worth_of(shape), self._trainers_at(at)
         free = self._room(at, stays=True)
         levels = self._ahead.possible_rooms(at, free)
         total = sum(weight for weight, _ in levels)
@@ -88,7 +88,7 @@ class Waste:
 
     def is_least(self, at: int, shape: int, *, stays: bool) -> bool:
         """Whether no node can cost less."""
-        worth = self._worth(shape)
+        worth = self.worth_of(shape)
         patterns = self._trainers_at(at) if stays else self._patterns_at(at)
         least = patterns.least_growth(self._asked(shape), worth)
         return self.cost(at, shape, stays=stays) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
@@ -122,10 +122,6 @@ class Waste:
         if patterns is None:
             patterns = self._movers[side] = patterns_of(tuple(self._trainers_there(side)))
         return patterns.worth(room)
-
-    def worth_of(self, shape: int) -> int:
-        """Return what one such pod is worth."""
-        return self._worth(shape)
 
     def room_without_surplus(self, at: int) -> ColumnAmounts:
         """Return what can be free on the node once all surplus there has left."""
@@ -162,8 +158,8 @@ class Waste:
     def _asked(self, shape: int) -> ColumnAmounts:
         return self._copy.capacity.asked_amounts(shape)
 
-    def _worth(self, shape: int) -> int:
-        """Return what one such pod is worth beside the kinds, rounded to their unit."""
+    def worth_of(self, shape: int) -> int:
+        """Return what one such pod is worth, rounded to the unit of the kinds' worths."""
         worth = self._worths.get(shape)
         if worth is None:
             wanted = self._copy.shapes.shapes[shape]
@@ -175,14 +171,13 @@ class Waste:
 
 def waste_of(copy: WorkingCopy) -> Waste:
     """Return the plan's measure of waste, made when first asked for."""
-    return copy.cache.get(Waste, lambda: weigh(copy))
 
+    def begin() -> Waste:
+        total = copy.capacity.ready_capacity()
+        kinds = most_wanted(wanted_pods(copy), total) if len(copy.capacity) <= WEIGHED_NODES else ()
+        return Waste(copy, kinds, total)
 
-def weigh(copy: WorkingCopy) -> Waste:
-    """Return the measure of waste by what jobs want at this moment of the plan."""
-    total = copy.capacity.ready_capacity()
-    kinds = most_wanted(wanted_pods(copy), total) if len(copy.capacity) <= WEIGHED_NODES else ()
-    return Waste(copy, kinds, total)
+    return copy.cache.get(Waste, begin)
 
 
 def wanted_pods(copy: WorkingCopy) -> dict[Shape, int]:
@@ -190,24 +185,13 @@ def wanted_pods(copy: WorkingCopy) -> dict[Shape, int]:
     wanted: dict[Shape, int] = {}
     for job in copy.jobs.values():
         if job.spec.state is JobState.ACTIVE:
-            for role, count in ((Role.TRAINER, trainers_wanted(job)), (Role.SERVER, servers_wanted(job))):
+            trainers = job.spec.trainer.ceiling - job.size
+            servers = job.spec.server_count - len(job.servers)
+            for role, count in ((Role.TRAINER, trainers), (Role.SERVER, servers)):
                 if count > 0:
                     shape = job.shape_of(role)
                     wanted[shape] = wanted.get(shape, 0) + count
     return wanted
-
-
-def trainers_wanted(job: PlannedJob) -> int:
-    """Return how many more trainers the job would take."""
-    return job.spec.trainer.ceiling - job.size
-
-
-def servers_wanted(job: PlannedJob) -> int:
-    """Return how many more servers the job needs."""
-    return job.spec.server_count - len(job.servers)
-
-
-PODS_LOOKED_AT: Final = 8  # of a node; where more stand, each of them is small beside what is left over
 
 
 class AfterWebDrains:

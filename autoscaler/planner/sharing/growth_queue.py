@@ -18,6 +18,9 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 NOBODY: Final[Iterator[PlannedJob]] = iter(())
 
+STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
+"""A job with one of these lacks room alone: `explain` says whose room it is."""
+
 
 class GrowthQueue:
     """The jobs of one fill that may take a step, lowest key first; with `above_priority` only those of higher
@@ -131,10 +134,6 @@ def step_of(job: PlannedJob) -> int:
 def share_after_step(job: PlannedJob) -> int:
     """Return the share that the next size would bring."""
     return job.share(more=step_of(job))
-
-
-STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
-"""A job with one of these lacks room alone: `explain` says whose room it is."""
 
 
 def is_starved(copy: WorkingCopy, job: PlannedJob) -> bool:
