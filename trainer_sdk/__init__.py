@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainer_sdk.data import Batch as Batch
-    from trainer_sdk.data import Data as Data
+    from trainer_sdk.dataset import Batch as Batch
+    from trainer_sdk.dataset import Data as Data
     from trainer_sdk.session import Session as Session
     from trainer_sdk.tables import Tables as Tables
 

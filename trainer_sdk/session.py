@@ -9,7 +9,7 @@
             batch.done(loss=...)
 
 The session connects to the master at the first batch, pull or rank; everything is declared by then.  It belongs to the
-process and the thread that opened it.  Not here: the loop (`data`), the model (`tables`, `own_model`), the threads
+process and the thread that opened it.  Not here: the loop (`dataset`), the model (`tables`, `own_model`), the threads
 (`runtime`).
 """
 
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Self
 from master.api.identities import Incarnation, MemberName, OptimiserSpec
 from master.api.messages import Declare
 from master.api.wire.hello import Hello
-from trainer_sdk.data import Data
+from trainer_sdk.dataset import Data
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import CheckpointError, LeaveNow, UsageError
 from trainer_sdk.master_stream import FAREWELL_S, MasterAddress

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from master.api.identities import Lineage, TableSpec
-from trainer_sdk.data import Data
+from trainer_sdk.dataset import Data
 from trainer_sdk.errors import NotReadyError, ServerUnavailableError, TemporaryError, UsageError
 from trainer_sdk.protocol.trainer_events import (
     ParametersPulled,
@@ -29,10 +29,10 @@ from trainer_sdk.protocol.trainer_events import (
     TrainerEffect,
 )
 from trainer_sdk.pserver.client.pserver_client import PserverClient
+from trainer_sdk.pserver.tables.layout import Array
 from trainer_sdk.runtime.driver import TrainerDriver
 
-Array = npt.NDArray[Any]
-Gradient = Array | tuple[npt.NDArray[np.int64], Array]
+ScriptGradient = Array | tuple[npt.NDArray[np.int64], Array]
 """The gradient of a dense table, or (row numbers, gradients of these rows) of a sparse one."""
 
 _Found = TypeVar("_Found")
@@ -85,7 +85,7 @@ class Tables:
         self._report_lineage({name: lineage})
         return rows
 
-    def push(self, gradients: Mapping[str, Gradient]) -> None:
+    def push(self, gradients: Mapping[str, ScriptGradient]) -> None:
         """Pushes the batch's gradients: every bucket then has them exactly once, or the batch is trained again.
 
         Tables left out get no gradient.  Raises UsageError outside the loop, before a pull, or a second time for one
@@ -167,7 +167,7 @@ class Tables:
 
     # ---- pushing ------------------------------------------------------------------------------------------------
 
-    def _push(self, driver: TrainerDriver, flight: int, gradients: Mapping[str, Gradient]) -> None:
+    def _push(self, driver: TrainerDriver, flight: int, gradients: Mapping[str, ScriptGradient]) -> None:
         deadline_s = monotonic() + self._budget_s
         order = _try_order(driver.handle(PushRequested(flight=flight)))
         if not isinstance(order, SendPush):

@@ -13,8 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from master.api.identities import CutId, Incarnation, Lineage, ManifestId, Term, Version
 from master.api.messages import Cut, Drop, FileRecord, Hold, Restore, Skip
 from master.api.positions import EMPTY, PositionSet, union
-from trainer_sdk.pserver.core.control import handle, next_deadline
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core.event_table import handle, next_deadline
+from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict
+from trainer_sdk.pserver.core.pushes import handle_push
+from trainer_sdk.pserver.core.server_events import (
     ApplyBoth,
     ApplyLive,
     DropFork,
@@ -24,8 +26,6 @@ from trainer_sdk.pserver.core.effects import (
     OpenFork,
     WriteFork,
 )
-from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict
-from trainer_sdk.pserver.core.pushes import handle_push
 from trainer_sdk.pserver.core.server_state import CutPhase, ServerState, check_state
 
 BUCKETS = 4

@@ -17,8 +17,10 @@ from master.api.positions import EMPTY, PositionSet
 from tests.protocol import ledger
 from tests.protocol.interning import hashed_once
 from tests.protocol.ledger import Ledger, Ledgers
-from trainer_sdk.pserver.core import control, pushes
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core import event_table, pushes
+from trainer_sdk.pserver.core.messages import BackupAnswer, BackupPush, CopyHead, Push, PushAnswer
+from trainer_sdk.pserver.core.pushes import PushOutcome
+from trainer_sdk.pserver.core.server_events import (
     ApplyBoth,
     ApplyLive,
     CopyArrived,
@@ -40,8 +42,6 @@ from trainer_sdk.pserver.core.effects import (
     StageCopy,
     WriteFork,
 )
-from trainer_sdk.pserver.core.messages import BackupAnswer, BackupPush, CopyHead, Push, PushAnswer
-from trainer_sdk.pserver.core.pushes import PushOutcome
 from trainer_sdk.pserver.core.server_state import ServerState
 
 NOW_S = 0.0
@@ -128,7 +128,7 @@ def _applied(process: ServerProcess, step: PushOutcome, push: Push, computed_on:
 
 def handled(process: ServerProcess, event: ServerEvent, positions: int, *, loads_late: bool = False) -> ServerStep:
     """A control message or an event of the shell.  `positions`: how many the data set has."""
-    step = control.handle(process.state, event, NOW_S)
+    step = event_table.handle(process.state, event, NOW_S)
     after, told, shipped = replace(process, state=step.state), [], []
     for effect in step.effects:
         match effect:
@@ -149,7 +149,7 @@ def handled(process: ServerProcess, event: ServerEvent, positions: int, *, loads
 
 def arrived(process: ServerProcess, shipment: Shipment, positions: int) -> ServerStep:
     """A copy comes in whole; what is a difference has been put onto what is staged."""
-    step = control.handle(process.state, CopyArrived(head=shipment.head), NOW_S)
+    step = event_table.handle(process.state, CopyArrived(head=shipment.head), NOW_S)
     after, asked_full, b = replace(process, state=step.state), None, shipment.head.bucket
     for effect in step.effects:
         match effect:

@@ -6,7 +6,7 @@ bucket is parameters *and* its marks, the set of positions applied to them, chan
 
 From the decisions to the process; the packages marked * are pure, and each imports only what stands above it:
 
-- `core`*: what a server knows and decides.  Begin with `pushes` (a push judged by rule 6), then `control` and `fork`.
+- `core`*: what a server knows and decides.  Begin with `pushes` (judged by rule 6), then `event_table` and `fork`.
 - `tables`*: the numbers.  `layout` (tables on buckets), `model` (all tables of one server), `bucket_codec` (one bucket
   as bytes).
 - `wire`*: heads and bodies of messages as bytes.

@@ -1,8 +1,8 @@
 """The shell around the core: one lock under which marks and parameters change as one.
 
-The core (`core.pushes`, `core.control`) decides; the shell carries out the decision before anybody else gets the lock,
-or starts a background job where that would take long.  An error between core and tables would leave marks and
-parameters apart: `fatal` is called then and the process ends, and another one restores the last checkpoint (rule 26).
+`core.pushes` and `core.event_table` decide; the shell carries out the decision before anybody else gets the lock, or
+starts a background job where that would take long.  An error between core and tables would leave marks and parameters
+apart: `fatal` is called then and the process ends, and another one restores the last checkpoint (rule 26).
 `DeadlineThread` hands in what time alone brings.  Requests come from `process` and `transfer`.
 """
 
@@ -21,8 +21,8 @@ from master.api.identities import BucketId, Incarnation
 from master.api.messages import Restore, ServerMessage
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import InvariantViolationError, WireError
-from trainer_sdk.pserver.core import control, pushes
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core import event_table, pushes
+from trainer_sdk.pserver.core.server_events import (
     ApplyBoth,
     ApplyLive,
     DropFork,
@@ -107,7 +107,7 @@ class Shell:
     def handle(self, event: ServerEvent) -> tuple[ServerEffect, ...]:
         """Carries out the event's effects and returns them all; the caller acts on those about its copy."""
         before = self.state.lineage
-        step = control.handle(self.state, event, time.monotonic())
+        step = event_table.handle(self.state, event, time.monotonic())
         self._set(step.state)
         log.debug("%s", event)
         for effect in step.effects:
@@ -240,7 +240,7 @@ class DeadlineThread:
         shell = self._shell
         with shell.lock:
             report_s = shell.load_meter.due_s if shell.state.is_ready else math.inf
-            at_s, event = control.next_deadline(shell.state) or (math.inf, None)
+            at_s, event = event_table.next_deadline(shell.state) or (math.inf, None)
             now_s = time.monotonic()
             if event is not None and now_s >= at_s:
                 shell.handle(event)

@@ -2,7 +2,7 @@
 
 One lock guards the state.  The thread that brings an event handles it, sends the messages in order, and leaves results
 for the script in fields.  The script's thread waits on one condition and never for a call: leases are acquired before
-they are needed.  Not here: what the script sees (`session`, `data`, `tables`).
+they are needed.  Not here: what the script sees (`session`, `dataset`, `tables`).
 """
 
 from __future__ import annotations

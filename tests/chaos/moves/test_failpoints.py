@@ -19,8 +19,8 @@ from tests.chaos.moves.failpoints import COPY_STEPS, HOOK, SENT_STEPS, Failpoint
 from tests.chaos.moves.fault_matrix import PREREQUISITES, FaultMatrix, FaultTarget
 from tests.chaos.moves.job_kinds import ChaosJobKind
 from tests.harness.process_state import process_state
-from trainer_sdk.pserver.core.effects import ApplyLive, CopyArrived, FileWritten, SendCopy
 from trainer_sdk.pserver.core.messages import BackupPush, CopyHead, Push
+from trainer_sdk.pserver.core.server_events import ApplyLive, CopyArrived, FileWritten, SendCopy
 
 G, V, CUT = Lineage(1), Version(0), CutId(term=Term(1), lineage=Lineage(1), sequence=1)
 HERE, THERE = (

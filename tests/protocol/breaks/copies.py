@@ -16,9 +16,9 @@ from tests.protocol.settings import Faults, Setting
 from tests.protocol.steps import moves as move_steps
 from tests.protocol.steps.change import Change, Label
 from trainer_sdk.protocol import batches
-from trainer_sdk.pserver.core import bucket_moves, control, pushes
-from trainer_sdk.pserver.core.effects import SendCopy
+from trainer_sdk.pserver.core import bucket_moves, event_table, pushes
 from trainer_sdk.pserver.core.messages import PushVerdict
+from trainer_sdk.pserver.core.server_events import SendCopy
 from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep, merge_groups
 from trainer_sdk.pserver.core.staged import MoveState, without_staged
 
@@ -28,7 +28,7 @@ _freeze = bucket_moves.handle_freeze
 _sent = bucket_moves._sent
 _copy_arrived = bucket_moves.handle_copy_arrived
 _forget = bucket_moves.handle_forget
-_restore = control.handle_restore
+_restore = event_table.handle_restore
 _of_moves = move_steps.of_moves
 _left = shell._left
 _installed = move_lifecycle.handle_installed
@@ -199,7 +199,7 @@ BREAKS: Final = (
         name="restore-keeps-staged",
         rule="49: RESTORE drops staged copies and floors",
         patches=(
-            (control, "handle_restore", restored_with_what_was_staged),
+            (event_table, "handle_restore", restored_with_what_was_staged),
             (shell, "_left", left_with_what_was_staged),
             on_installed(lost_in_the_first_lineage),
         ),

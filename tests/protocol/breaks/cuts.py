@@ -16,9 +16,9 @@ from tests.protocol import servers as shell
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.explore import Limits
 from tests.protocol.settings import Faults, Setting
-from trainer_sdk.pserver.core import control, effects, fork, pushes
+from trainer_sdk.pserver.core import event_table, fork, pushes, server_events
 from trainer_sdk.pserver.core import messages as server_messages
-from trainer_sdk.pserver.core.effects import DropFork
+from trainer_sdk.pserver.core.server_events import DropFork
 from trainer_sdk.pserver.core.server_state import CutPhase, fork_marks
 
 _judge = pushes.judge
@@ -28,7 +28,7 @@ _record = commit_protocol.record_manifest
 _compare = commit_protocol.compare_marks
 _lose_model = rollback.lose_model
 _marks = model_recovery.handle_marks
-_restore = control.handle_restore
+_restore = event_table.handle_restore
 _loaded = shell._loaded
 
 
@@ -69,8 +69,8 @@ def copied_at_hold(state: Any, event: Any, now_s: float) -> Any:
     groups = tuple(fork._forked_group(group, group.applied) for group in step.state.groups)
     sealed = replace(step.state, groups=groups, cut=replace(step.state.cut, phase=CutPhase.SEALED, deadline_s=None))
     writes = (
-        effects.OpenFork(cut=event.cut, buckets=step.state.active),
-        effects.WriteFork(cut=event.cut, marks=fork_marks(groups)),
+        server_events.OpenFork(cut=event.cut, buckets=step.state.active),
+        server_events.WriteFork(cut=event.cut, marks=fork_marks(groups)),
     )
     return replace(step, state=sealed, effects=(*step.effects, *writes))
 
@@ -220,7 +220,7 @@ BREAKS: Final = (
         name="restore-keeps-fork",
         rule="21, 26: RESTORE ends a fork, a roll-back the commit",
         patches=(
-            (control, "handle_restore", restored_beside_its_fork),
+            (event_table, "handle_restore", restored_beside_its_fork),
             (shell, "_loaded", loaded_beside_its_fork),
             (rollback, "lose_model", commit_goes_on),
             (commit_protocol, "lose_model", commit_goes_on),

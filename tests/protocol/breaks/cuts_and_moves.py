@@ -15,15 +15,15 @@ from tests.protocol.settings import Faults, Setting
 from tests.protocol.steps import masters as master_steps
 from tests.protocol.steps import servers as server_steps
 from tests.protocol.steps.change import UNNEEDED, Change, Label
-from trainer_sdk.pserver.core import bucket_moves, control, fork, pushes
-from trainer_sdk.pserver.core.effects import NotifyMaster, SendCopy
+from trainer_sdk.pserver.core import bucket_moves, event_table, fork, pushes
 from trainer_sdk.pserver.core.messages import PushVerdict
+from trainer_sdk.pserver.core.server_events import NotifyMaster, SendCopy
 from trainer_sdk.pserver.core.server_state import BucketGroup, CutPhase, ServerState, ServerStep, merge_groups
 from trainer_sdk.pserver.core.staged import with_staged
 
 _sent = bucket_moves._sent
 _forked = fork._forked
-_skip = control.handle_skip
+_skip = event_table.handle_skip
 _freeze = bucket_moves.handle_freeze
 _hold = fork.handle_hold
 _hold_expired = fork.handle_hold_timed_out
@@ -174,13 +174,13 @@ BREAKS: Final = (
     Break(
         name="skip-on-frozen",
         rule="60: SKIP is taken by an active copy only",
-        patches=((control, "handle_skip", frozen_skips_too),),
+        patches=((event_table, "handle_skip", frozen_skips_too),),
         setting=SKIPPING,
     ),
     Break(
         name="skip-on-staged",
         rule="60: SKIP is taken by an active copy only",
-        patches=((control, "handle_skip", staged_skips_too),),
+        patches=((event_table, "handle_skip", staged_skips_too),),
         setting=replace(SKIPPING, buckets=2, faults=Faults(move=1, raising=1, deadline=1)),
     ),
     Break(

@@ -28,10 +28,10 @@ from tests.protocol.model import JobModel
 from tests.protocol.settings import Faults, Setting
 from tests.protocol.steps import trainers
 from tests.protocol.steps.change import Change, Label
-from trainer_sdk.pserver.core import control, pushes, restore
+from trainer_sdk.pserver.core import event_table, pushes, restore
 from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep
 
-_kept, _restore, _model_loaded = restore._kept, control.handle_restore, control.handle_model_loaded
+_kept, _restore, _model_loaded = restore._kept, event_table.handle_restore, event_table.handle_model_loaded
 
 
 def kept_without_marks(state: ServerState, order: Restore) -> Iterator[BucketGroup]:
@@ -117,7 +117,7 @@ BREAKS: Final = (
     Break(
         name="keep-marks-for-lost",
         rule="30: what comes from head has head's marks",
-        patches=((control, "handle_model_loaded", lost_with_the_marks_of_the_kept),),
+        patches=((event_table, "handle_model_loaded", lost_with_the_marks_of_the_kept),),
         setting=replace(ALONE, faults=Faults(wish=1, server_crash=1)),
     ),
     Break(
@@ -129,7 +129,7 @@ BREAKS: Final = (
     Break(
         name="keep-floors",
         rule="39, 49: floors end with the lineage",
-        patches=((control, "handle_restore", floors_stay), *IDLE),
+        patches=((event_table, "handle_restore", floors_stay), *IDLE),
         setting=replace(MOVED, faults=Faults(move=2, server_crash=1)),
     ),
     Break(

@@ -14,7 +14,7 @@ from tests.protocol.masters import MasterProcess
 from tests.protocol.servers import ServerProcess
 from tests.protocol.steps.change import Change, Label
 from tests.protocol.world import NOBODY, Cast, ServerSlot, World
-from trainer_sdk.pserver.core import control
+from trainer_sdk.pserver.core import event_table
 from trainer_sdk.pserver.core.server_state import CutPhase
 
 
@@ -29,7 +29,7 @@ def of_servers(cast: Cast, world: World) -> Iterator[Change]:
             yield Change(Label("{} connects", (name,)), lambda d, s=s: d.connect_server(s, d.term()))
         yield from _of_orders(s, slot)
         yield from _of_files(s, slot.process)
-        if (due := control.next_deadline(state)) is not None:
+        if (due := event_table.next_deadline(state)) is not None:
             fault = None if is_over(leader, slot) else "deadline"
             yield Change(
                 Label("{} at {}: {}", ("time is up", name, due[1])),

@@ -22,7 +22,8 @@ from master.api.identities import BucketId, ServerPlace, Version
 from master.api.messages import Activate, Activated, BucketMarks, CutRefusal, Forget, Freeze, Installed, Warm
 from master.api.positions import PositionSet, union
 from trainer_sdk.pserver.core import fork
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core.messages import CopyHead
+from trainer_sdk.pserver.core.server_events import (
     CopyArrived,
     DropLive,
     DropStaged,
@@ -34,7 +35,6 @@ from trainer_sdk.pserver.core.effects import (
     ServeStaged,
     StageCopy,
 )
-from trainer_sdk.pserver.core.messages import CopyHead
 from trainer_sdk.pserver.core.server_state import (
     BucketGroup,
     CutState,

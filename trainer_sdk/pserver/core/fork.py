@@ -17,7 +17,7 @@ from dataclasses import replace
 from master.api.identities import CutId
 from master.api.messages import Cut, CutRefusal, CutRefused, CutTaken, Drop, Held, Hold, Written
 from master.api.positions import PositionSet
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core.server_events import (
     DropFork,
     FileFailed,
     FileWritten,

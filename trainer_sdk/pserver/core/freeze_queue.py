@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from master.api.identities import BucketId, Incarnation, Lineage, Version
 from master.api.messages import Freeze
-from trainer_sdk.pserver.core.effects import SendCopy
+from trainer_sdk.pserver.core.server_events import SendCopy
 
 FROZEN_BYTES: Final = 8 << 20
 """Bytes that are frozen and on their way to one target; the next buckets wait for more, but one may always go."""

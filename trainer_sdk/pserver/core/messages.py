@@ -1,7 +1,7 @@
 """Pushes, their answers, and what servers say to each other about buckets: the values that the data path carries.
 
 `wire` gives them their bytes.  Gradients are not here: the core decides *which buckets* get the gradient, and the shell
-has it.  Read `effects` next, then `server_state`.
+has it.  Read `server_events` next, then `server_state`.
 """
 
 from __future__ import annotations

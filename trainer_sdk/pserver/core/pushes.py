@@ -1,9 +1,9 @@
 """Judging pushes: every push is applied at most once to every bucket, whatever the network does (rule 6).
 
 A bucket's marks, the set of positions it has applied, change together with its parameters and go wherever they go.
-`handle_push` judges a push bucket by bucket and names the buckets that get the gradient; `control` handles all other
-events.  Sockets, files, clocks and NumPy are in the shell: it applies effects and new state under one lock, so that
-parameters and marks change as one.  Pure.
+`handle_push` judges a push bucket by bucket and names the buckets that get the gradient; `event_table` handles all
+other events.  Sockets, files, clocks and NumPy are in the shell: it applies effects and new state under one lock, so
+that parameters and marks change as one.  Pure.
 """
 
 from __future__ import annotations
@@ -13,11 +13,6 @@ from dataclasses import dataclass, replace
 from master.api.identities import Incarnation, ServerPlace, Version
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core import fork
-from trainer_sdk.pserver.core.effects import (
-    ApplyBoth,
-    ApplyLive,
-    PushEffect,
-)
 from trainer_sdk.pserver.core.messages import (
     CONFIRMED,
     BackupAnswer,
@@ -27,6 +22,11 @@ from trainer_sdk.pserver.core.messages import (
     PushTarget,
     PushVerdict,
     Ruling,
+)
+from trainer_sdk.pserver.core.server_events import (
+    ApplyBoth,
+    ApplyLive,
+    PushEffect,
 )
 from trainer_sdk.pserver.core.server_state import BucketGroup, ForkMarks, ServerState, joined, merge_groups
 

@@ -19,7 +19,7 @@ from master.api.identities import NO_LINEAGE
 from master.api.messages import Restore, Restored, RestoreFailed
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.pserver.core import fork
-from trainer_sdk.pserver.core.effects import LoadFailed, LoadModel, ModelLoaded, NotifyMaster
+from trainer_sdk.pserver.core.server_events import LoadFailed, LoadModel, ModelLoaded, NotifyMaster
 from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep, merge_groups, split_groups
 from trainer_sdk.pserver.core.staged import NO_MOVES
 

@@ -16,7 +16,7 @@ from master.api.identities import NO_LINEAGE, CutId, Incarnation, Lineage, Serve
 from master.api.messages import BucketMarks, FileRecord, Held, Restore
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.errors import InvariantViolationError
-from trainer_sdk.pserver.core.effects import ServerEffect
+from trainer_sdk.pserver.core.server_events import ServerEffect
 from trainer_sdk.pserver.core.staged import NO_MOVES, MoveState, check_moves
 
 

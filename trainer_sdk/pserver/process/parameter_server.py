@@ -16,8 +16,8 @@ from master.api.messages import Activate, Forget, Freeze, Restore
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.core import pushes
-from trainer_sdk.pserver.core.effects import LoadModel, SendCopy, ServerEvent, WriteFork
 from trainer_sdk.pserver.core.messages import BackupAnswer, BackupPush, PushAnswer, PushVerdict
+from trainer_sdk.pserver.core.server_events import LoadModel, SendCopy, ServerEvent, WriteFork
 from trainer_sdk.pserver.core.server_state import ServerLimits, joined
 from trainer_sdk.pserver.shell import BackgroundJob, DeadlineThread, ServerContext, Shell
 from trainer_sdk.pserver.tables.dense_store import DenseStore

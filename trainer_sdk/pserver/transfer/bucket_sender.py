@@ -24,8 +24,8 @@ from typing import Final, NamedTuple
 
 from master.api.identities import Incarnation, MemberName, ServerPlace
 from trainer_sdk.errors import AuthenticationError, CheckpointError, TemporaryError, WireError
-from trainer_sdk.pserver.core.effects import SendCopy
 from trainer_sdk.pserver.core.messages import CopyHead
+from trainer_sdk.pserver.core.server_events import SendCopy
 from trainer_sdk.pserver.tables.bucket_codec import BucketContents, check_contents, decode_bucket, encode_bucket
 from trainer_sdk.pserver.tables.layout import Array, Layout
 from trainer_sdk.pserver.transport.cancellation import Cancellation

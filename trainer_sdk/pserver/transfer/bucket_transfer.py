@@ -14,7 +14,9 @@ from itertools import chain
 from master.api.identities import BucketId, MemberName, Version
 from master.api.messages import Freeze, Warm
 from trainer_sdk.pserver.core import bucket_moves
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core.freeze_queue import FreezeQueue
+from trainer_sdk.pserver.core.messages import CopyHead
+from trainer_sdk.pserver.core.server_events import (
     CopyArrived,
     FullCopyRequested,
     RequestFullCopy,
@@ -22,8 +24,6 @@ from trainer_sdk.pserver.core.effects import (
     ServerEffect,
     StageCopy,
 )
-from trainer_sdk.pserver.core.freeze_queue import FreezeQueue
-from trainer_sdk.pserver.core.messages import CopyHead
 from trainer_sdk.pserver.shell import Shell
 from trainer_sdk.pserver.tables.bucket_codec import BucketContents
 from trainer_sdk.pserver.tables.model import Model, Portion

@@ -21,7 +21,7 @@ from master.api.identities import MemberName
 from master.api.messages import BucketMarks, Restore
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import CheckpointError, EdlError, TableError
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core.server_events import (
     FileFailed,
     FileWritten,
     LoadFailed,

@@ -14,8 +14,8 @@ from tests.harness.certificates import JobAuthority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, TableError, WireError
 from trainer_sdk.pserver.core import freeze_queue
-from trainer_sdk.pserver.core.effects import CopyArrived
 from trainer_sdk.pserver.core.messages import CopyHead, PushVerdict
+from trainer_sdk.pserver.core.server_events import CopyArrived
 from trainer_sdk.pserver.tables.bucket_codec import encode_bucket
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model, Portion

@@ -13,7 +13,7 @@ from master.api.messages import Installed
 from master.api.positions import EMPTY
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, span
 from trainer_sdk.errors import WireError
-from trainer_sdk.pserver.core.effects import SendCopy
+from trainer_sdk.pserver.core.server_events import SendCopy
 from trainer_sdk.pserver.tables.layout import Layout
 from trainer_sdk.pserver.tables.model import Model
 from trainer_sdk.pserver.transfer import bucket_sender

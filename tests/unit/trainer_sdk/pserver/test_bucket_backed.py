@@ -6,7 +6,6 @@ import pytest
 
 from master.api.identities import Incarnation, Lineage, MemberName, ServerPlace, Version
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.core.effects import ApplyLive
 from trainer_sdk.pserver.core.messages import (
     BackupAnswer,
     BackupPush,
@@ -17,6 +16,7 @@ from trainer_sdk.pserver.core.messages import (
     Ruling,
 )
 from trainer_sdk.pserver.core.pushes import handle_backup_push, handle_push, parse_backup_answer
+from trainer_sdk.pserver.core.server_events import ApplyLive
 from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState
 
 ALL = PositionSet.span(0, 8)

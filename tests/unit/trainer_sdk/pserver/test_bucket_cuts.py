@@ -19,8 +19,10 @@ from master.api.messages import (
     Written,
 )
 from master.api.positions import PositionSet
-from trainer_sdk.pserver.core.control import handle, next_deadline
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core.event_table import handle, next_deadline
+from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict
+from trainer_sdk.pserver.core.pushes import handle_push
+from trainer_sdk.pserver.core.server_events import (
     ApplyBoth,
     ApplyLive,
     DropFork,
@@ -32,8 +34,6 @@ from trainer_sdk.pserver.core.effects import (
     OpenFork,
     WriteFork,
 )
-from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict
-from trainer_sdk.pserver.core.pushes import handle_push
 from trainer_sdk.pserver.core.server_state import BucketGroup, CutPhase, ServerState, check_state
 
 ALL = PositionSet.span(0, 8)

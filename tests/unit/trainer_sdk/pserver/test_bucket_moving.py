@@ -30,8 +30,10 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core.bucket_moves import can_stage, try_current
-from trainer_sdk.pserver.core.control import handle
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core.event_table import handle
+from trainer_sdk.pserver.core.messages import CopyHead, Push, PushTarget, PushVerdict
+from trainer_sdk.pserver.core.pushes import handle_push
+from trainer_sdk.pserver.core.server_events import (
     ApplyLive,
     CopyArrived,
     DropLive,
@@ -46,8 +48,6 @@ from trainer_sdk.pserver.core.effects import (
     StageCopy,
     WriteFork,
 )
-from trainer_sdk.pserver.core.messages import CopyHead, Push, PushTarget, PushVerdict
-from trainer_sdk.pserver.core.pushes import handle_push
 from trainer_sdk.pserver.core.server_state import BucketGroup, CutPhase, ServerState, check_state
 
 G = Lineage(1)

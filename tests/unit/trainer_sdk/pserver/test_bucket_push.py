@@ -7,10 +7,10 @@ import pytest
 from master.api.identities import Incarnation, Lineage, Version
 from master.api.messages import AskMarks, BucketMarks, MarksReport, Restore, Restored, RestoreFailed, Skip, SkipAnswer
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.core.control import handle
-from trainer_sdk.pserver.core.effects import ApplyLive, LoadFailed, LoadModel, ModelLoaded, NotifyMaster
+from trainer_sdk.pserver.core.event_table import handle
 from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict, Ruling
 from trainer_sdk.pserver.core.pushes import handle_push
+from trainer_sdk.pserver.core.server_events import ApplyLive, LoadFailed, LoadModel, ModelLoaded, NotifyMaster
 from trainer_sdk.pserver.core.server_state import ServerState, check_state
 
 ALL = PositionSet.span(0, 8)

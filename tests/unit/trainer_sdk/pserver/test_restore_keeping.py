@@ -18,10 +18,17 @@ from master.api.messages import (
     RestoreFailed,
 )
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.core.control import handle
-from trainer_sdk.pserver.core.effects import CopyArrived, DropFork, LoadFailed, LoadModel, ModelLoaded, NotifyMaster
+from trainer_sdk.pserver.core.event_table import handle
 from trainer_sdk.pserver.core.messages import CopyHead, Push, PushTarget, PushVerdict
 from trainer_sdk.pserver.core.pushes import handle_push
+from trainer_sdk.pserver.core.server_events import (
+    CopyArrived,
+    DropFork,
+    LoadFailed,
+    LoadModel,
+    ModelLoaded,
+    NotifyMaster,
+)
 from trainer_sdk.pserver.core.server_state import CutPhase, ServerState, check_state
 
 HERE = Incarnation("here")

@@ -14,8 +14,8 @@ from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberN
 from master.api.messages import Cut, Drop, Hold, KeptBuckets, Restore, Restored
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import TableError
-from trainer_sdk.pserver.core.effects import CopyArrived, ModelLoaded
 from trainer_sdk.pserver.core.messages import CopyHead
+from trainer_sdk.pserver.core.server_events import CopyArrived, ModelLoaded
 from trainer_sdk.pserver.core.server_state import ServerLimits
 from trainer_sdk.pserver.process.parameter_server import ParameterServer
 from trainer_sdk.pserver.shell import ServerContext, Shell

@@ -1,7 +1,7 @@
 """Events that the shell reports to the core, in the past tense, and effects that the core orders, in the imperative.
 
 The master's orders are events as they are (`master.api.messages`).  Gradients are not here: the core decides which
-buckets get the gradient, and the shell has it.  Read `server_state` next, then `pushes` and `control`.
+buckets get the gradient, and the shell has it.  Read `server_state` next, then `pushes` and `event_table`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY
 from trainer_sdk.pserver.core import bucket_moves, fork
-from trainer_sdk.pserver.core.effects import (
+from trainer_sdk.pserver.core.restore import handle_load_failed, handle_model_loaded, handle_restore
+from trainer_sdk.pserver.core.server_events import (
     CopyArrived,
     FileFailed,
     FileWritten,
@@ -37,7 +38,6 @@ from trainer_sdk.pserver.core.effects import (
     NotifyMaster,
     ServerEvent,
 )
-from trainer_sdk.pserver.core.restore import handle_load_failed, handle_model_loaded, handle_restore
 from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep, live_marks, merge_groups
 
 
