@@ -1,18 +1,17 @@
-"""The master of one job as a pure state machine: events in, effects out.  Start reading here, then `machine`.
+"""The master of one job as a pure state machine: events in, effects out.  Read this page, then `machine`.
 
-    initial(config, durable, term, now)  a new master, from what is durable (rule 17)
-    handle(state, event, now)            one event: the state after it, and what the shell does now, in order
-    deadlines(state)                     what to feed back, and when
-    check_invariants(state)              what must hold after every step
-    status(state, now)                   what people and the cluster side see
-    promotions(state, old, new)          what of lost servers goes on elsewhere by a change of the table
+    initial(config, durable, term, now)  the state of a new master, from what is durable (rule 17)
+    handle(state, event, now)            the state after one event, and the effects that the shell carries out, in order
+    deadlines(state)                     the deadlines that are pending, with the event that each feeds back
+    check_invariants(state)              raises unless the state keeps its promises
+    status(state, now)                   the job's status for people and for the cluster side
+    promotions(state, old, new)          buckets of lost servers that a change of the table gives to their backups
 
-Everything in this package is pure: no clock, no chance, no I/O.  `domain` has its words (events, effects, settings),
-`state` its value.  Parts: `dispatch` and `shards` (who trains what), `membership`, `trainers`, `departures`, `servers`
-(who is here), `declaring`, `checkpoint` with `cuts` and `commit_end` (the commit), `recovery` with `quorum`,
-`rollback` and `restoring` (take-over, roll-back), `table`, `moves` with `admission` and `orders`, `resizing` and
-`placement` (servers that come and go), `skipping` and `quarantine`, `ownership` (without servers).  The shell around it
-is `master.term.term_runtime`.
+Everything in this package is pure: no clock, no chance, no I/O.  The shell around it is `master.term.term_runtime`.
+ From the bottom (ADR 0229): `placement` computes which server owns a bucket; `domain` has events, effects, settings
+and durable records; `state` is the frozen state with its tables; `dispatch` sizes leases, keeps the high-water mark
+and agrees on skips; `moves` carries buckets between servers; `recovery` leads from a new master or a lost server to a
+model that serves; `trainers`, `commit` and `servers` handle what members say.
 """
 
 from master.job.machine import handle, initial

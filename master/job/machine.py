@@ -1,7 +1,7 @@
-"""One event at a time: which handler takes it, and what can go on because of it.
+"""The transition function of the master's core: one event goes to its handler, then every protocol advances.
 
-An event is handled in two parts: what it says (the handlers), and what can go on because of it (`_advance`, driven by
-the state alone, so that nothing waits for an event that has already come).
+A handler does what its event says.  `_advance` then does what the state alone allows, so no protocol waits for an
+event that has already come.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ from master.job.trainers import job_spec, model_holder, trainer_handlers, traine
 
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> JobStep:
-    """A new master: adopt at most one manifest, finish what is unfinished, then grant (rules 17, 18)."""
+    """The state of a new master: it adopts at most one manifest and ends unfinished work before it grants leases
+    (rules 17, 18).
+    """
     reserved, holding = high_water.initial_marks(durable)
     state = MasterState(
         config=config,
@@ -108,7 +110,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Jo
 
 
 def handle(state: MasterState, event: CoreEvent, now: Instant) -> JobStep:
-    """What holds after the event.  Raises InvariantViolationError on what cannot be."""
+    """The state after the event, and the effects in order.  Raises InvariantViolationError on what cannot be."""
     if state.is_over:
         return JobStep(state=state, effects=())
     turn = Turn(state, now)
@@ -119,7 +121,7 @@ def handle(state: MasterState, event: CoreEvent, now: Instant) -> JobStep:
 
 
 def _advance(turn: Turn) -> None:
-    """What can go on, goes on; recovery before all else, since nothing else may while the model is not whole."""
+    """Advances every protocol that can go on, recovery first: nothing else may run while the model is not whole."""
     model_recovery.advance(turn)
     high_water.reserve(turn)
     skip_agreement.advance(turn)

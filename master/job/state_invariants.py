@@ -1,4 +1,4 @@
-"""What must hold of a master's state after every step; a breach is a bug, and the process ends before it does harm."""
+"""Invariants of a master's state after every step; a breach is a bug and ends the process before it does harm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from master.job.state.protocol_state import CommitPhase, RecoveryStage
 
 
 def check_invariants(state: MasterState) -> None:
-    """Raises InvariantViolationError, with the promise or rule that is broken."""
+    """Raises InvariantViolationError, naming the promise or rule that is broken."""
     dispatch_state.check_invariants(state.dispatch)
     _check_leases(state)
     _check_mark(state)

@@ -1,4 +1,4 @@
-"""The state as people and the cluster side see it (`api.status`)."""
+"""The job's status as people and the cluster side see it (`api.master_status`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BEFORE_SERVING: Final = {
 
 
 def status(state: MasterState, now: Instant) -> JobStatus:
-    """What holds now.  Cheap enough to be asked every second, not for every message."""
+    """The status as of `now`.  It is cheap enough for one call a second, not for one a message."""
     dispatch, head = state.dispatch, state.head
     committed_at = state.commit.committed_at
     return JobStatus(
@@ -87,7 +87,7 @@ def _phase(state: MasterState) -> JobPhase:
 
 
 def _may_be_saving(state: MasterState) -> bool:
-    """COMPLETE ends the job's pods: not while a save is owed, nor while an earlier master's saver may still return."""
+    """True while a final save is owed or an earlier master's saver may return: COMPLETE would end its pod."""
     has_hook = any(trainer.has_final_hook for trainer in state.members.trainers.values())
     is_owed = has_hook or state.final_saver is not None or state.reclaim_ends is not None
     return is_owed and not state.is_final_saved

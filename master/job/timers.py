@@ -1,7 +1,7 @@
-"""Which deadlines are pending: a function of the state, so none can be forgotten when the state changes.
+"""Pending deadlines: a function of the state, so none is forgotten when the state changes.
 
 The shell sleeps until the earliest and feeds its event back.  An event that comes early or late is the same decision
-taken early or late; one that is stale does nothing.
+taken early or late; a stale one does nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from master.job.state.protocol_state import CommitPhase, RecoveryStage
 
 
 def deadlines(state: MasterState) -> tuple[tuple[Instant, Deadline], ...]:
-    """(when, what to feed back), in no order; none once the term is over."""
+    """(instant, event) of each pending deadline, in no order; none once the term is over."""
     return () if state.is_over else (*_of_members(state), *_of_commit(state), *_of_recovery(state))
 
 

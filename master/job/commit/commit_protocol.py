@@ -1,9 +1,11 @@
-"""The commit, step by step: HOLD, CUT, files, manifest, head (rules 19 to 25, 32, 36).
+"""The commit protocol, step by step: HOLD, CUT, files, then manifest and head (rules 19 to 25, docs/protocol.md).
 
     IDLE -> HOLDING -> WRITING -> RECORDING -> SWAPPING -> IDLE        anything that goes wrong -> IDLE, with back-off
 
-A job without servers enters at RECORDING: with the file that its trainer offers (rule 35), or with no file and DONE as
-the data state (rule 36).  Trainers take no part; giving up costs time and nothing else.
+HOLD collects each bucket's marks (the positions that it has applied); CUT has every server fork with D, the union of
+the marks, as data state; equal marks in the files are the ground for the manifest.  A job without servers enters at
+RECORDING: with the file that its trainer offers (`model_offers`), or with no file and DONE as the data state (rule
+36).  Trainers take no part; giving up costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -53,20 +55,20 @@ def advance(turn: Turn) -> None:
 
 
 def handle_due(turn: Turn, event: CommitDue) -> None:
-    """Begun as soon as it can be."""
+    """The commit begins as soon as it can."""
     commit = turn.state.commit
     if commit.phase is CommitPhase.IDLE and commit.due == event.deadline:
         turn.change(commit=replace(commit, due=None, is_backing_off=False))
 
 
 def handle_hold_expired(turn: Turn, event: HoldExpired) -> None:
-    """Pushes have waited long enough (rule 19)."""
+    """Pushes have waited long enough: the attempt is given up (rule 19)."""
     if turn.state.commit.phase is CommitPhase.HOLDING and turn.state.commit.cut == event.cut:
         give_up(turn, _hold_unanswered(turn))
 
 
 def handle_cut_expired(turn: Turn, event: CutExpired) -> None:
-    """A fork costs memory; and whoever has not written by now will not (rule 21)."""
+    """The attempt is given up: a fork costs memory, and a server that has not written by now will not (rule 21)."""
     if turn.state.commit.phase is CommitPhase.WRITING and turn.state.commit.cut == event.cut:
         give_up(turn, f"{_without(turn, turn.state.commit.files)} wrote no file in time")
 
@@ -94,7 +96,10 @@ def _hold(turn: Turn) -> None:
 
 
 def handle_held(turn: Turn, server: Server, said: Held) -> None:
-    """All have answered and named every bucket once (58): D is what any has; what not all have is leased first (20)."""
+    """Once all have answered and named every bucket once (rule 58), D is what any bucket has.
+
+    Positions that not all buckets have are leased first (rule 20).
+    """
     state, underway = turn.state, turn.state.commit
     is_asked = underway.phase is CommitPhase.HOLDING and underway.cut == said.cut and server.ordinal in underway.asked
     if not is_asked or state.route is None:
@@ -126,7 +131,7 @@ def handle_held(turn: Turn, server: Server, said: Held) -> None:
 
 
 def handle_cut_refused(turn: Turn, server: Server, said: CutRefused) -> None:
-    """Any refusal ends the attempt (rule 19); what a server has written stays written."""
+    """Any refusal ends the attempt (rule 19); a file that is written stays written."""
     underway = turn.state.commit
     is_open = underway.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) and underway.cut == said.cut
     if not is_open or server.ordinal in underway.files:
@@ -151,7 +156,7 @@ def _without(turn: Turn, answered: Container[int]) -> str:
 
 
 def handle_written(turn: Turn, server: Server, said: Written) -> None:
-    """All files are there: equal, they are a checkpoint; else they are dropped (rule 22)."""
+    """Once all files are there: equal marks make a checkpoint, others end the attempt (rule 22)."""
     state, underway = turn.state, turn.state.commit
     is_asked = underway.phase is CommitPhase.WRITING and underway.cut == said.cut and server.ordinal in underway.asked
     if not is_asked or state.route is None:

@@ -23,6 +23,7 @@ def record_manifest(
     files: tuple[FileRecord, ...],
     offer: ModelOffer | None = None,
 ) -> None:
+    """The manifest of this commit is written next (WriteManifest)."""
     state, underway = turn.state, turn.state.commit
     assert state.dataset is not None
     sequence = underway.sequence if underway.cut else underway.sequence + 1
@@ -52,7 +53,7 @@ def record_manifest(
 
 
 def handle_manifest_written(turn: Turn, event: ManifestWritten) -> None:
-    """Then head, in one transaction: only that makes it a checkpoint (rule 23)."""
+    """Moves head to the manifest in one transaction: only that makes it a checkpoint (rule 23)."""
     state, underway = turn.state, turn.state.commit
     if (
         underway.phase is not CommitPhase.RECORDING
@@ -73,7 +74,7 @@ def handle_manifest_write_failed(turn: Turn, event: ManifestWriteFailed) -> None
 
 
 def handle_head_swapped(turn: Turn) -> None:
-    """Committed.  What was answered as committed survives any crash (M6)."""
+    """Committed: what was answered as committed survives any crash (M6)."""
     state, manifest = turn.state, turn.state.commit.manifest
     assert manifest is not None
     if state.commit.offer:

@@ -11,7 +11,7 @@ from master.job.state.protocol_state import CommitPhase, ModelOffer, RecoverySta
 
 
 def handle_offer(turn: Turn, sender: MemberKey, said: OfferCheckpoint) -> None:
-    """A trainer's own model (rule 35): its world is current, its data contain head's, and it is the only one."""
+    """Commits the offered file if its world is current, its data contain head's, and no other commit runs (rule 35)."""
     state, offer = turn.state, ModelOffer(trainer=sender, number=said.offer)
     if state.commit.offer == offer:
         return

@@ -1,14 +1,14 @@
-"""The high-water mark, and who may hold leases below it: from where a next master may grant, and when all (rule 18).
+"""The high-water mark: below it positions may have been leased, and by whom (rule 18).
 
 The problem: a new master does not know who trains what until trainers have come back.  What lies above the mark was
-leased to nobody, so it need not wait for them; nor need what lies below, once all are back that may hold leases there.
-The mark is moved ahead of the leases in blocks that last some seconds: no store write per shard (M6), and near, since
-all that lies below it waits.  Who trains is written beside it, when somebody comes or goes; of very many it is not,
-since each of these writes names them all.
+leased to nobody and need not wait for them; nor need what lies below, once all are back that may hold leases there.
+ The mark moves ahead of the leases in blocks that last some seconds: no store write per shard (M6), and close to the
+leases, since all below it waits.  The trainers are written beside it when one comes or goes; a great many are not
+written, since each write names them all.
 
-Nothing waits for either.  A store that is slow or away leaves them behind the leases, and a next master may then grant
-again what a trainer still works on.  That costs the work and no promise: what is trained twice is applied once (the
-marks answer REPEAT), and of two leases the one that its master knows first stays (M2).
+Nothing waits for the mark or the names.  Where a slow store leaves them behind the leases, a next master may grant
+again what a trainer still works on.  That costs work and no promise: positions that are trained twice are applied
+once (the marks answer REPEAT), and of two leases the one that its master knows first stays (M2).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_NAMED: Final = 1_000  # 94 kB where a name has 50 characters; the store kee
 
 
 def initial_marks(durable: Durable) -> tuple[HighWaterMark, LeaseHolders]:
-    """What stands there as a term begins.  Of the trainers of earlier masters none is back."""
+    """The mark and the lease holders as a term begins: no trainer of an earlier master is back yet."""
     known = None if durable.trainers is None else FrozenMap({one.name: one for one in durable.trainers})
     return (
         HighWaterMark(below=durable.high_water, trainers=known),
@@ -35,7 +35,7 @@ def initial_marks(durable: Durable) -> tuple[HighWaterMark, LeaseHolders]:
 
 
 def reserve(turn: Turn) -> None:
-    """Moves the mark once the leases have used half of the last block, and names who trains; one write at a time."""
+    """Moves the mark once leases have used half of the last block, and names the trainers; one write at a time."""
     state, mark = turn.state, turn.state.reserved
     if state.stage is not RecoveryStage.SERVING or state.dataset is None or mark.is_writing:
         return
@@ -54,17 +54,19 @@ def reserve(turn: Turn) -> None:
 
 
 def next_block(last: HighWaterMark, now: Instant, *, lasts_ns: int) -> int:
-    """The size of which half lasts half of `lasts_ns`, from how long the last half lasted; by steps of four at most."""
+    """The size of the next block, so that half of it lasts half of `lasts_ns`, judged by how long the last half
+    lasted; it changes by a factor of four at most.
+    """
     return min(4 * last.block, max(last.block // 4, last.block * (lasts_ns // 2) // max(1, now - last.at)))
 
 
 def handle_recorded(turn: Turn) -> None:
-    """The mark is where it was asked to be."""
+    """The mark is durable."""
     turn.change(reserved=replace(turn.state.reserved, is_writing=False))
 
 
 def add_trainer(turn: Turn, key: MemberKey) -> None:
-    """It is here, with what it holds; of its name there is no other process any more."""
+    """The trainer is here with its leases; no other process of its name is awaited."""
     before = turn.state.holding
     if before.trainers.get(key.name) != key:
         before = replace(before, trainers=before.trainers.put(key.name, key))
@@ -72,13 +74,13 @@ def add_trainer(turn: Turn, key: MemberKey) -> None:
 
 
 def remove_trainer(turn: Turn, key: MemberKey) -> None:
-    """What it held has returned."""
+    """The trainer's leases have returned."""
     before = turn.state.holding
     _await_less(turn, replace(before, trainers=before.trainers.without(key.name)), key.name)
 
 
 def await_nobody(turn: Turn) -> None:
-    """Whoever of an earlier master is not back holds nothing any more: all that is TODO may be granted (rule 18)."""
+    """Trainers of an earlier master that are not back hold nothing any more: all TODO may be granted (rule 18)."""
     state = turn.state
     trainers = state.holding.trainers
     for name in state.holding.awaited or ():
@@ -89,7 +91,7 @@ def await_nobody(turn: Turn) -> None:
 
 
 def _await_less(turn: Turn, holding: LeaseHolders, name: MemberName) -> None:
-    """The window has done its work once everybody is back."""
+    """The reclaim window ends early once every trainer is back."""
     if holding.awaited:
         holding = replace(holding, awaited=holding.awaited.without(name))
     if holding is not turn.state.holding:

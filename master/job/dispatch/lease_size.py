@@ -1,9 +1,9 @@
-"""What a trainer gets next: the lowest positions that are free, as much as is a few seconds of its work.
+"""The next leases of a trainer: the lowest free positions, for a few seconds of its work.
 
-Order: what an open cut waits for (rule 20), then the lowest; what came back is low, so it is at the front by itself.
-Size: the target time at the trainer's measured rate, in whole batches, and never more than its share of what is left,
-so that nobody sits alone with the tail.  A lease never crosses an epoch's end.  Suspects of killing trainers: M4,
-`quarantine`.
+Order: positions that an open cut waits for (rule 20), then the lowest; returned positions are low, so they come
+first.  Size: the target time at the trainer's measured rate, in whole batches, and never more than its share of what
+is left, so that no trainer sits alone with the tail.  A lease never crosses an epoch's end.  Suspects of killing
+trainers are granted apart (M4, `state.trainer_failures`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from master.job.state.trainer_failures import FailureCounts
 def batches_to_grant(
     config: JobConfig, *, batch_size: int, samples_per_s: float, left: int, rates: Sequence[float], shards: int
 ) -> int:
-    """How many batches one answer of `shards` leases may hold, at least 1.
+    """The number of batches, at least 1, that one answer of `shards` leases may hold.
 
-    `left`: positions TODO; `rates`: samples/s of all trainers, this one too, 0 where unknown.  An answer is a stretch
-    of time, the same for fast and slow: the target for each lease, but no more than half of what the team still needs
-    for all that is left.  So leases halve toward the tail, and the slowest shrink to one batch first.
+    `left`: positions TODO.  `rates`: samples/s of all trainers, this one too, 0: unknown.  An answer is a stretch of
+    time, the same for fast and slow trainers: the target for each lease, but at most half of what all trainers
+    together still need for what is left.  So leases halve toward the tail, and the slowest trainers shrink to one
+    batch first.
     """
     if samples_per_s <= 0:
         return max(1, min(config.first_shard_batches * shards, left // (2 * len(rates) * batch_size)))
@@ -37,9 +38,9 @@ def batches_to_grant(
 def choose_positions(
     dispatch: DispatchState, failures: FailureCounts, config: JobConfig, trainer: Trainer, *, shards: int, size: int
 ) -> tuple[DispatchState, tuple[PositionSet, ...]]:
-    """Up to `shards` disjoint sets of at most `size` free positions each; none: ask again later.
+    """Up to `shards` disjoint sets of at most `size` free positions; none: the trainer asks again later.
 
-    The books come back with this trainer as isolator when it is to run dry first.
+    The dispatch state comes back with this trainer as isolator when it must finish its leases first.
     """
     free, suspects = _grantable(dispatch), failures.suspects
     if not suspects:

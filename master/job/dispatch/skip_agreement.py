@@ -1,9 +1,10 @@
-"""Positions are left out for good only when every bucket has promised never to apply them (rule 31).
+"""Agreement on a skip: positions are left out for good once every bucket has promised never to apply them (rule 31).
 
-All buckets skipped: recorded durably.  All had applied them: nothing to leave out.  Mixed: back to head, with the
-quarantine in the same transaction.  A SKIP and a commit are never under way together, so no cut is torn by one.
+All buckets skipped: the quarantine is recorded durably.  All had applied them: nothing is left out.  Mixed: the job
+rolls back to head, with the quarantine in the same transaction.  A skip and a commit never overlap, so no cut is
+torn.
 
-Not here: which positions (`quarantine`), the roll-back itself (`rollback`).
+Not here: which positions (`state.trainer_failures`), the roll-back itself (`recovery.rollback`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from master.job.state.trainer_failures import acquit
 
 
 def advance(turn: Turn) -> None:
-    """Begins to leave out what has failed too often (M4)."""
+    """Begins to skip positions that have failed too often (M4)."""
     state = turn.state
     condemned = state.failures.condemned(state.config.quarantine_after)
     if not condemned or state.skip or state.writing or state.stage is not RecoveryStage.SERVING:
@@ -34,9 +35,9 @@ def advance(turn: Turn) -> None:
 
 
 def finish_skip(turn: Turn, skipped: PositionSet) -> bool:
-    """A SKIP that another master began and some bucket has obeyed is completed, whoever notices (rule 31).
+    """Completes a skip that another master began and some bucket has obeyed (rule 31).
 
-    False: all of these are quarantined already.
+    False: all of these positions are quarantined already.
     """
     dispatch = begin_skip(turn.state.dispatch, skipped)
     if dispatch.skipping:
@@ -46,7 +47,7 @@ def finish_skip(turn: Turn, skipped: PositionSet) -> bool:
 
 
 def begin_skip_round(turn: Turn, positions: PositionSet) -> None:
-    """These stand in SKIPPING."""
+    """Sends SKIP to every server; the positions are SKIPPING already."""
     turn.change(skip=SkipState(positions=positions, resend_at=turn.after(turn.state.config.answer_timeout_ns)))
     for server in turn.state.members.servers.values():
         resend_skip(turn, server)
@@ -55,9 +56,9 @@ def begin_skip_round(turn: Turn, positions: PositionSet) -> None:
 
 
 def resend_skip(turn: Turn, server: Server) -> None:
-    """SKIP to a server that has a bucket for which nobody has answered it (rule 60).
+    """SKIP to a server with a bucket for which no server has answered (rule 60).
 
-    A backup is asked once the owner has answered: what a backup skips its owner must not apply (rule 61).
+    A backup is asked after the owner has answered: an owner must not apply what its backup skips (rule 61).
     """
     state, now = turn.state, turn.state.table
     if not state.skip or now is None:
@@ -69,7 +70,7 @@ def resend_skip(turn: Turn, server: Server) -> None:
 
 
 def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
-    """Decides once every bucket has answered.  True: they disagree, and only a roll-back makes them agree."""
+    """Decides once every bucket has answered.  True: buckets disagree, and only a roll-back makes them agree."""
     state = turn.state
     now = state.table
     if not state.skip or state.writing or now is None:
@@ -97,7 +98,11 @@ def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
 
 
 def _with_answer(skip: SkipState, said: SkipAnswer, now: BucketTable, server: Server) -> SkipState:
-    """Of a bucket that has moved anybody may have answered (60); where there are two copies, who has them now."""
+    """The skip with this answer.
+
+    Any server may have answered for a bucket that has moved (rule 60); where there are two copies, only those that
+    have them.
+    """
     counts, backups = said.skipped | said.applied, skip.backups
     if said.of_backups:
         counts &= backed(now, server.key.incarnation) & skip.answered
@@ -109,7 +114,9 @@ def _with_answer(skip: SkipState, said: SkipAnswer, now: BucketTable, server: Se
 
 
 def forget_answers(turn: Turn, old: BucketTable, new: BucketTable) -> None:
-    """Of a bucket with a backup, once a version of it has ended: whoever has its copies now is asked (rule 62)."""
+    """Drops the answers for buckets with a backup of which a version has ended: their new servers are asked (rule
+    62).
+    """
     skip = turn.state.skip
     if skip and old.backups and (ended := changed(old, new)):
         turn.change(
@@ -126,7 +133,7 @@ def _record(turn: Turn) -> None:
 
 
 def handle_recorded(turn: Turn, write: RecordQuarantine) -> None:
-    """QUARANTINED: in the status, in the next checkpoint, and never dropped with a log line (M4)."""
+    """The quarantine is durable: it stands in the status and in the next checkpoint (M4)."""
     dispatch = turn.state.dispatch
     if turn.state.skip:
         dispatch = end_skip(dispatch, quarantined=True)

@@ -1,14 +1,10 @@
-"""The words of the master's pure cores: settings, durable records, events, effects.
+"""Words of the master's core: settings (`job_config`), durable records and writes, effects, events.
 
-The master decides in one function, `job.handle(state, event, now) -> Step(state, effects)`: frozen values in, frozen
-values out, no clock, no chance, no I/O.  The shell (`runtime`, `server`) turns the world into events and carries the
-effects out.  Order is the contract: `Persist` effects run one after another, each is answered by one event, and what
-must be durable before an answer leaves is sent only by the step that handles that event (persist before reply).
+The core is one function, `job.handle(state, event, now)`: frozen values in, frozen values out.  It never waits.  What
+it wants done is an effect, and what must be durable before an answer leaves is sent by the step that handles the
+effect's outcome (persist before reply).
 
-By subject: `keys`, `settings`, `records`, `writes`, `effects`, `events`, `deadlines`.
-
-Not here: what travels to members (`api.messages`), the state (`state`), the decisions (`dispatch`, `membership`,
-`checkpoint`, `recovery`).  Read next: `job`.
+Not here: messages to members (`api.messages`), the state (`job.state`), decisions (the other packages of `job`).
 """
 
 from master.job.domain.durable_records import (

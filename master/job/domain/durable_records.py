@@ -28,7 +28,7 @@ SECOND: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class MemberKey:
-    """One process: a restarted member has another incarnation and is somebody else."""
+    """One process of a member: a restarted member has another incarnation and is another process."""
 
     name: MemberName
     incarnation: Incarnation
@@ -36,7 +36,7 @@ class MemberKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageRecord:
-    """The model's history (rule 2): which lineage is current, what it started from, what is never trained."""
+    """The current lineage (rule 2): its number, the manifest that it started from, and its quarantine."""
 
     number: Lineage
     base: ManifestId | None
@@ -45,7 +45,7 @@ class LineageRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefoundingRecord:
-    """What the store was founded anew from, and whether the checkpoint folder has been tidied for it (ADR 0189)."""
+    """The checkpoint from which the store was founded anew, and whether the folder has followed (ADR 0189)."""
 
     base: ManifestId | None  # the only checkpoint that stays in the folder; None: the job began anew
     history: HistoryId  # names where the rest is set aside
@@ -56,7 +56,7 @@ class RefoundingRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetRecord:
-    """What the first Declare fixed."""
+    """What the first Declare fixed for the life of the job."""
 
     dataset: DatasetSpec
     tables: tuple[TableSpec, ...] = ()
@@ -65,7 +65,7 @@ class DatasetRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """A bucket is to move from its owner, at this version, to another process (rule 40)."""
+    """A move that has begun: a bucket goes from its owner, at this version, to another process (rule 40)."""
 
     bucket: BucketId
     lineage: Lineage
@@ -77,23 +77,24 @@ class Intent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentsRecord:
-    """All of them, as they are recorded; absent when there is none."""
+    """All moves that have begun; the key is absent when there is none."""
 
     intents: tuple[Intent, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainersRecord:
-    """Who may hold leases, in their order; whom a next master waits for (rule 18)."""
+    """The trainers that may hold leases, in order; a next master waits for them (rule 18)."""
 
     trainers: tuple[MemberKey, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backups:
-    """Who has the second copy of which bucket (rule 61), and how long a copy has counted.  By bucket.
+    """The server with the second copy of each bucket (rule 61), and since which version each copy counts.
 
-    `since`: from this version on the table has named this process, as owner or as backup, without a break.
+    All tuples are by bucket.  `since`: from this version on the table has named the process, as owner or as backup,
+    without a break.
     """
 
     holder: tuple[int, ...]  # indexes the route's servers; NOBODY: there is none
@@ -104,7 +105,9 @@ class Backups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketTable:
-    """Who owns which bucket, and which are to move: one durable value, changed by comparing the whole (rule 37)."""
+    """The owner of each bucket and the moves that have begun: one durable value, changed by comparing the whole (rule
+    37).
+    """
 
     route: Route
     intents: tuple[Intent, ...] = ()  # at most one a bucket, in their order
@@ -113,7 +116,7 @@ class BucketTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestOrigin:
-    """What makes the manifests of this term this job's own, and their ids new (M11)."""
+    """The history and the random part that make this term's manifests its own job's and their ids new (M11)."""
 
     history: HistoryId
     founded: Lineage  # the first lineage of that history, or a later one where it is not known
@@ -126,7 +129,7 @@ UNNAMED_ORIGIN: Final = ManifestOrigin(history=HistoryId("unnamed"), founded=Lin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durable:
-    """All that a new master reads, after it has the term and before it acts (rule 17)."""
+    """Everything durable that a new master reads after it has the term."""
 
     lineage: LineageRecord | None = None
     dataset: DatasetRecord | None = None

@@ -1,4 +1,4 @@
-"""What the shell does for the core."""
+"""Effects of the core: what the shell carries out for it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from master.job.domain.durable_records import DurableWrite, MemberKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persist:
-    """Answered by Persisted or PersistRefused.  An unknown outcome is settled by reading first (rule 23)."""
+    """Write it to the store.  Answered by Persisted or PersistRefused; an unknown outcome is settled by reading first
+    (rule 23).
+    """
 
     write: DurableWrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteManifest:
-    """Put it into the checkpoint folder, atomically; answered by ManifestWritten or ManifestWriteFailed."""
+    """Write the manifest to the checkpoint folder, atomically.  Answered by ManifestWritten or ManifestWriteFailed."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindAdoptable:
-    """Look for a manifest of this parent and lineage whose files all verify within 1 s; answered by AdoptableFound."""
+    """Find a manifest of this parent and lineage whose files all verify within 1 s.  Answered by AdoptableFound."""
 
     parent: ManifestId | None
     lineage: Lineage
@@ -35,9 +37,9 @@ class FindAdoptable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retain:
-    """These stay, and what could be adopted: manifests whose parent is the head.  All else may go (rule 25).
+    """These manifests stay, and those whose parent is head, which could be adopted; all others may go (rule 25).
 
-    No answer.  Files that no remaining manifest names go too, but none younger than the newest of these.
+    It has no answer.  Files that no remaining manifest names go too, but none younger than the newest of these.
     """
 
     manifests: frozenset[ManifestId]
@@ -45,7 +47,9 @@ class Retain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Put the message on the member's newest stream; no stream, no message: members ask again when they return."""
+    """Put the message on the member's newest stream.  Without a stream it is lost: members ask again when they
+    return.
+    """
 
     to: MemberKey
     message: MasterMessage
@@ -53,7 +57,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseStream:
-    """After what was sent to it before."""
+    """End the member's stream after what was sent to it before."""
 
     member: MemberKey
     reason: str
@@ -61,21 +65,21 @@ class CloseStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDown:
-    """End this term: the durable state is not what this master believes.  A new term reads it again (rule 17)."""
+    """End this term: the durable state is not what this master believes; the next term reads it again (rule 17)."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallBack:
-    """End this term: the files of head cannot be loaded.  The next one goes on from a checkpoint before it (M11)."""
+    """End this term: the files of head cannot be loaded, and the next term goes on from a checkpoint before (M11)."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerServers:
-    """To those who asked with these requests (ServersAsked), once: the number is durable."""
+    """Answer these requests of ServersRequested, once: the number of servers is durable."""
 
     requests: tuple[int, ...]
     answer: ServersAnswer

@@ -17,7 +17,7 @@ from master.job.placement.owner_placement import Move
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived:
-    """From a connected member; a stream's first message is its registration, and `sender` is who that named."""
+    """A message of a connected member.  A stream's first message is its registration, which names `sender`."""
 
     sender: MemberKey
     message: MemberMessage
@@ -37,7 +37,7 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistRefused:
-    """It did not and will not happen: a requirement failed, or another one leads."""
+    """The write did not happen and will not: a requirement failed, or another master leads."""
 
     write: DurableWrite
     reason: str
@@ -56,16 +56,16 @@ class ManifestWriteFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptableFound:
-    """Answer to FindAdoptable: the one to adopt, with every digest verified, or None (always safe, rule 24)."""
+    """The answer to FindAdoptable: a manifest with every digest verified, or None (always safe, rule 24)."""
 
     manifest: Manifest | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServersRequested:
-    """The cluster side wants so many servers, ordinals 0 to count - 1; answered by AnswerServers with `request`.
+    """The cluster side wants `count` servers, ordinals 0 to count - 1.  Answered by AnswerServers.
 
-    The newest number replaces every other one, carried out or not; what has begun to move goes on.
+    The newest number replaces every other one, carried out or not; moves that have begun go on.
     """
 
     request: int
@@ -74,10 +74,11 @@ class ServersRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovesRequested:
-    """Measured load, or somebody who sees the whole cluster, wants buckets elsewhere; source and target: ordinals.
+    """Buckets are wanted on other servers, for measured load or by someone who sees the whole cluster.
 
-    Takes the place of what is waiting to move; what has begun goes on.  Ignored while a server is leaving.
-    Nobody in the product asks so yet: by it the checker moves any bucket anywhere, whatever `placement` would do.
+    Source and target are ordinals.  It replaces the moves that wait; moves that have begun go on.  It is ignored
+    while a server is leaving.  Nothing in the product requests moves yet: with it the protocol checker moves any
+    bucket anywhere.
     """
 
     moves: tuple[Move, ...]
@@ -89,7 +90,7 @@ class MovesRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseExpired:
-    """No progress of this trainer until `deadline`: its leases return (M2)."""
+    """The trainer made no progress until `deadline`: its leases return (M2)."""
 
     trainer: MemberKey
     deadline: Instant
@@ -97,7 +98,7 @@ class LeaseExpired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconnectWindowEnded:
-    """The broken stream of this member did not come back: it is lost."""
+    """The member's broken stream did not come back: the member is lost."""
 
     member: MemberKey
     deadline: Instant
@@ -105,14 +106,14 @@ class ReconnectWindowEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimWindowEnded:
-    """Leases of the master before this one, claimed by nobody, are TODO from now on (rule 18)."""
+    """Leases of the master before that nobody has claimed are TODO from now on (rule 18)."""
 
     deadline: Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnersWaitEnded:
-    """Nobody has come in the place of a lost server: those that are here go on if they are enough (ADR 0315)."""
+    """Nobody has come in the place of a lost server: the servers that are here go on if they are enough (ADR 0315)."""
 
     deadline: Instant
 
@@ -124,21 +125,21 @@ class CommitDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldExpired:
-    """Not every server has answered HOLD: the cut is given up (rule 19)."""
+    """Some server has not answered HOLD: the cut is given up (rule 19)."""
 
     cut: CutId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutExpired:
-    """Not every server has written its file: the cut is given up (rule 21)."""
+    """Some server has not written its file: the cut is given up (rule 21)."""
 
     cut: CutId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersOverdue:
-    """Servers that have not answered AskMarks, Restore, Skip, Freeze or Activate are asked again."""
+    """Servers that have not answered AskMarks, Restore, Skip, Freeze or Activate get it again."""
 
     deadline: Instant
 
@@ -152,7 +153,7 @@ class MovesExpired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovesRetryDue:
-    """What was undone because it did not arrive, and what waited with it, is tried again."""
+    """Moves that were undone because they did not arrive, and those that waited with them, are tried again."""
 
     deadline: Instant
 

@@ -1,10 +1,14 @@
-"""Which of the moves that wait begin now, with one change of the table (rules 41, 59, 62).
+"""Admission of moves: which waiting moves begin now, with one change of the table (rules 41, 59, 62).
 
-A bucket begins to move when nothing else moves it, its owner is live at the table's version, and neither end has more
-on its way than it should (`pace`).  For pace alone a due commit goes first, and no bucket begins to move under an open
-cut unless its server has to go.  What moves to its own backup is there already: that is a promotion.
+A bucket begins to move when nothing else moves it, its owner serves it at the table's version, and the throttle
+allows both ends another bucket.  A due commit goes first, and no bucket begins to move under an open cut unless its
+server has to leave.  A bucket that moves to its own backup is promoted instead: its copy is there already.
 
-Not here: which moves there are to be (`resizing`), what becomes of them (`moves`).
+A server sends the rows of one bucket after another ahead and freezes each when they have arrived (ADR 0314).  So the
+throttle bounds what a target keeps beside its model, and what is undone if the target is lost.  Servers do not stand
+in each other's way, so each has its own bound.
+
+Not here: which moves are planned (`rebalancing`), what becomes of them (`move_lifecycle`).
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ LOOK_AHEAD: Final = 64
 
 
 def admit_moves(turn: Turn, now: BucketTable) -> BucketTable:
-    """INTENT for as many as may be on their way together (rule 41)."""
+    """The table with an intent for as many moves as may run together (rule 41)."""
     state, waiting = turn.state, turn.state.moves.waiting
     is_urgent = any(server.is_leaving for server in state.members.servers.values())
     if not waiting or (is_paced(state) and not is_urgent):
@@ -57,7 +61,7 @@ class _Beginning:
         self._for_backups: list[int] = []
 
     def deals_with(self, move: Move) -> bool:
-        """False: it is looked at again with the next event."""
+        """False: the move is looked at again with the next event."""
         state, is_busy = self._state, move.bucket in self._busy
         self._busy.add(move.bucket)
         if is_busy or not self._pace.allows(move):
@@ -85,14 +89,14 @@ class _Beginning:
 
 
 def _ends(state: MasterState, move: Move) -> tuple[Server | None, Server | None]:
-    """The owner by the table, and the target, if both are members."""
+    """The owner by the table and the target, if both are members."""
     assert state.route is not None
     owner = bucket_table.owner_of(state.route, move.bucket)
     return state.members.try_server(owner), state.members.servers.get(move.target)
 
 
 def _is_settled(state: MasterState, bucket: int) -> bool:
-    """No intent names it, and its owner has said that it is live at the table's version (rule 41)."""
+    """True if no intent names the bucket and its owner serves it at the table's version (rule 41)."""
     is_named = any(intent.bucket == bucket for intent in state.moves.intents)
     return not is_named and bucket not in state.moves.inactive
 
@@ -103,7 +107,7 @@ def _may_begin(state: MasterState, source: Server, target: Server) -> bool:
 
 
 def is_paced(state: MasterState) -> bool:
-    """A cut is open, or a commit is due and goes first: only what is in a hurry begins to move (rule 59)."""
+    """True while a cut is open or a commit is due: then only moves of servers that have to leave begin (rule 59)."""
     return state.commit.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) or state.is_commit_due
 
 
@@ -124,7 +128,7 @@ AT_ONCE_UNWEIGHED: Final = 2
 
 
 class MoveThrottle:
-    """What each server has on its way, in bytes, by ordinal."""
+    """Bytes and buckets that each server has on the way, by ordinal."""
 
     def __init__(self, state: MasterState, intents: Iterable[Intent]) -> None:
         self._weights, self._most = state.weights, state.config.moving_bytes
@@ -137,7 +141,7 @@ class MoveThrottle:
             self._add(intent.bucket, ends)
 
     def allows(self, move: Move) -> bool:
-        """Neither end has more on its way than it should; a bucket that is heavier than that goes alone."""
+        """True if neither end has too much on the way; a bucket heavier than the bound goes alone."""
         size_bytes = self._size_bytes(move.bucket)
         return all(
             self._bytes.get(end, 0) + size_bytes <= self._most and self._buckets[end] < self._most_buckets

@@ -1,13 +1,13 @@
-"""Buckets move between servers while training goes on: intents, flips, undoings, and who is told (rules 37 to 60).
+"""The life of a move: intent, then flip or undo, and who is told (rules 37 to 60).
 
     waiting -> INTENT -> FREEZE ... INSTALLED -> FLIP -> ACTIVATE, FORGET        moved
                             `-- lost, late, given up -> UNDO -> ACTIVATE, FORGET    stays, at the next version
 
-The table in the store is the truth (`table`); what is kept here beside it is what has been heard since, and is asked
-again (`orders`).  Nothing in it waits for a cut, and no cut for it, but for pace (rule 59).
+The table in the store is the truth (`state.bucket_table`); what servers have reported since is soft and is asked
+again (`server_commands`).  No move waits for a cut and no cut for a move, except by admission (rule 59).
 
-Not here: where buckets should be (`placement`, asked by `resizing`), which moves begin (`admission`), what takes too
-long (`lateness`), the loss of a server (`servers`), new masters (`recovery`).
+Not here: where buckets belong (`rebalancing`), which moves begin (`move_admission`), late moves (`move_timeouts`),
+the loss of a server (`servers.server_handlers`), new masters (`recovery`).
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def advance(turn: Turn) -> None:
 
 
 def is_quiet(state: MasterState) -> bool:
-    """No bucket has an intent or is not active: then a cut names every bucket (rule 59)."""
+    """True if no bucket has an intent or is inactive: then a cut names every bucket (rule 59)."""
     moves = state.moves
     return not (moves.intents or moves.inactive or moves.writing)
 
 
 def undo_all(turn: Turn) -> None:
-    """The intents of an earlier master: each may be undone by anybody, at any time (rules 46, 55).
+    """Undoes the intents of an earlier master, which anybody may do at any time (rules 46, 55).
 
-    And the copies of servers that have not come back: others have what they had (rule 62).
+    The copies of servers that have not come back go to those that have the other copy (rule 62).
     """
     after = before = turn.state.table
     assert before is not None
@@ -68,7 +68,7 @@ def _write(turn: Turn, before: BucketTable, after: BucketTable) -> None:
 
 
 def _ended(state: MasterState, now: BucketTable) -> BucketTable:
-    """UNDO whatever was given up, FLIP what has arrived (rules 45, 46)."""
+    """The table with UNDO for moves that were given up and FLIP for those that have arrived (rules 45, 46)."""
     for intent in now.intents:
         if intent.bucket in state.moves.undone:
             now = bucket_table.undone(now, intent)
@@ -82,7 +82,10 @@ def _ended(state: MasterState, now: BucketTable) -> BucketTable:
 
 
 def handle_changed(turn: Turn, write: ChangeTable) -> bool:
-    """Now whoever it concerns is told (persist before send).  False: an owner is lost, and with it the model."""
+    """The table is durable, so the servers concerned are told (persist before send).
+
+    False: an owner is lost, and with it the model.
+    """
     state, old, new = turn.state, write.old, write.new
     if state.moves.writing != write:
         return True
@@ -126,7 +129,9 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
 
 
 def is_safe(state: MasterState, owner: MemberKey) -> bool:
-    """What it owns is not lost: it is a member, or others have all of it and are its next owners (rules 53, 62)."""
+    """True if the buckets of this owner are not lost: it is a member, or others have them all and own them next
+    (rules 53, 62).
+    """
     now = state.table
     if state.members.try_server(owner) or now is None:
         return now is not None
@@ -138,7 +143,7 @@ def is_safe(state: MasterState, owner: MemberKey) -> bool:
 
 
 def handle_installed(turn: Turn, server: Server, said: Installed) -> None:
-    """The target has it, so the source has frozen it: FLIP (rules 44, 45)."""
+    """The target has the bucket, so its source has frozen it: FLIP (rules 44, 45)."""
     state = turn.state
     for intent in state.moves.intents:
         if (
@@ -151,7 +156,9 @@ def handle_installed(turn: Turn, server: Server, said: Installed) -> None:
 
 
 def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
-    """Live where the table says: it may move again, be cut (rules 41, 58), and be asked what it was not (60)."""
+    """The server serves these buckets where the table says: they may move again and be cut (rules 41, 58), and be
+    asked for a skip (rule 60).
+    """
     state = turn.state
     if state.route is None or said.lineage != state.number:
         return
@@ -168,7 +175,7 @@ def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
 
 
 def _handle_ready(turn: Turn, server: Server, said: Activated) -> None:
-    """It takes what the owner passes on."""
+    """The backup takes what the owner passes on."""
     now, moves = turn.state.table, turn.state.moves
     assert now is not None
     mine = bucket_table.backed(now, server.key.incarnation) & said.buckets
@@ -179,9 +186,9 @@ def _handle_ready(turn: Turn, server: Server, said: Activated) -> None:
 
 
 def remove_server(turn: Turn, server: Server) -> bool:
-    """This server is no member any more.  True: nothing is lost by that (rules 49, 53).
+    """The server is no member any more.  True: nothing is lost by that (rules 49, 53).
 
-    What was moving to it is undone; what it has handed over and the target has is flipped all the same.
+    Moves to it are undone; a bucket that it has handed over is flipped all the same.
     """
     state = turn.state
     to_it = frozenset(intent.bucket for intent in state.moves.intents if intent.target == server.key)

@@ -1,12 +1,11 @@
-"""Buckets that are on their way for too long: undone, and tried again later (rules 46, 53; ADR 0315).
+"""Move timeouts: buckets that are too long on the way are undone and tried again later (rules 46, 53; ADR 0315).
 
 Pushes wait for a frozen bucket, so each move has a time of its own.  A source sends its buckets to a target one after
-another, and how long that takes is the link's business: the time of each counts from the last arrival of one before it
-there, at first from when its intent was durable.  What was to move after it, or elsewhere, gives it no more.  A target
-whose stream is broken is waited for as shortly as any colleague (UNDO needs nobody): it may have ended, and a stream
-that only broke is back by then.
+another at the link's speed, so a bucket's time counts from the last arrival before it at that target, at first from
+when its intent was durable.  Buckets that move after it, or elsewhere, give it no more time.  A target whose stream
+is broken gets only the short window: it may have ended, and a stream that merely broke is back by then.
 
-Not here: that FREEZE is said again before that (`servers.handle_overdue`).
+Not here: FREEZE is resent before that (`servers.server_handlers`).
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ MOST_DOUBLINGS: Final = 6
 
 
 def expires_at(state: MasterState) -> Instant | None:
-    """When the first of those that have not arrived is undone."""
+    """When the first late move is undone; None: none is on the way."""
     return min((_ends(state, intent) for intent in _timed(state)), default=None)
 
 
 def handle_arrival(turn: Turn, arrived: Intent) -> None:
-    """INSTALLED of one is progress for those of its two servers that were to move after it, in the order of FREEZE."""
+    """INSTALLED of one bucket restarts the time of those that its two servers were to move after it."""
     state, moves = turn.state, turn.state.moves
     if arrived not in _timed(state):
         return
@@ -48,7 +47,7 @@ def handle_arrival(turn: Turn, arrived: Intent) -> None:
 
 
 def handle_expired(turn: Turn, event: MovesExpired) -> None:
-    """What has not arrived by now is undone: its pushes wait.  Only for who leaves it is tried again at once (53)."""
+    """Undoes the moves that have not arrived; only for a server that leaves are they tried again at once (53)."""
     state, moves = turn.state, turn.state.moves
     if expires_at(state) != event.deadline:
         return
@@ -65,14 +64,14 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
 
 
 def handle_retry_due(turn: Turn, event: MovesRetryDue) -> None:
-    """From where everything is by now."""
+    """Plans all moves anew from where every bucket is by now."""
     if turn.state.moves.retry_at == event.deadline:
         turn.change(moves=replace(turn.state.moves, retry_at=None))
         rebalancing.plan_moves(turn)
 
 
 def problem(state: MasterState) -> str:
-    """What does not arrive, for people; empty while everything does."""
+    """The moves that do not arrive, for people; empty: all do."""
     targets = Counter(target.name for target in state.moves.timed_out.values())
     counts = ", ".join(f"{count} to {name}" for name, count in sorted(targets.items()))
     within = f"within {state.config.move_timeout_ns // SECOND} s; pushes waited for them, and they are tried again"
@@ -80,17 +79,17 @@ def problem(state: MasterState) -> str:
 
 
 def _timed(state: MasterState) -> tuple[Intent, ...]:
-    """Not those of an earlier master or of a model that is lost: they are undone as they are."""
+    """The moves with a time: those of an earlier master or of a lost model are undone as they are."""
     return tuple(intent for intent in state.moves.awaited if intent.bucket in state.moves.since)
 
 
 def _place(state: MasterState, intent: Intent) -> tuple[Instant, BucketId]:
-    """In the row of its source: those that began together are told of in the order of their numbers."""
+    """The place of a move in the row of its source: moves that began together go in the order of bucket numbers."""
     return state.moves.since[intent.bucket], intent.bucket
 
 
 def _turn(state: MasterState, bucket: BucketId) -> Instant:
-    """When its own time began."""
+    """When the bucket's own time began."""
     since = state.moves.since[bucket]
     return max(since, state.moves.turns.get(bucket) or since)
 

@@ -1,10 +1,11 @@
-"""A lost server costs a promotion where its buckets have a second copy (rules 61, 62).
+"""Promotion: a lost server's buckets go on at their backups, at no loss (rules 61, 62; ADR 0318).
 
-PROMOTE and ALONE are each the end of a version, by one change of the table (`table`): what the lost one passes on, or
-confirms, is of a version that nobody takes any more, so it need not be dead.  Nothing is copied and no server is asked
-first.  The bucket has one copy until it gets another by a move (`resizing`, `moves`).
+PROMOTE and ALONE each end a version by one change of the table.  What the lost server still passes on or confirms is
+of a version that nobody takes any more, so it need not be dead.  Nothing is copied and no server is asked first.  The
+bucket has one copy until a move gives it another (`rebalancing`).
 
-Not here: who is lost (`servers`), both lost (`rollback`), who is told (`orders`).  ADR 0318.
+Not here: who is lost (`servers.server_handlers`), both copies lost (`recovery.rollback`), who is told
+(`server_commands`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from master.job.state.protocol_state import RecoveryStage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """So many buckets of a lost server go on on its heir, whose number is `ordinal`."""
+    """The number of buckets of a lost server that go on at its heir; `ordinal` is the heir's."""
 
     lost: MemberKey
     heir: MemberKey
@@ -31,10 +32,11 @@ class Promotion:
 
 
 def promote_lost(state: MasterState, now: BucketTable) -> BucketTable:
-    """No bucket waits for a server that is no member any more, if another one has a copy of it.
+    """The table in which no bucket waits for a server that is no member, if another one has its copy.
 
-    Nor for one that has to go, where nobody else is left to take a second copy, nor for one that it does not reach; but
-    then its owner is heard and stays: the copy of one that may be lost, or has yet to move, is given up by nobody.
+    It also gives up the second copy at a server that leaves when nobody is left to take one, and at a backup that its
+    owner does not reach; then the owner must be connected and stay: nobody gives up a copy that may soon be the only
+    one.
     """
     if now.backups is None:
         return now
@@ -61,7 +63,7 @@ def promote_lost(state: MasterState, now: BucketTable) -> BucketTable:
 
 
 def counted(state: MasterState, old: BucketTable, new: BucketTable) -> FrozenMap[int, int]:
-    """How many buckets of lost servers each server has taken over in this term, with those of this change."""
+    """Buckets of lost servers that each server has taken over in this term, with those of this change."""
     found = state.promotions
     for one in promotions(state, old, new):
         found = found.put(one.ordinal, (found.get(one.ordinal) or 0) + one.buckets)
@@ -69,7 +71,7 @@ def counted(state: MasterState, old: BucketTable, new: BucketTable) -> FrozenMap
 
 
 def promotions(state: MasterState, old: BucketTable, new: BucketTable) -> tuple[Promotion, ...]:
-    """What servers that are no members any more have lost to their heirs by this change of the table."""
+    """The buckets that this change of the table gives from lost servers to their heirs."""
     found: Counter[tuple[MemberKey, MemberKey]] = Counter()
     for bucket in bucket_table.changed(old, new) if old.backups else ():
         lost, heir = bucket_table.owner_of(old.route, bucket), bucket_table.owner_of(new.route, bucket)
@@ -84,31 +86,33 @@ def promotions(state: MasterState, old: BucketTable, new: BucketTable) -> tuple[
 
 
 def _who_go_last(state: MasterState) -> frozenset[MemberKey]:
-    """Servers that have to go and leave fewer than two behind."""
+    """Servers that have to leave and leave fewer than two behind."""
     servers = state.members.servers.values()
     going = frozenset(one.key for one in servers if state.has_to_leave(one))
     return going if len(servers) - len(going) == 1 else frozenset()
 
 
 def _is_here(state: MasterState, key: MemberKey) -> bool:
-    """A member, with the model of this lineage."""
+    """True if the process is a member with the model of this lineage."""
     server = state.members.try_server(key)
     return server is not None and server.lineage == state.number
 
 
 def is_whole(state: MasterState, now: BucketTable) -> bool:
-    """Everybody who has a copy is a member."""
+    """True if every process with a copy is a member."""
     return all(_is_here(state, holder) for holder in bucket_table.holders(now))
 
 
 def has_successor(state: MasterState, now: BucketTable, bucket: int) -> bool:
-    """Its backup is a member, with the model of this lineage."""
+    """True if the bucket's backup is a member with the model of this lineage."""
     backup = bucket_table.backup_of(now, bucket)
     return backup is not None and _is_here(state, backup)
 
 
 def is_spare(state: MasterState, key: MemberKey) -> bool:
-    """Of all that it has a copy of, another one is on a server that is heard; not while the model is restored."""
+    """True if every bucket of this process has another copy on a connected server; False while the model
+    is restored.
+    """
     now = state.table
     if now is None or state.recovery.must_raise or state.stage in (RecoveryStage.RAISING, RecoveryStage.RESTORING):
         return False
@@ -117,7 +121,7 @@ def is_spare(state: MasterState, key: MemberKey) -> bool:
 
 
 def is_lost_with(state: MasterState, key: MemberKey) -> bool:
-    """Of some bucket it had the only copy that may still come, while a new master waits for those that have them."""
+    """True if some bucket's only copy that may still come was on this process, while a new master waits."""
     now = state.table
     may_come = {one.key for one in state.members.servers.values() if one.lineage == state.number}
     if now is not None and not state.recovery.promotes_backups:
@@ -127,7 +131,7 @@ def is_lost_with(state: MasterState, key: MemberKey) -> bool:
 
 
 def _pairs(now: BucketTable) -> frozenset[frozenset[MemberKey]]:
-    """Of each bucket those that have a copy; few are different."""
+    """The processes with a copy of each bucket; few pairs are different."""
     known = [bucket_table.key_of(place) for place in now.route.servers]
     holder = now.backups.holder if now.backups else now.route.owner
     places = {(owner, owner if at == NOBODY else at) for owner, at in zip(now.route.owner, holder, strict=True)}
@@ -135,7 +139,7 @@ def _pairs(now: BucketTable) -> frozenset[frozenset[MemberKey]]:
 
 
 def is_model_here(state: MasterState, now: BucketTable) -> bool:
-    """Of every bucket the owner, or else its backup, is connected and holds the current lineage."""
+    """True if for every bucket the owner or its backup is connected with the current lineage."""
     here = {one.key for one in state.members.servers.values() if one.is_connected and one.lineage == state.number}
     return all(
         bucket_table.owner_of(now.route, bucket) in here or bucket_table.backup_of(now, bucket) in here

@@ -1,11 +1,12 @@
-"""Servers come and go: who enters the lineage, what they are to own, and that the way there is begun (rules 41, 49).
+"""Rebalancing: servers join the lineage, get their share of buckets, and give it away before they leave (rules 41,
+49).
 
-A server that comes while the job serves enters with an empty list (RESTORE of no bucket) and then gets its share.  One
-that has to go, because it says so or because fewer are wanted (`scaling`), gives its buckets away first and is released
-when it owns nothing.  Evenness is for servers that come and go alone: an uneven placement that somebody asked for by
-measured load (`MovesRequested`) stays.
+A server that comes while the job serves enters with an empty list (RESTORE of no bucket) and then gets its share.  A
+server that has to leave, by its own word or since fewer are wanted (`server_scaling`), gives its buckets away and is
+released when it owns nothing.  Only servers that come and go cause moves to evenness: an uneven placement that was
+requested for measured load (`MovesRequested`) stays.
 
-Not here: how a bucket moves (`moves`), which ones move (`placement`).
+Not here: how a bucket moves (`move_lifecycle`), which server gets it (`job.placement`).
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ HOT: Final = 2.0
 
 
 def handle_leaving(turn: Turn, server: Server, _: ServerLeaving) -> None:
-    """Its buckets go to the others; without others it stays as it is until it ends, and that is a loss."""
+    """The server's buckets go to the others; without others it keeps them until it ends, which is a loss."""
     if not server.is_leaving:
         turn.change(members=put_server(turn.state.members, replace(server, is_leaving=True)))
         plan_if_needed(turn)
 
 
 def handle_moves_requested(turn: Turn, event: MovesRequested) -> None:
-    """The newest wish takes the place of what waits; servers that have to go come before any wish."""
+    """The requested moves replace those that wait, unless a server has to leave."""
     state = turn.state
     if state.route is None or state.stage is not RecoveryStage.SERVING or any(map(state.has_to_leave, _servers(state))):
         return
@@ -50,7 +51,7 @@ def handle_moves_requested(turn: Turn, event: MovesRequested) -> None:
 
 
 def handle_report(turn: Turn, server: Server, said: ServerReport) -> None:
-    """What buckets weigh, from whoever owns them: heeded by the next plan and by the pace of moves."""
+    """Stores what the server's buckets weigh, for the next plan and for the throttle."""
     state = turn.state
     fits = len(said.buckets) == len(said.sizes_bytes) == len(said.loads)
     if said.lineage != state.number or state.route is None or not fits:
@@ -66,10 +67,10 @@ def _load(said: float) -> float:
 
 
 def _weights(state: MasterState, bucket_count: int) -> list[Weight]:
-    """Of every bucket; none while one is not known.  Only what is hot has a load: beside all, and beside its server's.
+    """The weight of every bucket; empty while one is unknown.  Only a hot bucket has a load.
 
-    Servers measure at different times, and what differs by chance must not move: two servers whose buckets seem to be
-    of two kinds would exchange half of them.
+    Hot means far above the mean and above its server's other buckets: servers measure at different times, and two
+    servers whose buckets differ by chance would exchange half of them.
     """
     known = [weight for bucket in range(bucket_count) if (weight := state.weights.get(bucket))]
     if len(known) < bucket_count or state.route is None:
@@ -81,7 +82,7 @@ def _weights(state: MasterState, bucket_count: int) -> list[Weight]:
 
 
 def _quartiles(loads: Sequence[float], owner: Sequence[int]) -> dict[int, float]:
-    """The lower ones of the loads of each owner's buckets."""
+    """The lower quartile of the loads of each owner's buckets."""
     held: dict[int, list[float]] = {}
     for load, place_ in zip(loads, owner, strict=True):
         held.setdefault(place_, []).append(load)
@@ -117,12 +118,12 @@ def admit_server(turn: Turn, server: Server) -> None:
 
 
 def are_all_here(state: MasterState) -> bool:
-    """Whoever is to stay is of this lineage."""
+    """True if every server that is to stay has this lineage."""
     return all(one.lineage == state.number or state.has_to_leave(one) for one in _servers(state))
 
 
 def plan_if_needed(turn: Turn) -> None:
-    """Somebody has to go and owns buckets, or has come and owns none: the fewest moves to an even placement."""
+    """Plans moves when a server has to leave and owns buckets, has come and owns none, or copies are missing."""
     state = turn.state
     if state.route is None:
         return
@@ -133,19 +134,19 @@ def plan_if_needed(turn: Turn) -> None:
 
 
 def _lacks_backups(state: MasterState) -> bool:
-    """Some bucket has one copy, and there is a server for another."""
+    """True if some bucket has one copy and there is a server for another."""
     now = _table(state)
     return now.backups is not None and len(_staying(state)) > 1 and NOBODY in now.backups.holder
 
 
 def _table(state: MasterState) -> BucketTable:
-    """As it is, or will be once the lost servers' buckets are their backups'."""
+    """The table once lost servers' buckets are their backups'."""
     assert state.table is not None
     return promotion.promote_lost(state, state.table)
 
 
 def plan_moves(turn: Turn) -> None:
-    """What waits to move is what an even placement on those who stay lacks."""
+    """The waiting moves are those to an even placement on the servers that stay."""
     state = turn.state
     if state.stage is not RecoveryStage.SERVING or state.route is None:
         return
@@ -168,9 +169,9 @@ def plan_moves(turn: Turn) -> None:
 
 
 def _recruits(state: MasterState, staying: Sequence[Server], owner: Sequence[int]) -> tuple[Move, ...]:
-    """Where second copies are to be made, once the first ones are where they are wanted (rule 61).
+    """Moves that make second copies, once the first ones are where they belong (rule 61).
 
-    From which server does not matter: by then it is the bucket's owner.
+    The source does not matter: by then it is the bucket's owner.
     """
     now = _table(state)
     if now.backups is None or len(staying) < 2:
@@ -194,9 +195,9 @@ def _recruits(state: MasterState, staying: Sequence[Server], owner: Sequence[int
 
 
 def plan_for_leaving(turn: Turn) -> None:
-    """What was planned is done and somebody who has to go still owns a bucket: a target was lost, or too late.
+    """Plans again when all moves are done and a server that has to leave still owns a bucket.
 
-    Who is in no hurry waits until it is time to try again.
+    A server that is in no hurry waits until it is time to retry.
     """
     state = turn.state
     if state.route and not (state.moves.intents or state.moves.waiting):
@@ -208,7 +209,7 @@ def plan_for_leaving(turn: Turn) -> None:
 
 
 def _placed(state: MasterState) -> list[int]:
-    """Of each bucket the ordinal where it is, or will be once what has begun to move has arrived."""
+    """The ordinal of each bucket's server, as it is once the moves under way have arrived."""
     assert state.route is not None
     ordinals, now = {one.key: one.ordinal for one in _servers(state)}, _table(state)
     placed = [ordinals.get(bucket_table.owner_of(now.route, b), NOBODY) for b in range(len(now.route.owner))]

@@ -1,7 +1,7 @@
-"""What is said about moves: FREEZE, ACTIVATE and FORGET to servers, the route to trainers (rules 43, 47, 48, 50).
+"""Commands about buckets: FREEZE, ACTIVATE and FORGET to servers, the route to trainers (rules 43, 47, 48, 50).
 
-All of it is read off the table and may be said again at any time, late or out of order: what has been heard of a
-version does nothing to another.  Said only once the table that it is read off is durable.
+All are read off the durable table and may be resent at any time, late or out of order: a command of one version does
+nothing to another.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from master.job.state.protocol_state import RecoveryStage
 
 
 def send_changes(turn: Turn, old: BucketTable, new: BucketTable) -> None:
-    """ACTIVATE to those who have the buckets that have changed, FORGET to those who had or would have had them.
+    """ACTIVATE to the servers of the changed buckets, FORGET to those that had or would have had them.
 
-    Read off the tables alone (rules 47, 48, 62).
+    Both are read off the two tables alone (rules 47, 48, 62).
     """
     targets = {intent.bucket: intent.target for intent in old.intents}
     orders: dict[tuple[MemberKey, Activate | Forget], list[int]] = {}
@@ -45,7 +45,7 @@ def send_changes(turn: Turn, old: BucketTable, new: BucketTable) -> None:
 
 
 def _activate(now: BucketTable, bucket: int, *, is_backup: bool = False) -> Activate:
-    """Of no bucket: what those that are served alike have in common."""
+    """ACTIVATE without buckets: what buckets that are served alike have in common."""
     assert now.backups or not is_backup
     return Activate(
         lineage=now.route.lineage,
@@ -75,7 +75,7 @@ def send_route(turn: Turn) -> None:
 
 
 def resend_commands(turn: Turn, server: Server) -> None:
-    """FREEZE and ACTIVATE, for a server that returns: it may have missed them, or the master INSTALLED (43, 47)."""
+    """FREEZE and ACTIVATE to a server that returns: one side may have missed the other (rules 43, 47)."""
     if turn.state.stage is RecoveryStage.SERVING:
         for intent in turn.state.moves.awaited:
             if server.key in (intent.source, intent.target):
@@ -84,7 +84,7 @@ def resend_commands(turn: Turn, server: Server) -> None:
 
 
 def resend_overdue(turn: Turn, before: Instant) -> None:
-    """What was asked at this time or earlier and is not answered: asked again, of everybody."""
+    """Resends to everybody what was sent at `before` or earlier and is not answered."""
     state = turn.state
     if state.stage is RecoveryStage.SERVING:
         for intent in state.moves.awaited:
@@ -103,7 +103,7 @@ def _activate_again(turn: Turn, server: Server) -> None:
 
 
 def activate(turn: Turn, server: Server, buckets: Iterable[int], *, is_backup: bool = False) -> None:
-    """These, which it owns or is the backup of, are to be served: at their versions by the table."""
+    """ACTIVATE for buckets that the server owns or backs, at their versions by the table."""
     now = turn.state.table
     assert now is not None
     orders: dict[Activate, list[int]] = {}
@@ -114,7 +114,7 @@ def activate(turn: Turn, server: Server, buckets: Iterable[int], *, is_backup: b
 
 
 def send_forgets(turn: Turn, server: Server) -> None:
-    """FORGET of all that has moved and is somebody else's: it may have missed one (rules 48, 55)."""
+    """FORGET for every moved bucket that is another server's: this one may have missed it (rules 48, 55)."""
     state, now = turn.state, turn.state.table
     assert state.route is not None
     assert now is not None

@@ -1,10 +1,10 @@
-"""How many servers are wanted: asked for, recorded, answered (ADR 0315).
+"""The number of parameter servers that a job wants: requested, recorded, answered (ADR 0315).
 
-The number is durable before it holds and before it is answered, so a new master goes on with it.  One write at a time;
-a number that comes meanwhile waits, and takes the place of any other that waits.  Whoever asked is answered with the
+The number is durable before it holds and before it is answered, so a new master goes on with it.  One write at a
+time; a number that comes meanwhile waits and replaces any other that waits.  Every request is answered with the
 number that holds in the end, which is the newest.
 
-Not here: what follows for buckets (`resizing`), what it means after a loss (`quorum`).
+Not here: what follows for buckets (`rebalancing`), what it means after a loss (`recovery.server_quorum`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_ASKING: Final = 64
 
 
 def handle_servers_requested(turn: Turn, event: ServersRequested) -> None:
-    """Refused at once, answered at once when it is so already, or recorded first."""
+    """Refuses at once, answers at once when the number holds already, or records it first."""
     scale = turn.state.scale
     if refused := _problem(turn.state, event):
         _answer(turn, (event.request,), refused=refused)
@@ -36,7 +36,7 @@ def handle_servers_requested(turn: Turn, event: ServersRequested) -> None:
 
 
 def handle_recorded(turn: Turn, write: RecordServers) -> None:
-    """It holds: buckets go where they belong now.  All who asked are answered once no newer number waits."""
+    """The number holds: moves are planned for it.  Requests are answered once no newer number waits."""
     scale = turn.state.scale
     replaced = scale.replaced or _replaced(turn.state)
     turn.change(scale=replace(scale, wanted=write.count, writing=None, replaced=replaced))
@@ -69,7 +69,7 @@ def _problem(state: MasterState, event: ServersRequested) -> Refused | None:
 
 
 def _replaced(state: MasterState) -> str:
-    """What of the number before is not carried out yet: buckets of a server that leaves anyhow are not its doing."""
+    """The moves for the number before that are not done; those of a server that leaves anyhow do not count."""
     alone = {o: one.key for o, one in state.members.servers.items() if one.is_leaving and o < state.scale.wanted}
     begun = [intent for intent in state.moves.intents if intent.source not in alone.values()]
     waiting = [move for move in state.moves.waiting if move.source not in alone]

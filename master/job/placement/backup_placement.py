@@ -1,12 +1,13 @@
-"""Where the second copies are: never beside the first, even, and moving as few as evenness allows (rule 61).
+"""Placement of second copies: never beside the first, even, and with the fewest moves that evenness allows (rule 61).
 
-Second copies cost a server what first ones cost it in pushes and nothing in pulls, so they are spread by number.  It is
-a flow: every bucket sits on some server, an edge leads from one server to another where a bucket may be moved (not to
-its owner), and costs 1 where that takes it from the server that has its copy.  What one server has too much of goes
-straight to those that have too little; only where owners are in the way does it take longer ways, the cheapest first.
-At the end no round trip makes it cheaper, and then no placement as even moves fewer (a flow without negative cycles).
+A second copy costs a server what the first one costs it in pushes and nothing in pulls, so copies are spread by
+number.  The placement is a flow: every bucket sits on some server; an edge leads from one server to another where a
+bucket may be moved (not to its owner), and costs 1 where that takes it from the server that has its copy.  A surplus
+of one server goes straight to those that have too few; only where owners are in the way does it take longer ways, the
+cheapest first.  At the end no round trip is cheaper, so no placement as even moves fewer (a flow without negative
+cycles).
 
-With two servers each is the other's backup, whatever the evenness.  Owners: `placement`.  ADR 0318.  Pure.
+With two servers each is the other's backup, whatever the evenness.  Owners: `owner_placement`.  ADR 0318.  Pure.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ _Way: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def place_backups(owner: Sequence[int], servers: int, previous: Sequence[int]) -> tuple[int, ...]:
-    """The server (0 to servers - 1) of each bucket's second copy, by bucket; NOBODY for all where there is one server.
+    """The server (0 to servers - 1) of each bucket's second copy; NOBODY for all where there is one server.
 
-    `owner`: of each bucket.  `previous`: who has its second copy now; any other number, and its owner, is nobody.
+    `owner`: of each bucket.  `previous`: the server with its second copy now; any other number, and its owner, is
+    nobody.
     """
     if servers < 2:
         return (NOBODY,) * len(owner)
@@ -42,7 +44,7 @@ def place_backups(owner: Sequence[int], servers: int, previous: Sequence[int]) -
 
 
 class _Flow:
-    """`at`: where each copy is to be, for now.  `held[s]`: the copies on s."""
+    """`at`: the server of each copy so far.  `held[s]`: the copies on server s."""
 
     def __init__(self, *, owner: Sequence[int], homes: Sequence[int], servers: int) -> None:
         self._owner, self._homes = owner, homes
@@ -56,7 +58,7 @@ class _Flow:
                 self._held[home].add(bucket)
 
     def place_homeless(self) -> None:
-        """Every copy somewhere, beside as many of its owner's as can be."""
+        """Every copy is on some server, beside as many others of its owner as possible."""
         for bucket, at in enumerate(self.at):
             if at == NOBODY:
                 self._put(bucket, self._partner(self._owner[bucket]))
@@ -70,7 +72,7 @@ class _Flow:
         return (owner + 1) % len(self._held)
 
     def spread(self) -> None:
-        """Straight from where too many are to where too few are, as far as owners are not in the way."""
+        """Surplus copies go straight to servers with too few, as far as owners are not in the way."""
         for leaves, fills in ((self._most, self._least), (self._least, self._least), (self._most, self._most)):
             short = [server for server, held in enumerate(self._held) if len(held) < fills]
             for source, held in enumerate(self._held):
@@ -85,12 +87,12 @@ class _Flow:
                             short.remove(target)
 
     def even_out(self) -> None:
-        """Until no server has fewer than its share that could get one from a server that has more than it."""
+        """No server has fewer than its share that could get a copy from a server with more."""
         while way := self._cheapest_way():
             self._apply_round(way)
 
     def reduce_moves(self) -> None:
-        """Until no round trip, over servers that may have one more or one less too, moves fewer from their places."""
+        """No round trip over servers that may have one copy more or less moves fewer copies."""
         while way := self._cheaper_round():
             self._apply_round(way)
 
@@ -103,7 +105,7 @@ class _Flow:
         self.at[bucket] = server
 
     def _apply_round(self, way: _Way) -> None:
-        """All buckets are chosen before any goes: each server gives one that it had."""
+        """All buckets are chosen before any is moved: each server gives one that it had."""
         taken = [(self._moves_from(source)[target][1], target) for source, target in way]
         for bucket, target in taken:
             self._put(bucket, target)
@@ -111,7 +113,7 @@ class _Flow:
     # ---- the cheapest ways ------------------------------------------------------------------------------------------
 
     def _cheapest_way(self) -> _Way:
-        """From a server that has too many to one that has too few; empty when there is none."""
+        """The edges from a server with too many copies to one with too few; empty: there is none."""
         counts = [len(held) for held in self._held]
         full = [server for server, count in enumerate(counts) if count > self._most]
         short = frozenset(server for server, count in enumerate(counts) if count < self._least)
@@ -131,7 +133,7 @@ class _Flow:
         return tuple(_back(came, min(reached, key=lambda one: (cost[one], one)))) if reached else ()
 
     def _cheaper_round(self) -> _Way:
-        """A round trip that costs less than nothing.  It may pass X, where one that has one more becomes one less."""
+        """A round trip of negative cost; it may pass X, where one server has one more and another one less."""
         if not any(price < 0 for source in range(len(self._held)) for price, _ in self._moves_from(source)):
             return ()
         cost = dict.fromkeys(range(len(self._held) + 1), 0)
@@ -163,7 +165,7 @@ class _Flow:
         return is_better
 
     def _moves_from(self, source: int) -> list[tuple[int, int]]:
-        """By target (what it costs, the bucket) of the cheapest move there; _FAR: there is none."""
+        """By target (cost, bucket) of the cheapest move there; _FAR: there is none."""
         known = self._moves[source]
         if known is None:
             known = self._moves[source] = self._cheapest_moves(source)
@@ -191,7 +193,7 @@ def _back(came: dict[int, int], at: int) -> Iterator[tuple[int, int]]:
 
 
 def _round_in(came: dict[int, int]) -> list[tuple[int, int]]:
-    """The edges of a circle in it, backwards; empty when there is none."""
+    """The edges of a cycle in it, backwards; empty: there is none."""
     seen: set[int] = set()
     for start in came:
         trail: dict[int, None] = {}

@@ -1,18 +1,18 @@
-"""Which server owns which bucket: even in size and in load, moving the fewest bytes that evenness allows.
+"""Placement of buckets on servers: even in bytes and in load, moving the fewest bytes that evenness allows.
 
-Evenness in two measures at once, at the least movement, is a packing problem that nobody solves exactly in
-milliseconds.  So what is asked for is evenness that can be counted.  Buckets of like size and like load (within an
-eighth) form a *class*; of each class every server holds its share, rounded down or up.  Then sizes and loads are both
-even, up to one bucket a class and the differences inside a class.  Classes with too few buckets to count are joined
-with their neighbours, from the heaviest on, which costs no more than the heaviest bucket in all.
+Evenness in two measures at the least movement is a packing problem that nobody solves exactly in milliseconds, so the
+evenness here is one that can be counted.  Buckets of like size and like load (within an eighth) form a *class*; every
+server holds its share of each class, rounded down or up.  Then sizes and loads are even up to one bucket a class and
+the differences inside a class.  A class with too few buckets to share is joined with its neighbour, heaviest first;
+that costs at most the heaviest bucket in all.
 
-*No placement that is even in this sense moves fewer bytes.*  Classes do not touch each other, so look at one.  A server
-that holds h of its buckets and may have t keeps at most t, so at best its t largest: all that this function moves is
-what that leaves out.  Shares leave one choice, which servers have the odd buckets (at most one each).  Giving server s
-one saves the size of the next bucket that it could keep, or nothing when it holds no more, whatever the others get; so
-the largest savings together are the most that can be saved.
+*No placement that is even in this sense moves fewer bytes.*  Classes do not touch each other, so one class is enough
+to look at.  A server that holds h of its buckets and may have t keeps at most t, so at best its t largest: this
+function moves only what that leaves out.  Shares leave one choice: which servers have the odd buckets, at most one
+each.  To give server s an odd one saves the size of the next bucket that it could keep, or nothing when it holds no
+more, whatever the others get; so the largest savings together are the most that can be saved.
 
-Second copies are placed by `backups`, beside the owners that are chosen here.  ADR 0312.  Pure.
+Second copies are placed by `backup_placement`, beside these owners (ADR 0312).  Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOBODY: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """What one bucket costs its server.  `load` is measured, in any unit; 0 where nothing is known."""
+    """The cost of one bucket to its server.  `load` is measured, in any unit; 0: unknown."""
 
     size_bytes: int
     load: float = 0.0
@@ -42,7 +42,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One bucket goes from one server to another."""
+    """One bucket that goes from one server to another."""
 
     bucket: int
     source: int
@@ -57,12 +57,12 @@ def place(
     *,
     weights: Sequence[Weight] = (),
 ) -> tuple[int, ...]:
-    """Owner (0 to servers - 1) of each bucket.
+    """The owner (0 to servers - 1) of each bucket.
 
-    `previous`: the owners now; any other number is a server that leaves (NOBODY: the bucket is nowhere); empty or of
-    another length: all are placed anew, in runs, so that a server owns whole slices of a table (ADR 0310).
-    `weights`: of each bucket, all alike when empty.
-    Raises ValueError for no servers, no buckets, or weights that are no measure.
+    `previous`: the owners now; another number is a server that leaves (NOBODY: the bucket is nowhere).  Empty or of
+    another length: all buckets are placed anew in runs, so that a server owns whole slices of a table (ADR 0310).
+     `weights`: of each bucket, all alike when empty.  Raises ValueError for no servers, no buckets, or weights that
+    are no measure.
     """
     _check(bucket_count, servers, weights)
     held_by = previous if len(previous) == bucket_count else (NOBODY,) * bucket_count
@@ -74,11 +74,11 @@ def place(
 
 
 def moves(before: Sequence[int], after: Sequence[int], *, first: Iterable[int] = ()) -> tuple[Move, ...]:
-    """The way from one placement to another.  After any number of these every bucket has exactly one owner.
+    """The moves from one placement to another; after any number of them every bucket has one owner.
 
-    Sources take turns, so that no server sends everything while the others wait, and so do the targets of each, so that
-    no link has to carry everything; `first`: those that have to leave.
-    No class of `place` is less even on the way than at both its ends: a server either gives of a class or gets.
+    Sources take turns, so that no server sends everything while the others wait; targets of one source take turns, so
+    that no link carries everything.  `first`: servers that have to leave.  No class is less even on the way than at
+    both ends.
     """
     urgent, given = frozenset(first), Counter[tuple[int, int]]()
     ranked: list[tuple[bool, int, Move]] = []
@@ -92,7 +92,7 @@ def moves(before: Sequence[int], after: Sequence[int], *, first: Iterable[int] =
 
 
 def classes(bucket_count: int, servers: int, weights: Sequence[Weight] = ()) -> tuple[tuple[int, ...], ...]:
-    """The buckets in classes of which every server gets its share, heaviest first."""
+    """The buckets in classes of which every server gets its share, heaviest class first."""
     if not weights:
         return (tuple(range(bucket_count)),)
     sizes, loads = [weight.size_bytes for weight in weights], [weight.load for weight in weights]
@@ -121,7 +121,7 @@ def _alike(buckets: Iterable[int], measured: Sequence[float]) -> list[list[int]]
 
 
 class _ClassPlacement:
-    """Owners in the making."""
+    """The owners, filled class by class."""
 
     def __init__(self, servers: int, *, sizes: Sequence[int], previous: Sequence[int]) -> None:
         self._sizes, self._previous = sizes, previous

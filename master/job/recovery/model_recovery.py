@@ -1,18 +1,16 @@
-"""From a new master, or a lost server, to a model that serves (rules 17, 18, 24, 26 to 29).
+"""Stages of recovery: from a new master, or a lost server, to a model that serves (rules 17, 18, 24, 26 to 29).
 
     ADOPTING -> GATHERING -> READING_MARKS -> SERVING         every server still holds the current lineage
                     ^  `---> RAISING -> RESTORING -> SERVING  some do not: all go back to head under lineage + 1
                     |                     `---> READING_MARKS  where those that are left keep what they have (rule 30)
                     `--- a server is lost, at any time
 
-One path serves the first start (lineage 0, no base), a lost server, a server lost again meanwhile, and the roll-back
-that an earlier master left half done.  A job without servers needs no model restored: it serves as soon as it has a
-lineage.
+One path serves the first start (lineage 0, no base), a lost server, a server lost again meanwhile, and a roll-back
+that an earlier master left half done.  A job without servers has no model to restore: it serves as soon as it has a
+lineage.  A new master undoes every move that it finds begun, and has the table's owners serve before it asks for
+their marks (rule 55).
 
-A new master undoes every move that it finds begun, and has the table's owners serve before it asks for their marks
-(rule 55).
-
-Not here: who is waited for (`quorum`), the way back to head (`rollback`, then `restoring`).
+Not here: who is waited for (`server_quorum`), the way back to head (`rollback`, then `server_restore`).
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from master.job.state.protocol_state import BucketMoves, CommitPhase, RecoverySt
 
 
 def handle_adoptable(turn: Turn, event: AdoptableFound) -> None:
-    """At most one manifest, of head and of the current lineage, before the first grant (rules 17, 24)."""
+    """Adopts at most one manifest, of head and of the current lineage, before the first grant (rules 17, 24)."""
     state, found = turn.state, event.manifest
     if state.stage is not RecoveryStage.ADOPTING or state.writing:
         return
@@ -60,7 +58,7 @@ def _is_adoptable(turn: Turn, found: Manifest) -> bool:
 
 
 def advance(turn: Turn) -> None:
-    """Goes on from GATHERING once all that is needed is there."""
+    """Goes on from GATHERING once everything needed is there."""
     state = turn.state
     if state.stage is not RecoveryStage.GATHERING or state.writing or state.moves.writing:
         return
@@ -87,7 +85,7 @@ def advance(turn: Turn) -> None:
 
 
 def _has_successors(state: MasterState) -> bool:
-    """Other processes came in place of those that are missing, and others have all that these had (rule 62)."""
+    """True if other processes came for missing servers, and backups have all that these had (rule 62)."""
     recovery, now = state.recovery, state.table
     if recovery.must_raise or recovery.promotes_backups or now is None or now.backups is None:
         return False
@@ -95,7 +93,7 @@ def _has_successors(state: MasterState) -> bool:
 
 
 def _is_model_here(state: MasterState) -> bool:
-    """The recorded owners are processes that are here, all of them with the current lineage."""
+    """True if the recorded owners are connected, all with the current lineage."""
     now = state.table
     if now is None or now.route.lineage != state.number:
         return False
@@ -110,7 +108,7 @@ def _is_whole(state: MasterState) -> bool:
 
 
 def read_marks(turn: Turn) -> None:
-    """All owners are asked what their buckets have applied; none has answered yet."""
+    """Asks every owner what its buckets have applied."""
     turn.recover(
         stage=RecoveryStage.READING_MARKS,
         marks=RecoveryState().marks,
@@ -121,10 +119,10 @@ def read_marks(turn: Turn) -> None:
 
 
 def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
-    """DONE := head and what all buckets have; a SKIP that was left half done is done again (rules 17, 31).
+    """DONE := head and what all buckets have; a half-done SKIP is done again (rules 17, 31).
 
-    An answer to what was asked before a promotion lacks the buckets that this server owns only since then (rule 62).
-    Who still lacks them when it has been asked again does not have them.
+    An answer from before a promotion lacks the buckets that the server owns only since then (rule 62).  A server that
+    lacks them still when it has been asked again does not have them.
     """
     state = turn.state
     if state.stage is not RecoveryStage.READING_MARKS or said.lineage != state.number or state.route is None:
@@ -155,9 +153,9 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
 
 
 def resend_ask_marks(turn: Turn, server: Server) -> None:
-    """AskMarks, to a server that has not answered it.  May be repeated (rule 27).
+    """AskMarks to a server that has not answered it.  May be repeated (rule 27).
 
-    Marks are those of active buckets, so what the table names is activated first, and what it does not is forgotten.
+    Marks are those of active buckets, so the table's buckets are activated first and all others forgotten.
     """
     state = turn.state
     if state.stage is not RecoveryStage.READING_MARKS or server.ordinal in state.recovery.marks:
@@ -181,10 +179,10 @@ def restart_marks(turn: Turn) -> None:
 
 
 def _due(turn: Turn) -> Instant | None:
-    """When the next commit is due; None: as soon as it can be made.
+    """When the next commit is due; None: as soon as possible.
 
-    A model that was kept goes by the last commit, as if nothing had happened.  A new master does not know when that was
-    and commits first: else the job's work would be at risk for a whole interval more with every master that dies.
+    A model that was kept goes by the last commit.  A new master does not know when that was and commits first: else
+    every master that dies would put the work of one more interval at risk.
     """
     state, every_ns = turn.state, turn.state.config.checkpoint_every_ns
     if not state.dispatch.done:
@@ -196,7 +194,7 @@ def _due(turn: Turn) -> Instant | None:
 
 
 def serve(turn: Turn) -> None:
-    """The model is whole: leases are granted, trainers know the route, servers that came meanwhile get their share."""
+    """The model is whole: leases are granted, trainers get the route, and new servers get their share."""
     state = turn.state
     turn.recover(
         stage=RecoveryStage.SERVING,

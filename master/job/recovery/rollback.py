@@ -1,12 +1,11 @@
-"""Buckets are lost: all go back to head under the next lineage, on the servers that are here (rules 26, 29, 56).
+"""Roll-back: buckets are lost, so all servers go back to head under the next lineage (rules 26, 29, 56).
 
-`lose_model` ends what rests on the old lineage; `raise_lineage` writes the new one, once `recovery` finds that enough
-servers are here.  The raise is durable before anybody hears of it, and one more raise is always right.
+`lose_model` ends what rests on the old lineage; `raise_lineage` writes the new one once enough servers are here.  The
+raise is durable before any member hears of it, and one more raise is always right.  Servers keep what they have only
+where the job says so (`AfterLoss`, ADR 0317) and a server's loss is the only trouble; the table of the lineage before
+names what each keeps.
 
-Servers keep what they have only where the job says so (`AfterLoss`, ADR 0317) and nothing but a loss is the matter.
-Who keeps what is read off the table of the lineage before.
-
-Not here: what servers are told then, and what they answer (`restoring`).
+Not here: what servers are told then, and what they answer (`server_restore`).
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from master.job.state.protocol_state import BucketMoves, CommitPhase, RecoverySt
 
 
 def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
-    """Buckets are lost, or half of them would skip: abort the commit, void all leases, raise the lineage (rule 26).
+    """The model is lost: gives up the commit, voids all leases, and has the lineage raised (rule 26).
 
-    `rolls_back`: what the others have is not to be kept either; False where a server was lost and nothing else.
+    `rolls_back`: the other servers must not keep what they have; False where a server was lost and nothing else.
     """
     state = turn.state
     if state.stage in (RecoveryStage.RESTORING, RecoveryStage.READING_MARKS):
@@ -56,7 +55,7 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
 
 
 def raise_lineage(turn: Turn) -> None:
-    """One transaction: lineage := (more than anybody knows, head, quarantine), and who owns what (rules 26, 29)."""
+    """One transaction: lineage := (above all that are known, head, quarantine), and who owns what (rules 26, 29)."""
     state = turn.state
     known = [state.number, *(server.lineage for server in state.members.servers.values())]
     if state.head:
@@ -99,9 +98,10 @@ def _new_route(turn: Turn, number: Lineage) -> Route:
 
 
 def _new_backups(state: MasterState, route: Route) -> Backups | None:
-    """The second copies, where each bucket is to have one and there are servers for it (rule 61).
+    """The second copies, where the job wants them and has servers for them (rule 61).
 
-    What an owner may keep has none: who reads the base would be behind it (rule 30).  It gets one by a move.
+    A bucket that its owner may keep gets none yet: a backup that reads the base would be behind it (rule 30).  A move
+    makes it later.
     """
     if state.config.copies == 1:
         return None
@@ -114,14 +114,14 @@ def _new_backups(state: MasterState, route: Route) -> Backups | None:
 
 
 def table_to_keep_by(state: MasterState) -> Route | None:
-    """Of the lineage before, or of one still before that when servers have not been told of anything since."""
+    """The table of the lineage by which servers keep buckets; an older one if no server was told since."""
     if state.config.after_loss is AfterLoss.ROLL_BACK or state.recovery.rolls_back:
         return None
     return state.recovery.kept or state.route
 
 
 def fence_all(turn: Turn, reason: str) -> None:
-    """All trainers register again before anything else of them is heard (rule 14)."""
+    """All trainers must register again before anything else of them counts (rule 14)."""
     for trainer in tuple(turn.state.members.registered()):
         turn.change(members=put_trainer(turn.state.members, replace(trainer, is_registered=False)))
         turn.send(trainer.key, Fenced(reason=reason))

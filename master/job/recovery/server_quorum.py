@@ -1,11 +1,13 @@
-"""Are enough servers here for a model that serves, and who is still waited for (rules 18, 28, 62; ADR 0315)?
+"""Quorum of servers: are enough here for the model to serve, and who is still waited for (rules 18, 28, 62; ADR
+0315).
 
-At first as many as the job begins with.  After a loss, or under a new master, those who own buckets by the table, or
-the processes that came in their places; in a job that may have more servers than it began with they are waited for
-only so long, and shorter where others have all that they have.  While the job serves, another process is expected in
-the place of a server whose buckets others had: nobody who would have to take them along ends before that.
+At first a job waits for as many servers as it begins with.  After a loss, or under a new master, it waits for the
+owners by the table or the processes in their places; a job that may have more servers than it began with waits only
+so long, and shorter where backups have everything.  While the job serves, another process is expected in the place of
+a lost server, and no server that would take buckets along is released before that.
 
-Not here: how long one whose stream broke is still a member (`waiting`), what follows once enough are here (`recovery`).
+Not here: how long a server with a broken stream is a member (`servers.disconnect_grace`), what follows
+(`model_recovery`).
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from master.job.state.protocol_state import RecoveryStage
 
 
 def are_enough_here(state: MasterState) -> bool:
-    """Each owner or the process that came in its place, but for those that had to go; at first as many as are wanted.
+    """True if each owner, or the process in its place, is here; at first as many servers as are wanted.
 
-    Once a server is lost, who is not wanted any more is not waited for (ADR 0315).  A new master gives it the time that
-    it has to come back, like everybody.  After that time those that are here go on, if they are as many as the job
-    began with: the cluster may lack room for another, and whoever comes later gets its share by moves.
+    Once a server is lost, servers that are not wanted any more are not waited for (ADR 0315); under a new master they
+    get the time that every server has to come back.  After that time the servers that are here go on, if they are as
+    many as the job began with: the cluster may lack room for another, and a later one gets its share by moves.
     """
     if state.recovery.proceeds_without and _can_go_on(state):
         return True
@@ -37,9 +39,9 @@ def are_enough_here(state: MasterState) -> bool:
 
 
 def await_owners(turn: Turn, *, is_new: bool = False) -> None:
-    """From now on, once more.  Only in a job that may have more servers than it began with.
+    """Starts the time to wait for owners, in jobs that may do without some.
 
-    `is_new`: by a master that knows of no loss; whoever is missing may still have the model.
+    `is_new`: under a master that knows of no loss; a missing server may still have the model.
     """
     state, config = turn.state, turn.state.config
     window_ns = config.owners_window_ns if is_new else config.reconnect_window_ns
@@ -50,7 +52,7 @@ def await_owners(turn: Turn, *, is_new: bool = False) -> None:
 
 
 def handle_first_server(turn: Turn) -> None:
-    """A server has come.  The first one to a new master: from then on the others' pauses may bring them too."""
+    """The first server of a new master restarts the wait: others may have been cut off as long."""
     state = turn.state
     is_first = state.stage in (RecoveryStage.ADOPTING, RecoveryStage.GATHERING) and len(state.members.servers) == 1
     if is_first and _may_be_succeeded(state):
@@ -58,30 +60,29 @@ def handle_first_server(turn: Turn) -> None:
 
 
 def await_successor(turn: Turn) -> None:
-    """A server was lost, and others have what it had (rule 62): the job serves, and its next process is expected."""
+    """A server was lost and backups have its buckets (rule 62): its next process is expected for a while."""
     if turn.state.stage is RecoveryStage.SERVING:
         turn.recover(owners_wait_ends=turn.after(turn.state.config.reconnect_window_ns))
 
 
 def handle_successor(turn: Turn) -> None:
-    """A server has come; once all are here that are wanted, nobody is expected any more."""
+    """Ends that wait once all wanted servers are here."""
     if turn.state.stage is RecoveryStage.SERVING and not is_successor_expected(turn.state):
         turn.recover(owners_wait_ends=None)
 
 
 def is_successor_expected(state: MasterState) -> bool:
-    """While the job serves: a server was lost a short time ago, and not all that are wanted are here.
-
-    Nobody comes to a job that is complete.
+    """True while the job serves, a server was lost a short time ago and not all wanted servers are here; False for a
+    complete job.
     """
     are_all_here = state.members.servers.keys() >= set(range(state.scale.wanted))
     return state.recovery.owners_wait_ends is not None and not are_all_here and not state.is_complete
 
 
 def handle_owners_awaited(turn: Turn, event: OwnersWaitEnded) -> None:
-    """Whoever is missing need not come any more; while too few are here, they are given the time again.
+    """The wait is over: first backups are promoted (rule 62), then the servers that are here go on.
 
-    First nobody is waited for whose buckets others have too (rule 62).
+    While too few are here the wait starts again.
     """
     state = turn.state
     if state.recovery.owners_wait_ends != event.deadline:
@@ -99,14 +100,14 @@ def handle_owners_awaited(turn: Turn, event: OwnersWaitEnded) -> None:
 
 
 def _expect_nobody(turn: Turn) -> None:
-    """Who has waited with its buckets ends after another commit: since the one for it more was trained."""
+    """Servers that stayed for a successor end after one more commit, since more was trained meanwhile."""
     turn.recover(owners_wait_ends=None)
     for server in turn.state.members.servers.values():
         turn.change(members=put_server(turn.state.members, replace(server, leaves_after=None)))
 
 
 def _may_be_succeeded(state: MasterState) -> bool:
-    """Buckets have second copies, and their owners are still waited for."""
+    """True if buckets have second copies and their owners are still waited for."""
     return state.backups is not None and not (state.recovery.must_raise or state.recovery.promotes_backups)
 
 
@@ -115,7 +116,7 @@ def _can_go_on(state: MasterState) -> bool:
 
 
 def next_owners(state: MasterState) -> list[Server]:
-    """Those who are to stay; if there are none, whoever is here."""
+    """The servers that stay; if there are none, all that are here."""
     return _staying(state) or [state.members.servers[ordinal] for ordinal in sorted(state.members.servers)]
 
 

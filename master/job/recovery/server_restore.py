@@ -1,8 +1,8 @@
-"""The lineage is raised: servers take the base, or keep what they may, and say so (rules 14, 26, 27, 30).
+"""Restore after a raise of the lineage: servers load the base, or keep what they may (rules 14, 26, 27, 30).
 
-The master names what a server owned before and owns again (`KeptBuckets`); whether it still has it so, the server
-looks for itself (`trainer_sdk.pserver.core.restore`).  Once all have answered, the job serves; where some kept what
-they have, buckets have different marks, as under any master that takes over, and the way on is the same (`recovery`).
+The master names the buckets that a server owned before and owns again (`KeptBuckets`); whether it still has them the
+server checks itself (`trainer_sdk.pserver.core.restore`).  Once all have answered, the job serves.  Where some kept
+buckets, marks differ as they do under a new master, and `model_recovery` reads them first.
 
 Not here: the raise itself (`rollback`).
 """
@@ -33,7 +33,7 @@ _WAYS_ON: Final = (
 
 
 def handle_raised(turn: Turn, write: RaiseLineage) -> None:
-    """Durable: now the trainers of the old lineage are told, and the servers restore (rules 14, 26, 30)."""
+    """The new lineage is durable: trainers of the old one are fenced, and servers restore (rules 14, 26, 30)."""
     turn.recover(kept=rollback.table_to_keep_by(turn.state))
     turn.change(
         lineage=write.new,
@@ -68,13 +68,13 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
 
 
 def _holders(state: MasterState) -> list[Server | None]:
-    """Of everybody who is to have a copy the record, where this very process is a member."""
+    """The record of every process that is to have a copy; None: that process is no member."""
     assert state.table is not None
     return [state.members.try_server(holder) for holder in holders(state.table)]
 
 
 def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
-    """All have: the job serves (rule 27), at once where all have the base."""
+    """The server holds the lineage; once all do, the job serves (rule 27) or reads marks."""
     state = turn.state
     if state.stage is RecoveryStage.RESTORING and said.lineage == state.number:
         turn.recover(restored=state.recovery.restored | {server.ordinal})
@@ -89,7 +89,7 @@ def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
 
 
 def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> None:
-    """Asked again when it is overdue; people are told meanwhile.  What stays damaged fails the job in the end (M11)."""
+    """The server is asked again when it is overdue; damage that stays fails the job in the end (M11)."""
     state = turn.state
     if state.stage is not RecoveryStage.RESTORING or said.lineage != state.number:
         return
@@ -111,7 +111,7 @@ def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> No
 
 
 def resend_restore(turn: Turn, server: Server) -> None:
-    """RESTORE, to a server that has not answered it.  May be repeated (rule 27)."""
+    """RESTORE to a server that has not answered it.  May be repeated (rule 27)."""
     state = turn.state
     if state.stage is not RecoveryStage.RESTORING or server.ordinal in state.recovery.restored:
         return
@@ -143,7 +143,7 @@ def resend_restore(turn: Turn, server: Server) -> None:
 
 
 def _kept(state: MasterState, server: Server) -> tuple[KeptBuckets, ...]:
-    """What this server owned before and owns again; whether it still has it so, it looks for itself."""
+    """The buckets that the server owned before and owns again."""
     before = state.recovery.kept
     if before is None or state.route is None:
         return ()
@@ -155,7 +155,7 @@ def _kept(state: MasterState, server: Server) -> tuple[KeptBuckets, ...]:
 
 
 def _backed(state: MasterState, mine: PositionSet) -> tuple[BackedBuckets, ...]:
-    """Of these buckets, where their backups are."""
+    """The backups of these buckets."""
     found: dict[ServerPlace, list[int]] = {}
     for bucket in mine:
         if state.table and (place_ := backup_place(state.table, bucket)):

@@ -1,11 +1,14 @@
-"""How long a server that is not heard is waited for (rules 18, 62; ADR 0318).
+"""Disconnect grace: how long a silent server is waited for, and which silent server is suspected (rules 18, 61, 62).
 
-One whose stream broke may come back with its model.  Without second copies everybody waits for it: ten seconds.  With
-them it is given up at once, if all that it has is on servers that are heard; but where all streams break together, as
-they do when it is the master that cannot be reached, nobody has anything of anybody, and to give one up would make the
-next one's copy the only one.  So it is asked of the state again whenever that changes, and answered at the end only.
+A server whose stream broke may come back with its model.  Without second copies everybody waits for it: ten seconds.
+ With them it is given up at once if connected servers have all that it has; but where all streams break together, as
+when the master cannot be reached, no copy is spare.  So the answer is computed from the state again whenever it
+changes.
 
-Not here: what a loss means (`servers`), who is suspected without a broken stream (`silence`).
+A backup that stands still holds up the pushes to its owner, which never goes on without it by itself but reports it.
+ A backup that does not answer the master either is lost sooner than its connection notices.  One that answers the
+master but not its owner has trouble on the way between the two: after a while the owner is left alone.  Only servers
+whose copies are spare are suspected (ADR 0318).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from master.job.state.protocol_state import RecoveryStage
 
 
 def ends_at(state: MasterState, server: Server) -> Instant | None:
-    """When it is lost, as things stand now; None: it is heard."""
+    """When the server is lost, as the state is now; None: it is connected."""
     if server.away_since is None:
         return None
     config = state.config
@@ -36,7 +39,7 @@ def ends_at(state: MasterState, server: Server) -> Instant | None:
 
 
 def handle_silent(turn: Turn, owner: Server, said: BackupSilent) -> None:
-    """The backup is asked something, and has to answer; or it has been silent for too long, whatever it answers us."""
+    """The owner's backup is silent: it is suspected and must answer, or the owner is left alone after too long."""
     state, now = turn.state, turn.state.table
     if state.stage is not RecoveryStage.SERVING or said.lineage != state.number or now is None:
         return
@@ -52,7 +55,7 @@ def handle_silent(turn: Turn, owner: Server, said: BackupSilent) -> None:
 
 
 def clear_suspicion(turn: Turn, server: Server) -> Server:
-    """It has said something: nobody that has been silent says a word."""
+    """The server has sent a message, so it is not suspected any more."""
     if not server.is_suspected:
         return server
     again = replace(server, away_since=None, is_suspected=False)

@@ -1,7 +1,7 @@
-"""What parameter servers say, and the loss of one (rules 19, 26 to 28).
+"""Handlers of parameter servers' messages, and the loss of a server (rules 19, 26 to 28).
 
 A server is known by its ordinal; another process at that ordinal means that the one before is lost, however fast it
-came.  What a server has not answered is asked again when it returns.  A server that owns nothing is no loss.
+came.  What a server has not answered is resent when it returns.  A server that owns nothing is no loss.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from master.job.state.protocol_state import CommitPhase, RecoveryStage
 
 
 def handle_register(turn: Turn, said: RegisterServer) -> None:
-    """A member from now on; a process that is new at its ordinal, or has lost the model, starts a roll-back."""
+    """The server is a member; a process that is new at its ordinal, or has lost the model, starts a roll-back."""
     state, server = turn.state, server_of(said)
     most = state.config.most_servers
     if not 0 <= said.ordinal < most:
@@ -101,7 +101,7 @@ def _ask_again(turn: Turn, server: Server) -> None:
 
 
 def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
-    """To those who have not answered; they may have lost the question, or be slow."""
+    """Resends to servers that have not answered: the message may be lost, or the server slow."""
     state = turn.state
     again = turn.after(state.config.answer_timeout_ns)
     if state.recovery.resend_at == event.deadline:
@@ -122,7 +122,7 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
 
 
 def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
-    """Everything but a registration counts from the processes that are members now, and from nobody else."""
+    """Only messages of processes that are members count, except a registration."""
     if isinstance(said, RegisterServer):
         handle_register(turn, said)
         return
@@ -163,7 +163,7 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
 
 
 def lose_server(turn: Turn, server: Server, why: str) -> None:
-    """Its buckets are gone: everything goes back to head (rule 26), unless others have or are about to have them."""
+    """The server's buckets are lost: roll back to head (rule 26), unless backups have or are about to have them."""
     state = turn.state
     had_copies = state.table is not None and server.key in bucket_table.holders(state.table)
     turn.change(members=drop_server(state.members, server), promotions=state.promotions.without(server.ordinal))
@@ -180,14 +180,16 @@ def lose_server(turn: Turn, server: Server, why: str) -> None:
 
 
 def open_window(turn: Turn, server: Server) -> None:
-    """Its stream broke: the same process may come back with its model for as long as it is waited for (`waiting`)."""
+    """The server's stream broke: its process may come back with the model while it is waited for
+    (`disconnect_grace`).
+    """
     if server.is_connected or server.is_suspected:
         away = replace(server, away_since=turn.now, is_suspected=False)
         turn.change(members=put_server(turn.state.members, away))
 
 
 def handle_window_ended(turn: Turn, server: Server) -> None:
-    """It is lost, unless it is only silent and others have come to need it meanwhile."""
+    """The server is lost, unless it is only silent and its copies are needed by now."""
     if not server.is_suspected:
         lose_server(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
     elif promotion.is_spare(turn.state, server.key):

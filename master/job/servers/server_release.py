@@ -1,12 +1,12 @@
-"""When a server that has to go may end (rule 49): it owns nothing, or nobody is there to take what it owns.
+"""Release of a server that has to leave: once it owns nothing, or nobody is there to take its buckets (rule 49).
 
-It writes the file of an open cut first, whatever has become of the buckets in it meanwhile (rule 59).
+It writes the file of an open cut first, whatever has become of the buckets in it meanwhile (rule 59).  A server that
+was told to end waits for the release inside its grace, so it is released wherever waiting is pointless.  The last
+server takes its buckets with it; a commit is begun for it first, so that as little as possible is lost.  While
+another process is expected in the place of a lost server, it stays: that one will take its buckets
+(`recovery.server_quorum`).
 
-A server that was told to end waits for this answer inside its grace, so it is given wherever waiting is pointless.  The
-last one takes its buckets with it; a commit is begun for it first, so that what is lost is as little as can be.  While
-another process is expected in the place of a lost server, it stays: that one will take them (`quorum`).
-
-Not here: that its buckets go to the others (`resizing`, `moves`), what its end means (`servers`).
+Not here: its buckets go to the others (`moves.rebalancing`), what its end means (`server_handlers`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ATTEMPTS: Final = 2
 
 
 def advance(turn: Turn) -> None:
-    """Lets those go that may."""
+    """Releases the servers that may end."""
     for known in turn.state.members.servers.values():
         if turn.state.has_to_leave(known) and not known.is_released:
             server = _hasten_commit(turn, known)
@@ -37,7 +37,7 @@ def advance(turn: Turn) -> None:
 
 
 def _may_end(state: MasterState, server: Server) -> bool:
-    """Who is not wanted and holds no model waits: the number that wants it may be on its way."""
+    """True if the server may end; one that is not wanted and holds no model waits, it may be wanted again."""
     if state.route is None or state.failed:
         return server.is_leaving
     if state.moves.writing or state.stage is RecoveryStage.RAISING or state.commit.is_owed_by(server.ordinal):
@@ -58,9 +58,9 @@ def _is_last(state: MasterState, server: Server) -> bool:
 
 
 def _hasten_commit(turn: Turn, server: Server) -> Server:
-    """At once for each that leaves with all that it owns, and once more where that attempt fails.
+    """A commit at once for each server that leaves with all that it owns, and once more where that fails.
 
-    One that is under way already is another: what was trained since its cut is not in it.
+    A commit that is under way does not count: what was trained since its cut is not in it.
     """
     state = turn.state
     if state.stage is not RecoveryStage.SERVING or not _is_last(state, server):
@@ -74,14 +74,14 @@ def _hasten_commit(turn: Turn, server: Server) -> Server:
 
 
 def _is_committed(state: MasterState, server: Server) -> bool:
-    """What it has is in head, or was attempted often enough, or there is nothing to commit."""
+    """True if the server's work is in head, was attempted often enough, or there is nothing to commit."""
     if server.leaves_after is None or state.commit.phase is not CommitPhase.IDLE:
         return False
     return _has_ended(state.commit, server) or not state.is_commit_due
 
 
 def _has_ended(commit: CommitState, server: Server) -> bool:
-    """The last attempt for it, or one that succeeded; the commit is idle."""
+    """True after the last attempt for the server, or a successful one; the commit is idle."""
     assert server.leaves_after is not None
     attempts = commit.sequence + 1 - server.leaves_after
     return attempts >= (ATTEMPTS if commit.refusals else 1)

@@ -1,6 +1,6 @@
-"""What servers say about their buckets, compared: the ground on which a checkpoint is written (rules 19 to 22).
+"""Comparison of what servers say about their buckets: the ground for a checkpoint (rules 19 to 22).
 
-Not here: the order of the commit (`cuts`), the manifest's form (`api.manifest`).
+Nothing is committed here: the commit is `job.commit`, the manifest's form `api.checkpoints.manifest`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from master.api.positions import PositionSet, common, union
 
 
 def lists_exactly(marks: Iterable[BucketMarks], buckets: PositionSet) -> bool:
-    """Each of these buckets stands in one group, and no other does."""
+    """True if each of these buckets stands in one group of marks, and no other bucket does."""
     groups = [group.buckets for group in marks]
     return union(groups) == buckets and sum(map(len, groups)) == len(buckets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarksComparison:
-    """Of all buckets.  `anywhere` is D when the marks are those of HELD (rule 20)."""
+    """The marks of all buckets, compared.  `anywhere` is D when the marks are those of HELD (rule 20)."""
 
     anywhere: PositionSet  # some bucket has applied it
     everywhere: PositionSet  # every bucket has applied it
@@ -31,7 +31,9 @@ class MarksComparison:
 
 
 def compare_marks(marks: Iterable[BucketMarks]) -> MarksComparison:
-    """`are_equal` is the only ground for a manifest: data := everywhere, quarantine := skipped (rule 22)."""
+    """Compares the marks.  `are_equal` is the only ground for a manifest: data := everywhere, quarantine := skipped
+    (rule 22).
+    """
     groups = tuple(marks)
     return MarksComparison(
         anywhere=union(group.applied for group in groups),
@@ -43,7 +45,7 @@ def compare_marks(marks: Iterable[BucketMarks]) -> MarksComparison:
 
 
 def file_problem(file: FileRecord, lineage: Lineage, buckets: PositionSet) -> str:
-    """Why this file cannot be part of a checkpoint; empty when it can."""
+    """Why this file cannot be part of a checkpoint; empty: it can."""
     if file.lineage != lineage:
         return f"{file.name} is of lineage {file.lineage}, not {lineage}"
     if not lists_exactly(file.marks, buckets):
@@ -53,5 +55,5 @@ def file_problem(file: FileRecord, lineage: Lineage, buckets: PositionSet) -> st
 
 
 def manifest_id(term: Term, lineage: Lineage, sequence: int, fresh: str) -> ManifestId:
-    """Never issued before, also where a store lost count (M11), and in the order of time as a name (rule 4)."""
+    """A manifest id that was never issued, even where a store lost count (M11); ids sort by time (rule 4)."""
     return ManifestId(f"{lineage:06d}-{term:010d}-{sequence:06d}-{fresh}")

@@ -1,9 +1,9 @@
-"""The table of owners and what may become of it: INTENT, FLIP, UNDO, PROMOTE, ALONE as pure changes of one value.
+"""The bucket table: which server owns each bucket, and INTENT, FLIP, UNDO, PROMOTE, ALONE as pure changes of it.
 
-Each change makes the next revision, and each end of a move the bucket's next version; so a table that was once replaced
-never comes back, and comparing the whole of it in the store is comparing owner, version, lineage and intent at once.
+Each change makes the next revision, and each end of a move the bucket's next version.  A table that was once replaced
+never comes back, so comparing the whole table in the store compares owner, version, lineage and intent at once.
 
-Not here: when a bucket moves and who is told (`moves`), where to (`placement`).
+Not here: when a bucket moves and what servers are sent (`job.moves`), where buckets belong (`job.placement`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _T = TypeVar("_T")
 
 
 def place_of(route: Route, incarnation: Incarnation) -> int | None:
-    """The index of this process in the route; None when it has no place there."""
+    """The index of this process in the route; None: it has no place there."""
     return next((i for i, place in enumerate(route.servers) if place.incarnation == incarnation), None)
 
 
 def owner_of(route: Route, bucket: int) -> MemberKey:
-    """Whose it is."""
+    """The owner of the bucket."""
     return key_of(route.servers[route.owner[bucket]])
 
 
@@ -35,18 +35,18 @@ def key_of(place: ServerPlace) -> MemberKey:
 
 
 def owned(route: Route, incarnation: Incarnation) -> PositionSet:
-    """Numbers of the buckets that this process owns."""
+    """The buckets that this process owns."""
     place = place_of(route, incarnation)
     return PositionSet.from_ranges((bucket, bucket + 1) for bucket, owner in enumerate(route.owner) if owner == place)
 
 
 def owners(route: Route) -> frozenset[MemberKey]:
-    """The processes that own a bucket: those whose loss is a loss (rule 49)."""
+    """The processes that own a bucket: the loss of one is a loss of the model (rule 49)."""
     return frozenset(key_of(route.servers[place]) for place in set(route.owner))
 
 
 def by_version(route: Route, buckets: Iterable[int]) -> dict[Version, PositionSet]:
-    """These buckets, by the version of their owner."""
+    """These buckets by their version."""
     found: dict[Version, list[int]] = {}
     for bucket in buckets:
         found.setdefault(route.version[bucket], []).append(bucket)
@@ -54,7 +54,7 @@ def by_version(route: Route, buckets: Iterable[int]) -> dict[Version, PositionSe
 
 
 def backed(table: BucketTable, incarnation: Incarnation) -> PositionSet:
-    """Numbers of the buckets that this process is the backup of."""
+    """The buckets that this process is the backup of."""
     place = place_of(table.route, incarnation)
     if table.backups is None or place is None:
         return EMPTY
@@ -63,7 +63,7 @@ def backed(table: BucketTable, incarnation: Incarnation) -> PositionSet:
 
 
 def backup_of(table: BucketTable, bucket: int) -> MemberKey | None:
-    """Who has its second copy."""
+    """The process with the bucket's second copy; None: there is none."""
     place = backup_place(table, bucket)
     return key_of(place) if place else None
 
@@ -74,7 +74,7 @@ def backup_place(table: BucketTable, bucket: int) -> ServerPlace | None:
 
 
 def holders(table: BucketTable) -> frozenset[MemberKey]:
-    """The processes that have a copy that counts: those that own a bucket and those that are the backup of one."""
+    """The processes with a copy that counts: owners and backups."""
     found = set(table.backups.holder) - {NOBODY} if table.backups else set()
     return owners(table.route) | {key_of(table.route.servers[place]) for place in found}
 
@@ -86,17 +86,19 @@ def backed_of(table: BucketTable, buckets: PositionSet) -> PositionSet:
 
 
 def all_backed(table: BucketTable) -> PositionSet:
-    """Numbers of the buckets that have a backup."""
+    """The buckets that have a backup."""
     return backed_of(table, PositionSet.span(0, len(table.route.owner)))
 
 
 def alone(table: BucketTable) -> int:
-    """Buckets that have one copy where two are wanted: a loss of their server is one of the model (rule 62)."""
+    """The number of buckets with one copy where two are wanted: to lose such a server is to lose the
+    model (rule 62).
+    """
     return table.backups.holder.count(NOBODY) if table.backups else 0
 
 
 def changed(old: BucketTable, new: BucketTable) -> PositionSet:
-    """Numbers of the buckets of which a version has ended, with a move or without."""
+    """The buckets of which a version has ended, by a move or otherwise."""
     versions = enumerate(zip(old.route.version, new.route.version, strict=True))
     moved = (intent.bucket for intent in old.intents if intent not in new.intents)
     return PositionSet.of(*(bucket for bucket, (was, now) in versions if was != now), *moved)
@@ -105,7 +107,7 @@ def changed(old: BucketTable, new: BucketTable) -> PositionSet:
 def with_intents(
     table: BucketTable, intents: Collection[Intent], places: Iterable[ServerPlace], wanted: PositionSet = EMPTY
 ) -> BucketTable:
-    """These buckets are to move, or, those of `wanted`, to get a backup; `places`: of the targets (rule 41)."""
+    """The table with these moves begun; `wanted`: buckets that get a backup; `places`: of the targets (rule 41)."""
     if not intents:
         return table
     known = {place.incarnation for place in table.route.servers}
@@ -117,9 +119,10 @@ def with_intents(
 
 
 def flipped(table: BucketTable, intent: Intent, *, source_stays: bool = False) -> BucketTable:
-    """Version v at the source becomes v + 1 at the target, or at the source with the target as its backup (45, 62).
+    """FLIP: version v at the source becomes v + 1 at the target (rule 45).
 
-    `source_stays`: a bucket that has one copy keeps the frozen one as its second: it equals what was handed over.
+    Where the move was for a new backup, the source stays the owner and the target becomes its backup (rule 62).
+     `source_stays`: a bucket with one copy keeps the frozen one as its second, which equals what was handed over.
     """
     target = place_of(table.route, intent.target.incarnation)
     assert target is not None, f"{intent} has no place in the route"
@@ -133,20 +136,20 @@ def flipped(table: BucketTable, intent: Intent, *, source_stays: bool = False) -
 
 
 def undone(table: BucketTable, intent: Intent) -> BucketTable:
-    """Version v at the source becomes v + 1 there: what was meant for v + 1 elsewhere is void (rule 46)."""
+    """UNDO: version v at the source becomes v + 1 there; what was meant for v + 1 elsewhere is void (rule 46)."""
     assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
     return _ended(table, {intent.bucket: (table.route.owner[intent.bucket], _holder(table, intent.bucket))})
 
 
 def promoted(table: BucketTable, *buckets: int) -> BucketTable:
-    """Version v becomes v + 1 at the backup, which has none itself; what was to move does not (rule 62)."""
+    """PROMOTE: version v becomes v + 1 at the backup, which has no backup itself; moves of it end (rule 62)."""
     backups = {bucket: _holder(table, bucket) for bucket in buckets}
     assert NOBODY not in backups.values(), f"some of {buckets} have no backup"
     return _ended(table, {bucket: (backup, NOBODY) for bucket, backup in backups.items()})
 
 
 def left_alone(table: BucketTable, *buckets: int) -> BucketTable:
-    """Version v becomes v + 1 at the owner, which has no backup any more; what was to move does not (rule 62)."""
+    """ALONE: version v becomes v + 1 at the owner, which has no backup any more; moves of it end (rule 62)."""
     return _ended(table, {bucket: (table.route.owner[bucket], NOBODY) for bucket in buckets})
 
 
@@ -155,7 +158,7 @@ def _holder(table: BucketTable, bucket: int) -> int:
 
 
 def _ended(table: BucketTable, ends: Mapping[int, tuple[int, int]]) -> BucketTable:
-    """`ends`: by bucket its owner and its backup from the next version on."""
+    """The table after these versions end.  `ends`: by bucket its owner and its backup from the next version on."""
     if not ends:
         return table
     route = table.route
@@ -194,9 +197,9 @@ def _put(values: tuple[_T, ...], changes: Mapping[int, _T]) -> tuple[_T, ...]:
 
 
 def since(table: BucketTable, bucket: int) -> Version:
-    """From which version on its owner has been named without a break (rule 47).
+    """The version since which the table has named the bucket's owner without a break (rule 47).
 
-    Without backups a version ends only when its owner has reported it, so the one before is all that may be missed.
+    Without backups a version ends only when its owner has reported it, so only the one before may have been missed.
     """
     if table.backups is not None:
         return table.backups.since[bucket]
@@ -204,7 +207,7 @@ def since(table: BucketTable, bucket: int) -> Version:
 
 
 def without_idle_places(table: BucketTable, staying: Collection[Incarnation]) -> BucketTable:
-    """Places that have no copy and that nothing moves to go, but those of `staying`."""
+    """The table without places that have no copy and no move, except those of `staying`."""
     route, backups = table.route, table.backups
     used = set(route.owner) | (set(backups.holder) - {NOBODY} if backups else set())
     needed = {route.servers[place].incarnation for place in used}

@@ -1,6 +1,6 @@
-"""How an attempt at a commit ends: given up, or with a new head; what stays of it either way.
+"""The end of an attempt at a commit: given up, or with a new head.
 
-Small and apart because both the commit (`cuts`) and the loss of the model (`rollback`) end attempts.
+Both the commit (`job.commit`) and the loss of the model (`recovery.rollback`) end attempts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from master.job.state.protocol_state import CommitPhase, CommitState
 
 
 def end_attempt(commit: CommitState) -> CommitState:
-    """Idle: nothing of the attempt stays but the numbers used."""
+    """An idle commit: only the numbers that were used stay of the attempt."""
     return CommitState(
         sequence=commit.sequence,
         due=commit.due,
@@ -28,8 +28,8 @@ def end_attempt(commit: CommitState) -> CommitState:
 def give_up(turn: Turn, problem: str, *, is_storage: bool = False) -> None:
     """Ends the attempt, at every server too; the next one comes after a pause that doubles up to a bound.
 
-    Storage that fails is given time.  Anything else (a server too busy to answer, a bucket on its way) is over soon,
-    and another attempt costs a round trip: it comes no later than a commit in its turn would.
+    Storage that fails gets more time.  Any other trouble (a busy server, a bucket on its way) is over soon and
+    another attempt costs a round trip: it comes no later than a commit in its turn would.
     """
     config, given_up = turn.state.config, turn.state.commit
     if given_up.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) and given_up.cut:
@@ -54,7 +54,7 @@ def give_up(turn: Turn, problem: str, *, is_storage: bool = False) -> None:
 
 
 def retain(turn: Turn) -> None:
-    """Head and the lineage's base stay (rule 25)."""
+    """Head and the lineage's base stay in the folder (rule 25)."""
     state = turn.state
     ids = (state.head_id, state.lineage.base if state.lineage else None)
     turn.emit(Retain(manifests=frozenset(one for one in ids if one is not None)))

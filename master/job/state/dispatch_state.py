@@ -1,12 +1,12 @@
-"""Who trains what: the positions of a job, each in exactly one of six places (M2, M4).
+"""The dispatch state: every position of a job in exactly one of six places (M2, M4).
 
     TODO -> LEASED -> DONE -> COMMITTED        SKIPPING -> QUARANTINED
       ^________|________|  (given back, rolled back)
 
-TODO: nobody's.  LEASED: in one live lease.  DONE: acked, or known to be in every bucket, but not in head; a hint that
-decides what is granted next and nothing else (rule 15).  COMMITTED: head's data.  SKIPPING, QUARANTINED: rule 31.
+TODO: nobody has it.  LEASED: in one live lease.  DONE: acked, or known to be in every bucket, but not in head; it
+decides what is granted next and nothing else (rule 15).  COMMITTED: in head's data.  SKIPPING, QUARANTINED: rule 31.
 
-Not here: how much to grant and what first (`shards`), who the trainers are (`membership`), when (`job`).
+Not here: how much to grant and what first (`dispatch.lease_size`), the trainers (`members`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOBODY: Final[FrozenMap[Incarnation, TrainerLeases]] = FrozenMap()
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchState:
-    """The books.  TODO, LEASED, DONE, SKIPPING, COMMITTED and QUARANTINED partition `everything`."""
+    """TODO, LEASED, DONE, SKIPPING, COMMITTED and QUARANTINED partition `everything`."""
 
     everything: PositionSet = EMPTY
     epoch_size: int = 1
@@ -66,14 +66,17 @@ class DispatchState:
 
     @property
     def is_exhausted(self) -> bool:
-        """Nothing is TODO, LEASED or about to be skipped: time to commit (rule 32)."""
+        """True if nothing is TODO, LEASED or about to be skipped: time to commit (rule 32)."""
         return not self.todo and not self.lease_count and not self.skipping
 
 
 def open_dispatch(
     dispatch: DispatchState, *, committed: PositionSet, quarantined: PositionSet, high_water: int
 ) -> DispatchState:
-    """The books of a new master (rules 17, 18): all that head lacks is TODO, up to the mark only once unclaimed."""
+    """The dispatch state of a new master (rules 17, 18): all that head lacks is TODO.
+
+    Positions below the high-water mark are granted once their earlier leases are reclaimed or given up.
+    """
     kept_out = quarantined - committed
     return copy_with(
         dispatch,
@@ -98,9 +101,9 @@ def add_leases(
     request: int,
     idle_deadline: Instant,
 ) -> tuple[DispatchState, tuple[Lease, ...]]:
-    """Each piece, which must be TODO, becomes one lease of this trainer; they answer `request`.
+    """Each piece, which must be TODO, becomes one lease of this trainer; together they answer `request`.
 
-    `idle_deadline` is its progress deadline if it held nothing; else the one that runs goes on.
+    `idle_deadline` is its progress deadline if it held nothing; else the deadline that runs goes on.
     """
     todo, number, made, frontier = dispatch.todo, dispatch.next_number, [], dispatch.frontier
     for piece in pieces:
@@ -128,7 +131,7 @@ def add_leases(
 def ack_positions(
     dispatch: DispatchState, token: LeaseToken, positions: PositionSet, *, deadline: Instant
 ) -> tuple[DispatchState, PositionSet]:
-    """What of these the lease still held is DONE, and the trainer has until `deadline` for its next progress.
+    """The positions that the lease still held are DONE; the trainer has until `deadline` for its next progress.
 
     With a token that is not live nothing changes (rules 3, 12, 15).
     """
@@ -144,7 +147,7 @@ def ack_positions(
 
 
 def return_positions(dispatch: DispatchState, token: LeaseToken, positions: PositionSet) -> DispatchState:
-    """What of these the lease still held is TODO again, at the front by its place on the axis (rules 13, 16)."""
+    """The positions that the lease still held are TODO again, at the front by their number (rules 13, 16)."""
     holder, taken, ended = _taken(dispatch, token, positions)
     if holder is None:
         return dispatch
@@ -159,7 +162,7 @@ def return_positions(dispatch: DispatchState, token: LeaseToken, positions: Posi
 def _taken(
     dispatch: DispatchState, token: LeaseToken, positions: PositionSet, deadline: Instant | None = None
 ) -> tuple[TrainerLeases | None, PositionSet, bool]:
-    """The holder without these, what it held of them, and whether that ends the lease; None: no such live lease."""
+    """The leases without these positions, the positions taken, and whether the lease ends; None: no such live lease."""
     holder = dispatch.holders.get(token.incarnation) or _EMPTY_HANDED
     at = _try_place(holder.leases, token)
     if at is None:
@@ -181,7 +184,7 @@ def _try_place(leases: tuple[Lease, ...], token: LeaseToken) -> int | None:
 
 
 def renew_leases(dispatch: DispatchState, key: Incarnation, deadline: Instant) -> DispatchState:
-    """Progress: until `deadline` nothing of this trainer expires (M2)."""
+    """Progress: until `deadline` no lease of this trainer expires (M2)."""
     holder = dispatch.holders.get(key)
     if holder is None or holder.progress_deadline == deadline:
         return dispatch
@@ -189,7 +192,7 @@ def renew_leases(dispatch: DispatchState, key: Incarnation, deadline: Instant) -
 
 
 def drop_leases(dispatch: DispatchState, key: Incarnation) -> tuple[DispatchState, PositionSet]:
-    """The trainer is gone or fenced: its leases return, and what they held is said."""
+    """All leases of the trainer return; also answers the positions that they held."""
     holder = dispatch.holders.get(key)
     if holder is None:
         return dispatch, EMPTY
@@ -206,9 +209,9 @@ def drop_leases(dispatch: DispatchState, key: Incarnation) -> tuple[DispatchStat
 def reclaim_leases(
     dispatch: DispatchState, key: Incarnation, term: Term, lineage: Lineage, held: Iterable[Lease], *, deadline: Instant
 ) -> tuple[DispatchState, tuple[Lease, ...]]:
-    """A trainer registers (again) and shows what it holds: those of the lineage that overlap no other stay (rule 18).
+    """A trainer registers (again) with leases: those of the lineage that overlap no other stay (rule 18).
 
-    They come back under new tokens, without what is done already.  All else that it held returns.
+    They get new tokens and lose what is done already.  All its other leases return.
     """
     request = (dispatch.holders.get(key) or _EMPTY_HANDED).request - 1  # the answer to the last one may have been lost
     dispatch, _ = drop_leases(dispatch, key)
@@ -226,7 +229,7 @@ def reclaim_leases(
 
 
 def mark_done(dispatch: DispatchState, applied: PositionSet) -> DispatchState:
-    """All buckets have these: DONE, whoever holds them (rules 17, 22)."""
+    """These positions are in every bucket: DONE, whoever holds them (rules 17, 22)."""
     fresh = (
         (applied & dispatch.everything) - dispatch.committed - dispatch.quarantined - dispatch.skipping - dispatch.done
     )
@@ -236,7 +239,7 @@ def mark_done(dispatch: DispatchState, applied: PositionSet) -> DispatchState:
 
 
 def unmark_done(dispatch: DispatchState, positions: PositionSet) -> DispatchState:
-    """These were taken for DONE and are not in every bucket: TODO (rule 15)."""
+    """These positions were taken for DONE and are not in every bucket: TODO (rule 15)."""
     lost = dispatch.done & positions
     if not lost:
         return dispatch
@@ -246,7 +249,7 @@ def unmark_done(dispatch: DispatchState, positions: PositionSet) -> DispatchStat
 
 
 def apply_head(dispatch: DispatchState, data: PositionSet, quarantine: PositionSet) -> DispatchState:
-    """Head is now a checkpoint with this data state and quarantine."""
+    """Head is a checkpoint with this data state and quarantine."""
     kept_out = (dispatch.quarantined | quarantine) - data
     settled = data | kept_out
     dispatch = _trimmed(dispatch, settled)
@@ -261,7 +264,7 @@ def apply_head(dispatch: DispatchState, data: PositionSet, quarantine: PositionS
 
 
 def void_leases(dispatch: DispatchState) -> DispatchState:
-    """The model goes back to head: all leases are void and what is not in head is TODO (rules 26, 29)."""
+    """The model goes back to head: all leases are void and what head lacks is TODO (rules 26, 29)."""
     return copy_with(
         dispatch,
         todo=dispatch.everything - dispatch.committed - dispatch.quarantined,
@@ -277,7 +280,7 @@ def void_leases(dispatch: DispatchState) -> DispatchState:
 
 
 def begin_skip(dispatch: DispatchState, positions: PositionSet) -> DispatchState:
-    """To SKIPPING, from wherever they are but head's data and the quarantine (rule 31)."""
+    """These positions are SKIPPING, except those in head's data or quarantine (rule 31)."""
     chosen = (positions & dispatch.everything) - dispatch.committed - dispatch.quarantined
     dispatch = _trimmed(dispatch, chosen)
     return copy_with(
@@ -286,14 +289,14 @@ def begin_skip(dispatch: DispatchState, positions: PositionSet) -> DispatchState
 
 
 def end_skip(dispatch: DispatchState, *, quarantined: bool) -> DispatchState:
-    """All of SKIPPING is quarantined, durably, or was applied everywhere and is asked for once more."""
+    """All of SKIPPING is QUARANTINED, durably; or TODO again where every bucket had applied it."""
     if quarantined:
         return copy_with(dispatch, quarantined=dispatch.quarantined | dispatch.skipping, skipping=EMPTY)
     return copy_with(dispatch, todo=dispatch.todo | dispatch.skipping, skipping=EMPTY)
 
 
 def add_quarantine(dispatch: DispatchState, quarantine: PositionSet) -> DispatchState:
-    """Quarantine that is durable already, of positions that nobody holds: after a roll-back."""
+    """Durable quarantine of positions that nobody holds, after a roll-back."""
     fresh = quarantine & dispatch.todo
     return (
         copy_with(dispatch, todo=dispatch.todo - fresh, quarantined=dispatch.quarantined | fresh) if fresh else dispatch
@@ -301,7 +304,7 @@ def add_quarantine(dispatch: DispatchState, quarantine: PositionSet) -> Dispatch
 
 
 def _trimmed(dispatch: DispatchState, settled: PositionSet) -> DispatchState:
-    """Live leases without these positions; a lease that holds nothing more is over."""
+    """Live leases without these positions; a lease without positions ends."""
     holders, count = dispatch.holders, 0
     for key, holder in dispatch.holders.items():
         rests = ((lease, lease.positions - settled) for lease in holder.leases)
@@ -313,7 +316,7 @@ def _trimmed(dispatch: DispatchState, settled: PositionSet) -> DispatchState:
 
 
 def check_invariants(dispatch: DispatchState) -> None:
-    """M2, M4: the six places partition everything; no position is in two leases.  Raises InvariantViolationError."""
+    """Raises InvariantViolationError unless the six places partition everything and no two leases overlap (M2, M4)."""
     leases = [lease for holder in dispatch.holders.values() for lease in holder.leases]
     places = {
         "todo": dispatch.todo,

@@ -1,7 +1,7 @@
-"""All that the master of one job knows, as one frozen value, and the step from one such value to the next.
+"""`MasterState`: all that the master of one job knows, as one frozen value; `Turn`: the making of the next one.
 
-The state is soft but for what `domain.Durable` names: a new master makes it anew from the store, the servers' marks
-and the trainers that register.  Each part has its module; this one only puts them together.
+The state is soft but for `domain.Durable`: a new master makes it anew from the store, the servers' marks and the
+trainers that register.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class MasterState:
 
     @property
     def number(self) -> Lineage:
+        """The number of the current lineage; NO_LINEAGE: there is none yet."""
         return self.lineage.number if self.lineage else NO_LINEAGE
 
     @property
@@ -94,7 +95,7 @@ class MasterState:
 
     @property
     def table(self) -> BucketTable | None:
-        """As recorded."""
+        """The bucket table as recorded."""
         return BucketTable(route=self.route, intents=self.moves.intents, backups=self.backups) if self.route else None
 
     @property
@@ -102,17 +103,17 @@ class MasterState:
         return self.recovery.stage
 
     def has_to_leave(self, server: Server) -> bool:
-        """It has to go: it has said so, was told that it may, or the job is to have fewer servers."""
+        """True if the server said that it leaves, was released, or the job is to have fewer servers."""
         return server.is_leaving or server.is_released or server.ordinal >= self.scale.wanted
 
     @property
     def is_complete(self) -> bool:
-        """END may be said (rule 32)."""
+        """True if END may be said: everything is trained or quarantined, and head says so (rule 32)."""
         return self.dispatch.is_exhausted and self.head is not None and self.head.is_complete
 
     @property
     def is_commit_due(self) -> bool:
-        """A commit begins as soon as it can, and there is something to commit."""
+        """True if a commit begins as soon as it can, and there is something to commit."""
         commit, dispatch = self.commit, self.dispatch
         if commit.phase is not CommitPhase.IDLE or self.dataset is None or self.has_own_model:
             return False
@@ -127,14 +128,14 @@ class MasterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStep:
-    """What holds after an event, and what the shell does now, in this order."""
+    """The state after an event, and the effects that the shell carries out, in this order."""
 
     state: MasterState
     effects: tuple[CoreEffect, ...]
 
 
 class Turn:
-    """The making of one step: handlers put a new state into `state` and append effects; the values never change."""
+    """The handling of one event: handlers put new values into `state` and append effects."""
 
     __slots__ = ("effects", "now", "state")
 
@@ -156,7 +157,9 @@ class Turn:
         self.effects.append(Send(to=to, message=message))
 
     def write(self, write: SwapHead | RaiseLineage | RecordQuarantine) -> None:
-        """One change of these at a time: each requires what the one before it made."""
+        """Writes head, lineage or quarantine; one such write at a time, since each requires what the one before it
+        made.
+        """
         assert self.state.writing is None
         self.change(writing=write)
         self.emit(Persist(write=write))

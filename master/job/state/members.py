@@ -1,10 +1,10 @@
-"""Who belongs to the job now: trainers by name, servers by ordinal, each one process at a time.
+"""Members of a job: trainers by name, servers by ordinal, each one process at a time.
 
-A broken stream opens the reconnect window; the same incarnation may come back in it, a new one takes the place at once
-and the old one is retired: late messages of it are nobody's.  FENCED is a standing, not an end: a fenced trainer
-registers again and goes on (rule 14).
+A broken stream opens the reconnect window.  The same incarnation may come back in it; a new one takes the place at
+once, and the old one is retired: its late messages count for nothing.  FENCED is no end: a fenced trainer registers
+again and goes on (rule 14).
 
-Not here: what it held (`dispatch`), what its coming and going sets off (`trainers`, `servers`).
+Not here: leases (`dispatch_state`), what follows when members come and go (`job.trainers`, `job.servers`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Members:
         return trainer if trainer and trainer.key == key else None
 
     def try_server(self, key: MemberKey) -> Server | None:
-        """As above; servers are few."""
+        """The server's record if this very process is a member."""
         return next((server for server in self.servers.values() if server.key == key), None)
 
     def registered(self) -> Iterator[Trainer]:
@@ -99,13 +99,13 @@ def put_server(members: Members, server: Server) -> Members:
 
 
 def drop_trainer(members: Members, key: MemberKey, *, retired: bool) -> Members:
-    """No member any more; `retired`: its process is known to be over, so it will not register again."""
+    """The trainer is no member any more.  `retired`: its process is over and will not register again."""
     members = replace(members, trainers=members.trainers.without(key.name))
     return retire(members, key.incarnation) if retired else members
 
 
 def drop_server(members: Members, server: Server) -> Members:
-    """Lost: not even the same process may come back as what it was (rule 28)."""
+    """The server is lost: even the same process comes back as a new one (rule 28)."""
     return replace(members, servers=members.servers.without(server.ordinal))
 
 
@@ -114,7 +114,7 @@ def retire(members: Members, incarnation: Incarnation) -> Members:
 
 
 def trainer_of(said: RegisterTrainer, before: Trainer | None) -> Trainer:
-    """The record of a trainer that registers; what the same process reported before stays."""
+    """The record of a trainer that registers; reports of the same process are kept."""
     key = MemberKey(name=said.name, incarnation=said.incarnation)
     fresh = Trainer(key=key, ordinal=said.ordinal)
     return replace(
@@ -134,13 +134,13 @@ def server_of(said: RegisterServer) -> Server:
 
 
 def place_of(server: Server) -> ServerPlace:
-    """As the table names it."""
+    """The server as the bucket table names it."""
     key = server.key
     return ServerPlace(name=key.name, incarnation=key.incarnation, address=server.address, ordinal=server.ordinal)
 
 
 def rank_changes(members: Members) -> tuple[Trainer, ...]:
-    """Trainers whose (rank, world size) is not what they were told, with the new one; ranks are dense, by ordinal."""
+    """Trainers whose (rank, world size) has changed, with the new one; ranks are dense, by ordinal."""
     in_order = sorted(members.trainers.values(), key=lambda trainer: (trainer.ordinal, trainer.key.name))
     ranked = (replace(trainer, rank=(rank, len(in_order))) for rank, trainer in enumerate(in_order))
     return tuple(now for now, before in zip(ranked, in_order, strict=True) if now.rank != before.rank)

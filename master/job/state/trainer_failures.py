@@ -1,16 +1,14 @@
-"""Positions that kill trainers: counted, pinned to one batch, left out (M4).
+"""Failures of trainers: positions that may have caused them are counted, pinned to one batch, left out (M4).
 
 Each failure adds one to the positions that were in flight; an incarnation fails once, so K failures are K different
-trainers.  An ack acquits: whoever trained it is the proof that it can be trained.  Suspects are granted as single
-batches, prime suspects (one failure short of K) to a trainer that holds nothing else, so that the culprit is named and
-not its neighbours.
+trainers.  An ack clears positions: they can be trained.  Suspects are granted as single batches.  Prime suspects, one
+failure short of K, go to a trainer that holds nothing else, so that the culprit is found and not its neighbours.
 
-A process that fails before it has completed a batch says nothing about positions: its script, its memory limit or its
-node may be to blame, and would be at any other batch too.  So what it had in flight is only *doubted*, and suspects go
-to processes that have completed a batch, as long as there is anything else to begin with (decision 301).  Counts
-outlive a roll-back; they are soft state and end with the term.
+A process that fails before it has completed a batch says nothing about positions: its script, memory limit or node
+may be to blame.  Its positions are only *doubted*, and suspects go to processes that have completed a batch as long
+as there is anything else to begin with (ADR 0301).  Counts outlive a roll-back and end with the term.
 
-Not here: how quarantine is agreed with the servers (`skipping`), the grant itself (`shards`).
+Not here: how servers agree on a quarantine (`dispatch.skip_agreement`), the grant (`dispatch.lease_size`).
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ COUNTED_KEPT: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureNote:
-    """For people: who failed when, with what in flight, and what it said."""
+    """One failure for people: the member, the time, the positions in flight, its message."""
 
     member: MemberKey
     at: Instant
@@ -53,15 +51,15 @@ class FailureCounts:
 
     @property
     def is_clear(self) -> bool:
-        """Nothing that an ack could acquit."""
+        """True if there is nothing that an ack could clear."""
         return not (self.layers or self.doubted or self.in_a_row)
 
     def prime(self, limit: int) -> PositionSet:
-        """One more failure quarantines these."""
+        """Positions that one more failure quarantines."""
         return self._at_least(max(1, limit - 1))
 
     def condemned(self, limit: int) -> PositionSet:
-        """`limit` failures on as many trainers."""
+        """Positions with `limit` failures on as many trainers."""
         return self._at_least(limit)
 
     def _at_least(self, count: int) -> PositionSet:
@@ -69,9 +67,9 @@ class FailureCounts:
 
 
 def count_failure(failures: FailureCounts, note: FailureNote, *, has_raised: bool, is_evidence: bool) -> FailureCounts:
-    """One trainer failed with `note.positions` in flight; nothing when this process has failed before.
+    """One trainer failed with `note.positions` in flight; no change when this process has failed before.
 
-    `has_raised`: its script said so, it was not just killed.  `is_evidence`: it counts against the positions.
+    `has_raised`: its script raised, it was not just killed.  `is_evidence`: the failure counts against the positions.
     """
     who = note.member.incarnation
     if who in failures.counted:
@@ -92,7 +90,7 @@ def count_failure(failures: FailureCounts, note: FailureNote, *, has_raised: boo
 
 
 def acquit(failures: FailureCounts, positions: PositionSet) -> FailureCounts:
-    """These were completed (or are quarantined): no suspects any more, and the row of failures is broken."""
+    """These positions were completed or are quarantined: they are no suspects, and the row of failures is broken."""
     if failures.is_clear:
         return failures
     left = tuple(layer - positions for layer in failures.layers)

@@ -1,7 +1,7 @@
-"""What is trained is said once and holds for the life of the job: the first Declare is recorded, later ones compared.
+"""What a job trains: the first Declare is recorded and holds for its life, later ones are compared with it.
 
-Refused with the field's name and what to do; nothing starts on a refusal.  Where nothing is declared yet, every process
-of this script would be refused so: the job fails with the first whose script ends on it (`departures`).
+A refusal names the field and what to do, and nothing starts on it.  Where nothing is declared yet, every process of
+the script would be refused alike: the job fails with the first whose script ends on it (`trainer_loss`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def handle_declare(turn: Turn, trainer: Trainer, said: Declare) -> None:
 
 
 def handle_recorded(turn: Turn, write: RecordDataset) -> None:
-    """The books are opened, and all who declared the same are answered."""
+    """The declaration is durable: dispatch begins, and all trainers that declared the same are answered."""
     turn.change(dataset=write.record, declaring=None)
     turn.change(dispatch=initial_dispatch(turn.state, high_water=turn.state.reserved.below))
     for trainer in turn.state.members.registered():
@@ -49,7 +49,7 @@ def handle_recorded(turn: Turn, write: RecordDataset) -> None:
 
 
 def initial_dispatch(state: MasterState, *, high_water: int) -> DispatchState:
-    """All that head lacks is TODO (rule 17)."""
+    """The dispatch state in which all that head lacks is TODO (rule 17)."""
     assert state.dataset is not None
     dataset, head = state.dataset.dataset, state.head
     blank = DispatchState(everything=dataset.everything, epoch_size=dataset.size, batch_size=dataset.batch_size)
@@ -58,7 +58,7 @@ def initial_dispatch(state: MasterState, *, high_water: int) -> DispatchState:
 
 
 def _declared(holds: DatasetRecord, asked: DatasetRecord) -> Declared:
-    """A batch size may change from run to run: it does not change what is trained."""
+    """The answer to a Declare; a batch size may change from run to run, it does not change what is trained."""
     return Declared(dataset=replace(holds.dataset, batch_size=asked.dataset.batch_size), tables=holds.tables)
 
 

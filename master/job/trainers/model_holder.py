@@ -1,10 +1,10 @@
-"""The model of a job without servers lives in one trainer: who that is, and what it starts from (rules 33 to 35).
+"""The trainer that holds the model of a job without servers, and what it starts from (rules 33 to 35).
 
 The lineage is the `world`.  A process that still holds this world's model goes on with it: DONE := its marks.  Any
 other process starts from head, and only in a world that nobody has held: the old world is closed first, durably, so
-that no file of the lost model can be committed over the new one's work.
+no file of the lost model can be committed over the new one's work.
 
-Trainers with a model each are not supported (rule 36); plain sharding and jobs with servers have no owner.
+Trainers with a model each are not supported (rule 36); plain sharding and jobs with servers have no holder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from master.job.state.protocol_state import RecoveryStage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFrom:
-    """What a trainer that registers is given; no file: it has its model, or makes it anew."""
+    """What a trainer that registers starts from; no file: it has its model, or makes it anew."""
 
     file: FileRecord | None = None
     data: PositionSet = EMPTY
@@ -53,7 +53,7 @@ def try_admit(turn: Turn, trainer: Trainer) -> StartFrom | None:
 
 
 def admit_first(turn: Turn) -> None:
-    """The data set is recorded: of the trainers that declared a model of their own, one holds it."""
+    """The data set is recorded: one of the trainers that declared a model of their own holds it."""
     if not turn.state.has_own_model:
         return
     if turn.state.head:  # found in the folder, though the store had forgotten the job
@@ -65,14 +65,14 @@ def admit_first(turn: Turn) -> None:
 
 
 def release_model(turn: Turn, key: MemberKey) -> None:
-    """The owner is gone.  Others that wait are sent to register again: one of them starts from head."""
+    """The holder is gone: trainers that wait register again, and one of them starts from head."""
     if turn.state.owner == key:
         turn.change(owner=None)
         fence_all(turn, f"{key.name}, which held the model, is gone: register again")
 
 
 def refuse_second_model(state: MasterState, key: MemberKey) -> Refused | None:
-    """For anybody but the owner, while the owner is here."""
+    """The refusal for any other trainer while the holder is here; None: there is no objection."""
     if not state.has_own_model or state.owner is None or state.owner == key:
         return None
     owner = state.members.trainers.get(state.owner.name)

@@ -1,7 +1,6 @@
-"""What trainers say while they are here: registration, work, the end (rules 10 to 12, 14, 15, 18, 32; M2, M3).
+"""Handlers of trainers' messages: registration, leases, acks, progress, the end (rules 10 to 12, 14, 15, 18, 32).
 
-Not here: how they go (`departures`), the books (`dispatch`), what to grant (`shards`), the data set (`declaring`),
-checkpoints that a trainer offers (`cuts`), who holds the model of a job without servers (`ownership`).
+Not here: how trainers go (`trainer_loss`), the data set (`job_spec`), offered checkpoints (`commit.model_offers`).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ MAX_RATE: Final = 1e12
 
 
 def handle_register(turn: Turn, said: RegisterTrainer) -> None:
-    """A member from now on, with the leases that it may keep (rule 18)."""
+    """The trainer is a member, with the leases that it may keep (rule 18)."""
     state, key = turn.state, MemberKey(name=said.name, incarnation=said.incarnation)
     if key.incarnation in state.members.retired:
         turn.send(key, Refused(field="incarnation", message=f"a newer process is {key.name}; this one may end"))
@@ -157,14 +156,14 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
 
 
 def _note_start(turn: Turn, trainer: Trainer) -> None:
-    """It holds a lease, for the first time under this master."""
+    """The trainer holds its first lease under this master."""
     if trainer.start_by is None:
         start_by = turn.after(turn.state.config.lease_first_ns)
         turn.change(members=put_trainer(turn.state.members, replace(trainer, start_by=start_by)))
 
 
 def _shorten_windows(turn: Turn) -> None:
-    """Somebody could do the work of those whose streams are broken: what returns is granted when it asks again."""
+    """A trainer could do the work of those whose streams are broken: they are lost after the short window."""
     config = turn.state.config
     latest = turn.after(config.reconnect_window_ns - config.short_window_ns)
     for trainer in tuple(turn.state.members.trainers.values()):
@@ -181,7 +180,7 @@ def _wait(turn: Turn, key: MemberKey, request: int) -> None:
 
 
 def _end(turn: Turn, trainer: Trainer, request: int) -> None:
-    """One trainer with a hook saves the model; were it to die, another would (rule 32)."""
+    """One trainer with a hook saves the final model; if it dies, another does (rule 32)."""
     state = turn.state
     saver = state.final_saver and state.members.try_trainer(state.final_saver)
     if trainer.has_final_hook and not state.is_final_saved and saver in (None, trainer):
@@ -195,7 +194,7 @@ def _end(turn: Turn, trainer: Trainer, request: int) -> None:
 
 
 def handle_final_saved(turn: Turn, trainer: Trainer, said: FinalSaved) -> None:  # noqa: ARG001  one signature for all
-    """Also of a saver that an earlier master appointed.  The hook may run twice; it is never left out."""
+    """The final model is saved, also by a saver of an earlier master; the hook may run twice, never not."""
     if turn.state.is_complete:
         turn.change(is_final_saved=True)
 
@@ -216,13 +215,13 @@ def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
 
 
 def handle_return(turn: Turn, trainer: Trainer, said: Return) -> None:
-    """To the front (rule 13)."""
+    """The positions go to the front (rule 13)."""
     if said.token.incarnation == trainer.key.incarnation:
         turn.change(dispatch=return_positions(turn.state.dispatch, said.token, said.positions))
 
 
 def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
-    """Steps that grew renew the leases; a message alone does so for a while, before the first step is done (M2)."""
+    """Steps that grew renew the leases; before the first step a message alone does so for a while (M2)."""
     moved = said.steps > trainer.steps
     trainer = replace(
         trainer,
@@ -238,7 +237,7 @@ def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
 
 
 def _deadline(turn: Turn, trainer: Trainer) -> Instant:
-    """How long it may go without progress: a floor, or some expected batch times."""
+    """The instant until which the trainer may go without progress: a floor, or some expected batch times."""
     config, rate = turn.state.config, trainer.samples_per_s
     expected_ns = int(config.lease_factor * turn.state.dispatch.batch_size / rate * SECOND) if rate > 0 else 0
     return turn.after(max(config.lease_floor_ns, expected_ns))

@@ -1,6 +1,6 @@
-"""How trainers go: they fail, drain, are lost, stand still; what that says about positions (rules 13, 18; M2, M4, M7).
+"""How trainers go: failed, drained, lost or expired, and what becomes of their positions (rules 13, 18; M2, M4, M7).
 
-Not here: their coming and their work (`trainers`), what is made of failures (`quarantine`).
+Not here: their coming and their work (`trainer_handlers`), what failures lead to (`state.trainer_failures`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from master.job.trainers.model_holder import release_model
 
 
 def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
-    """The script raised: counted once per process, and the job ends when failures follow each other (M4).
+    """The script raised: counted once per process; failures in a row end the job (M4).
 
-    At once where it raised because what it declares is refused: the next process of it would declare the same.
+    The job ends at once where the script's declaration was refused: its next process would declare the same.
     """
     state = turn.state
     in_flight = said.positions & leased_by(state.dispatch, trainer.key)
@@ -37,7 +37,7 @@ def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
 
 
 def leased_by(dispatch: DispatchState, key: MemberKey) -> PositionSet:
-    """All that its live leases hold."""
+    """All positions of the trainer's live leases."""
     holder = dispatch.holders.get(key.incarnation)
     return union(lease.positions for lease in holder.leases) if holder else EMPTY
 
@@ -50,12 +50,12 @@ def _count(turn: Turn, trainer: Trainer, positions: PositionSet, message: str, *
 
 
 def handle_leave(turn: Turn, trainer: Trainer) -> None:
-    """Drained: what it still held returns, and it is no member any more (rule 13)."""
+    """The trainer is drained: its positions return, and it is no member any more (rule 13)."""
     _part(turn, trainer, retired=True)
 
 
 def lose_trainer(turn: Turn, trainer: Trainer, why: str) -> None:
-    """Crashed: its leases return at once; whatever it held is under suspicion (M4)."""
+    """The trainer crashed: its leases return at once, and their positions are under suspicion (M4)."""
     in_flight = leased_by(turn.state.dispatch, trainer.key)
     if in_flight:
         _count(turn, trainer, in_flight, why, has_raised=False)
@@ -63,7 +63,7 @@ def lose_trainer(turn: Turn, trainer: Trainer, why: str) -> None:
 
 
 def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
-    """Alive or not, it does not move: its leases return and it must register again (M2)."""
+    """The trainer makes no progress: its leases return and it must register again (M2)."""
     trainer = turn.state.members.try_trainer(event.trainer)
     holder = turn.state.dispatch.holders.get(event.trainer.incarnation)
     if trainer and holder and holder.leases and holder.progress_deadline == event.deadline:
@@ -80,7 +80,7 @@ def _part(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
 
 
 def open_window(turn: Turn, trainer: Trainer) -> None:
-    """Its stream broke: it may come back with what it holds until the window ends (rule 18)."""
+    """The trainer's stream broke: it may come back with its leases until the window ends (rule 18)."""
     if trainer.is_connected:
         ends = turn.after(turn.state.config.reconnect_window_ns)
         turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
@@ -88,9 +88,9 @@ def open_window(turn: Turn, trainer: Trainer) -> None:
 
 
 def shorten_for_cut(turn: Turn) -> None:
-    """Whose stream is broken is waited for briefly where the open cut waits for its work (rules 18, 20).
+    """Shortens the windows of trainers for whose positions the open cut waits (rules 18, 20).
 
-    One that was killed in the middle of a push would hold the checkpoint up for the whole window.
+    A trainer that was killed in the middle of a push would hold the checkpoint up for the whole window.
     """
     dispatch, ends = turn.state.dispatch, turn.after(turn.state.config.short_window_ns)
     for trainer in turn.state.members.trainers.values() if dispatch.wanted else ():
@@ -103,7 +103,7 @@ def shorten_for_cut(turn: Turn) -> None:
 
 
 def send_ranks(turn: Turn) -> None:
-    """RankChanged to those whose place or whose number of colleagues is another now."""
+    """RankChanged to trainers whose rank or world size has changed."""
     for trainer in rank_changes(turn.state.members):
         turn.change(members=put_trainer(turn.state.members, trainer))
         turn.send(trainer.key, RankChanged(rank=trainer.rank[0], world_size=trainer.rank[1]))
