@@ -37,7 +37,7 @@ ReadItem = TypeVar("ReadItem")
 
 
 class GuardedStep(StrEnum):
-    """What was being done for the job."""
+    """A step that EDL takes for one job."""
 
     KEEP = "keep"  # an object as the API server has it
     EXPECT = "expect"  # what a write of our own is yet to show
@@ -80,7 +80,7 @@ class JobError:
 
 
 class FaultListener(Protocol):
-    """Who hears of failures.  None of it may raise or block."""
+    """Listener to failures.  Its methods may neither raise nor block."""
 
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
         """A step of the job has failed.  `is_news`: it had not before, or otherwise."""
@@ -92,7 +92,7 @@ class FaultListener(Protocol):
 
 
 class JobErrors:
-    """What has gone wrong, by job and step.  `clock` is the cluster's; `listener` may be put in later."""
+    """Failures by job and step.  `clock` is the cluster's; `listener` may be set later."""
 
     def __init__(self, clock: Callable[[], float], listener: FaultListener | None = None) -> None:
         self.listener = listener
@@ -104,20 +104,20 @@ class JobErrors:
         return IsolatedStep(self, job, step)
 
     def is_paused(self, job: JobName, step: GuardedStep) -> bool:
-        """Whether the step has failed so lately that it is not to be taken yet."""
+        """True while the pause after the step's last failure lasts."""
         return bool(self._errors) and self._clock() < self.again_at_s(job, step)
 
     def fails(self, job: JobName, step: GuardedStep) -> bool:
-        """Whether the step has failed when it was taken last."""
+        """True if the step failed when it was taken last."""
         return step in self._errors.get(job, {})
 
     def again_at_s(self, job: JobName, step: GuardedStep) -> float:
-        """When the step may be taken again; 0: at any time."""
+        """Return when the step may be taken again; 0: at any time."""
         error = self._errors.get(job, {}).get(step)
         return 0.0 if error is None else error.again_at_s
 
     def paused(self, step: GuardedStep) -> Mapping[JobName, str]:
-        """The jobs for which the step is not to be taken yet, and why."""
+        """Return the jobs for which the step is not to be taken yet, and why."""
         now_s = self._clock()
         return {
             job: errors[step].problem
@@ -139,14 +139,14 @@ class JobErrors:
         return {job: error.problem for job, error in failing.items() if job not in tried}
 
     def problem(self, job: JobName) -> str:
-        """What is wrong, in words for the job's owner; empty: nothing."""
+        """Return what is wrong, in words for the job's owner; empty: nothing."""
         if not (errors := self._errors.get(job)):
             return ""
         told = "; ".join(f"{error.step}: {error.problem}" for _, error in sorted(errors.items()))
         return f"EDL fails at a step of this job and tries again; other jobs go on ({told})"
 
     def attempt(self, job: JobName, step: GuardedStep, work: Callable[[], StepResult]) -> StepResult | None:
-        """What the work returns; None where it failed."""
+        """Do the work as this step of the job; return its result, None if it failed."""
         with self.isolate(job, step):
             return work()
         return None
@@ -154,7 +154,7 @@ class JobErrors:
     async def attempt_async(
         self, job: JobName, step: GuardedStep, work: Callable[[], Awaitable[StepResult]]
     ) -> StepResult | None:
-        """As `attempt`, of what takes time."""
+        """Do as `attempt`, for work that is awaited."""
         with self.isolate(job, step):
             return await work()
         return None
@@ -166,13 +166,13 @@ class JobErrors:
         step: GuardedStep,
         read: Callable[[ReadItem], StepResult | None],
     ) -> tuple[StepResult, ...]:
-        """What is read of each thing but None; those that cannot be read, or are not to be read yet, are left out."""
+        """Read each item and return the results; items that cannot be read, or are not to be read yet, are left out."""
         named = [(job_of(thing), thing) for thing in things]
         found = [self.attempt(job, step, partial(read, thing)) for job, thing in named if not self.is_paused(job, step)]
         return tuple(answer for answer in found if answer is not None)
 
     def note_failure(self, job: JobName, step: GuardedStep, error: Exception) -> None:
-        """The step has failed."""
+        """Note that the step has failed."""
         before = self._errors.setdefault(job, {}).get(step)
         while len(self._errors) > MOST_JOBS:
             del self._errors[next(iter(self._errors))]  # of the oldest: it is noted anew if it fails again
@@ -187,7 +187,7 @@ class JobErrors:
                 self.listener.failed(job, now, error, is_news=is_news)
 
     def clear_failure(self, job: JobName, step: GuardedStep) -> None:
-        """The step has succeeded."""
+        """Note that the step has succeeded: its failures are forgotten."""
         errors = self._errors.get(job)
         if errors is None or errors.pop(step, None) is None:
             return
@@ -198,7 +198,7 @@ class JobErrors:
                 self.listener.mended(job)
 
     def handle_edit(self, job: JobName) -> None:
-        """The job has another definition: each step is tried again once `EDIT_PAUSE_S` since its failure are over."""
+        """Try each failing step of an edited job again once `EDIT_PAUSE_S` since its failure are over."""
         for step, error in self._errors.get(job, {}).items():
             again_at_s = min(error.again_at_s, error.at_s + EDIT_PAUSE_S)
             self._errors[job][step] = replace(error, again_at_s=again_at_s)
@@ -221,7 +221,7 @@ class JobErrors:
 
 
 class IsolatedStep:
-    """One step of one job."""
+    """Context of one step of one job: an exception inside is noted and goes no further."""
 
     __slots__ = ("_errors", "_job", "_step")
 
@@ -245,12 +245,12 @@ class IsolatedStep:
 
 
 def object_key(kind: str, namespace: str, name: str) -> JobName:
-    """The name under which stands what is wrong with an object that is no job's."""
+    """Return the key for failures with an object that is no job's."""
     return JobName(f"{namespace}/{kind}/{name}")
 
 
 def raw_object_key(kind: str, raw: Mapping[str, Any]) -> JobName:
-    """The same, of an object as the API server has it, of which not even the name may be right."""
+    """Return the same key for an object as the API server has it, whose very name may be wrong."""
     metadata = raw.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     return object_key(kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))

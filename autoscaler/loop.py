@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPass:
-    """One pass of the loop: the plan, and what became of each action that was still valid."""
+    """One pass of the loop: the plan, and the outcome of each action that was still valid."""
 
     plan: Plan
     applied: tuple[tuple[Action, WriteOutcome], ...] = ()
@@ -62,7 +62,7 @@ def ignore(_step: LoopPass) -> None:
 
 
 class PlanExecution:
-    """What of a plan is written, is being written, and is left."""
+    """Execution of one plan: the actions that are left, and those that have been begun."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -135,7 +135,7 @@ class Loop:
 
     @property
     def history(self) -> History:
-        """The planner's memory as the next plan will find it."""
+        """The planner's memory as the next plan finds it."""
         return self._history
 
     async def _carry_out(self, decided: Plan) -> tuple[tuple[Action, WriteOutcome], ...]:
@@ -151,7 +151,7 @@ class Loop:
         return tuple(applied)
 
     async def _write_next(self, writing: PlanExecution, kind: type | None) -> tuple[Action, WriteOutcome] | None:
-        """The next write of this kind, if there is one yet."""
+        """Write the next action of this kind, if one is left."""
         async with writing.turn:
             if writing.since_recheck == AT_ONCE:
                 await self._recheck(writing)
@@ -172,7 +172,7 @@ class Loop:
         writing.since_recheck = 0
 
     async def _newest(self) -> ClusterView:
-        """What is known once all that has arrived is taken in: while a plan is made no watch is read."""
+        """Return the view with all news that has arrived: while a plan is made no watch is read."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
         async with asyncio.timeout(CALL_LIMIT_S):
@@ -196,7 +196,7 @@ class Loop:
         return action, outcome
 
     def _held_back(self, view: ClusterView) -> ClusterView:
-        """The view, in which a job for which a write has failed creates nothing for a while: others take its turn."""
+        """Return the view in which a job with a failed write creates nothing for a while: others take its turn."""
         paused = self._errors.paused(GuardedStep.WRITE)
         jobs = [job for job in view.jobs if job.name in paused] if paused else []
         held = [

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from autoscaler.domain import JobState, Role
-from autoscaler.jobs.backoff import pause_s
+from autoscaler.jobs.restart_policy import pause_s
 from autoscaler.manifests.api_types import RunPolicy
 
 FAREWELL_S: Final = 60.0
@@ -70,7 +70,7 @@ class Life:
 
     @property
     def state(self) -> JobState:
-        """What the planner is told."""
+        """The state that the planner is told."""
         match self.stage:
             case LifeStage.ACTIVE:
                 return JobState.ACTIVE
@@ -126,12 +126,12 @@ class SuspendSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAsked:
-    """The user wants it gone."""
+    """The user has deleted the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsObserved:
-    """Which roles still have pods; comes with every change of the job's pods and with the passing of time."""
+    """The roles that still have pods.  Comes with every change of the job's pods and with the passing of time."""
 
     roles: frozenset[Role]
 
@@ -171,7 +171,7 @@ class LifeStep:
 
 
 def handle(life: Life, event: LifeEvent, now_s: float) -> LifeStep:
-    """The life after the event, and what is to be done.  Events of a job that has ended change nothing more."""
+    """Return the life after the event, and what is to be done.  Events of a job that has ended change nothing more."""
     match event:
         case TrainerEnded():
             return LifeStep(life=replace(life, hold_until_s=max(life.hold_until_s, now_s + JUDGEMENT_S)))
@@ -272,7 +272,7 @@ def _look(life: Life, roles: frozenset[Role], now_s: float) -> LifeStep:
 
 
 def _suspend_next(life: Life, roles: frozenset[Role]) -> LifeStep:
-    """As at the end, but that the master is left to the planner: it commits for the servers what was trained last."""
+    """Stop trainers, then servers.  The planner ends the master, which commits what was trained last."""
     if Role.TRAINER in roles:
         return LifeStep(life=life)
     if Role.SERVER in roles:

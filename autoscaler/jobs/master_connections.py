@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 import grpc
 import grpc.aio
 
-from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
-from autoscaler.jobs.progress import JobProgress, progress_of, shortened
+from autoscaler.jobs.progress import JobProgress, MalformedAnswer, NoAnswer, NoProgress, progress_of, shortened
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
@@ -94,12 +93,12 @@ class MasterConnections:
             await self.keep_only(job, frozenset())
 
     async def try_progress(self, door: MasterEndpoint) -> JobProgress | None:
-        """As `ask`; None where there is no progress to tell."""
+        """Do as `ask`; return None if there is no progress."""
         answer = await self.ask(door)
         return answer if isinstance(answer, JobProgress) else None
 
     async def ask(self, door: MasterEndpoint) -> JobProgress | NoAnswer:
-        """What the master behind the door says, within a second; numbers are in their ranges, texts have lengths."""
+        """Return what the master says, within a second.  Its numbers are checked for their ranges, its texts cut."""
         line = await self._line(door)
         stub: MasterAsyncStub = MasterStub(line.channel)
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=door.job, software="edl")))
@@ -133,7 +132,7 @@ class MasterConnections:
             return self._note_malformed(door.job, error)
 
     def reading_s(self, job: str) -> float:
-        """How many seconds of a core it took to read what the job's master said last."""
+        """Return how many seconds of a core it took to read the last answer of the job's master."""
         return self._reading_s.get(job, 0.0)
 
     async def keep_only(self, job: str, addresses: frozenset[str]) -> None:

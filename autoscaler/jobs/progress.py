@@ -1,10 +1,11 @@
-"""How far a job has come: the cluster side's few numbers out of `master.api.master_status.JobStatus`."""
+"""Progress of a job: the cluster side's few numbers out of `master.api.master_status.JobStatus`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from enum import StrEnum
+from typing import Final, TypeAlias
 
 from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus, MemberStatus
@@ -76,12 +77,12 @@ class JobProgress:
 
     @property
     def loss(self) -> float | None:
-        """What the trainers reported under that name, on average."""
+        """The mean of what the trainers reported under the name `loss`."""
         return dict(self.metrics).get("loss")
 
 
 def progress_of(status: JobStatus) -> JobProgress:
-    """The status, shortened; metrics and throughput over all trainers."""
+    """Return the progress that a master's status says; metrics and throughput are over all trainers."""
     counts = status.positions
     return JobProgress(
         phase=status.phase,
@@ -117,13 +118,13 @@ def progress_of(status: JobStatus) -> JobProgress:
 
 
 def shortened(words: str) -> str:
-    """What a job's own program says, for people: LONGEST_PROBLEM characters at most, none of which moves a terminal."""
+    """Return at most LONGEST_PROBLEM characters of a job's own words, none of which moves a terminal."""
     cut = words if len(words) <= LONGEST_PROBLEM else f"{words[: LONGEST_PROBLEM - 4]} ..."
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in cut)
 
 
 def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
-    """What the master says now, with what it cannot know: what those reported who have left, and of earlier masters.
+    """Return what the master says now with what it cannot know: of members that have left, of earlier masters.
 
     A new master counts as done what servers tell it, and before that what is committed: whether the rest is lost shows
     once they are there, or the lineage has grown.
@@ -156,7 +157,7 @@ def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
 def progress_events(
     before: JobProgress | None, now: JobProgress, *, goes_on: bool = True
 ) -> tuple[tuple[str, str], ...]:
-    """What only the master knows and the user must not miss: reason and message.
+    """Return events, as reason and message, of what only the master knows and the user must not miss.
 
     `goes_on`: its pods have not been told to go.  Where they have, servers leave one by one, and none is lost.
     """
@@ -170,9 +171,9 @@ def progress_events(
     if fresh > 0:
         news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
     if before is not None and (again := _trained_again(before, now)):
-        news.append(("SetBack", _tell_set_back(again)))
+        news.append(("RolledBack", _describe_rollback(again)))
     if before is not None and goes_on and not now.is_complete:
-        news += [("ServerLost", _tell_taken_over(*one)) for one in _taken_over(before, now)]
+        news += [("ServerLost", _describe_take_over(*one)) for one in _taken_over(before, now)]
     return tuple(news)
 
 
@@ -210,12 +211,12 @@ def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, in
             yield server, fresh if fresh > 0 else count
 
 
-def _tell_set_back(count: int) -> str:
+def _describe_rollback(count: int) -> str:
     positions = "one position is" if count == 1 else f"{count:,} positions are"
     return f"{positions} trained again: the model no longer has all that was trained since the last checkpoint"
 
 
-def _tell_taken_over(server: str, count: int) -> str:
+def _describe_take_over(server: str, count: int) -> str:
     buckets = "one bucket goes" if count == 1 else f"{count} buckets go"
     return f"{buckets} on on {server}, which had the second copies: nothing is done again"
 
@@ -238,10 +239,27 @@ def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:
 
 
 def why_too_soon(progress: JobProgress | None, *, has_servers: bool) -> str:
-    """What a trainer that ends with 0 before the data has ended did wrong, after "exited with code 0"."""
+    """Return what a trainer did wrong that ended with 0 before the data had ended, to follow "exited with code 0"."""
     if progress is None or progress.epochs:
         return ", but data is left to train: a script ends when its loop over the session's data set ends"
     told = ", but no trainer has declared a data set: a script loops over session.dataset(...)"
     if not has_servers:
         return told
     return f"{told} and keeps its model in session.tables(...), or the job has no spec.parameterServer"
+
+
+class NoProgress(StrEnum):
+    """Why a job's progress is not known."""
+
+    SILENT = "no answer"  # it starts, has ended, is cut off, stands still or hangs
+    REFUSED = "an answer, but no status"  # it does not lead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MalformedAnswer:
+    """An answer that this version does not read, or with a value that cannot be.  `problem` names the field."""
+
+    problem: str
+
+
+NoAnswer: TypeAlias = NoProgress | MalformedAnswer

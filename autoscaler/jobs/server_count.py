@@ -48,7 +48,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def loss_of(code: int | None, story: str) -> str:
-    """What was lost with a server that was told to leave, and ended so; empty: nothing, it has left in order.
+    """Return what was lost with a deleted server that ended with this code; empty: nothing, it left in order.
 
     One that SIGTERM itself has ended was still starting: a server hears it before it knows its master.
     """
@@ -60,7 +60,7 @@ def loss_of(code: int | None, story: str) -> str:
 
 
 def only_copies_of(ordinal: int, progress: JobProgress | None) -> int:
-    """How many buckets nobody but this server has, as its master said last; 0 also where that is not known."""
+    """Return how many buckets only this server has, as its master said last; 0 also if that is not known."""
     if progress is None or not progress.lineage:
         return 0
     owned = dict(progress.buckets)
@@ -69,7 +69,7 @@ def only_copies_of(ordinal: int, progress: JobProgress | None) -> int:
 
 
 def describe_loss(name: str, buckets: int, after_loss: AfterServerLoss) -> str:
-    """What follows from the end of a server that had the only copy of so many buckets."""
+    """Return in words what follows from the end of a server that had the only copy of so many buckets."""
     told = f"{name} has ended with {'a bucket' if buckets == 1 else f'{buckets} buckets'} that nobody else has"
     goes = "it goes" if buckets == 1 else "they go"
     match after_loss:

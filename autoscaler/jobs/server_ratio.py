@@ -1,12 +1,17 @@
-"""How many trainers one parameter server serves, where the job's file says `trainersPerServer: auto`: pure.
+"""The ratio of trainers to parameter servers, measured where the job's file says `trainersPerServer: auto`.  Pure.
 
-It begins as if nothing had been said, and then follows what the trainers measure: when they wait for servers much of
-their time it falls, when fewer servers would still keep nobody waiting it rises.  What more or fewer servers would do
-is `bottleneck`'s model.  Between the two lies a wide band, and a number of trainers and servers is judged once it has
-stood for a while, by the mean of what was measured meanwhile: by the model no change calls for its opposite.
+The ratio begins as if nothing had been said, and then follows what the trainers measure: when they wait for servers
+much of their time it falls, when fewer servers would still keep nobody waiting it rises.  Between the two lies a wide
+band, and a number of trainers and servers is judged once it has stood for a while, by the mean of what was measured
+meanwhile: by the model no change calls for its opposite.  The planner takes the ratio as it takes a number from the
+file, with all of its windows: servers come into free room only, leave voluntarily, and neither keeps the web waiting
+(ADR 0117).
 
-The planner takes what comes out as it takes a number from the file, with all of its windows: servers come into free
-room only, leave voluntarily, and neither keeps the web waiting (ADR 0117).
+The model of the bottleneck.  A trainer's time is computing and waiting for servers to answer pulls and pushes; each
+server has its share of the model, so what a trainer waits for falls with their number: `w` of the time with n servers
+is `w n / m` with m, while computing stays as it is.  A job then trains 1 / (1 - w + w n / m) times as fast.  That is
+the most that m servers can give: round trips, and a machine whose processors are all busy, do not become fewer.  The
+SDK measures `w` (`Progress.waiting_share`), averaged over the trainers that train (`progress`).
 """
 
 from __future__ import annotations
@@ -15,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from autoscaler.jobs.bottleneck import find_hint, speed
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.api_types import MOST_REPLICAS, TRAINERS_PER_SERVER, ReplicaBounds
 
@@ -48,19 +52,19 @@ class ServerRatio:
 
 
 def parse_ratio(told: Any) -> ServerRatio:
-    """As an earlier leader has told it; from the beginning where that is no number of trainers."""
+    """Return the ratio that an earlier leader wrote; the first one if that is no number of trainers."""
     is_number = isinstance(told, int) and not isinstance(told, bool) and 1 <= told <= MOST_REPLICAS
     return ServerRatio(trainers_per_server=told) if is_number else ServerRatio()
 
 
 def ratio_in_status(status: Mapping[str, Any]) -> ServerRatio:
-    """The ratio that a TrainingJob's status tells."""
+    """Return the ratio in a TrainingJob's status."""
     servers = status.get("servers")
     return parse_ratio(servers.get("trainersPerServer") if isinstance(servers, Mapping) else None)
 
 
 def observe_ratio(before: ServerRatio, progress: JobProgress, replicas: ReplicaBounds, now_s: float) -> ServerRatio:
-    """The ratio after one more look at the job.  A number that the user has pinned is not judged."""
+    """Return the ratio after one more observation of the job.  A number that the user has pinned is not judged."""
     is_as_before = (progress.training, progress.servers) == (before.trainers, before.servers)
     if progress.moving or replicas.pinned or not is_as_before or not (progress.training and progress.servers):
         return replace(
@@ -75,7 +79,7 @@ def observe_ratio(before: ServerRatio, progress: JobProgress, replicas: ReplicaB
 
 
 def plan_ratio(seen: ServerRatio, replicas: ReplicaBounds) -> int:
-    """How many trainers a server is to serve, by what so many of both have measured."""
+    """Return how many trainers a server is to serve, by what so many of both have measured."""
     ratio, servers = seen.trainers_per_server, seen.servers
     if hint := find_hint(servers=servers, waiting_share=seen.waiting_share):
         wanted = min(hint.better, replicas.maximum)
@@ -90,11 +94,59 @@ def plan_ratio(seen: ServerRatio, replicas: ReplicaBounds) -> int:
 
 
 def share_with(servers: int, others: int, waiting_share: float) -> float:
-    """How much of their time trainers would wait for `others` in place of `servers`, by the model.  Shares: 0 to 1."""
+    """Return the share of time that trainers would wait for `others` in place of `servers`; 0 to 1, by the model."""
     return waiting_share * servers / others * speed(servers, others, waiting_share)
 
 
 def _lowered(trainers: int, servers: int, wanted: int) -> int:
-    """The ratio that gives so many servers, or the nearest number above those there are that a ratio can give."""
+    """Return the ratio that gives so many servers, or the nearest number above today's that a ratio can give."""
     ratio = -(-trainers // wanted)
     return ratio - 1 if ratio > 1 and -(-trainers // ratio) <= servers else ratio
+
+
+WAITING_SHARE: Final = 0.25
+"""Less waiting is the price of a model kept elsewhere: a second server would give at most 14 %."""
+
+WORTH_IT: Final = 0.1
+"""One server more is named as long as it gives at least so much over one fewer."""
+
+FURTHEST: Final = 2
+"""So many times the present number at most: further away the model is a guess; it is measured again there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServersHint:
+    """With `better` in place of `servers`, samples a second would rise by at most `gain` (0.4: 40 %)."""
+
+    servers: int
+    better: int
+    gain: float
+    waiting_share: float
+
+    def describe(self, most: int) -> str:
+        """For people; `most`: what the job's file allows."""
+        told = f"trainers wait for servers {self.waiting_share:.0%} of their time"
+        told = f"{told}; {self.better} in place of {self.servers}: at most {self.gain:+.0%}"
+        return told if self.better <= most else f"{told} (maxReplicas is {most})"
+
+
+def find_hint(*, servers: int, waiting_share: float) -> ServersHint | None:
+    """Return how many servers to have instead if servers are the bottleneck; None if they are not."""
+    if servers < 1 or waiting_share < WAITING_SHARE:
+        return None
+    better = servers
+    while better < FURTHEST * servers and _is_worth_one_more(servers, better, waiting_share):
+        better += 1
+    if better == servers:
+        return None
+    gain = speed(servers, better, waiting_share) - 1
+    return ServersHint(servers=servers, better=better, gain=gain, waiting_share=waiting_share)
+
+
+def _is_worth_one_more(servers: int, others: int, waiting_share: float) -> bool:
+    return speed(servers, others + 1, waiting_share) >= (1 + WORTH_IT) * speed(servers, others, waiting_share)
+
+
+def speed(servers: int, others: int, waiting_share: float) -> float:
+    """Return how many times as fast the job trains at most with `others` in place of `servers`.  Shares are 0 to 1."""
+    return 1 / (1 - waiting_share + waiting_share * servers / others)

@@ -1,4 +1,4 @@
-"""Whether a job trains, and whether its checkpoints go through: two verdicts, out of what its master says or does not.
+"""Health of a job: whether it trains, and whether its checkpoints go through, from what its master says.
 
 They are two because they cost different things.  While commits fail training goes on, and nothing is lost but if
 servers are: somebody who restarts such a job loses what its last checkpoint lacks.  Each message says whether training
@@ -15,8 +15,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
-from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, MalformedAnswer, NoAnswer, NoProgress
 from master.api.master_status import TRAINING_PHASES, JobPhase
 
 QUIET_LIMIT_S: Final = 15.0
@@ -34,7 +33,7 @@ _SINCE_LAST: Final = (
 
 
 class HealthReason(StrEnum):
-    """The reasons of both verdicts, as conditions bear them; phases of a master have reasons of their own name."""
+    """Reasons of both verdicts, as conditions show them; phases of a master have reasons of their own name."""
 
     TRAINING = "Training"
     PROBLEM = "Problem"
@@ -78,7 +77,7 @@ class HealthVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterContact:
-    """What its master has said of a job, and when; instants on one clock, -inf where there is none.
+    """What a job's master has said, and when.  Instants on one clock, -inf if there is none.
 
     `quiet`: what came in place of the last answer, None: it came; `quiet_since_s`: the first question that got none.
     `started_at_s`: the job's start, anew with each resume.
@@ -93,13 +92,13 @@ class MasterContact:
 
     @property
     def of_this_start(self) -> JobProgress | None:
-        """The last answer; what a master said before a suspension is the past."""
+        """The last answer since the job's start or resume."""
         return None if self.progress_at_s < self.started_at_s else self.progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterReport:
-    """What is told of a job's master.  `progress`: its last answer since the job's start, if any.
+    """What people are told of a job's master.  `progress`: its last answer since the job's start, if any.
 
     `quiet`: what comes in place of an answer, silence once it lasts; `since`: since when, or for how long, in words.
     `is_known`: it has committed since the job's start, though nobody here has heard it.
@@ -125,7 +124,7 @@ _PHASES: Final = {
 
 
 def judge_training(heard: MasterReport) -> HealthVerdict:
-    """Whether samples are trained now."""
+    """Return whether samples are trained now."""
     if (quiet := _quiet(heard)) is not None:
         return quiet
     progress = heard.progress
@@ -141,7 +140,7 @@ def judge_training(heard: MasterReport) -> HealthVerdict:
 
 
 def judge_checkpoints(heard: MasterReport) -> HealthVerdict:
-    """Whether what is trained comes into checkpoints."""
+    """Return whether what is trained comes into checkpoints."""
     if (quiet := _quiet(heard)) is not None:
         return quiet
     progress = heard.progress
@@ -164,7 +163,7 @@ def judge_checkpoints(heard: MasterReport) -> HealthVerdict:
 
 
 def report_of(contact: MasterContact, *, every_s: float, now_s: float, tell: Callable[[float], str]) -> MasterReport:
-    """What is to be told at this instant.  `tell`: since when nothing is heard, in words."""
+    """Return what people are told now.  `tell` writes since when the master has been silent."""
     since_s = max(contact.quiet_since_s, contact.started_at_s)
     is_told = isinstance(contact.quiet, MalformedAnswer) or now_s - since_s >= QUIET_LIMIT_S
     uncommitted_s = uncommitted_since_s(contact)

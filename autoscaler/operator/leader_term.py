@@ -56,7 +56,7 @@ _OF_JOBS: Final = tuple(kind for kind in WATCHED_KINDS if kind.is_namespaced and
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermSettings:
-    """What a term is run with.  `identity`: who reports events; `namespaces` empty: all.
+    """Settings of a term.  `identity`: who reports events; `namespaces` empty: all.
 
     `socket_of`: see `MasterClient`; None where masters have addresses of their own.
     """

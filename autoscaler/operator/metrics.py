@@ -1,32 +1,36 @@
-"""What Prometheus is told; charts/edl draws it and warns of it.
+"""Prometheus metrics of one operator, which charts/edl draws and alerts on; and the API decorator that counts calls.
 
-A registry of its own for each operator.  Labels are bounded: namespace and job are the widest, and a job that has gone
+Each operator has a registry of its own.  Labels are bounded: namespace and job are the widest, and a job that has gone
 takes its series along.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from math import nan
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from autoscaler.cluster_port import WriteOutcome
+from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.decorators import ApiDecorator
+from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.domain import Action, Decision, JobName, Pod, PodPhase, Role, ServerMove
+from autoscaler.errors import ClusterError
 
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 ERRORS_KEPT_S: Final = 3600.0  # longer than alerts look back
 JOB: Final = ("namespace", "job")
 _CONDITION: Final = ("type", "status", "reason")  # reasons are words of this code, one at a time for each type
 _TRAINERS: Final = ("ready", "target", "min", "max", "surplus")
-_SERVERS: Final = ("ready", "target", "min", "max", "wanted", "leaving", "emptying")
+_SERVERS: Final = ("ready", "target", "min", "max", "wanted", "leaving", "draining")
 
 
 class Metrics:
-    """All of one operator."""
+    """All metrics of one operator."""
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
@@ -47,8 +51,8 @@ class Metrics:
         self._server_resizes = self._counter("edl_server_resizes", "Changes of a job's servers by EDL.", ("cause",))
         self._server_moves = self._counter("edl_server_moves", "Servers that go to another node.", ("outcome",))
         self._evictions = self._counter("edl_evictions", "Pods of jobs that were made to leave.", ("by", "role"))
-        self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "what"))
-        self._servers = self._gauge("edl_job_servers", "Parameter servers of a job that has some.", (*JOB, "what"))
+        self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "state"))
+        self._servers = self._gauge("edl_job_servers", "Parameter servers of a job that has some.", (*JOB, "state"))
         self._alone = self._gauge("edl_job_buckets_with_one_copy", "Of a job that wants two of each.", JOB)
         self._share = self._gauge("edl_job_share", "Weighted dominant share of a job.", JOB)
         self._committed = self._gauge("edl_job_samples_committed", "Samples in the last checkpoint.", JOB)
@@ -82,15 +86,15 @@ class Metrics:
         self._started_at.set(time.time())
 
     def render(self) -> bytes:
-        """The text that Prometheus reads."""
+        """Return the text that Prometheus reads."""
         return generate_latest(self.registry)
 
     def count_call(self, verb: str, kind: str, outcome: str) -> None:
-        """One request to the API server and how it ended."""
+        """Count one request to the API server and how it ended."""
         self._calls.labels(verb, kind, outcome).inc()
 
     def count_writes(self, applied: Iterable[tuple[Action, WriteOutcome]]) -> None:
-        """What became of the planner's actions."""
+        """Count the outcomes of the planner's actions."""
         for action, outcome in applied:
             self._writes.labels(type(action).__name__, outcome.result.value).inc()
 
@@ -99,7 +103,7 @@ class Metrics:
         (self._server_resizes if role is Role.SERVER else self._resizes).labels(cause).inc()
 
     def count_server_moves(self, under_way: Collection[ServerMove], pods: Callable[[], Iterable[Pod]]) -> None:
-        """What became of the servers that were to move: given up are those that stand where they stood.
+        """Count what became of the servers that were to move: given up are those that stand where they stood.
 
         `under_way`: by the newest plan; `pods`: all of them, after it.
         """
@@ -111,7 +115,7 @@ class Metrics:
                 self._server_moves.labels("given up" if move.pod in staying else "done").inc()
 
     def show_held_up(self, decisions: Iterable[Decision]) -> None:
-        """Which jobs wait for the start of which others, by the newest plan."""
+        """Show which jobs wait for the start of which others, by the newest plan."""
         now = frozenset((one.job, holder) for one in decisions for holder in one.held_up_by)
         for job, holder in self._holders - now:
             _remove(self._held_up, *_where(job), holder)
@@ -120,7 +124,7 @@ class Metrics:
         self._holders = now
 
     def show_etcd(self, *, used_bytes: int, file_bytes: int, quota_bytes: int, is_full: bool) -> None:
-        """How full etcd is."""
+        """Show how full etcd is."""
         for what, count in (("used", used_bytes), ("file", file_bytes), ("quota", quota_bytes)):
             self._etcd.labels(what).set(count)
         self._etcd_full.set(is_full)
@@ -144,7 +148,7 @@ class Metrics:
         self._evictions.labels(by, role).inc()
 
     def show_job(self, name: JobName, status: Mapping[str, Any], *, checkpoint_every_s: float) -> None:
-        """A job as its status tells it."""
+        """Show a job as its status has it."""
         where = _where(name)
         for what in _TRAINERS:
             self._trainers.labels(*where, what).set(status.get("trainers", {}).get(what, 0))
@@ -161,7 +165,7 @@ class Metrics:
         self._show_conditions(name, _told(status))
 
     def show_wrong_job(self, name: JobName, status: Mapping[str, Any]) -> None:
-        """A job that cannot be read, or whose status cannot be made: why, and nothing else is known of it."""
+        """Show why a job cannot be read, or its status not be made; nothing else is known of it."""
         self.forget_job(name, keeps_errors=True)
         self._show_conditions(name, {one for one in _told(status) if one[2] == status.get("reason")})
 
@@ -178,7 +182,7 @@ class Metrics:
                 gauge.labels(*where).set(unix_s)
 
     def forget_job(self, name: JobName, *, keeps_errors: bool = False) -> None:
-        """The job is gone; or how it stands is not known, and nothing is told of it but its errors."""
+        """Drop the series of a job that is gone or whose state is not known; of the latter all but its errors."""
         for step in () if keeps_errors else tuple(self._failed.get(name, ())):
             self._forget_error(name, step)
         self._show_conditions(name, set())
@@ -233,3 +237,35 @@ def _where(name: JobName) -> tuple[str, str]:
 def _remove(series: Gauge | Counter, *labels: str) -> None:
     with suppress(KeyError):  # never shown
         series.remove(*labels)
+
+
+Count: TypeAlias = Callable[[str, str, str], None]
+
+
+class MeteredApi(ApiDecorator):
+    """`port.Api`.  `count(verb, kind, outcome)` is called at the end of each call; of streams at their beginning."""
+
+    def __init__(self, inner: Api, count: Count) -> None:
+        super().__init__(inner)
+        self._count = count
+
+    def around_read(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
+        """See `ApiDecorator.around_read`."""
+        return self._counted(verb, kind)
+
+    def around_write(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
+        """See `ApiDecorator.around_write`."""
+        return self._counted(verb, kind)
+
+    def before_stream(self, verb: str, kind: Kind) -> None:
+        """See `ApiDecorator.before_stream`."""
+        self._count(verb, kind.plural, "begun")
+
+    @contextmanager
+    def _counted(self, verb: str, kind: Kind) -> Iterator[None]:
+        try:
+            yield
+        except ClusterError as error:
+            self._count(verb, kind.plural, type(error).__name__)
+            raise
+        self._count(verb, kind.plural, "ok")

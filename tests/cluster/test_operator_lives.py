@@ -153,10 +153,10 @@ def test_servers_come_by_the_ratio_and_by_hand_and_are_drained_one_at_a_time(pla
     pin(3)
     wait_for("three", lambda: servers("ready", "target", "min", "max") == [3, 3, 1, 3])
     pin(2)
-    wait_for("one is to go", lambda: servers("target", "emptying", "ready") == [2, 1, 3])
+    wait_for("one is to go", lambda: servers("target", "draining", "ready") == [2, 1, 3])
     assert condition(plane, "digits", "Scaled") == ("False", "Shrinking")
     pin(3)
-    wait_for("it stays", lambda: servers("target", "emptying", "ready") == [3, 0, 3])
+    wait_for("it stays", lambda: servers("target", "draining", "ready") == [3, 0, 3])
 
     policy = client.PolicyV1Api(admin)
     wait_for(

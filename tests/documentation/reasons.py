@@ -9,13 +9,13 @@ from typing import Final
 from autoscaler.domain import Bottleneck
 from autoscaler.jobs.training_health import HealthReason
 from autoscaler.operator.controllers.job_store import JobStore
-from autoscaler.operator.status import condition_rules, job_report, job_status
+from autoscaler.operator.status import condition_rules, job_status, status_inputs
 from autoscaler.operator.status.conditions import ConditionType
 
 _WORD: Final = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
 _SOURCES: Final = (
     condition_rules,
-    job_report.reason_of,
+    status_inputs.reason_of,
     job_status.unreadable_status,
     job_status.internal_error_status,
     JobStore.problems_of,

@@ -171,7 +171,7 @@ def test_a_killed_server_costs_no_work_where_another_has_second_copies(day, real
     day.wait("two copies again", lambda: copies(day) == (2, 0))
     assert sorted(server_nodes(day).values()) == sorted(NODES)
     assert day.status("progress", "lineage") == lineage, "a loss with a second copy has rolled the job back"
-    assert "SetBack" not in day.event_reasons()
+    assert "RolledBack" not in day.event_reasons()
     assert not day.is_over(), "the day was too short for its loss"
     day.end()
 

@@ -11,8 +11,7 @@ from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.operator.leadership.candidate import LeaseTiming
-from autoscaler.operator.leadership.lease import LeaseHolder
-from autoscaler.operator.leadership.lease_terms import run_terms
+from autoscaler.operator.leadership.lease import LeaseHolder, run_terms
 from tests.harness.virtual_time import now
 from tests.perturb.controllers import run_pod_controller
 from tests.perturb.invariants import CheckedApi

@@ -40,8 +40,7 @@ def operator(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it logs every master that does not answer yet
 
     from autoscaler.errors import AutoscalerError, InvalidSpecError  # noqa: PLC0415 - with it
-    from autoscaler.operator.process.json_logs import set_up_logs  # noqa: PLC0415 - with it
-    from autoscaler.operator.process.main import run  # noqa: PLC0415 - kopf and Kubernetes cost a second
+    from autoscaler.operator.process.main import run, set_up_logs  # noqa: PLC0415 - kopf and Kubernetes cost a second
     from autoscaler.operator.process.operator_settings import read_settings  # noqa: PLC0415 - with it
 
     try:

@@ -12,7 +12,7 @@ from autoscaler.cli.output.object_tables import PlainObject
 from autoscaler.cli.output.phrases import format_age, format_copies, format_ending, format_server_bounds
 from autoscaler.cli.places import JobFacts
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, part, parts, text, unix_s, whole
-from autoscaler.jobs.bottleneck import find_hint
+from autoscaler.jobs.server_ratio import find_hint
 
 _SHOWN_CONDITIONS = (
     "Admitted",
@@ -107,9 +107,9 @@ def _servers(job: PlainObject) -> str:
         trainers_per_server=whole(spec, "trainersPerServer", default=whole(status, "trainersPerServer", default=4)),
         is_measured=_is_ratio_measured(job),
     )
-    emptying, leaving = whole(status, "emptying"), whole(status, "leaving")
+    draining, leaving = whole(status, "draining"), whole(status, "leaving")
     line = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
-    line += f"; {emptying} {'is' if emptying == 1 else 'are'} being emptied" if emptying else ""
+    line += f"; {draining} {'is' if draining == 1 else 'are'} draining" if draining else ""
     line += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
     return line + format_copies(whole(status, "copies", default=1), whole(status, "alone"))
 

@@ -142,13 +142,13 @@ def under_way(job: Raw, of: str) -> ResizeState:
     """Progress of the job's `trainers` or `servers` towards the present target, by the job's status."""
     status = part(job, "status", of)
     pinned = whole(job, "spec", "parameterServer" if of == "servers" else "trainer", "replicas")
-    emptying = whole(status, "emptying")  # ready, and leave once their buckets have been moved
-    there = max(0, whole(status, "ready") - emptying)
+    draining = whole(status, "draining")  # ready, and leave once their buckets have been moved
+    there = max(0, whole(status, "ready") - draining)
     is_suspended = part(job, "spec", "runPolicy").get("suspend") is True
     return ResizeState(
         desired=(pinned or whole(status, "target")) if status and not is_suspended else there,
         present=there,
-        leaving=whole(status, "leaving") + emptying,
+        leaving=whole(status, "leaving") + draining,
         is_suspended=is_suspended,
     )
 

@@ -20,7 +20,7 @@ from autoscaler.domain import (
     Plan,
     ServerSpec,
 )
-from autoscaler.jobs.bottleneck import find_hint
+from autoscaler.jobs.server_ratio import find_hint
 from autoscaler.planner.counterfactual import Counterfactual, Explanation
 from autoscaler.snapshots.codec import encode
 

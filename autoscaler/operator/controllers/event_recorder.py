@@ -17,12 +17,11 @@ from autoscaler.clusters.kubernetes.api.api_port import Api, Raw
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
-from autoscaler.clusters.kubernetes.objects.fields import text
+from autoscaler.clusters.kubernetes.objects.fields import text, to_micro_time
 from autoscaler.clusters.kubernetes.objects.labels import API_VERSION
 from autoscaler.clusters.kubernetes.objects.names import job_key, split_key
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedStep, JobErrors
-from autoscaler.operator.leadership.lease import to_micro_time
 from autoscaler.operator.status.event_series import CreateEvent, RaiseCount, RecentEvents, forget_event, plan_event
 
 CONTROLLER: Final = "edl.dev/operator"

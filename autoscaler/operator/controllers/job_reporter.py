@@ -32,9 +32,15 @@ from autoscaler.operator.controllers.server_drain import ServerDrains
 from autoscaler.operator.job.job_pods import standing
 from autoscaler.operator.job.pod_termination import PodTermination, TerminationCause
 from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.status import resizes
-from autoscaler.operator.status.job_report import WriteRefusal, is_news, reason_of
-from autoscaler.operator.status.resizes import ResizeAuthor, ResizeRecord
+from autoscaler.operator.status.status_inputs import (
+    ResizeAuthor,
+    ResizeRecord,
+    WriteRefusal,
+    add_resize,
+    cause_words,
+    is_news,
+    reason_of,
+)
 from autoscaler.planner import Memo, plan
 
 _DEPARTURES: Final = {
@@ -172,7 +178,7 @@ class JobReporter:
             at_s=self._store.clock(),
             before=before,
             after=max(0, before + difference),
-            cause=resizes.cause_words(one.cause for one in pods),
+            cause=cause_words(one.cause for one in pods),
             by=ResizeAuthor.EDL,
             role=role,
             message=decision.message,
@@ -180,7 +186,7 @@ class JobReporter:
 
     def _add_resize(self, job: JobName, change: ResizeRecord) -> None:
         report = self._store.report_of(job)
-        self._store.reports[job] = replace(report, resizes=resizes.add_resize(report.resizes, change))
+        self._store.reports[job] = replace(report, resizes=add_resize(report.resizes, change))
         self._store.to_write_status.add(job)
 
     def _emit(self, job: JobName, event: JobEvent) -> None:

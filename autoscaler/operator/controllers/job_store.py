@@ -33,7 +33,7 @@ from autoscaler.operator.job.job_pods import has_ended, has_unstarted, is_gated,
 from autoscaler.operator.job.job_record import JobRecord, facts_of
 from autoscaler.operator.job.recovery import FoundJob, recover_checkpoint_at_s, recover_life, recover_waiting_since_s
 from autoscaler.operator.status.condition_rules import TOO_MUCH_IN_ETCD
-from autoscaler.operator.status.job_report import JobReport
+from autoscaler.operator.status.status_inputs import JobReport
 
 
 class JobStore:

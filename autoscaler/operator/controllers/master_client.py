@@ -10,9 +10,8 @@ from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.errors import ClusterError
-from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint, MasterTls
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from master.api.servers_answer import ServersAnswer
 

@@ -21,8 +21,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
-from autoscaler.jobs.progress import JobProgress, merge_progress, progress_events
+from autoscaler.jobs.progress import JobProgress, MalformedAnswer, NoAnswer, NoProgress, merge_progress, progress_events
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
 from autoscaler.operator.controllers.event_recorder import JobEvent
 from autoscaler.operator.controllers.job_store import JobStore

@@ -25,8 +25,8 @@ from autoscaler.clusters.kubernetes.parsing.server_replacement import find_repla
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Action, Cause, ClusterView, DeletePod, JobState, PodName, Role
 from autoscaler.fault_isolation import GuardedStep
-from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from autoscaler.jobs.progress import JobProgress, shortened
+from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.jobs.server_count import SPARE_ORDINALS, servers_wanted
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.controllers.event_recorder import JobEvent

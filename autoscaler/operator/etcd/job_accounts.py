@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountSettings:
-    """How the operator reaches etcd.  `is_separate`: as a user that makes users, so that each job has its own.
+    """How the operator reaches etcd.  `is_separate`: as a user that makes users, so that each job has its own user.
 
     `keeps_room`: etcd is EDL's alone, so the operator compacts it and bars who fills it (`etcd_room`).
     """
@@ -112,7 +112,7 @@ class JobAccounts:
             await self._etcd.close()
 
     async def make(self, job: KubeJob, password: str) -> None:
-        """The job's user has this password and reaches the job's keys alone.
+        """Make the job's user, with this password and rights to the job's keys alone.
 
         Where jobs share a user the job is recorded, if that can be: it waits for no etcd that it may not even use.
         Raises ClusterError otherwise: TemporaryError while etcd does not answer, PermanentError when it refuses.
@@ -126,15 +126,15 @@ class JobAccounts:
             log.warning("job %s: its keys stay in etcd when it goes: %s", job.key, error)
 
     async def names(self) -> tuple[str, ...]:
-        """The names in etcd of all jobs of which anything may be left.  Raises ClusterError."""
+        """Return the names in etcd of all jobs of which anything may be left.  Raises ClusterError."""
         return await self._ask(EtcdAccounts.jobs, although_away=True)
 
     async def bar(self, name: str) -> None:
-        """The job of this name in etcd reads and writes nothing there any more.  Raises ClusterError."""
+        """Take all rights in etcd from the job of this name there.  Raises ClusterError."""
         await self._ask(partial(EtcdAccounts.bar, job=name), although_away=True)
 
     async def run(self) -> None:
-        """Drop what deleted jobs had, now and then, until cancelled."""
+        """Drop what deleted jobs had in etcd, once a minute, until cancelled."""
         if not self.is_separate:
             log.warning("masters of all jobs share what etcd lets them do; set %s so that each has its own", ADMIN_USER)
         while True:
@@ -157,7 +157,7 @@ class JobAccounts:
             await asyncio.sleep(DROP_PAUSE_S)
 
     async def due(self) -> tuple[str, ...]:
-        """The names in etcd of jobs that have been gone for `GONE_FOR_S`, as often as this was asked.
+        """Return the names in etcd of jobs that have been gone for `GONE_FOR_S`, by what earlier calls found.
 
         Raises ClusterError.
         """
@@ -168,7 +168,7 @@ class JobAccounts:
         return tuple(name for name in gone if now_s - self._gone_since_s[name] >= GONE_FOR_S)
 
     async def _is_gone(self, name: str) -> bool:
-        """Whether the API server says so of this very job: one that was made again has another UID."""
+        """True if the API server says that this very job is gone; one that was made again has another UID."""
         namespace, job, uid = split_store_name(name)
         try:
             raw = await self._api.get(TRAINING_JOBS, job, namespace=namespace)

@@ -1,9 +1,13 @@
-"""Keeps room in EDL's own etcd: one job that fills it stops the commits of all, until it is found (ADR 0165, A11).
+"""Keeper of space in EDL's own etcd: one job that fills it stops the commits of all, until it is found (ADR 0165).
 
 While etcd has room nothing is done but to ask for its size and the number of keys.  Once it fills, or there are more
 keys than masters write, each job's prefix is looked at, history is compacted, and what jobs write is watched until
-the next round.  Who took more than its due is barred: its user has no rights any more, what no master writes is
-deleted, its job is given up.  Then files are defragmented and the alarm ends.
+the next round.  A job that took more than its due is barred: its user has no rights any more, what no master writes is
+deleted, the job is given up.  Then files are defragmented and the alarm ends.
+
+The bounds.  A master keeps twelve keys, mostly a few kilobytes.  The largest is the list of moves under way, 190 bytes
+for each of at most 4,096 buckets and never above 512 KiB, written anew as each move ends: megabytes a second while
+servers change.  The bounds lie above that, and hold only once etcd fills: nobody is barred from an etcd with room.
 """
 
 from __future__ import annotations
@@ -12,27 +16,17 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from autoscaler.bounded_gather import gather_bounded
 from autoscaler.errors import ClusterError
 from autoscaler.operator.etcd.job_accounts import JobAccounts
-from autoscaler.operator.etcd.size_limits import (
-    FREE_KEYS,
-    MOST_KEYS,
-    WINDOW_S,
-    are_many,
-    is_defragmentation_due,
-    is_pressed,
-    may_disarm,
-    most_bytes,
-    most_written,
-    over_standing,
-    over_written,
-)
 from autoscaler.operator.metrics import Metrics
 from master.errors import MasterError
 from master.store.etcd.etcd_upkeep import EtcdSize, EtcdUpkeep
+
+if TYPE_CHECKING:
+    from master.store.etcd.etcd_upkeep import EtcdSize, JobFootprint
 
 LOOK_EVERY_S: Final = 2.0
 _AT_ONCE: Final = 16
@@ -59,7 +53,7 @@ class EtcdSpaceKeeper:
         self._is_pressed = False
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch etcd until cancelled."""
         upkeep = EtcdUpkeep(self._accounts.settings.config)
         try:
             while True:
@@ -73,7 +67,7 @@ class EtcdSpaceKeeper:
             await upkeep.close()
 
     async def look(self, upkeep: EtcdUpkeep) -> bool:
-        """One round.  Whether etcd fills; then it took `WINDOW_S`, or less where somebody was found.
+        """Look once; return True if etcd fills.  A round then takes `WINDOW_S`, or less where a job was found.
 
         Raises ClusterError, MasterError.
         """
@@ -103,7 +97,7 @@ class EtcdSpaceKeeper:
         return True
 
     async def _bar(self, upkeep: EtcdUpkeep, over: Mapping[str, str], most: int) -> None:
-        """It is told before anything is deleted: the next round may find nothing more to bar the job for."""
+        """Bar jobs and give them up before anything is deleted, or the next round would find nothing to bar."""
         for name, words in over.items():
             await self._accounts.bar(name)
             log.warning("job %s has lost its rights in etcd: %s", name, words)
@@ -130,3 +124,68 @@ class EtcdSpaceKeeper:
             used_bytes=size.used_bytes, file_bytes=size.file_bytes, quota_bytes=size.quota_bytes, is_full=size.is_full
         )
         return size
+
+
+MOST_KEYS: Final = 64
+MOST_BYTES: Final = 8 * 1024**2
+LEAST_BYTES: Final = 1024**2
+WINDOW_S: Final = 2.0
+FREE_KEYS: Final = 10_000
+KEYS_OF_A_JOB: Final = 16
+"""Of all jobs on average, before somebody looks: an empty key takes 86 bytes of etcd's file and some 480 of its memory,
+which ends long before the quota does.
+"""
+
+
+def is_pressed(size: EtcdSize) -> bool:
+    """True if etcd fills: three quarters of its quota are left to find out which job fills it."""
+    return size.is_full or size.used_bytes >= size.quota_bytes // 4 or size.file_bytes >= size.quota_bytes // 2
+
+
+def are_many(keys: int, *, jobs: int) -> bool:
+    """True if there are more keys than the masters of so many jobs write."""
+    return keys > max(FREE_KEYS, KEYS_OF_A_JOB * jobs)
+
+
+def is_defragmentation_due(size: EtcdSize) -> bool:
+    """True if half of a large file is free, or so much that a full etcd has room again: free pages count as well."""
+    is_half_free = size.used_bytes <= size.file_bytes // 2
+    ends_alarm = size.is_full and _has_room(size.used_bytes, size) and not _has_room(size.file_bytes, size)
+    return size.file_bytes >= size.quota_bytes // 2 and (is_half_free or ends_alarm)
+
+
+def may_disarm(size: EtcdSize) -> bool:
+    """True if the alarm would not come back with the next write."""
+    return size.is_full and _has_room(size.file_bytes, size)
+
+
+def _has_room(file_bytes: int, size: EtcdSize) -> bool:
+    return file_bytes < size.quota_bytes // 10 * 9
+
+
+def most_bytes(size: EtcdSize, jobs: int) -> int:
+    """Return how many bytes each of so many jobs may have: half of the quota together, or what a master needs."""
+    return min(MOST_BYTES, max(LEAST_BYTES, size.quota_bytes // 2 // max(1, jobs)))
+
+
+def over_standing(standing: Mapping[str, JobFootprint], *, most_bytes: int) -> Mapping[str, str]:
+    """Return the jobs that have too much, each with what it has, in words."""
+    return {
+        job: f"{one.keys:,} keys with {one.stored_bytes:,} bytes or more (at most {MOST_KEYS} with {most_bytes:,})"
+        for job, one in standing.items()
+        if one.keys > MOST_KEYS or one.stored_bytes > most_bytes
+    }
+
+
+def most_written(size: EtcdSize) -> int:
+    """Return how many bytes one job may write within `WINDOW_S`: 32 MiB of 2 GiB.  History is compacted as often."""
+    return size.quota_bytes // 64
+
+
+def over_written(written: Mapping[str, int], *, most_bytes: int) -> Mapping[str, str]:
+    """Return the jobs that write too much, each with how much, in words."""
+    return {
+        job: f"{count:,} bytes written within {WINDOW_S:g} s (at most {most_bytes:,})"
+        for job, count in written.items()
+        if count > most_bytes
+    }

@@ -24,12 +24,12 @@ _ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.M
 
 
 def own_pods(job: KubeJob, pods: Iterable[Pod]) -> list[Pod]:
-    """Those that belong to this very job.  A master's owner is a ReplicaSet: its label is believed."""
+    """Return the pods of this very job.  A master's owner is a ReplicaSet: its label is believed."""
     return [raw for raw in pods if _is_own(job, raw)]
 
 
 def is_seated(raw: Raw, job: str) -> bool:
-    """Whether its name says what its labels say, as for the planner: neither a copy, nor edited (`reading.pods`)."""
+    """True if the pod's name says what its labels say: it is neither a copy nor edited."""
     role = role_of(raw)
     if role is None or role is Role.MASTER:
         return role is Role.MASTER
@@ -38,27 +38,27 @@ def is_seated(raw: Raw, job: str) -> bool:
 
 
 def uid_of(raw: Raw) -> str:
-    """Which object it is, whatever its name."""
+    """Return the UID of an object."""
     return text(raw, "metadata", "uid")
 
 
 def role_of(raw: Raw) -> Role | None:
-    """What the pod is for."""
+    """Return the pod's role; None: it has none that EDL knows."""
     return _ROLES.get(text(raw, "metadata", "labels", ROLE))
 
 
 def ordinal_of(raw: Raw) -> int:
-    """The number of a trainer or server that `is_seated`."""
+    """Return the ordinal of a trainer or server that `is_seated`."""
     return int(text(raw, "metadata", "labels", ORDINAL))
 
 
 def is_leaving(raw: Raw) -> bool:
-    """Whether somebody told it to go."""
+    """True if somebody has deleted the pod and it has not ended yet, or has just ended."""
     return bool(text(raw, "metadata", "deletionTimestamp"))
 
 
 def grace_beyond(raw: Raw) -> int | None:
-    """The grace that the pod's own spec gives, where somebody told it to leave with a longer one; else None.
+    """Return the grace of the pod's own spec if somebody deleted the pod with a longer one; else None.
 
     Who may delete a pod may name any grace, a year too.  The pod would work on, as one that is leaving: its job had
     another in its place, and whoever needs the room waited for it (A11).
@@ -68,22 +68,22 @@ def grace_beyond(raw: Raw) -> int | None:
 
 
 def has_ended(raw: Raw) -> bool:
-    """Whether it occupies nothing any more."""
+    """True if the pod has ended and occupies nothing any more."""
     return text(raw, "status", "phase") in ENDED
 
 
 def is_gated(raw: Raw) -> bool:
-    """Whether it still waits behind the gate of its gang."""
+    """True if the pod still waits behind the scheduling gate of its gang."""
     return GATE in gates_of(raw)
 
 
 def is_ready(raw: Raw) -> bool:
-    """Whether it serves."""
+    """True if the pod is ready and stays."""
     return condition_of(raw, "Ready").get("status") == "True" and not is_leaving(raw) and not has_ended(raw)
 
 
 def has_unstarted(pods: Iterable[Pod], now_unix_s: float) -> bool:
-    """Whether one has had a node for long, and no containers yet: something that it mounts may be gone."""
+    """True if a pod has had a node for long, and no containers yet: something that it mounts may be gone."""
     return any(
         text(raw, "spec", "nodeName") and text(raw, "status", "phase") == "Pending" and _bound_for_long(raw, now_unix_s)
         for raw in pods
@@ -97,14 +97,14 @@ def _bound_for_long(raw: Raw, now_unix_s: float) -> bool:
 
 
 def standing(pods: Iterable[Pod], role: Role) -> list[Pod]:
-    """The pods of a role that are there to stay: neither ended, nor leaving, nor gated."""
+    """Return the pods of a role that stay: neither ended, nor leaving, nor gated."""
     return [
         raw for raw in pods if role_of(raw) is role and not has_ended(raw) and not is_leaving(raw) and not is_gated(raw)
     ]
 
 
 def standing_by_role(pods: Iterable[Pod]) -> dict[Role, list[Pod]]:
-    """The same for all roles at once."""
+    """Return the pods that stay, by role."""
     found: dict[Role, list[Pod]] = {role: [] for role in _ROLES.values()}
     for raw in pods:
         role = role_of(raw)
@@ -114,12 +114,12 @@ def standing_by_role(pods: Iterable[Pod]) -> dict[Role, list[Pod]]:
 
 
 def has_standing_trainer(pods: Collection[Raw]) -> bool:
-    """Whether a trainer is at work that nobody told to leave."""
+    """True if a trainer is at work that nobody has deleted."""
     return bool(standing(pods, Role.TRAINER))
 
 
 def roles_of(pods: Iterable[Raw], *, has_master: bool) -> frozenset[Role]:
-    """The roles in which the job has pods, leaving ones too.  `has_master`: its Deployment stands."""
+    """Return the roles in which the job has pods, leaving ones too.  `has_master`: its Deployment stands."""
     found = {role for raw in pods if not has_ended(raw) and not is_gated(raw) and (role := role_of(raw)) is not None}
     return frozenset(found | ({Role.MASTER} if has_master else set()))
 

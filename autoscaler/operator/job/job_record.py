@@ -11,22 +11,19 @@ from math import inf, log2
 from typing import Final
 
 from autoscaler.clusters.kubernetes.cluster_view import JobRuntime
-from autoscaler.clusters.kubernetes.objects.fields import Raw
+from autoscaler.clusters.kubernetes.objects.fields import Raw, to_time
 from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwners
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import PodName, Role
 from autoscaler.jobs import training_health
-from autoscaler.jobs.answers import NoAnswer
-from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
-from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding, Life, LifeStage
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, NoAnswer
+from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, STEADY_AFTER_S, pause_s
 from autoscaler.jobs.server_ratio import ServerRatio
 from autoscaler.jobs.training_health import MasterContact, MasterReport
 from autoscaler.operator.job.job_pods import is_seated, ordinal_of, uid_of
 from autoscaler.operator.job.node_blocklist import NodeBlocklist, blocked_nodes
 from autoscaler.operator.job.pod_termination import PodTermination
-from autoscaler.operator.status.conditions import to_time
 from master.api.master_status import JobPhase
 
 RESYNC_S: Final = 30.0  # a job of which nothing is heard is looked at that often
@@ -82,7 +79,7 @@ class JobRecord:
 
 
 def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
-    """What the planner is told.  Ages and times are coarse: a view must not change with every word of a master."""
+    """Return what the planner is told.  Ages and times are coarse: not every answer of a master is a new view."""
     progress = record.progress
     return JobRuntime(
         state=record.life.state,
@@ -97,7 +94,7 @@ def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
 
 
 def owning_of(record: JobRecord, now_s: float) -> BucketOwners | None:
-    """Which of its servers own buckets, as the master that leads says; None while none says so, or knows."""
+    """Return which servers own buckets, as the master that leads says; None while no master says so, or knows."""
     progress = record.progress
     is_heard = record.refused_at_s <= record.progress_at_s and now_s - record.progress_at_s < SILENCE_LIMIT_S
     if progress is None or not is_heard or progress.phase not in SERVING:
@@ -120,7 +117,7 @@ def master_contact_of(record: JobRecord) -> MasterContact:
 
 
 def master_report_of(record: JobRecord, now_s: float, offset_s: float) -> MasterReport:
-    """The instant since when nothing is heard is told by the calendar, so that the words stand still."""
+    """Return what people are told of the job's master; silence since a date, so that the words do not change."""
 
     def tell(since_s: float) -> str:
         return f"since {to_time(since_s - offset_s)}"
@@ -131,7 +128,7 @@ def master_report_of(record: JobRecord, now_s: float, offset_s: float) -> Master
 
 
 def uncommitted_since_s(record: JobRecord) -> float | None:
-    """As `jobs.health` has it; None also while the job does not train."""
+    """Return since when what is trained is in no checkpoint; None: all is, or the job does not train."""
     return (
         training_health.uncommitted_since_s(master_contact_of(record))
         if record.life.stage is LifeStage.ACTIVE
@@ -147,19 +144,19 @@ def waiting_since_s(record: JobRecord, *, has_started: bool, is_managed: bool, n
 
 
 def is_ratio_measured(job: KubeJob) -> bool:
-    """Whether its file says `trainersPerServer: auto`."""
+    """True if the job's file says `trainersPerServer: auto`."""
     return job.spec.server is not None and job.spec.server.is_ratio_measured
 
 
 def count_server_failure(record: JobRecord, now_s: float) -> JobRecord:
-    """One more server ended by itself; the first one after a while is a first one again."""
+    """Count one more server that ended by itself; the first one after a while is a first one again."""
     is_first = now_s - record.server_failed_at_s > pause_s(record.server_failures) + STEADY_AFTER_S
     failures = 1 if is_first else record.server_failures + 1
     return replace(record, server_failures=failures, server_failed_at_s=now_s)
 
 
 def leaving_roles(life: Life) -> frozenset[Role]:
-    """The roles whose pods have to leave now, in the order of `jobs.life`; a suspended job's rest is the planner's."""
+    """Return the roles whose pods have to leave now; what is left of a suspended job the planner takes away."""
     match life.stage:
         case LifeStage.SUSPENDING | LifeStage.STOPPING:
             return frozenset(STOP_ORDER[: life.stopped])
@@ -170,7 +167,7 @@ def leaving_roles(life: Life) -> frozenset[Role]:
 
 
 def next_look_at_s(life: Life, now_s: float) -> float:
-    """When time alone may change something."""
+    """Return when time alone may change something."""
     policy = life.policy
     if life.stage in {LifeStage.SUSPENDING, LifeStage.FAREWELL, LifeStage.STOPPING}:
         return now_s + SOON_S
@@ -200,12 +197,12 @@ def was_released(raw: Raw, end: PodTermination, record: JobRecord) -> bool:
 
 
 def is_failed(life: Life) -> bool:
-    """Whether it has been given up."""
+    """True if the job has been given up."""
     return life.ending is JobEnding.FAILED
 
 
 def _coarse_age_s(age_s: float | None) -> float | None:
-    """Down to 5, 10, 20, 40, ... s."""
+    """Round an age down to 5, 10, 20, 40, ... s."""
     if age_s is None or age_s < SHORTEST_AGE_S:
         return None if age_s is None else 0.0
     return float(SHORTEST_AGE_S * 2 ** int(log2(age_s / SHORTEST_AGE_S)))

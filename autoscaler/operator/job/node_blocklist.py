@@ -27,7 +27,7 @@ class NodeBlocklist:
 
 
 def add_failure(blocklist: NodeBlocklist, node: NodeName, now_s: float) -> NodeBlocklist:
-    """One more pod failed there."""
+    """Return the blocklist after one more pod failed on the node."""
     kept = {
         name: recent
         for name, times in blocklist.failed_at_s.items()
@@ -38,7 +38,7 @@ def add_failure(blocklist: NodeBlocklist, node: NodeName, now_s: float) -> NodeB
 
 
 def blocked_nodes(blocklist: NodeBlocklist, now_s: float) -> frozenset[NodeName]:
-    """The nodes where the job starts no pod now."""
+    """Return the nodes on which the job starts no pod now."""
     if not blocklist.failed_at_s:
         return NOWHERE
     return frozenset(node for node, times in blocklist.failed_at_s.items() if _is_bad(times, now_s))

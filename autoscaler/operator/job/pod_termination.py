@@ -58,12 +58,12 @@ class PodTermination:
 
     @property
     def is_failure(self) -> bool:
-        """It ended unasked."""
+        """True if the pod ended unasked."""
         return self.cause is TerminationCause.ITSELF and self.has_ended
 
 
 def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTermination | None:
-    """The end of a pod, at hand or past; None while it stays.  `told`: UIDs of pods that EDL told to leave."""
+    """Return the termination of a pod, under way or past; None while it stays.  `deleted_by_edl`: UIDs of pods."""
     has_ended = text(raw, "status", "phase") in ENDED
     by = _author(raw, deleted_by_edl)
     if by is TerminationCause.ITSELF and not has_ended:
@@ -94,7 +94,7 @@ def _author(raw: Raw, told: Iterable[str]) -> TerminationCause:
 
 
 def _story(raw: Raw) -> tuple[int | None, str]:
-    """The exit code of the container that went wrong first, and the story in words."""
+    """Return the exit code of the container that failed first, and how it ended in words."""
     if reason := text(raw, "status", "reason"):
         message = text(raw, "status", "message")
         return None, f"was ended by its node: {reason}" + (f" ({message})" if message else "")

@@ -32,7 +32,7 @@ _ENDINGS: Final = (JobEnding.COMPLETED, JobEnding.FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundJob:
-    """What stands of a job: its pods as the API server has them, and the roles that are present."""
+    """What a new leader finds of a job: its status, its pods, and the roles that are present."""
 
     status: Raw
     pods: Collection[Raw]
@@ -40,7 +40,7 @@ class FoundJob:
 
 
 def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float) -> Life:
-    """The job's life.  `now_s` is the cluster's clock, `offset_s` takes Unix time to it."""
+    """Return the job's life.  `now_s` is the cluster's clock, `offset_s` takes Unix time to it."""
     policy = job.spec.run_policy
     started_at_s = _started_at_s(job, found, offset_s, now_s)
     ending = _believed_ending(found)
@@ -89,7 +89,7 @@ def _started_at_s(job: KubeJob, found: FoundJob, offset_s: float, now_s: float) 
 
 
 def recover_checkpoint_at_s(status: Raw, *, offset_s: float, now_s: float) -> float:
-    """When the last checkpoint was committed, as told; -inf: nobody told of any."""
+    """Return when the last checkpoint was committed by the status; -inf: it names none."""
     told_s = unix_s(text(status, "progress", "lastCheckpointTime"))
     return -inf if told_s is None else min(told_s + offset_s, now_s)
 

@@ -40,7 +40,7 @@ class LeaseTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """What the Lease object says.  `holder` is empty when its last one gave it back."""
+    """Content of the Lease object.  `holder` is empty if the last one gave the Lease back."""
 
     holder: str
     resource_version: str
@@ -50,7 +50,7 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseCandidate:
-    """One operator's knowledge.  `held_until_s`: it may write before that instant."""
+    """What one operator knows of the Lease.  `held_until_s`: it may write before that instant."""
 
     identity: str
     timing: LeaseTiming
@@ -59,7 +59,7 @@ class LeaseCandidate:
     held_until_s: float = -inf
 
     def may_write(self, now_s: float) -> bool:
-        """Whether this operator leads at this instant.  Ask right before each write: a pause may just have ended."""
+        """True if this operator leads at this instant.  Ask right before each write: a pause may just have ended."""
         return now_s < self.held_until_s
 
 
@@ -79,7 +79,7 @@ class RetryAt:
 
 
 def observe_lease(candidate: LeaseCandidate, record: LeaseRecord | None, now_s: float) -> LeaseCandidate:
-    """Take in what the Lease says now; None: there is none."""
+    """Return the candidate after it has read the Lease; None: there is no Lease."""
     if record == candidate.seen and record is not None:
         return candidate
     held_until_s = candidate.held_until_s if record is not None and record.holder == candidate.identity else -inf
@@ -87,7 +87,7 @@ def observe_lease(candidate: LeaseCandidate, record: LeaseRecord | None, now_s: 
 
 
 def plan_lease(candidate: LeaseCandidate, now_s: float) -> WriteLease | RetryAt:
-    """Say what to do about the Lease as last seen."""
+    """Return what to do about the Lease as last read."""
     seen = candidate.seen
     if seen is None:
         return WriteLease(over=None, transitions=0)
@@ -102,11 +102,11 @@ def plan_lease(candidate: LeaseCandidate, now_s: float) -> WriteLease | RetryAt:
 
 
 def renew_hold(candidate: LeaseCandidate, record: LeaseRecord, *, sent_s: float) -> LeaseCandidate:
-    """The write went through; `sent_s` is an instant before it left."""
+    """Return the candidate after its write went through; `sent_s` is an instant before the write left."""
     until_s = max(candidate.held_until_s, sent_s + candidate.timing.renew_deadline_s)
     return replace(candidate, seen=record, seen_since_s=sent_s, held_until_s=until_s)
 
 
 def resign(candidate: LeaseCandidate) -> LeaseCandidate:
-    """Write nothing from now on; the Lease may be given back."""
+    """Return the candidate that writes nothing from now on; the Lease may be given back."""
     return replace(candidate, held_until_s=-inf)

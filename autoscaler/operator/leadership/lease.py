@@ -1,20 +1,26 @@
-"""Holds this operator's Lease, or waits for it: the shell around `leadership`.
+"""Holder of this operator's Lease, and the terms that it leads one after another: the shell around `candidate`.
 
-`may_write` is what `api.fenced` asks before every write; it rests on the clock alone, so a process that was stopped has
-its answer at once.  The Lease itself is written past the fence: its resourceVersion is its own.
+    won -> work(fenced API) until the Lease is lost -> cancel the work, wait for its end -> campaign again
+
+`may_write` is what the fence (`FencedApi`) asks before every write; it rests on the clock alone, so a process that was
+stopped has its answer at once.  The Lease itself is written past the fence: its resourceVersion is its own.
+
+The work of each term is begun anew: a deposed leader keeps nothing in its memory (A9).  Work that ends by an error of
+its own ends the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Raw
+from autoscaler.clusters.kubernetes.api.decorators import FencedApi
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES
+from autoscaler.clusters.kubernetes.objects.fields import to_micro_time
 from autoscaler.errors import ClusterError
 from autoscaler.operator.leadership.candidate import (
     LeaseCandidate,
@@ -65,12 +71,12 @@ class LeaseHolder:
         return f"{self._namespace}/{self._name}"
 
     def may_write(self) -> bool:
-        """Whether this operator leads now."""
+        """True if this operator leads now."""
         return self._candidate.may_write(self._clock())
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last looked at; empty: nobody."""
+        """The holder of the Lease when it was last read; empty: nobody."""
         return self._candidate.seen.holder if self._candidate.seen is not None else ""
 
     async def run(self) -> None:
@@ -176,7 +182,35 @@ def to_record(raw: Raw) -> LeaseRecord:
     )
 
 
-def to_micro_time(at_s: float) -> str:
-    """Write an instant as the API's MicroTime."""
-    at = datetime.fromtimestamp(0, UTC) + timedelta(seconds=at_s)
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+async def run_terms(lease: LeaseHolder, api: Api, work: Callable[[Api], Awaitable[None]]) -> None:
+    """Campaign, lead, campaign again, until cancelled; then give the Lease back.
+
+    `work` gets an `api` that refuses every write once the term is over.  It has ended before the next term begins, and
+    before the Lease is given back.  Raises what it raises.
+    """
+    async with asyncio.TaskGroup() as tasks:  # which ends the campaign last: what the work writes is still ours
+        tasks.create_task(lease.run(), name="lease")
+        while True:
+            await lease.wait_won()
+            await _run_term(lease, work(FencedApi(api, lease.may_write)))
+
+
+async def _run_term(lease: LeaseHolder, work: Awaitable[None]) -> None:
+    """Return when the term is lost, and its work has ended."""
+    working = asyncio.ensure_future(work)
+    lost = asyncio.create_task(lease.wait_lost(), name="wait for the end of the term")
+    try:
+        await asyncio.wait({working, lost}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _end(working, lost)
+    if lost.done() and not lost.cancelled():
+        log.warning("lease %s is lost; nothing is written from now on", lease.name)
+
+
+async def _end(*tasks: asyncio.Future[None]) -> None:
+    """Cancel and wait; what ended by an error of its own raises it."""
+    for task in tasks:
+        task.cancel()
+    for end in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(end, Exception):
+            raise end

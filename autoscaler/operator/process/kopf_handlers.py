@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class MemoryProgress(kopf.ProgressStorage):
-    """How far kopf is with an object; handlers here are one step, so there is nothing to remember."""
+    """Storage of how far kopf is with an object.  Handlers here are one step, so there is nothing to remember."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -50,7 +50,7 @@ class MemoryProgress(kopf.ProgressStorage):
 
 
 class MemoryDiffBase(kopf.DiffBaseStorage):
-    """What kopf saw last of each object, by UID: sizes and policies, for a template is as long as its author likes."""
+    """Storage of what kopf saw last of each object, by UID: sizes and policies, for a template may be of any length."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""One operator process: health first, then the campaign for the Lease, and while it holds, everything in `leader_term`.
+"""The operator process: probes first, then the campaign for the Lease, and a `LeaderTerm` while it holds.
 
 A deposed leader drops all work at once and campaigns again with nothing in its memory; only a bug ends the process.
 SIGTERM ends it in order: the work, then the Lease is given back, so that another one leads at once.
@@ -7,26 +7,28 @@ SIGTERM ends it in order: the work, then the Lease is given back, so that anothe
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
 import time
 from contextlib import AsyncExitStack, suppress
+from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.http_client import connect
+from autoscaler.clusters.kubernetes.objects.fields import to_micro_time
 from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.operator.etcd.job_accounts import JobAccounts
 from autoscaler.operator.leader_term import LeaderTerm
-from autoscaler.operator.leadership.lease import LeaseHolder
-from autoscaler.operator.leadership.lease_terms import run_terms
-from autoscaler.operator.metered_api import MeteredApi
-from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.leadership.lease import LeaseHolder, run_terms
+from autoscaler.operator.metrics import MeteredApi, Metrics
 from autoscaler.operator.process.kopf_handlers import listen_to_edits
 from autoscaler.operator.process.operator_settings import OperatorSettings
 from autoscaler.operator.process.probes import OperatorState, serve_probes
 from master.api.host.clock import uptime_s
+from master.api.host.log_lines import escape_controls
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,7 @@ class OperatorProcess:
         await run_terms(self._lease, self._api, self._lead)
 
     def state(self) -> OperatorState:
-        """What probes are told."""
+        """Return what probes are told."""
         term = self._term
         if term is None:
             return OperatorState(knows_leader=bool(self._lease.holder), is_leading=False)
@@ -91,7 +93,7 @@ class OperatorProcess:
         )
 
     def render_metrics(self) -> bytes:
-        """What Prometheus reads."""
+        """Return what Prometheus reads."""
         term = self._term
         self._metrics.leading.set(self._lease.may_write())
         self._metrics.view_age_s.set(term.view_age_s if term is not None else 0.0)
@@ -99,7 +101,7 @@ class OperatorProcess:
         return self._metrics.render()
 
     async def _lead(self, fenced: Api) -> None:
-        """The work of one term, until it is cancelled."""
+        """Do the work of one term until cancelled."""
         async with MasterConnections() as masters, AsyncExitStack() as stack:
             accounts = None
             if self._settings.accounts is not None:
@@ -116,3 +118,35 @@ class OperatorProcess:
             finally:
                 self._term = None
                 self._metrics.forget_jobs()
+
+
+_QUIET: Final = ("kopf", "aiohttp.access")
+"""Libraries that tell what they do at INFO."""
+
+
+class JsonLines(logging.Formatter):
+    """Formatter of log lines: one JSON object a line, with the traceback of an exception as `story`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        line = {
+            "time": to_micro_time(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": escape_controls(record.getMessage()),
+        }
+        if record.exc_info:
+            line["story"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def set_up_logs(level: str) -> None:
+    """Log everything from this level up to standard error, as JSON lines."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("kopf._core.reactor.running").setLevel(
+        logging.ERROR
+    )  # it misses the signals that it must not have
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))

@@ -35,7 +35,7 @@ _ETCD_FILES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAddress:
-    """Where to listen; port 0: any that is free."""
+    """Where probes and metrics listen; port 0: any that is free."""
 
     host: str
     port: int
@@ -65,7 +65,7 @@ def read_settings(
     log_level: str = "INFO",
     environ: Mapping[str, str] = os.environ,
 ) -> OperatorSettings:
-    """The settings, with files read.  Raises InvalidSpecError with the option's, variable's or field's name."""
+    """Return the settings, with files read.  Raises InvalidSpecError with the option's, variable's or field's name."""
     policy = read_policy(policy_file) if policy_file is not None else parse_policy({})
     namespace, slash, name = lease.partition("/")
     if not slash or not namespace or not name or "/" in name:
@@ -134,7 +134,7 @@ def _moves_servers(environ: Mapping[str, str]) -> bool:
 
 
 def _etcd(environ: Mapping[str, str]) -> EtcdAccess:
-    """What each job's masters are handed.  They check what it means; here the files have to be there."""
+    """Return the etcd access that each job's masters get.  Its files have to be there; masters check the rest."""
     files = {name: _read(environ, variable) for name, variable in _ETCD_FILES.items()}
     if bool(files["certificate"]) != bool(files["key"]):
         missing = _ETCD_FILES["key" if files["certificate"] else "certificate"]

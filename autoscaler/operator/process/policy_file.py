@@ -35,7 +35,7 @@ _AMOUNTS: Final[Mapping[str, tuple[str, Callable[[Any], int]]]] = {
 
 
 def read_policy(path: Path) -> Policy:
-    """The policy of a file; what it does not say is as on any Kubernetes cluster.
+    """Return the policy of a file; fields that it lacks have their defaults for Kubernetes.
 
     Raises InvalidSpecError with the field's path, or the file's.
     """
@@ -51,7 +51,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def parse_policy(content: Mapping[str, Any]) -> Policy:
-    """The policy that the fields say.  Raises InvalidSpecError."""
+    """Return the policy of these fields.  Raises InvalidSpecError."""
     known = {public_name(field.name): field for field in fields(Policy)}
     if unknown := next((name for name in content if name not in known), None):
         raise InvalidSpecError(f"policy.{unknown}", "is no field of a policy", f"one of {', '.join(sorted(known))}")

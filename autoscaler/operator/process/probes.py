@@ -21,7 +21,7 @@ STUCK_AFTER_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorState:
-    """What this operator is doing.  `passed_s`: since the loop last went round; None while it does not lead."""
+    """State of this operator.  `passed_s`: since the last pass of the loop; None while it does not lead."""
 
     knows_leader: bool
     is_leading: bool
@@ -31,12 +31,12 @@ class OperatorState:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether a restart could only harm."""
+        """True if a restart could only harm."""
         return not self.is_leading or self.passed_s is None or self.passed_s < STUCK_AFTER_S
 
     @property
     def is_ready(self) -> bool:
-        """Whether it does what it is there for, or could at once."""
+        """True if this operator does its work, or could do it at once."""
         return self.is_synced if self.is_leading else self.knows_leader
 
 

@@ -18,8 +18,7 @@ from autoscaler.operator.status.conditions import (
     true_condition,
     unknown_condition,
 )
-from autoscaler.operator.status.job_report import reason_of
-from autoscaler.operator.status.status_inputs import StatusInputs
+from autoscaler.operator.status.status_inputs import StatusInputs, reason_of
 
 _NOT_TRAINING: Final = frozenset(
     {HealthReason.PROBLEM, HealthReason.MASTER_SILENT, HealthReason.NO_LEADER, HealthReason.MALFORMED_ANSWER}
@@ -34,7 +33,7 @@ _SERVING_AGAIN: Final = frozenset({HealthReason.WAITING_FOR_SERVERS, HealthReaso
 
 
 def conditions_of(seen: StatusInputs) -> tuple[Condition, ...]:
-    """All conditions, in the order in which people read them."""
+    """Return all conditions, in the order in which people read them."""
     return (
         _admitted(seen),
         _ready(seen),
@@ -78,7 +77,7 @@ def _by_weight(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Condition
 
 
 def has_started(seen: StatusInputs) -> bool:
-    """Whether its gang stands: the master comes when the rest is bound."""
+    """True if the job's gang stands: the master is made once the other pods are bound."""
     return seen.has_master
 
 
@@ -112,13 +111,13 @@ def _admitted(seen: StatusInputs) -> Condition:
 
 
 def _stuck(seen: StatusInputs) -> str:
-    """Why kube-scheduler finds no node for a pod of the job, where that is not for want of room."""
+    """Return why kube-scheduler finds no node for a pod of the job, if that is not for want of room."""
     pods = (raw for role in seen.there for raw in seen.there[role])
     return next(filter(None, map(unschedulable_reason, pods)), "")
 
 
 def _last_start(seen: StatusInputs) -> Condition | None:
-    """Why the last start came to nothing, if that is what keeps the job waiting."""
+    """Return why the last start came to nothing, if that is what keeps the job waiting."""
     race, refused = seen.race, seen.report.refusal
     if race.refusal:  # gates lifted or not
         return false_condition(
@@ -182,7 +181,7 @@ def _scaled(seen: StatusInputs) -> Condition:
 def _of_master(
     seen: StatusInputs, kind: ConditionType, judge_heard: Callable[[MasterReport], HealthVerdict]
 ) -> Condition:
-    """What only its master knows."""
+    """Return a condition that only the job's master knows."""
     life = seen.record.life
     if life.ending is not None or life.stage in {LifeStage.SUSPENDING, LifeStage.SUSPENDED}:
         return false_condition(kind, "NotActive", "the job has ended, or is suspended")
@@ -227,7 +226,7 @@ def _ended(seen: StatusInputs, kind: ConditionType, ending: JobEnding) -> Condit
 
 
 def failure_reason(message: str) -> str:
-    """One word for why a job was given up."""
+    """Return one word for why a job was given up."""
     if "backoffLimit" in message:
         return "BackoffLimitExceeded"
     if "activeDeadlineSeconds" in message:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
-from autoscaler.clusters.kubernetes.objects.fields import parts, text
+from autoscaler.clusters.kubernetes.objects.fields import parts, text, to_time
 
 LONGEST_MESSAGE: Final = 1024
 
@@ -59,7 +58,7 @@ def unknown_condition(kind: ConditionType, reason: str, message: str = "") -> Co
 def write_conditions(
     conditions: Iterable[Condition], before: RawRead, *, generation: int, now_unix_s: float
 ) -> list[Raw]:
-    """As the API has them.  `before`: the status as it stands, whose times are kept where nothing has turned."""
+    """Return conditions as the API has them.  `before`: the status that stands, whose times are kept."""
     standing = {text(one, "type"): one for one in parts({"status": before}, "status", "conditions")}
     return [_write(one, standing.get(one.type), generation, now_unix_s) for one in conditions]
 
@@ -75,9 +74,3 @@ def _write(condition: Condition, before: RawRead | None, generation: int, now_un
         "observedGeneration": generation,
         "lastTransitionTime": to_time(now_unix_s) if has_turned else since,
     }
-
-
-def to_time(unix_s: float) -> str:
-    """As the API writes an instant: RFC 3339, whole seconds."""
-    at = datetime.fromtimestamp(0, UTC) + timedelta(seconds=int(unix_s))
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -22,7 +22,7 @@ SeriesKey: TypeAlias = tuple[str, str, str]  # UID of the job, reason, words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSeries:
-    """One event as it was said.  `written`: its count as the API server has it."""
+    """One event that was emitted.  `written`: its count as the API server has it."""
 
     name: str
     count: int
@@ -33,7 +33,7 @@ class EventSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentEvents:
-    """What has been said lately, the oldest first."""
+    """Events that were emitted lately, the oldest first."""
 
     series: Mapping[SeriesKey, EventSeries] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class RaiseCount:
 def plan_event(
     said: RecentEvents, subject: SeriesKey, name: str, now_s: float
 ) -> tuple[RecentEvents, CreateEvent | RaiseCount | None]:
-    """One more event; `name` is for a new one."""
+    """Return what to write for one more event; `name` is for a new one."""
     before = said.series.get(subject)
     if before is None or now_s - before.last_at_s > SERIES_S:
         new = EventSeries(name=name, count=1, last_at_s=now_s, written=1, written_at_s=now_s)
@@ -69,7 +69,7 @@ def plan_event(
 
 
 def forget_event(said: RecentEvents, subject: SeriesKey) -> RecentEvents:
-    """It could not be written: the next one is a new event."""
+    """Forget an event that could not be written: the next one is a new event."""
     return RecentEvents(series={known: series for known, series in said.series.items() if known != subject})
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
-from autoscaler.clusters.kubernetes.objects.fields import parts, text
+from autoscaler.clusters.kubernetes.objects.fields import parts, text, to_time
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import Role, Tier
 from autoscaler.errors import InvalidSpecError
@@ -23,9 +23,8 @@ from autoscaler.operator.job.job_record import JobRecord, is_ratio_measured
 from autoscaler.operator.job.pod_termination import termination_of
 from autoscaler.operator.status import conditions
 from autoscaler.operator.status.condition_rules import conditions_of, main_reason
-from autoscaler.operator.status.conditions import Condition, ConditionType, to_time
-from autoscaler.operator.status.resizes import MOST, ResizeRecord
-from autoscaler.operator.status.status_inputs import StatusInputs
+from autoscaler.operator.status.conditions import Condition, ConditionType
+from autoscaler.operator.status.status_inputs import MOST, ResizeRecord, StatusInputs
 
 MOST_NAMES: Final = 100
 SHORTEST_STEP_S: Final = 1.0
@@ -33,7 +32,7 @@ _OF_THIS_DEFINITION: Final = frozenset({ConditionType.CHECKPOINTS_CURRENT})
 
 
 def status_of(seen: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
-    """The status; values that are not known are left out."""
+    """Return the status; values that are not known are left out."""
     record, job = seen.record, seen.job
     told = _known(conditions_of(seen), seen)
     status: Raw = {
@@ -70,7 +69,7 @@ def status_of(seen: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
 
 
 def unreadable_status(error: InvalidSpecError, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
-    """Of a job that EDL cannot read: why, with the field's path; what was known of it stands no more.
+    """Return the status of a job that EDL cannot read: why, with the field's path, and nothing that was known before.
 
     But for the time of its start: while that stands the definition keeps the template of its pods from changing.
     """
@@ -84,7 +83,7 @@ def unreadable_status(error: InvalidSpecError, before: RawRead, *, generation: i
 
 
 def internal_error_status(told: str, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
-    """Of a job whose status cannot be made, by a fault of EDL: all that stands, and `told` beside it (A11)."""
+    """Return the status of a job whose status EDL fails to make: all that stands, and `told` beside it (A11)."""
     scaled = conditions.false_condition(ConditionType.SCALED, "InternalError", told)
     condition = conditions.write_conditions((scaled,), before, generation=generation, now_unix_s=now_unix_s)
     others = [
@@ -94,12 +93,12 @@ def internal_error_status(told: str, before: RawRead, *, generation: int, now_un
 
 
 def is_over(seen: StatusInputs) -> bool:
-    """Whether the job's ending may be told: each of its trainers is seen to be leaving, or gone (ADR 0152)."""
+    """True if the status may name the job's ending: each trainer is seen to be leaving, or gone (ADR 0152)."""
     return seen.record.life.ending in {JobEnding.COMPLETED, JobEnding.FAILED} and not seen.there[Role.TRAINER]
 
 
 def differs_in_progress_alone(one: RawRead, other: RawRead) -> bool:
-    """Whether writing `one` over `other` would tell nobody anything new but how far the job is."""
+    """True if the two statuses differ in nothing but how far the job is."""
     return _less_progress(one) == _less_progress(other)
 
 
@@ -157,7 +156,7 @@ def _servers(seen: StatusInputs, sizes: ReplicaBounds) -> Raw:
         "min": sizes.minimum,
         "max": sizes.maximum,
         "leaving": len(_leaving(seen, Role.SERVER)),
-        "emptying": len(seen.draining),
+        "draining": len(seen.draining),
         "names": _names(there),
     }
     if is_ratio_measured(seen.job):
@@ -229,7 +228,7 @@ def _resize(resize: ResizeRecord, offset_s: float) -> Raw:
 
 
 def _kept_time(before: RawRead, field: str, unix_s: float) -> str:
-    """The instant; one second of rounding is no news."""
+    """Return the instant as text; the standing text stays if it differs by one second of rounding."""
     standing_text, wanted = text(before, field), to_time(unix_s)
     return standing_text if standing_text and _differs_little(standing_text, unix_s) else wanted
 

@@ -1,18 +1,22 @@
-"""All that a TrainingJob's status is made of, at one instant.  `leading` sees; `verdicts` and `status` tell.  Pure."""
+"""Inputs of a TrainingJob's status: record, pods, and the report of what the planner's passes did.  Pure.
+
+`controllers.job_reporter` and `controllers.status_source` collect them; `condition_rules` and `job_status` read them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
 
 from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.clusters.kubernetes.objects.fields import Raw
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
-from autoscaler.domain import Role
+from autoscaler.domain import Bottleneck, Cause, Decision, Reason, Role
 from autoscaler.jobs.training_health import MasterReport
 from autoscaler.operator.job.job_pods import is_seated, standing_by_role
 from autoscaler.operator.job.job_record import JobRecord
-from autoscaler.operator.status.job_report import JobReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +44,105 @@ class StatusInputs:
     @property
     def job(self) -> KubeJob:
         return self.record.job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRefusal:
+    """The last write for a job that the API server refused.  `reason`: one word."""
+
+    at_s: float
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What the planner's passes have said of one job."""
+
+    decision: Decision | None = None
+    refusal: WriteRefusal | None = None
+    resizes: tuple[ResizeRecord, ...] = ()
+
+
+def is_news(decision: Decision) -> bool:
+    """True if people should read of the decision: not of a size that stays, nor of a job that has none any more."""
+    if decision.reason is Reason.EXCLUDED:
+        return False  # told as an error of the job (`fault_isolation`)
+    return decision.reason is not Reason.KEPT and decision.bottleneck is not Bottleneck.NOT_ACTIVE
+
+
+def reason_of(refusal: str, *, is_final: bool = False) -> str:
+    """Return one word for why the API server refused a write; empty for what is part of normal life (room just taken).
+
+    `is_final`: the same would be refused again.
+    """
+    for words, reason in (
+        ("exceeded quota", "Quota"),
+        ("failed quota", "Quota"),
+        ("LimitRange", "LimitRange"),
+        ("usage per", "LimitRange"),
+        ("violates PodSecurity", "PodSecurity"),
+        ("because it is being terminated", "NamespaceTerminating"),
+        (" is invalid: ", "PodInvalid"),
+        ("strict decoding error", "PodInvalid"),  # a field that this server does not know
+        ("belongs to somebody else", "NameTaken"),
+        ("stands with the label", "NameTaken"),
+        ("no PriorityClass", "PriorityClassMissing"),
+        ("cannot create", "Forbidden"),
+        ("cannot delete", "Forbidden"),
+    ):
+        if words in refusal:
+            return reason
+    is_of_job = "create pods " in refusal or "create deployments " in refusal
+    return "PodRefused" if is_final and is_of_job else ""  # a webhook, an account that is not there, ...
+
+
+MOST: Final = 10
+BURST_S: Final = 10.0
+"""Changes of one cause closer than this are one resize: a wave takes its trainers one by one."""
+
+
+class ResizeAuthor(StrEnum):
+    """Who wanted another size."""
+
+    EDL = "edl"
+    SCHEDULER = "scheduler"
+    DRAIN = "drain"
+    NODE = "node"
+    USER = "user"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeRecord:
+    """`at_s` on the cluster's clock."""
+
+    at_s: float
+    before: int
+    after: int
+    cause: str
+    by: ResizeAuthor
+    role: Role = Role.TRAINER
+    message: str = ""
+
+
+def add_resize(resizes: tuple[ResizeRecord, ...], new: ResizeRecord) -> tuple[ResizeRecord, ...]:
+    """Return the resizes with a new one first; one that continues the last is merged with it."""
+    if resizes:
+        last = resizes[0]
+        is_same_way = (new.after - new.before) * (last.after - last.before) > 0
+        is_same = (last.cause, last.by, last.role) == (new.cause, new.by, new.role)
+        if is_same and is_same_way and new.at_s - last.at_s <= BURST_S:
+            merged = replace(last, at_s=new.at_s, after=last.after + new.after - new.before, message=new.message)
+            return (merged, *resizes[1:])
+    return (new, *resizes)[:MOST]
+
+
+def cause_words(causes: Iterable[Cause]) -> str:
+    """Return the causes of a set of actions: one word a cause, as events and metrics write it."""
+    return ", ".join(dict.fromkeys(cause_word(cause) for cause in causes))
+
+
+def cause_word(cause: Cause) -> str:
+    """`announced growth` -> `AnnouncedGrowth`."""
+    return "".join(word.capitalize() for word in cause.value.split())

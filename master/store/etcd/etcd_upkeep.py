@@ -6,7 +6,7 @@ whoever disarms the alarm ends that.  What a job has is seen in two ways, both b
 stands under its prefix (`standing`), and what it writes while somebody looks (`written`), which shows those that
 overwrite or delete what they wrote.
 
-Not here: how much is too much (`autoscaler.operator.etcd.size_limits`), who may use etcd (`accounts`).
+Not here: how much is too much (`autoscaler.operator.etcd.space_keeper`), who may use etcd (`accounts`).
 """
 
 from __future__ import annotations

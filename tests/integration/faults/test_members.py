@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from autoscaler.domain import Role
-from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
+from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from tests.chaos.chaos_run import ChaosJobShape, start_chaos_run
 from tests.chaos.head_watch import HeadWatch
 from tests.chaos.ledger import read_diaries

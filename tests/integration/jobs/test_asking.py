@@ -4,9 +4,8 @@ import asyncio
 import signal
 import socket
 
-from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, NoProgress
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from tests.harness.master_process import JOB, MasterProcess, running, until
 

@@ -9,9 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, NoProgress
 from master.api.checkpoints.audit import read_checkpoint, try_head_hint
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import DatasetSpec

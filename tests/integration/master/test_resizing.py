@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
+from autoscaler.jobs.progress import NoProgress
 from tests.harness.job_processes import Job
 from tests.harness.master_process import JOB, MasterProcess, free_port, running, serving, until_it_leads
 from tests.integration.master.test_doors import read_page

@@ -10,8 +10,7 @@ import pytest
 
 from autoscaler.errors import PermanentError
 from autoscaler.operator.etcd.job_accounts import JobAccounts
-from autoscaler.operator.etcd.size_limits import FREE_KEYS, is_pressed
-from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
+from autoscaler.operator.etcd.space_keeper import FREE_KEYS, EtcdSpaceKeeper, is_pressed
 from autoscaler.operator.metrics import Metrics
 from master.errors import StoreUnavailableError
 from master.store.etcd.etcd_channel import EtcdChannel

@@ -285,7 +285,7 @@ def test_both_sizes_are_set_by_one_write():
 def test_a_second_resize_is_told_what_it_replaces():
     """What the operator saw last, and what was asked for since."""
     with stage() as (made, place):
-        made.make_job(told=status(servers={"ready": 3, "target": 3, "emptying": 1}), server={"maxReplicas": 4})
+        made.make_job(told=status(servers={"ready": 3, "target": 3, "draining": 1}), server={"maxReplicas": 4})
         two, four = [SizeRequest(field="servers", count=2)], [SizeRequest(field="servers", count=4)]
         assert place.scale("tj", "digits", four, is_dry=False) == (
             "tj/digits scaled to 4 servers (2 now); replaces the resize to 3 that was under way: 2 of 3 are there, "
@@ -326,11 +326,11 @@ def test_describe_tells_servers_that_go():
     """Ready ones among them: they serve until what they hold has been moved."""
     with stage() as (made, place):
         made.make_job(
-            told=status(servers={"ready": 3, "target": 2, "emptying": 1, "leaving": 1}), server={"maxReplicas": 4}
+            told=status(servers={"ready": 3, "target": 2, "draining": 1, "leaving": 1}), server={"maxReplicas": 4}
         )
         text = "\n".join(place.describe("tj", "digits"))
         assert table(place, "tj")[1].split()[5] == "3/2"
-    assert "3 ready, 2 wanted (1 to 4 allowed, one for every 4 trainers); 1 is being emptied; 1 is leaving" in text
+    assert "3 ready, 2 wanted (1 to 4 allowed, one for every 4 trainers); 1 is draining; 1 is leaving" in text
 
 
 def test_describe_tells_both_roles():

@@ -29,8 +29,7 @@ from autoscaler.clusters.local.run.run_snapshot import (
 )
 from autoscaler.clusters.local.run_files.run_recorder import RunEvent
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
-from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, NoProgress
 from autoscaler.jobs.training_health import MasterReport
 from autoscaler.manifests.api_types import AfterServerLoss
 from master.api.master_status import JobPhase

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.jobs.bottleneck import FURTHEST, WAITING_SHARE, WORTH_IT, find_hint, speed
+from autoscaler.jobs.server_ratio import FURTHEST, WAITING_SHARE, WORTH_IT, find_hint, speed
 
 
 def test_jobs_that_compute_most_of_their_time_get_no_hint():

@@ -139,14 +139,14 @@ def test_servers_that_leave_one_before_the_other_are_not_lost():
     """A job that is suspended or deleted: the buckets of the first are the second's for a moment."""
     before = progress_of(status())
     after = replace(before, took_over=(("s-1", 32),), reworked=before.reworked + 8)
-    assert [reason for reason, _ in progress_events(before, after, goes_on=False)] == ["SetBack"]
+    assert [reason for reason, _ in progress_events(before, after, goes_on=False)] == ["RolledBack"]
 
 
 def test_what_is_trained_again_is_told_with_how_much_it_is():
     """Where the second copy is lost too, `nothing is done again` is not the last word."""
     before = progress_of(status())
     ((reason, message),) = progress_events(before, replace(before, reworked=before.reworked + 1576))
-    assert (reason, message.split(":")[0]) == ("SetBack", "1,576 positions are trained again")
+    assert (reason, message.split(":")[0]) == ("RolledBack", "1,576 positions are trained again")
     assert progress_events(before, replace(before, reworked=3, term=before.term + 1)) == (), (
         "another master counts anew"
     )
@@ -158,7 +158,11 @@ def looks(*said):
     for now in said:
         followed = merge_progress(before, now)
         told.append(
-            [message.partition(" ")[0] for reason, message in progress_events(before, followed) if reason == "SetBack"]
+            [
+                message.partition(" ")[0]
+                for reason, message in progress_events(before, followed)
+                if reason == "RolledBack"
+            ]
         )
         before = followed
     assert before.reworked_in_all == 7 + sum(int(count) for counts in told for count in counts)
@@ -207,7 +211,7 @@ def test_a_master_that_cannot_begin_knows_nothing_and_hides_nothing():
     fallen = replace(status(), term=3, lineage=2, positions=fewer, reworked=0, fell_back="fell back to 1: file x")
     news = dict(progress_events(told, merge_progress(told, progress_of(fallen))))
     assert news["FellBack"] == "fell back to 1: file x"
-    assert news["SetBack"].startswith("100 positions are trained again")
+    assert news["RolledBack"].startswith("100 positions are trained again")
 
 
 def test_each_fallback_is_told_and_told_once():

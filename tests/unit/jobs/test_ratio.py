@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.jobs.bottleneck import FURTHEST, WAITING_SHARE, find_hint
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_ratio import (
     CALM_SHARE,
+    FURTHEST,
     SETTLED_S,
+    WAITING_SHARE,
     ServerRatio,
+    find_hint,
     observe_ratio,
     parse_ratio,
     plan_ratio,

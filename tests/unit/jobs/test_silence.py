@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S, START_LIMIT_S, UNASKED_S, observe_answer
+from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, START_LIMIT_S, UNASKED_S, observe_answer
 
 FAULT_S = 18.0  # the longest that a member is stopped or cut off and still comes back (tests.chaos.fault_injector)
 AGAIN_S = 6.0  # until a new connection is made after it

@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import WATCHED_KINDS
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.progress import NoProgress
 from autoscaler.operator.controllers.job_controller import JobController
 from autoscaler.operator.controllers.job_objects import JobCache
 from autoscaler.operator.controllers.job_store import JobStore

@@ -1,8 +1,7 @@
 """The master of the operator's one job, in memory: what it says of servers, and what it does when told their number."""
 
 from autoscaler.domain import Role
-from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, NoProgress
 from master.api.master_status import JobPhase
 from master.api.messages import Refused
 from master.api.servers_answer import ServersAnswer

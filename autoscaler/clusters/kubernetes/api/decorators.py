@@ -1,6 +1,6 @@
 """An `Api` with something around its calls, so that who adds one thing to all of them says that one thing alone.
 
-A subclass says what: `fenced` asks for the right to write, `autoscaler.operator.metered_api` counts.
+A subclass says what: `fenced` asks for the right to write, `autoscaler.operator.metrics` counts.
 """
 
 from __future__ import annotations

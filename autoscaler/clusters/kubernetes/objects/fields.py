@@ -6,7 +6,7 @@ A field that is absent, null or of a kind that it should not have reads as empty
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -76,3 +76,17 @@ def unix_s(written: str) -> float | None:
 def created_at_s(raw: Raw) -> float:
     """When the API server made the object, in Unix seconds; 0 for one that it has not made."""
     return unix_s(text(raw, "metadata", "creationTimestamp")) or 0.0
+
+
+def to_time(at_unix_s: float) -> str:
+    """Return an instant as the API writes it: RFC 3339, whole seconds."""
+    return _utc(int(at_unix_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_micro_time(at_unix_s: float) -> str:
+    """Return an instant as the API's MicroTime."""
+    return _utc(at_unix_s).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _utc(at_unix_s: float) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(seconds=at_unix_s)

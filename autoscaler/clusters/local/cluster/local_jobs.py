@@ -22,8 +22,7 @@ from autoscaler.clusters.local.run_files.run_recorder import Recorder
 from autoscaler.domain import Job, JobName, JobState, PodPhase, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.jobs.answers import NoAnswer, NoProgress
-from autoscaler.jobs.progress import JobProgress, merge_progress, progress_events, why_too_soon
+from autoscaler.jobs.progress import JobProgress, NoAnswer, NoProgress, merge_progress, progress_events, why_too_soon
 from autoscaler.jobs.server_count import describe_loss, describe_servers, loss_of, only_copies_of, servers_wanted
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
 from autoscaler.manifests.api_types import TrainingJob

@@ -33,7 +33,7 @@ from autoscaler.clusters.local.machine.ports import HOST, Ports
 from autoscaler.clusters.local.machine.processes import Ended, NoRoomError, Processes, StartError
 from autoscaler.domain import NodeName, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors, raw_object_key
-from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
+from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
 from master.api.host.unix_sockets import is_socket_address, socket_path
 
 GONE_AFTER_S: Final = 0.05

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.clusters.local.pods.pod_runtime import Runtime
 from autoscaler.domain import PodName
-from autoscaler.jobs.hang_detection import MasterSilence, observe_answer
+from autoscaler.jobs.restart_policy import MasterSilence, observe_answer
 
 
 class Standstill:

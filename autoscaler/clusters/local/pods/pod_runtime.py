@@ -26,7 +26,7 @@ from autoscaler.clusters.local.pods.standby_processes import Standbys
 from autoscaler.clusters.local.run_files.run_recorder import Recorder
 from autoscaler.domain import JobName, PodName, PodPhase, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
-from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
+from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
 
 _PROBE_EVERY_S: Final = 0.02
 _PROBE_SLOWER_AFTER_S: Final = 5.0

@@ -16,7 +16,7 @@ from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.clusters.local.pods.pod_table import Table
 from autoscaler.clusters.local.run_files.run_recorder import Recorder
 from autoscaler.domain import PodName
-from autoscaler.jobs.backoff import pause_s
+from autoscaler.jobs.restart_policy import pause_s
 from master.api.host.signals import TAKE_OVER
 
 FIRST_AFTER_S: Final = 2.0

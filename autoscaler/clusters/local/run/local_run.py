@@ -37,10 +37,9 @@ from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_f
 from autoscaler.clusters.local.run_files.run_recorder import RecordedErrors, Recorder
 from autoscaler.domain import Action, Decision, Node, NodeName, Policy, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors
-from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, NoAnswer
 from autoscaler.loop import JournalEntry, Loop, LoopPass
 from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
 from autoscaler.snapshots import SnapshotContent

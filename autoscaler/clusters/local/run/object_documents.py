@@ -11,7 +11,7 @@ from typing import Any
 
 from autoscaler.clusters.local.run.run_snapshot import DeploymentLine, JobLine, NodeLine, PodLine
 from autoscaler.domain import NOTHING, PodPhase, Resources
-from autoscaler.jobs.bottleneck import find_hint
+from autoscaler.jobs.server_ratio import find_hint
 from autoscaler.jobs.training_health import URGENT, judge_checkpoints, judge_training
 from autoscaler.manifests.api_types import AUTO
 from autoscaler.quantities import format_cpu, format_memory

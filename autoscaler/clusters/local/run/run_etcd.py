@@ -21,7 +21,7 @@ from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
 from autoscaler.clusters.local.machine.processes import Command, Processes, StartError
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.errors import PermanentError
-from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
+from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
 
 KEY: Final = "etcd#1"
 _READY_DEADLINE_S: Final = 600.0

@@ -13,7 +13,7 @@ from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.clusters.local.run_files.run_recorder import RecordedErrors, Recorder
 from autoscaler.domain import Node, Resources
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.progress import NoProgress
 from autoscaler.manifests.api_types import (
     CheckpointSpec,
     JobSpec,

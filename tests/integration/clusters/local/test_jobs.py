@@ -9,9 +9,8 @@ import pytest
 
 from autoscaler.cluster_port import WriteResult
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, PodPhase, Role, Tier
-from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, NoProgress
 from autoscaler.jobs.server_count import EXIT_OWNING
 from master.api.master_status import JobPhase
 from master.api.messages import Refused

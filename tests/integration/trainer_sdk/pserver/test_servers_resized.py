@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
+from autoscaler.jobs.progress import NoProgress
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.identities import Lineage, MemberRole, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet

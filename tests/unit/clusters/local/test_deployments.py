@@ -10,7 +10,7 @@ from autoscaler.clusters.local.cluster.web_replicas import compare
 from autoscaler.clusters.local.machine.gpus import choose, spread
 from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.domain import PodPhase, Resources, Role, Tier
-from autoscaler.jobs.backoff import LONGEST_PAUSE_S, pause_s
+from autoscaler.jobs.restart_policy import LONGEST_PAUSE_S, pause_s
 from autoscaler.manifests.api_types import PodTemplate
 
 TEMPLATE = PodTemplate(

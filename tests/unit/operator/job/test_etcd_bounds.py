@@ -6,7 +6,7 @@ from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.names import store_name
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.etcd.job_accounts import ADMIN_PASSWORD_FILE, ADMIN_USER, KEEPS_ROOM, read_account_settings
-from autoscaler.operator.etcd.size_limits import (
+from autoscaler.operator.etcd.space_keeper import (
     FREE_KEYS,
     KEYS_OF_A_JOB,
     LEAST_BYTES,

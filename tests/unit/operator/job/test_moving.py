@@ -7,7 +7,7 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import BIND_LIMIT_S
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.objects.labels import REPLACES
 from autoscaler.domain import Policy, Reclaim, Role
-from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
+from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from tests.unit.clusters.kubernetes.raw_objects import raw_pod, template
 from tests.unit.operator.bench import JOB
 from tests.unit.operator.fake_master import StandInMaster

@@ -4,8 +4,8 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, PODS, TRAINING_JOBS
 from autoscaler.domain import Policy, Reclaim, Role
-from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from autoscaler.jobs.lifecycle import Life
+from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.jobs.server_ratio import SETTLED_S
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.controllers.server_drain import plan_server_count, why_not_drained
@@ -135,11 +135,11 @@ async def test_servers_come_with_their_trainers_and_the_master_is_told():
     scene = await grown()
     assert scene.master.told == [2]
     servers = scene.status()["servers"]
-    assert {name: servers[name] for name in ("ready", "target", "min", "max", "wanted", "leaving", "emptying")} == {
-        "ready": 2, "target": 2, "min": 1, "max": 3, "wanted": 2, "leaving": 0, "emptying": 0
+    assert {name: servers[name] for name in ("ready", "target", "min", "max", "wanted", "leaving", "draining")} == {
+        "ready": 2, "target": 2, "min": 1, "max": 3, "wanted": 2, "leaving": 0, "draining": 0
     }  # fmt: skip
     assert ("server", 1, 2) in [(one["role"], one["from"], one["to"]) for one in scene.status()["resizes"]]
-    assert 'edl_job_servers{job="digits",namespace="team-a",what="wanted"} 2.0' in scene.metrics.render().decode()
+    assert 'edl_job_servers{job="digits",namespace="team-a",state="wanted"} 2.0' in scene.metrics.render().decode()
 
 
 async def test_a_measured_ratio_brings_servers_and_the_next_leader_keeps_it():
@@ -170,7 +170,7 @@ async def test_a_server_leaves_when_its_master_says_that_it_holds_nothing():
     await scene.live(8)
     assert scene.servers == TWO
     assert scene.master.told[-1] == 1
-    assert scene.status()["servers"]["emptying"] == 1
+    assert scene.status()["servers"]["draining"] == 1
     assert scene.told("Scaled") == ("False", "Shrinking")
     assert "being moved" in message(scene, "Scaled")
     assert "ServerDraining" in scene.reasons()
@@ -272,7 +272,7 @@ async def test_trainers_that_come_back_keep_their_server():
     await scene.live(8)
     assert scene.master.count == 2
     assert scene.servers == TWO
-    assert scene.status()["servers"]["emptying"] == 0
+    assert scene.status()["servers"]["draining"] == 0
 
 
 async def test_another_leader_goes_on_with_a_shrink_that_has_begun():

@@ -24,9 +24,8 @@ from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Job, Policy, Reclaim
-from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.master_connections import MasterConnections
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, NoProgress
 from autoscaler.manifests.api_types import JobSpec
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
 from autoscaler.operator.leader_term import LeaderTerm, TermSettings

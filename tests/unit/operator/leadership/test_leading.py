@@ -25,7 +25,7 @@ async def test_a_job_starts_and_its_status_tells_it():
     assert term.status()["trainers"]["ready"] == 4
     assert term.status()["resizes"][-1]["from"] == 0
     assert "Started" in term.reasons()
-    assert 'edl_job_trainers{job="digits",namespace="team-a",what="ready"} 4.0' in term.metrics.render().decode()
+    assert 'edl_job_trainers{job="digits",namespace="team-a",state="ready"} 4.0' in term.metrics.render().decode()
 
 
 async def test_a_mistake_in_a_template_is_told_once_by_condition_and_event():

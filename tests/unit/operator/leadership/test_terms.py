@@ -8,8 +8,7 @@ from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.operator.leadership.candidate import LeaseTiming
-from autoscaler.operator.leadership.lease import LeaseHolder
-from autoscaler.operator.leadership.lease_terms import run_terms
+from autoscaler.operator.leadership.lease import LeaseHolder, run_terms
 from tests.harness import virtual_time
 from tests.harness.virtual_time import now
 

@@ -7,9 +7,8 @@ from autoscaler.domain import Bottleneck, Decision, Reason
 from autoscaler.jobs.lifecycle import Life
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.operator.job.job_record import JobRecord, master_report_of
-from autoscaler.operator.status.job_report import JobReport
 from autoscaler.operator.status.job_status import status_of
-from autoscaler.operator.status.status_inputs import StatusInputs
+from autoscaler.operator.status.status_inputs import JobReport, StatusInputs
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import UID, condition, kube_job, raw_pod
 from tests.unit.operator.bench import JOB

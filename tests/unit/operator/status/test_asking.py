@@ -7,10 +7,9 @@ from itertools import pairwise
 import pytest
 
 from autoscaler.domain import JobName
-from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from autoscaler.jobs.master_connections import MasterConnections
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, NoProgress
+from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.operator.controllers.pod_failures import AT_ONCE
 from autoscaler.operator.controllers.progress_poller import (
     ANSWERING_AT_ONCE,

@@ -7,11 +7,11 @@ import pytest
 from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.domain import Bottleneck
 from autoscaler.errors import InvalidSpecError
-from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.lifecycle import Life
+from autoscaler.jobs.progress import NoProgress
 from autoscaler.operator.job.job_record import facts_of, master_report_of
-from autoscaler.operator.status.job_report import JobReport, WriteRefusal, reason_of
 from autoscaler.operator.status.job_status import status_of, unreadable_status
+from autoscaler.operator.status.status_inputs import JobReport, WriteRefusal, reason_of
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
 from tests.unit.operator.status.status_cases import (

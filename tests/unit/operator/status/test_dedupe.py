@@ -13,7 +13,7 @@ from autoscaler.operator.status.event_series import (
     forget_event,
     plan_event,
 )
-from autoscaler.operator.status.resizes import BURST_S, ResizeAuthor, ResizeRecord, add_resize
+from autoscaler.operator.status.status_inputs import BURST_S, ResizeAuthor, ResizeRecord, add_resize
 
 SUBJECT = ("uid", "Grown", "grows")
 

@@ -10,8 +10,7 @@ import json
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.jobs.answers import MalformedAnswer
-from autoscaler.jobs.progress import LONGEST_PROBLEM, progress_of
+from autoscaler.jobs.progress import LONGEST_PROBLEM, MalformedAnswer, progress_of
 from master.api.document import encode_document
 from master.api.errors import ContractError
 from master.api.master_status import MOST_MEMBERS, decode_status

@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.objects.fields import unix_s
-from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.progress import NoProgress
 from autoscaler.jobs.training_health import QUIET_LIMIT_S
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import template

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_record import facts_of, next_look_at_s, uncommitted_since_s
 from autoscaler.operator.status.conditions import ConditionType
-from autoscaler.operator.status.job_report import JobReport
 from autoscaler.operator.status.job_status import main_reason
-from autoscaler.operator.status.resizes import ResizeAuthor, ResizeRecord
+from autoscaler.operator.status.status_inputs import JobReport, ResizeAuthor, ResizeRecord
 from master.api.master_status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.clusters.kubernetes.raw_objects import kube_job

@@ -8,19 +8,18 @@ import pytest
 from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.domain import Cause, DeletePod, Plan, Role
-from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.lifecycle import Life
+from autoscaler.jobs.progress import NoProgress
 from autoscaler.loop import LoopPass
 from autoscaler.operator.controllers.event_recorder import BURST, ONE_MORE_EVERY_S, EventRecorder, JobEvent
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.job.job_record import JobRecord
 from autoscaler.operator.job.pod_termination import TerminationCause
-from autoscaler.operator.metered_api import MeteredApi
-from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.metrics import MeteredApi, Metrics
 from autoscaler.operator.process.kopf_handlers import MemoryDiffBase, edit_of, make_registry, make_settings
 from autoscaler.operator.process.probes import STUCK_AFTER_S, OperatorState
 from autoscaler.operator.status.event_series import WRITE_EVERY_S
-from autoscaler.operator.status.resizes import ResizeAuthor
+from autoscaler.operator.status.status_inputs import ResizeAuthor
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
 from tests.unit.operator.status.status_cases import PROGRESS, RUNNING, decision, seen, status

@@ -1,13 +1,13 @@
-"""How long a master or a parameter server was not heard of, and when that must be a process that stands still.
+"""Restart policy: when a silent master or parameter server must hang, and when one that failed is started again.  Pure.
 
 A process that ends is started again at once; one that is stopped or hangs (SIGSTOP, a deadlock, a disk that never
 answers) would keep its job waiting for ever.  Its silence is no proof of that, so the limits lie beyond what passes by
-itself: a connection that fell silent is given up after 15 s and made anew within 6 (`master.api.wire.grpc_options`),
-and an etcd that is away or another leader are *answers* (`masters.NoProgress`).  Killing too early costs a take-over
+itself: a silent connection ends after 15 s and made anew within 6 (`master.api.wire.grpc_options`),
+and an etcd that is away or another leader are *answers* (`progress.NoProgress`).  Killing too early costs a take-over
 or a roll-back, no sample.  A server is heard of through its master: connected to it or not.
 
-Pure.  Not here: asking (`masters`), killing and starting again (`clusters.local.standstill`).  On Kubernetes that is
-the kubelet's business: liveness probes (`clusters.kubernetes.building`).
+Not here: asking (`master_connections`), killing and starting again (`clusters.local.standstill`).  On Kubernetes the
+kubelet does both: liveness probes (`clusters.kubernetes.builders`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNASKED_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterSilence:
-    """What was heard of one process; the next process of the same pod has another key."""
+    """How long one process has been silent; the next process of the same pod has another key."""
 
     process: str
     has_answered: bool
@@ -44,10 +44,20 @@ class MasterSilence:
 
 
 def observe_answer(before: MasterSilence | None, process: str, *, has_answered: bool, now_s: float) -> MasterSilence:
-    """What is known after one more question to this process."""
+    """Return what is known after one more question to this process."""
     if before is None or before.process != process:
         return MasterSilence(process=process, has_answered=has_answered, quiet_since_s=now_s, asked_at_s=now_s)
     if has_answered or now_s - before.asked_at_s > UNASKED_S:
         is_known = has_answered or before.has_answered
         return replace(before, has_answered=is_known, quiet_since_s=now_s, asked_at_s=now_s)
     return replace(before, asked_at_s=now_s)
+
+
+LONGEST_PAUSE_S: Final = 30.0
+STEADY_AFTER_S: Final = 10.0
+"""A process that ran this long has started well; its next failure is a first one again."""
+
+
+def pause_s(failures: int) -> float:
+    """Return the pause before a restart after so many failures in a row: 0, 1, 2, 4, ... up to 30 s."""
+    return 0.0 if failures <= 1 else min(LONGEST_PAUSE_S, 2.0 ** (min(failures, 10) - 2))
