@@ -116,7 +116,7 @@ class LeaderTerm:
             build,
             clock=clock,
             offset_s=offset_s,
-            facts_of=self.store.facts,
+            runtime_of=self.store.facts,
             prepare=self.owned.prepare,
             is_frozen=policy.is_frozen,
             errors=self.errors,
@@ -156,7 +156,7 @@ class LeaderTerm:
             await self.definition.check()
             self.cluster.view()
             tasks.create_task(self.definition.run(), name="definition")
-            tasks.create_task(self.cluster.keep(), name="gangs")
+            tasks.create_task(self.cluster.settle_gangs(), name="gangs")
             tasks.create_task(self.loop.run(), name="planner loop")
             tasks.create_task(self.jobs.run(), name="jobs")
             tasks.create_task(self.poller.run(), name="progress")

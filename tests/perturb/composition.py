@@ -31,7 +31,7 @@ class Composed:
     async def run(self) -> None:
         """Until cancelled, or until a part fails."""
         async with asyncio.TaskGroup() as tasks:
-            for work in (self.watching.run(), self.cluster.keep(), self.loop.run()):
+            for work in (self.watching.run(), self.cluster.settle_gangs(), self.loop.run()):
                 tasks.create_task(work)
 
 
@@ -59,7 +59,7 @@ def compose(
         surplus_grace_s=policy.surplus_grace_s,
     )
     cluster = KubernetesCluster(
-        api, store, settings, clock=clock, offset_s=offset_s, facts_of=facts_of, prepare=prepare, errors=errors
+        api, store, settings, clock=clock, offset_s=offset_s, runtime_of=facts_of, prepare=prepare, errors=errors
     )
     watches = Reflector(api, store, WATCHED_KINDS, now=clock, jitter=jitter, notify=cluster.touch, policy=watching)
     return Composed(

@@ -72,7 +72,7 @@ async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> Cluste
         store,
         reclaim=policy.reclaim,
         offset_s=0.0,
-        facts_of=lambda job: _facts_of(job, store, views, now_s),
+        runtime_of=lambda job: _facts_of(job, store, views, now_s),
         expected=Expectations,
         errors=errors,
     )

@@ -70,7 +70,7 @@ class KubernetesCluster:
         *,
         clock: Callable[[], float],
         offset_s: float,
-        facts_of: RuntimeOf,
+        runtime_of: RuntimeOf,
         prepare: Callable[[KubeJob], Awaitable[None]],
         errors: JobErrors,
         is_frozen: bool = False,
@@ -83,7 +83,7 @@ class KubernetesCluster:
             store,
             reclaim=settings.reclaim,
             offset_s=offset_s,
-            facts_of=lambda job: self._held(job, facts_of(job)),
+            runtime_of=lambda job: self._with_start_backoff(job, runtime_of(job)),
             expected=self._writer.expected,
             errors=errors,
             leaves_observed=True,
@@ -122,7 +122,7 @@ class KubernetesCluster:
 
         A refusal is no news: the same plan would be made and refused again at once, for as long as the reason stands.
         """
-        outcome = await self._try(action)
+        outcome = await self._apply_safely(action)
         if outcome.result is not WriteResult.REFUSED:
             self.touch()
         return outcome
@@ -152,7 +152,7 @@ class KubernetesCluster:
         """Return which races for its room the job has lost lately."""
         return self._gangs.starts.backoff(job)
 
-    async def keep(self) -> None:
+    async def settle_gangs(self) -> None:
         """Bring masters to gangs that are bound and take away what lost its race, until cancelled.
 
         News after a quiet while is looked at once; what comes in a row, every `SETTLE_EVERY_S`.
@@ -181,9 +181,9 @@ class KubernetesCluster:
 
     # ---- actions ------------------------------------------------------------------------------------------------
 
-    async def _try(self, action: Action) -> WriteOutcome:
+    async def _apply_safely(self, action: Action) -> WriteOutcome:
         try:
-            return await self._carry_out(action)
+            return await self._apply(action)
         except UnavailableError as error:
             return WriteOutcome(result=WriteResult.FAILED, message=str(error))
         except PermanentError as error:
@@ -191,7 +191,7 @@ class KubernetesCluster:
         except ClusterError as error:
             return WriteOutcome(result=WriteResult.FAILED, message=str(error))
 
-    async def _carry_out(self, action: Action) -> WriteOutcome:
+    async def _apply(self, action: Action) -> WriteOutcome:
         check_fresh(self._store, self._clock())
         view = self.view()
         job = self.views.jobs.known.get(action.job)
@@ -273,7 +273,7 @@ class KubernetesCluster:
             )
         return DONE
 
-    def _held(self, job: KubeJob, facts: JobRuntime) -> JobRuntime:
+    def _with_start_backoff(self, job: KubeJob, facts: JobRuntime) -> JobRuntime:
         """A job that has lost its room to others creates nothing for a while."""
         hold_until_s = self._gangs.hold_until_s(job)
         return replace(facts, hold_until_s=hold_until_s) if hold_until_s > facts.hold_until_s else facts

@@ -109,7 +109,7 @@ class ActionWriter:
             return DONE
         if pod.is_foreign or pod.owner != action.job:
             return refused(f"{action.pod} is not of job {action.job}")
-        self._world.tell_to_leave(pod, grace_s=action.grace_s, why=f"{action.cause} {action.beneficiary}".strip())
+        self._world.terminate(pod, grace_s=action.grace_s, why=f"{action.cause} {action.beneficiary}".strip())
         return DONE
 
 

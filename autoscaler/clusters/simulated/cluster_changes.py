@@ -103,7 +103,7 @@ class ClusterChanges:
         for name in names:
             pod = self._world.pods.get(PodName(name))
             if pod is not None:
-                self._world.tell_to_leave(pod, grace_s=pod.grace_s if grace_s is None else grace_s, why=why)
+                self._world.terminate(pod, grace_s=pod.grace_s if grace_s is None else grace_s, why=why)
 
     def kill_pod(self, name: str) -> None:
         """The pod is gone at once, and what it had in hand is lost."""

@@ -118,7 +118,7 @@ class SimulatedCluster(ClusterChanges):
         is_changed = world.revision != self._seen_revision
         self._seen_revision = world.revision
         if not is_changed:
-            world.timeline.pass_to(until_s)
+            world.timeline.advance_to(until_s)
             if self._ends_at_s is not None and world.now_s >= self._ends_at_s:
                 self.settle()
                 raise SimulationOverError
@@ -130,7 +130,7 @@ class SimulatedCluster(ClusterChanges):
         """Let everything happen up to and at this instant; the clock stands there afterwards."""
         while self._happen(at_s):
             pass
-        self._world.timeline.pass_to(at_s)
+        self._world.timeline.advance_to(at_s)
         self.settle()
 
     def settle(self) -> None:
@@ -184,7 +184,7 @@ class SimulatedCluster(ClusterChanges):
         next_at_s = self._world.timeline.next_at_s()
         if next_at_s is None or next_at_s > until_s:
             return False
-        self._world.timeline.happen()
+        self._world.timeline.run_next()
         if self._invariants is not None:
             self._invariants.check()
         return True

@@ -82,7 +82,7 @@ class OperatorBench:
             settings,
             clock=self.clock,
             offset_s=0.0,
-            facts_of=self.store.facts,
+            runtime_of=self.store.facts,
             prepare=self.owned.prepare,
             errors=self.errors,
         )

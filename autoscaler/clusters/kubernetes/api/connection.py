@@ -146,7 +146,7 @@ class ApiConnection:
         retrying = AsyncRetrying(
             retry=retry_if_exception(self._is_worth_another),
             stop=stop_after_attempt(self.policy.attempts) | last,
-            wait=_Patience(self.policy.longest_wait_s),
+            wait=_RetryWait(self.policy.longest_wait_s),
             reraise=True,
         )
         whole = (request, aiohttp.ClientTimeout(total=limit_s))
@@ -302,7 +302,7 @@ class _Pool(RESTClientObject):
         return opened
 
 
-class _Patience(wait_base):
+class _RetryWait(wait_base):
     """What the server asked for, and never less than a random, growing pause."""
 
     def __init__(self, longest_s: float) -> None:

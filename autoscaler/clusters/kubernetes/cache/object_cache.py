@@ -82,7 +82,7 @@ class ObjectCache:
         self._errors = errors
         self._slims: Final = dict(slims or {})
         self._namespaces: Final = dict(namespaces or {})
-        self._streams: dict[Kind, _Stream] = {}
+        self._streams: dict[Kind, _KindStream] = {}
 
     def sources(self, kind: Kind) -> tuple[str, ...]:
         """Where the kind is followed: namespaces, or CLUSTER alone."""
@@ -176,21 +176,21 @@ class ObjectCache:
         if told is not None and told.version and int(obj["metadata"]["resourceVersion"]) > told.version:
             stream.put(key, obj)
 
-    def _stream(self, kind: Kind) -> _Stream:
+    def _stream(self, kind: Kind) -> _KindStream:
         if kind not in self._streams:
-            self._streams[kind] = _Stream(self._slims.get(kind), self.sources(kind))
+            self._streams[kind] = _KindStream(self._slims.get(kind), self.sources(kind))
         return self._streams[kind]
 
 
 @dataclass(slots=True)
-class _Told:
+class _SourceProgress:
     """How far one source has come: every change up to the version is in the store."""
 
     version: int = 0
     heard_at_s: float | None = None
 
 
-class _Stream:
+class _KindStream:
     """One kind: its objects with their versions, and how far each of its sources has come."""
 
     def __init__(self, slim: Trimmer | None, sources: Iterable[str]) -> None:
@@ -198,7 +198,7 @@ class _Stream:
         self.shown: Mapping[Key, Raw] = MappingProxyType(self.objects)
         self.versions: dict[Key, int] = {}
         self.changed: set[Key] = set()
-        self.told = {source: _Told() for source in sources}
+        self.told = {source: _SourceProgress() for source in sources}
         self._slim = slim
 
     def put(self, key: Key, obj: Raw) -> None:

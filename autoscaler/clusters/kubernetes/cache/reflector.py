@@ -82,10 +82,10 @@ class Reflector:
                     await self._list(kind, source)
                     is_listed = True
                 await self._turn(kind, source)
-                self._is_well(kind, source)
+                self._clear_problem(kind, source)
                 failures = 0
             except ClusterError as error:
-                self._is_ill(kind, source, error)
+                self._note_problem(kind, source, error)
                 has_come_on = is_listed and self._store.heard_at_s(kind, source) != heard_at_s
                 is_listed = is_listed and isinstance(error, UnavailableError | ThrottledError)
                 failures = 1 if has_come_on and is_listed else failures + 1  # a listing is dear, and no progress
@@ -112,13 +112,13 @@ class Reflector:
             raise UnavailableError(f"watch {kind.plural}: ended early", may_have_happened=False, retry_after_s=0.0)
         self._store.note_progress(kind, at_s=self._now(), source=source)
 
-    def _is_ill(self, kind: Kind, source: str, error: ClusterError) -> None:
+    def _note_problem(self, kind: Kind, source: str, error: ClusterError) -> None:
         """Told once in the log, however often it is tried again."""
         if (kind, source) not in self.problems and not isinstance(error, ExpiredError):
             log.warning("%s are not followed%s: %s", kind.plural, source and f" in {source}", error)
         self.problems[kind, source] = str(error)
 
-    def _is_well(self, kind: Kind, source: str) -> None:
+    def _clear_problem(self, kind: Kind, source: str) -> None:
         if self.problems.pop((kind, source), None) is not None:
             log.info("%s are followed again%s", kind.plural, source and f" in {source}")
 

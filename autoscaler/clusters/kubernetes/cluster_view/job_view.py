@@ -66,7 +66,7 @@ class TrackedJobs:
         store: ObjectCache,
         *,
         offset_s: float,
-        facts_of: RuntimeOf,
+        runtime_of: RuntimeOf,
         errors: JobErrors,
         leaves_observed: bool = False,
     ) -> None:
@@ -79,7 +79,7 @@ class TrackedJobs:
         self._limits: dict[str, PodLimits] = {}
         self._store = store
         self._offset_s = offset_s
-        self._facts_of = facts_of
+        self._runtime_of = runtime_of
         self._errors = errors
         self._leaves_observed = leaves_observed
         self._generations: dict[JobName, int] = {}
@@ -90,7 +90,7 @@ class TrackedJobs:
         """Read what has changed; return the jobs that came, went or are another one under the old name."""
         raws, moved = self._store.objects(TRAINING_JOBS), set[JobName]()
         if changes.get(LIMIT_RANGES):
-            self._limit()
+            self._read_limits()
         for key in changes.get(TRAINING_JOBS, ()):
             name = job_key(*key)
             before = self.known.pop(name, None)
@@ -151,12 +151,12 @@ class TrackedJobs:
 
     def runtime(self, job: KubeJob) -> JobRuntime:
         """Return what the job's own life says now."""
-        return self._facts_of(job)
+        return self._runtime_of(job)
 
     def bucket_owners(self, name: JobName) -> BucketOwners | None:
         """Return which of the job's servers own buckets."""
         job = self.known.get(name)
-        return None if job is None else self._facts_of(job).bucket_owners
+        return None if job is None else self._runtime_of(job).bucket_owners
 
     def _read(self, name: JobName, raw: Raw) -> None:
         generation = whole(raw, "metadata", "generation")
@@ -164,18 +164,18 @@ class TrackedJobs:
             self._errors.handle_edit(name)
         self._generations[name] = generation
         try:
-            self._know(parse_job(raw))
+            self._store_job(parse_job(raw))
         except InvalidSpecError as error:
             self.invalid[name] = error
 
-    def _know(self, job: KubeJob) -> None:
+    def _store_job(self, job: KubeJob) -> None:
         """Keep the job with what its namespace's LimitRanges make of it."""
         self.known[job.key] = job = replace(job, limits=self._limits.get(job.namespace, NO_LIMITS))
         self.refused.pop(job.key, None)
         if refusal := job.refusal:
             self.refused[job.key] = refusal
 
-    def _limit(self) -> None:
+    def _read_limits(self) -> None:
         """Hold other LimitRanges against every job."""
         by_namespace: dict[str, list[Raw]] = {}
         for (namespace, _), raw in self._store.objects(LIMIT_RANGES).items():
@@ -186,9 +186,9 @@ class TrackedJobs:
                 self._limits |= parse_limit_ranges(raws)
         for job in tuple(self.known.values()):
             with self._errors.isolate(job.key, GuardedStep.READ):
-                self._know(job)
+                self._store_job(job)
 
-    def _draw(self, job: KubeJob, priority: int, avoid: frozenset[NodeName]) -> Job:
+    def _convert(self, job: KubeJob, priority: int, avoid: frozenset[NodeName]) -> Job:
         """Read the job for the planner; once while nothing of it changes, since every view asks for all."""
         kept = self._drawn.get(job.key)
         if kept is not None and kept[0] is job and kept[1:3] == (priority, avoid):
@@ -198,9 +198,9 @@ class TrackedJobs:
         return drawn
 
     def _plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job:
-        facts = self._facts_of(job)
+        facts = self._runtime_of(job)
         value = classes.value_of(job.spec.priority_class)
-        planned = self._draw(job, classes.default if value is None else value, facts.avoided_nodes)
+        planned = self._convert(job, classes.default if value is None else value, facts.avoided_nodes)
         if job.key in self.contested and not planned.trainer.pinned_replicas:
             # Its owner has not written a count yet: it stays at the one that it has.
             pinned = planned.trainer.largest_allowed(trainers)

@@ -101,7 +101,7 @@ class TrackedPods:
                 self._stamps.pop(job, None)
         return brought
 
-    def seat_masters(self, jobs: Mapping[JobName, KubeJob], brought: ViewDelta[Pod, PodName]) -> None:
+    def reserve_master_seats(self, jobs: Mapping[JobName, KubeJob], brought: ViewDelta[Pod, PodName]) -> None:
         """Add to `brought` the seats of masters that are yet to come, and those that are no longer kept.
 
         `jobs`: those that want to run.
@@ -109,7 +109,7 @@ class TrackedPods:
         edited = {job for job in self._seats if jobs.get(job) is not self._seated_as.get(job)}
         for job in self._unseated | edited:
             with self._errors.isolate(job, GuardedStep.SEATS):
-                self._seat_masters(job, jobs.get(job), brought)
+                self._reserve_master_seats(job, jobs.get(job), brought)
         self._unseated.clear()
 
     def trainers(self, jobs: Iterable[JobName]) -> dict[JobName, int]:
@@ -288,7 +288,7 @@ class TrackedPods:
         nodes = self.seat_nodes(pod.job)
         return replace(pod, nominated_node=nodes[pod.ordinal]) if pod.ordinal < len(nodes) else pod
 
-    def _seat_masters(self, job: JobName, known: KubeJob | None, brought: ViewDelta[Pod, PodName]) -> None:
+    def _reserve_master_seats(self, job: JobName, known: KubeJob | None, brought: ViewDelta[Pod, PodName]) -> None:
         """Let the seats of masters that are yet to come stand, or take them away."""
         seats: dict[PodName, Pod] = {}
         if known is not None:

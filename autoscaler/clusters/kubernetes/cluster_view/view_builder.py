@@ -30,7 +30,7 @@ class ViewBuilder:
         *,
         reclaim: Reclaim,
         offset_s: float,
-        facts_of: RuntimeOf,
+        runtime_of: RuntimeOf,
         expected: Callable[[], Expectations],
         errors: JobErrors,
         elastic_servers: bool = False,
@@ -42,7 +42,7 @@ class ViewBuilder:
         self.classes = PriorityClasses()
         self._errors = errors
         self.jobs = TrackedJobs(
-            store, offset_s=offset_s, facts_of=facts_of, errors=errors, leaves_observed=leaves_observed
+            store, offset_s=offset_s, runtime_of=runtime_of, errors=errors, leaves_observed=leaves_observed
         )
         self.pods = TrackedPods(
             store,
@@ -66,7 +66,7 @@ class ViewBuilder:
         moved = self.jobs.read(changes)
         pods = self.pods.read(changes, moved)
         jobs = self.jobs.plan(self.classes, self.pods.trainers(self.jobs.counted))
-        self.pods.seat_masters(self.jobs.active(), pods)
+        self.pods.reserve_master_seats(self.jobs.active(), pods)
         nodes = self._nodes.read(changes, now_s)
         workloads = self._workloads.read(changes, self.classes, now_s)
         quotas = read_quotas(self._store, self._reclaim, self._errors) if changes.get(RESOURCE_QUOTAS) else None

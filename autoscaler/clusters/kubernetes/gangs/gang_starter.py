@@ -131,7 +131,7 @@ class GangStarter:
         standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
         self._lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
-        names, staying = {job.key for job in managed}, self._staying()
+        names, staying = {job.key for job in managed}, self._present_jobs()
         self.starts, lost = start_backoff.observe_gangs(
             self.starts, standing.values(), now_s, jobs=staying, managed=names, errors=self._errors
         )
@@ -155,7 +155,7 @@ class GangStarter:
             for raw in self._pods.raws(one.pods)
         ]
         masters = (
-            partial(self._errors.attempt_async, job.key, GuardedStep.START, partial(self._bring_master, job))
+            partial(self._errors.attempt_async, job.key, GuardedStep.START, partial(self._create_master, job))
             for job in due
         )
         await gather_bounded([*deletions, *masters], at_once=AT_ONCE)
@@ -204,7 +204,7 @@ class GangStarter:
         wanting = self._views.jobs.active().values()
         return [] if self._is_frozen else [job for job in wanting if job.spec.mode is Mode.MANAGE]
 
-    def _staying(self) -> set[JobName]:
+    def _present_jobs(self) -> set[JobName]:
         """All jobs that there are, those too that cannot be read, but not another one under an old name."""
         before, known, wrong = self._uids, self._views.jobs.known, self._views.jobs.invalid
         self._uids = {name: before[name] for name in wrong if name in before}
@@ -240,21 +240,21 @@ class GangStarter:
             raise
         del self._lifts[job]
 
-    async def _bring_master(self, job: KubeJob) -> None:
+    async def _create_master(self, job: KubeJob) -> None:
         known = self._views.jobs.known.get(job.key)
         if known is None or known.uid != job.uid:
             return  # it has gone while others were written
         seats = self._views.pods.seat_nodes(job.key)[: job.spec.master.replicas]  # annotations can be edited
         body = build_master(job, self._settings, seats=seats)
         try:
-            raw = await self._make_or_find(job, body)
+            raw = await self._create_or_find(job, body)
         except PermanentError as error:
             log.warning("tj/%s: its master cannot be made: %s", job.key, error)
-            await self._give_up(job, str(error))
+            await self._abandon_start(job, str(error))
         else:
             self._store.put_written(DEPLOYMENTS, raw)
 
-    async def _make_or_find(self, job: KubeJob, body: Raw) -> Raw:
+    async def _create_or_find(self, job: KubeJob, body: Raw) -> Raw:
         try:
             return await self._api.create(DEPLOYMENTS, body)
         except AlreadyExistsError:
@@ -263,7 +263,7 @@ class GangStarter:
             check_own(raw, DEPLOYMENTS, job)
             return raw
 
-    async def _give_up(self, job: KubeJob, why: str) -> None:
+    async def _abandon_start(self, job: KubeJob, why: str) -> None:
         """The API server does not want its master: a gang that starts goes whole, one that runs is left, and waits."""
         standing = self._pods.observe(job)
         self._refuse(job, why)

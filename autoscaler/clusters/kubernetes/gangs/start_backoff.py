@@ -176,13 +176,13 @@ def observe_gang(
     start = _wait(before.begun, now_s, limit_s + MASTER_LIMIT_S)
     if late or (item.is_starting and now_s >= start.until_s):
         gone = item.bound | item.unbound if item.is_starting else late
-        lost = LatePods(job=item.job, pods=gone, reason=_story(item, late, waits, start))
+        lost = LatePods(job=item.job, pods=gone, reason=_describe_failure(item, late, waits, start))
         left = {pod: wait for pod, wait in waits.items() if pod not in gone}
         race = replace(back_off(before.backoff, now_s), unschedulable_reason=item.unschedulable_reason)
         return StartRecord(unbound=left, backoff=race), lost
     if item.is_starting and (item.bound or item.unbound):
         return StartRecord(unbound=waits, begun=start, backoff=before.backoff), None
-    race = _after(before, item, now_s) if item.bound and not item.unbound else before.backoff
+    race = _backoff_after_binding(before, item, now_s) if item.bound and not item.unbound else before.backoff
     return StartRecord(unbound=waits, backoff=race), None
 
 
@@ -198,7 +198,7 @@ def _wait(known: BindDeadline | None, now_s: float, limit_s: float) -> BindDeadl
     return known if known.limit_s >= limit_s else replace(known, limit_s=limit_s)
 
 
-def _after(before: StartRecord, item: GangStatus, now_s: float) -> StartBackoff:
+def _backoff_after_binding(before: StartRecord, item: GangStatus, now_s: float) -> StartBackoff:
     """What is left of what a job has lost that runs, all of whose pods are bound."""
     race = before.backoff
     has_won = now_s >= race.hold_until_s and not item.bound.isdisjoint(before.unbound)
@@ -225,7 +225,7 @@ def record_refusal(starts: GangStarts, job: JobName, now_s: float, refusal: str,
     return GangStarts(records={**starts.records, job: replace(account, begun=None, backoff=race)})
 
 
-def _story(
+def _describe_failure(
     item: GangStatus, late: frozenset[PodName], waits: Mapping[PodName, BindDeadline], start: BindDeadline
 ) -> str:
     """Tell it to the user."""

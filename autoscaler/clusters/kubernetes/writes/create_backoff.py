@@ -22,7 +22,7 @@ LASTING: Final = frozenset({RefusedBy.QUOTA, RefusedBy.LIMIT_RANGE, RefusedBy.PO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Turned:
+class _CreateRefusal:
     times: int
     until_s: float
     message: str
@@ -32,7 +32,7 @@ class _Turned:
 class CreateBackoff:
     """What is remembered of refusals, by job and tier.  A new leader asks afresh."""
 
-    _known: dict[tuple[JobName, Tier], _Turned] = field(default_factory=dict)
+    _known: dict[tuple[JobName, Tier], _CreateRefusal] = field(default_factory=dict)
 
     def refusal(self, job: JobName, tier: Tier, now_s: float) -> str:
         """What the server said, while it is too early to ask again; else empty."""
@@ -46,7 +46,7 @@ class CreateBackoff:
             return
         times = 0 if known is None else known.times
         pause_s = PAUSES_S[min(times, len(PAUSES_S) - 1)]
-        self._known[job, tier] = _Turned(times=times + 1, until_s=now_s + pause_s, message=str(error))
+        self._known[job, tier] = _CreateRefusal(times=times + 1, until_s=now_s + pause_s, message=str(error))
 
     def forget(self, job: JobName, tier: Tier) -> None:
         """It took one."""

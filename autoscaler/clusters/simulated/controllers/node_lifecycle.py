@@ -64,11 +64,11 @@ class NodeLifecycle:
     def _evict(self, slot: NodeSlot, *, why: str, evicts_jobs: bool) -> None:
         for pod in list(slot.pods.values()):
             if pod.owner and pod.phase is not PodPhase.TERMINATING and (pod.is_foreign or evicts_jobs):
-                self._world.tell_to_leave(pod, grace_s=pod.grace_s, why=why)
+                self._world.terminate(pod, grace_s=pod.grace_s, why=why)
 
     def _put(self, node: Node) -> None:
         self._world.replace_node(node)
-        self._scheduler.note_room()
+        self._scheduler.handle_freed_capacity()
 
     def _slot(self, name: NodeName) -> NodeSlot:
         if name not in self._world.table.index:

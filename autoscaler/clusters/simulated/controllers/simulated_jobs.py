@@ -43,7 +43,7 @@ class SimulatedJobs:
         self._world = world
         self._when_over = when_over
         self.by_name: dict[JobName, SimulatedJob] = {}
-        world.listen(self.note)
+        world.listen(self.handle_pod_change)
 
     def submit(self, job: Job, work: TrainingWork) -> None:
         """The job exists from now on.  Raises InvalidSpecError if its name is taken."""
@@ -68,7 +68,7 @@ class SimulatedJobs:
         life.is_deleted = life.is_deleted or is_deleted
         life.job = replace(life.job, state=JobState.OVER)
         for pod in list(life.pods.values()):
-            self._world.tell_to_leave(pod, grace_s=life.job.grace_s, why="the job is over")
+            self._world.terminate(pod, grace_s=life.job.grace_s, why="the job is over")
         self._forget_if_empty(life)
         self._world.touch()
 
@@ -78,7 +78,7 @@ class SimulatedJobs:
             life.progress.count(self._world.now_s)
             self._record(life)
 
-    def note(self, pod: SimPod, change: PodChange) -> None:
+    def handle_pod_change(self, pod: SimPod, change: PodChange) -> None:
         """Count the pod in or out."""
         if pod.is_foreign:
             return

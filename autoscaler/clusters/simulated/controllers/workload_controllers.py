@@ -37,7 +37,7 @@ class WorkloadControllers:
         self._queue: deque[ReplicaController] = deque()
         self._is_serving = False
         self._tokens = TokenBucket(physics.create_rate_per_s, physics.create_burst)
-        world.listen(self.note)
+        world.listen(self.handle_pod_change)
 
     # ---- what users do ------------------------------------------------------------------------------------------
 
@@ -57,20 +57,20 @@ class WorkloadControllers:
             grace_s=deployment.grace_s,
             spread_group=f"{deployment.name}#0",
         )
-        self._look(self._controllers[deployment.name])
+        self._enqueue(self._controllers[deployment.name])
 
     def scale(self, name: str, replicas: int) -> None:
         """Want so many replicas.  Raises InvalidSpecError."""
         if replicas < 0:
             raise InvalidSpecError(f"deployments.{name}.replicas", f"is {replicas}", "0 or more")
-        self._want(self._deployment(name), replicas)
+        self._set_replicas(self._deployment(name), replicas)
 
     def roll(self, name: str) -> None:
         """Replace all its pods by ones of a new template, of the same shape."""
         controller = self._deployment(name)
         controller.generation += 1
         controller.spread_group = f"{name}#{controller.generation}"  # each template has a ReplicaSet of its own
-        self._look(controller)
+        self._enqueue(controller)
 
     def add_hpa(self, hpa: Hpa) -> None:
         """The HPA owns the Deployment's replicas from its first look on, one period from now."""
@@ -102,7 +102,7 @@ class WorkloadControllers:
                 grace_s=grace_s,
                 spread_group=name if spreads else None,
             )
-        self._want(controller, replicas)
+        self._set_replicas(controller, replicas)
 
     def forget_job(self, job: str) -> None:
         """Nothing of the job is replaced any more."""
@@ -132,7 +132,7 @@ class WorkloadControllers:
             if controller.role is Role.OTHER
         )
 
-    def note(self, pod: SimPod, change: PodChange) -> None:
+    def handle_pod_change(self, pod: SimPod, change: PodChange) -> None:
         """A pod of a controller has changed: it may have to be replaced."""
         controller = None if pod.controller is None else self._controllers.get(pod.controller)
         if controller is None:
@@ -143,13 +143,13 @@ class WorkloadControllers:
             case PodChange.RUNNING:
                 controller.ready.add(pod.name)
                 if controller.generation:
-                    self._look(controller)
+                    self._enqueue(controller)
             case PodChange.STOPPED:
                 controller.ready.discard(pod.name)
             case PodChange.LEAVING | PodChange.GONE if pod.name in controller.pods:
                 del controller.pods[pod.name]
                 controller.ready.discard(pod.name)
-                self._look(controller)
+                self._enqueue(controller)
             case _:
                 return
         self._record(controller)
@@ -166,13 +166,13 @@ class WorkloadControllers:
             raise InvalidSpecError(f"deployments.{name}", "there is no such Deployment", f"known: {known}")
         return self._controllers[name]
 
-    def _want(self, controller: ReplicaController, replicas: int) -> None:
+    def _set_replicas(self, controller: ReplicaController, replicas: int) -> None:
         controller.wanted = replicas
         self._world.touch()
-        self._look(controller)
+        self._enqueue(controller)
         self._record(controller)
 
-    def _look(self, controller: ReplicaController) -> None:
+    def _enqueue(self, controller: ReplicaController) -> None:
         """Queue the controller for a token: it looks at its pods when it has one."""
         controller.victims.clear()
         if not controller.is_queued:
@@ -195,8 +195,8 @@ class WorkloadControllers:
             self._queue.popleft()
             controller.is_queued = False
             if makes:
-                self._make(controller)
-                self._look(controller)
+                self._create_pod(controller)
+                self._enqueue(controller)
             elif controller.victims:
                 self._end_next(controller)
         self._is_serving = False
@@ -205,11 +205,11 @@ class WorkloadControllers:
         """Tell the next victim to leave; the others were chosen with it and follow."""
         pod = controller.victims.popleft()
         following = list(controller.victims)
-        self._world.tell_to_leave(pod, grace_s=pod.grace_s, why="fewer replicas are wanted")
-        self._look(controller)
+        self._world.terminate(pod, grace_s=pod.grace_s, why="fewer replicas are wanted")
+        self._enqueue(controller)
         controller.victims.extend(other for other in following if not other.is_leaving)
 
-    def _make(self, controller: ReplicaController) -> None:
+    def _create_pod(self, controller: ReplicaController) -> None:
         prefix = controller.owner if controller.role is Role.OTHER else f"{controller.owner}-{controller.role}"
         ordinal = self._world.next_ordinal(controller.owner, controller.role)
         pod = SimPod(
@@ -233,7 +233,7 @@ class WorkloadControllers:
         controller = self._controllers[name]
         wanted = self._hpas[name].decide(controller.wanted, self._world.now_s)
         if wanted != controller.wanted:
-            self._want(controller, wanted)
+            self._set_replicas(controller, wanted)
         self._world.timeline.after(self._world.physics.hpa_sync_s, partial(self._sync, name))
 
     def _record(self, controller: ReplicaController) -> None:

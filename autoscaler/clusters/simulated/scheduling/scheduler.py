@@ -27,9 +27,9 @@ class Scheduler:
         self._preemption = Preemption(world.table, world.chance)
         self._is_deciding = False
         self._flush_at_s: float | None = None
-        world.listen(self.note)
+        world.listen(self.handle_pod_change)
 
-    def note(self, pod: SimPod, change: PodChange) -> None:
+    def handle_pod_change(self, pod: SimPod, change: PodChange) -> None:
         """Take in what happened to a pod."""
         if change is PodChange.CREATED:
             self._waiting.add(pod, self._world.now_s)
@@ -39,9 +39,9 @@ class Scheduler:
         elif change is PodChange.GONE:
             self._waiting.remove(pod)
             if pod.node is not None:
-                self.note_room()
+                self.handle_freed_capacity()
 
-    def note_room(self) -> None:
+    def handle_freed_capacity(self) -> None:
         """Something may fit now: a pod has gone, a node has come."""
         self._waiting.move(self._world.now_s)
         self._go_on()
@@ -78,7 +78,7 @@ class Scheduler:
         nominated = pod.nominated_node
         if self._profile.has_priorities and self._world.is_possible(pod.shape) and may_preempt(self._world.table, pod):
             nominated = self._preempt_for(pod)
-        self._world.judge_unschedulable(pod, nominated)
+        self._world.mark_unschedulable(pod, nominated)
 
     def _preempt_for(self, pod: SimPod) -> NodeName | None:
         """Tell the victims to leave; those of less rank that were nominated there look for another node."""
@@ -86,10 +86,8 @@ class Scheduler:
         if candidate is None:
             return None
         for victim in candidate.victims:
-            self._world.tell_to_leave(
-                victim, grace_s=victim.grace_s, why=f"preempted for {pod.name}", is_preempted=True
-            )
+            self._world.terminate(victim, grace_s=victim.grace_s, why=f"preempted for {pod.name}", is_preempted=True)
         for other in list(self._world.table.slot(candidate.node).nominated.values()):
             if other.priority < pod.priority:
-                self._world.judge_unschedulable(other, None)
+                self._world.mark_unschedulable(other, None)
         return candidate.node

@@ -34,12 +34,12 @@ class Timeline:
         """The instant of the next happening; None: nothing is planned."""
         return self._planned[0][0] if self._planned else None
 
-    def happen(self) -> None:
+    def run_next(self) -> None:
         """Go to the next happening and let it be."""
         at_s, _, happening = heapq.heappop(self._planned)
         self.now_s = at_s
         happening()
 
-    def pass_to(self, at_s: float) -> None:
+    def advance_to(self, at_s: float) -> None:
         """Let time pass in which nothing happens."""
         self.now_s = max(self.now_s, at_s)

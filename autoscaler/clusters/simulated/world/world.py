@@ -84,7 +84,7 @@ class World:
         seat = (pod.owner, pod.role)
         self._next_ordinals[seat] = max(self._next_ordinals[seat], pod.ordinal + 1)
         self.record.note_pod(pod)
-        self._tell(pod, PodChange.CREATED)
+        self._notify(pod, PodChange.CREATED)
         if node is not None:
             self.bind(pod, node)
 
@@ -105,7 +105,7 @@ class World:
         pod.unschedulable_since_s = None
         self.unbound_count -= 1
         self.table.put(pod)
-        self._tell(pod, PodChange.BOUND)
+        self._notify(pod, PodChange.BOUND)
         self._start(pod)
 
     def stand(self, pod: SimPod, node: NodeName) -> None:
@@ -113,19 +113,19 @@ class World:
         self.create(pod, node)
         self._run(pod, pod.starts)
 
-    def tell_to_leave(self, pod: SimPod, *, grace_s: float, why: str, is_preempted: bool = False) -> None:
+    def terminate(self, pod: SimPod, *, grace_s: float, why: str, is_preempted: bool = False) -> None:
         """The pod gets SIGTERM and its grace; it stays until it is gone.  A second time changes nothing."""
         if pod.is_leaving or pod.gone_at_s is not None:
             return
         pod.why, pod.is_preempted, pod.terminating_at_s = why, is_preempted, self.now_s
         if pod.node is None:
-            self._vanish(pod)
+            self._remove(pod)
             return
         never_ran = pod.phase is PodPhase.STARTING
         pod.phase = PodPhase.TERMINATING
         self.table.leave_group(pod)
         pod.is_working = False
-        self._tell(pod, PodChange.LEAVING)
+        self._notify(pod, PodChange.LEAVING)
         if self.table.slot(pod.node).is_alive:
             needed_s = 0.0 if never_ran else self._time_to_end(pod)
             drains = needed_s <= grace_s
@@ -139,9 +139,9 @@ class World:
         pod.is_working = False
         if not pod.is_leaving and pod.node is not None:
             self.table.leave_group(pod)
-        self._vanish(pod)
+        self._remove(pod)
 
-    def judge_unschedulable(self, pod: SimPod, nominated_node: NodeName | None) -> None:
+    def mark_unschedulable(self, pod: SimPod, nominated_node: NodeName | None) -> None:
         """The scheduler found no room, and perhaps a node where it makes some."""
         is_news = pod.unschedulable_since_s is None or pod.nominated_node != nominated_node
         if pod.unschedulable_since_s is None:
@@ -160,7 +160,7 @@ class World:
         for pod in list(slot.pods.values()):
             pod.is_working = False
             self._count_running(pod, is_running=False)
-            self._tell(pod, PodChange.STOPPED)
+            self._notify(pod, PodChange.STOPPED)
 
     def start_node(self, name: NodeName) -> None:
         """The machine is back: pods that were told to leave are gone, the others start again."""
@@ -169,7 +169,7 @@ class World:
         for pod in list(slot.pods.values()):
             if pod.is_leaving:
                 pod.was_drained = False
-                self._vanish(pod)
+                self._remove(pod)
             else:
                 pod.phase = PodPhase.STARTING
                 self._start(pod)
@@ -199,7 +199,7 @@ class World:
         if pod.running_at_s is None:
             pod.running_at_s = self.now_s
         self._count_running(pod, is_running=True)
-        self._tell(pod, PodChange.RUNNING)
+        self._notify(pod, PodChange.RUNNING)
         wait_s = 0.0
         if pod.role is Role.TRAINER:
             wait_s = self.physics.warm_up.at(self.chance())
@@ -214,7 +214,7 @@ class World:
         if pod.phase is not PodPhase.READY or pod.starts != start or not self._is_alive(pod):
             return
         pod.is_working = True
-        self._tell(pod, PodChange.WORKING, is_visible=False)
+        self._notify(pod, PodChange.WORKING, is_visible=False)
 
     def _time_to_end(self, pod: SimPod) -> float:
         spread = self.physics.web_drain if pod.is_foreign else self.physics.drain
@@ -231,9 +231,9 @@ class World:
         """Its time to leave is over.  On a machine that died meanwhile nobody can tell."""
         if pod.gone_at_s is None and self._is_alive(pod):
             pod.was_drained = was_drained
-            self._vanish(pod)
+            self._remove(pod)
 
-    def _vanish(self, pod: SimPod) -> None:
+    def _remove(self, pod: SimPod) -> None:
         if pod.gone_at_s is not None:
             return
         if pod.node is not None:
@@ -244,7 +244,7 @@ class World:
         self.table.nominate(pod, None)
         pod.gone_at_s = self.now_s
         del self.pods[pod.name]
-        self._tell(pod, PodChange.GONE)
+        self._notify(pod, PodChange.GONE)
 
     def _is_alive(self, pod: SimPod) -> bool:
         return pod.node is not None and self.table.slot(pod.node).is_alive
@@ -264,7 +264,7 @@ class World:
             known = self._kinds[shape] = (len(self._kinds), self.table.amounts_of(shape.requests))
         return known
 
-    def _tell(self, pod: SimPod, change: PodChange, *, is_visible: bool = True) -> None:
+    def _notify(self, pod: SimPod, change: PodChange, *, is_visible: bool = True) -> None:
         if is_visible:
             self.note_changed(pod)
         for listener in self._listeners:

@@ -311,13 +311,13 @@ async def test_all_attempts_of_a_write_end_with_one_deadline(api, server):
 
 async def test_process_that_was_stopped_between_two_attempts_sends_no_more(hasty, server, monkeypatch):
     """What SIGCONT wakes after the deadline is a write whose right is gone."""
-    choose_pause_s = connection._Patience.__call__
+    choose_pause_s = connection._RetryWait.__call__
 
     def stop(patience, state):
         time.sleep(HASTY.request_timeout_s)  # as under SIGSTOP
         return choose_pause_s(patience, state)
 
-    monkeypatch.setattr(connection._Patience, "__call__", stop)
+    monkeypatch.setattr(connection._RetryWait, "__call__", stop)
     server.script = [refusal(429, details={"retryAfterSeconds": 0.05}), OBJECT]
     with pytest.raises(UnavailableError) as given_up:
         await create(hasty)

@@ -44,7 +44,7 @@ class Bench:
             SETTINGS,
             clock=lambda: self.now_s,
             offset_s=0.0,
-            facts_of=lambda _job: JobRuntime(state=self.state, avoided_nodes=self.avoid),
+            runtime_of=lambda _job: JobRuntime(state=self.state, avoided_nodes=self.avoid),
             prepare=self.prepare,
             errors=errors,
         )

@@ -110,7 +110,7 @@ def test_news_in_a_row_is_looked_at_together():
             await settle(now_s)
 
         bench.cluster._gangs.settle = counted
-        keeping = asyncio.create_task(bench.cluster.keep())
+        keeping = asyncio.create_task(bench.cluster.settle_gangs())
         for _ in range(300):
             bench.cluster.touch()
             await asyncio.sleep(SETTLE_EVERY_S / 100)
@@ -131,7 +131,7 @@ def test_a_start_that_runs_out_of_time_is_seen_without_any_news():
         await bench.refresh()
         assert (await bench.cluster.apply(gang_of(JOB))).result is WriteResult.DONE
         await bench.refresh()
-        keeping = asyncio.create_task(bench.cluster.keep())
+        keeping = asyncio.create_task(bench.cluster.settle_gangs())
         await asyncio.sleep(BIND_LIMIT_S / 2)
         await bench.refresh()
         assert bench.names() == {"digits-trainer-0"}

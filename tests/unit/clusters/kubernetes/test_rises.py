@@ -107,7 +107,7 @@ class Town:
             planner_settings(),
             clock=lambda: self.now_s,
             offset_s=0.0,
-            facts_of=lambda _job: JobRuntime(state=JobState.ACTIVE),
+            runtime_of=lambda _job: JobRuntime(state=JobState.ACTIVE),
             prepare=self.prepare,
             errors=errors,
         )

@@ -183,7 +183,7 @@ class TestGangs:
     async def test_a_gang_whose_binding_has_not_been_shown_for_long_is_left_alone(self, bench, stage):
         """On an old view every pod looks as if it had lost its race."""
         await bench.cluster.apply(gang(stage))
-        keeping = asyncio.create_task(bench.cluster.keep())
+        keeping = asyncio.create_task(bench.cluster.settle_gangs())
         await asyncio.sleep(0)
         bench.rest.settle()
         bench.now_s += BIND_LIMIT_S + 1.0
