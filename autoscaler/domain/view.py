@@ -32,7 +32,7 @@ class Named(Protocol):
         """Unique among its kind."""
 
 
-Thing = TypeVar("Thing", bound=Named)
+NamedItem = TypeVar("NamedItem", bound=Named)
 name_of = attrgetter("name")
 limit_order = attrgetter("resource", "hard", "used")
 
@@ -128,9 +128,11 @@ def in_order(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
     return found
 
 
-def with_changes(kind: str, items: tuple[Thing, ...], given: Iterable[Thing], gone: Iterable[str]) -> tuple[Thing, ...]:
+def with_changes(
+    kind: str, items: tuple[NamedItem, ...], given: Iterable[NamedItem], gone: Iterable[str]
+) -> tuple[NamedItem, ...]:
     """Return the items with some replaced, added or taken out, still sorted by name."""
-    new: dict[str, Thing] = {}
+    new: dict[str, NamedItem] = {}
     for item in given:
         if item.name in new:
             raise InvalidViewError(f"{kind}: {item.name} is given twice in one change")

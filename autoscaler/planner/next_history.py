@@ -47,7 +47,7 @@ def next_history(copy: WorkingCopy) -> History:
         since_s=old.since_s,
         resizes=tuple(entry for entry in old.resizes if entry.job in jobs),
         rooms_made=rooms_made(copy),
-        rooms_seen=tuple(entry for entry in rooms_seen(copy) if not is_over(copy, entry)),
+        rooms_seen=tuple(entry for entry in rooms_seen(copy) if not is_refused_now(copy, entry)),
         refusals=refusals(copy),
         reservations=tuple(copy.carried.reservations),
         bars=tuple(copy.carried.bars),
@@ -96,7 +96,7 @@ def rooms_seen(copy: WorkingCopy) -> list[UnusedRoom]:
     ]
 
 
-def is_over(copy: WorkingCopy, seen: UnusedRoom) -> bool:
+def is_refused_now(copy: WorkingCopy, seen: UnusedRoom) -> bool:
     """Whether the pod has had room for so long that it cannot use it."""
     return copy.now_s >= seen.since_s + copy.policy.refused_after_s
 
@@ -106,7 +106,7 @@ def refusals(copy: WorkingCopy) -> tuple[RoomRefusal, ...]:
     waiting = {demand.pod for demand in copy.external.demands}
     known = {refusal.pod: refusal for refusal in copy.view.history.refusals if refusal.pod in waiting}
     for seen in rooms_seen(copy):
-        if is_over(copy, seen):
+        if is_refused_now(copy, seen):
             count = known[seen.pod].count + 1 if seen.pod in known else 1
             pause_s = min(copy.policy.refusal_backoff_s * 2.0 ** (count - 1), copy.policy.refusal_backoff_limit_s)
             known[seen.pod] = RoomRefusal(pod=seen.pod, count=count, until_s=copy.now_s + pause_s)

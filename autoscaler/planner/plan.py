@@ -48,7 +48,7 @@ def plan(
     def decide_on(seen: ClusterView) -> Plan:
         copy = memo.begin(seen, policy, now_s)  # P0
         why = why_stale(copy)
-        decided = stand_still(copy, why) if why else run_phases(copy)
+        decided = plan_nothing(copy, why) if why else run_phases(copy)
         memo.end(copy)
         return decided
 
@@ -93,7 +93,7 @@ def why_stale(copy: WorkingCopy) -> str:
     return ""
 
 
-def stand_still(copy: WorkingCopy, why: str) -> Plan:
+def plan_nothing(copy: WorkingCopy, why: str) -> Plan:
     """Return a plan without actions that keeps every size and the whole history."""
     return Plan(
         revision=copy.view.revision,

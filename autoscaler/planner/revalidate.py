@@ -75,7 +75,7 @@ def held_actions(copy: WorkingCopy, plan: Plan, begun: Collection[Action]) -> tu
     has_deletions = any(isinstance(action, DeletePod) for action in plan.actions)
     pods = {pod.name: pod for pod in copy.view.pods} if has_deletions else {}
     actions = tuple(action for action in plan.actions if action not in begun or not has_left(action, pods))
-    needed = without_needless(copy, replace(plan, actions=actions), pods)
+    needed = drop_needless(copy, replace(plan, actions=actions), pods)
     return tuple(action for action in needed if holds(copy, pods, action))
 
 
@@ -87,7 +87,7 @@ def has_left(action: Action, pods: Mapping[PodName, Pod]) -> bool:
     return pod is None or pod.phase is PodPhase.TERMINATING
 
 
-def without_needless(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) -> tuple[Action, ...]:
+def drop_needless(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) -> tuple[Action, ...]:
     """Return the plan's actions without deletions for those who no longer need them."""
     if not any(map(is_for_others, plan.actions)):
         return plan.actions

@@ -35,7 +35,7 @@ def told(snapshot):
 
 
 def told_of_job(draft, columns):
-    pods = (draft.trainers, draft.servers, draft.masters, draft.strays)
+    pods = (draft.trainers, draft.servers, draft.masters, draft.inactive)
     flags = (draft.is_steady, draft.can_grow, draft.is_degraded, draft.is_running, draft.core, draft.ceiling)
     counts = [by_column([[amount] for amount in amounts], columns) for amounts in (draft.usage, draft.leaving_usage)]
     rates = {name: rate for name, rate in zip(columns, draft.rates, strict=False) if rate}

@@ -75,8 +75,8 @@ def carried_out(inputs: PlanInputs, decided: Plan) -> ClusterView:
     gone = {action.pod for action in decided.actions if isinstance(action, DeletePod)}
     jobs = {job.name: job for job in view.jobs}
     is_graded = inputs.policy.reclaim is Reclaim.SCHEDULER
-    created = [made(jobs[pod.job], pod, inputs.now_s, is_graded=is_graded) for pod in creations(decided.actions)]
-    bound = list(bound_others(view, decided))
+    created = [created_pod(jobs[pod.job], pod, inputs.now_s, is_graded=is_graded) for pod in creations(decided.actions)]
+    bound = list(bound_external_pods(view, decided))
     if not (gone or created or bound):
         return view
     history = decided.history
@@ -126,7 +126,7 @@ def creations(actions: Iterable[Action]) -> Iterable[CreatePod]:
                 assert_never(action)
 
 
-def made(job: Job, wanted: CreatePod, now_s: float, *, is_graded: bool) -> Pod:
+def created_pod(job: Job, wanted: CreatePod, now_s: float, *, is_graded: bool) -> Pod:
     """Return the pod of a creation, ready at once. Surplus carries its grade where a scheduler chooses victims."""
     shapes = {Role.TRAINER: job.trainer.shape, Role.MASTER: job.master.shape}
     if job.servers is not None:
@@ -145,7 +145,7 @@ def made(job: Job, wanted: CreatePod, now_s: float, *, is_graded: bool) -> Pod:
     )
 
 
-def bound_others(view: ClusterView, decided: Plan) -> Iterable[Pod]:
+def bound_external_pods(view: ClusterView, decided: Plan) -> Iterable[Pod]:
     """Yield the waiting external pods that have room now, bound there."""
     capacity: dict[PodName, NodeName] = {
         demand.pod: demand.node

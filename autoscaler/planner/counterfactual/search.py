@@ -143,26 +143,26 @@ def explain(inputs: PlanInputs, name: JobName, *, more_than: int = 0, most: int 
     job = inputs.job(name)
     memo = Memo()
     actual = plan(inputs.view, inputs.policy, inputs.now_s, memo=memo)
-    settled = plan(without_run_times(inputs.view), without_windows(inputs.policy), inputs.now_s, memo=memo)
-    decision, calm = decision_of(actual, name), decision_of(settled, name)
-    to_exceed = max(calm.target, more_than)
+    settled_plan = plan(without_run_times(inputs.view), without_windows(inputs.policy), inputs.now_s, memo=memo)
+    decision, settled = decision_of(actual, name), decision_of(settled_plan, name)
+    to_exceed = max(settled.target, more_than)
     search = AnswerSearch(inputs=inputs, job=job, more_than=to_exceed, most=most, memo=memo)
     is_cut = False
     try:
         search.answers += by_time(inputs, actual, decision, search.memo)
-        look(search, calm)
+        try_changes(search, settled)
     except _SearchIsLongError:
         is_cut = True
     return Explanation(
-        decision=decision, settled=calm, answers=tuple(search.answers), plans=search.plans, is_cut=is_cut
+        decision=decision, settled=settled, answers=tuple(search.answers), plans=search.plans, is_cut=is_cut
     )
 
 
-def look(search: AnswerSearch, calm: Decision) -> None:
+def try_changes(search: AnswerSearch, settled: Decision) -> None:
     """Try what suits the bottleneck, then everything else, then pairs; end with what first helps."""
     inputs, job = search.inputs, search.job
-    suited = SUITED.get(calm.bottleneck, (*CLAIMS, *ROOM))
-    missing = missing_of(job, calm)
+    suited = SUITED.get(settled.bottleneck, (*CLAIMS, *ROOM))
+    missing = missing_of(job, settled)
     for kinds in (suited, tuple(kind for kind in ChangeKind if kind not in suited)):
         for kind in kinds:
             search.climb_all(ladders(kind, inputs, job, missing))
@@ -226,11 +226,11 @@ def decision_of(found: Plan, name: JobName) -> Decision:
     return next(decision for decision in found.decisions if decision.job == name)
 
 
-def missing_of(job: Job, calm: Decision) -> Resources:
+def missing_of(job: Job, settled: Decision) -> Resources:
     """Return what the job's next size asks for: a step of trainers, or the whole gang."""
-    if calm.target == 0:
+    if settled.target == 0:
         return cluster_changes.gang_of(job)
-    count = next_size_above(job, calm.target) - calm.target
+    count = next_size_above(job, settled.target) - settled.target
     return job.trainer.shape.requests.plus(job.trainer.shape.requests, times=count - 1)
 
 

@@ -50,7 +50,11 @@ def describe_leaving(job: PlannedJob) -> str:
     if cause is Cause.PREEMPTION and not whom:
         return "stops: its core was incomplete for too long"
     if cause is Cause.DEFRAGMENTATION and not trainers:
-        return defragmented(job, gone[0]) if len(gone) == 1 else f"lets {who} go: {whom} stand where they waste less"
+        return (
+            describe_defragmentation(job, gone[0])
+            if len(gone) == 1
+            else f"lets {who} go: {whom} stand where they waste less"
+        )
     return LEFT[cause].format(who=who, whom=whom, where=places(gone))
 
 
@@ -60,7 +64,7 @@ def describe_moving(job: PlannedJob) -> str:
     return moves[0] + (f", and {len(moves) - 1} more" if len(moves) > 1 else "") if moves else ""
 
 
-def defragmented(job: PlannedJob, leaving: Leaving) -> str:
+def describe_defragmentation(job: PlannedJob, leaving: Leaving) -> str:
     """Return which of the two servers of a move leaves, and why."""
     gone, stays = leaving.pod, next((pod for pod in job.servers if pod.name == leaving.beneficiary), None)
     if stays is not None and stays.created_at_s < gone.created_at_s:

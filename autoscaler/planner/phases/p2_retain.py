@@ -40,7 +40,7 @@ def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
     """Remove the pods that the job's state, its node or its bounds no longer allow."""
     match job.spec.state:
         case JobState.SUSPENDED | JobState.OVER:
-            copy.remove(job, job.everything, Cause.EDIT, beneficiary=JobSetting(str(job.spec.state)))
+            copy.remove(job, job.all_pods, Cause.EDIT, beneficiary=JobSetting(str(job.spec.state)))
             job.is_running = False
             job.block(Bottleneck.NOT_ACTIVE, f"the job is {job.spec.state}")
         case JobState.ENDING:
@@ -59,7 +59,7 @@ def leave_draining_nodes(copy: WorkingCopy, job: PlannedJob) -> None:
     once."""
     draining = copy.capacity.draining
     if draining:
-        for pod in job.everything:
+        for pod in job.all_pods:
             if pod.place in draining:
                 copy.remove(job, [pod], Cause.LOST_NODE, beneficiary=pod.place)
 
@@ -85,7 +85,7 @@ def refill_core(copy: WorkingCopy, job: PlannedJob) -> None:
     else:
         job.block(bottleneck, message)
         copy.withdraw(job)
-        copy.remove(job, job.everything, Cause.PREEMPTION)
+        copy.remove(job, job.all_pods, Cause.PREEMPTION)
         job.is_running = False
 
 

@@ -105,8 +105,8 @@ def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[
             room = list(map(add, room, capacity.asked_amounts(copy.shapes.number(pod.shape))))
         count = min(alike, copies_that_fit(room, asked))
         left = zip(room, asked, capacity.whole[:, victims.at].tolist(), strict=True)
-        crumbs = sum((offered - count * amount) / whole for offered, amount, whole in left if amount > 0)
-        return sum(moved_back(job, len(pods)) for job, pods in victims.taken), crumbs
+        leftover = sum((offered - count * amount) / whole for offered, amount, whole in left if amount > 0)
+        return sum(moved_back(job, len(pods)) for job, pods in victims.taken), leftover
 
     return side_cost
 

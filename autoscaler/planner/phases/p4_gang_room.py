@@ -56,7 +56,7 @@ def preemption_cost(job: PlannedJob) -> tuple[int, float, str]:
 def stop_job(copy: WorkingCopy, victim: PlannedJob, winner: PlannedJob) -> None:
     """Remove all of the job's pods."""
     copy.withdraw(victim)
-    copy.remove(victim, victim.everything, Cause.PREEMPTION, beneficiary=winner.spec.name)
+    copy.remove(victim, victim.all_pods, Cause.PREEMPTION, beneficiary=winner.spec.name)
     victim.is_running = False
     victim.block(Bottleneck.PRIORITY, f"gave its room to job {winner.spec.name}, of higher priority")
 

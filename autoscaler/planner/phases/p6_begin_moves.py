@@ -29,7 +29,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 AT_ONCE: Final = 2
 """Moves of one job's servers: so many numbers beyond its servers' are used, for the new ones."""
 
-HOPELESS: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.ROOM_REFUSED})
+UNCHANGING: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.ROOM_REFUSED})
 """Answers to external pods that will not change soon: such a pod keeps no server from moving."""
 
 MOST_DISPLACED: Final = 2
@@ -39,7 +39,7 @@ MOST_DISPLACED: Final = 2
 def begin_moves(copy: WorkingCopy) -> None:
     """Begin the moves that are worth most, as many as the minute allows."""
     left = server_moves_left(copy) if can_move(copy) else 0
-    if not left or not is_calm(copy):
+    if not left or not is_quiet_time(copy):
         return
     places = RelocationSearch(copy)
     for job in copy.dirty_jobs():
@@ -63,14 +63,14 @@ def can_move(copy: WorkingCopy) -> bool:
     return any(job.bottleneck in STARVED for job in copy.jobs.values())
 
 
-def is_calm(copy: WorkingCopy) -> bool:
+def is_quiet_time(copy: WorkingCopy) -> bool:
     """Whether nothing is in motion: no workload changes its size, no gang starts or waits, and no change is forced."""
     if copy.now_s < copy.quiet_from_s:
         copy.wake_at_s.append(copy.quiet_from_s)
         return False
     is_at_level = all(copy.external.standing.get(load.name, 0) == load.desired_replicas for load in copy.view.workloads)
     is_served = all(
-        demand.state in HOPELESS or (demand.cause is Cause.HEADROOM and demand.state is DemandState.ROOM_FREE)
+        demand.state in UNCHANGING or (demand.cause is Cause.HEADROOM and demand.state is DemandState.ROOM_FREE)
         for demand in copy.external.demands
     )
     if (

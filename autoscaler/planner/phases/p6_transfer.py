@@ -100,13 +100,13 @@ def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSe
     rich = [copy.jobs[name] for _, _, name in ranked]
     if not search.left:  # only to say who waits for a move: no look over the whole cluster is worth that
         search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
-    askers = [
+    candidates = [
         (taker, how_many_richer(copy, taker, ranked))
         for taker in islice(one_of_each_kind(copy, poor), max(0, search.pairs))
     ]
-    reach = GiverReach(copy, rich[: max((first for _, first in askers), default=0)] if search.left else ())
+    reach = GiverReach(copy, rich[: max((first for _, first in candidates), default=0)] if search.left else ())
     winners: dict[tuple[str, ...], set[JobName]] = {}  # who grew in the trials that failed, by who had left
-    for taker, first in askers:
+    for taker, first in candidates:
         helpers = reach.who(taker.shapes[Role.TRAINER], first) if search.left else rich[:GIVERS_LOOKED_AT]
         search.pairs -= 1  # looking for givers costs as much as a pair
         for giver, victims in open_transfers(copy, search, taker, helpers, shares):

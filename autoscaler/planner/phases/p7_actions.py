@@ -48,7 +48,7 @@ def plan_actions(copy: WorkingCopy) -> tuple[tuple[Action, ...], tuple[DeferredC
         release_servers(copy, job, is_allowed=left >= 1)
         gate_growth(copy, job, is_allowed=left >= 1)
         left -= len(job.leaving) > leaving or is_growing(job)
-    give_grades(copy)
+    assign_grades(copy)
     actions: list[Action] = [delete_action(copy, job, leaving) for job in jobs for leaving in job.leaving]
     for name in copy.starts:  # the core alone: surplus follows once the job runs
         core = tuple(pod for pod in copy.jobs[name].created if pod.cause is Cause.START)
@@ -101,7 +101,7 @@ def is_growing(job: PlannedJob) -> bool:
     return job.is_running and any(pod.cause is Cause.FREE_ROOM for pod in job.created)
 
 
-def give_grades(copy: WorkingCopy) -> None:
+def assign_grades(copy: WorkingCopy) -> None:
     """Give created surplus the grade by which a scheduler preempts it (`grades`), where no quota asked for it
     before."""
     copy.grades.forget_largest_share()  # all who start have been admitted by now

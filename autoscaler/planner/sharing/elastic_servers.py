@@ -52,9 +52,9 @@ def place_servers(copy: WorkingCopy, job: PlannedJob, trainers: int, cause: Caus
         if copy.quotas.lack(job, [Role.SERVER], now=False):
             return False
         shape, names = job.shapes[Role.SERVER], copy.capacity.names
-        is_asked = not copy.quotas.lack(job, [Role.SERVER], now=True)
+        is_within_quota = not copy.quotas.lack(job, [Role.SERVER], now=True)
         crowding = crowding_of(copy, job, Role.SERVER)
-        at = least_waste(copy, shape, now=True, stays=True, crowding=crowding) if is_asked else None
+        at = least_waste(copy, shape, now=True, stays=True, crowding=crowding) if is_within_quota else None
         if at is not None:
             copy.create(job, Role.SERVER, Tier.CORE, names[at], cause)
         elif (at := least_waste(copy, shape, now=False, stays=True, crowding=crowding)) is not None:

@@ -42,7 +42,7 @@ class GrowthQueue:
             for job in copy.growable.get(shape, ()):
                 self._push_next(iter([job]))
         for job in dirty:
-            if can_take_step(copy, job) and self._is_asked(job):
+            if can_take_step(copy, job) and self._is_included(job):
                 heappush(self._fronts, (growth_key(copy, job), job, NOBODY))
 
     def first(self, shapes: Collection[int]) -> PlannedJob | None:
@@ -68,10 +68,10 @@ class GrowthQueue:
         """Push the next job of the line that is as in the view; dirty jobs are pushed one by one."""
         copy = self._copy
         job = next((job for job in line if job.spec.name not in copy.dirty and not is_held_back(copy, job)), None)
-        if job is not None and self._is_asked(job):  # lower classes stand behind, so if not, nobody who follows is
+        if job is not None and self._is_included(job):  # lower classes stand behind, so if not, nobody who follows is
             heappush(self._fronts, (growth_key(self._copy, job), job, line))
 
-    def _is_asked(self, job: PlannedJob) -> bool:
+    def _is_included(self, job: PlannedJob) -> bool:
         return self._above is None or job.spec.priority > self._above
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import compress, count
 from operator import attrgetter, is_not
-from typing import Final, TypeVar
+from typing import Final
 
 from autoscaler.domain import ClusterView, JobName, Node, NodeName, Policy
-from autoscaler.domain.view import Named
+from autoscaler.domain.view import NamedItem
 from autoscaler.planner.working_copy.grades import Grades
 from autoscaler.planner.working_copy.plan_records import ExternalDemand, PlanCache, carry_over
 from autoscaler.planner.working_copy.quota_usage import QuotaUsage
@@ -27,10 +27,8 @@ STRIDE: Final = 256  # things compared at once
 BINDING_S: Final = 20.0
 """A core pod that is younger is about to be bound; an older one waits for something that may never come."""
 
-what_is_kept_of: Final = attrgetter("fairness", "reclaim")
+kept_settings: Final = attrgetter("fairness", "reclaim")
 """The settings that jobs' claims and offers rest on, which stay with the index from plan to plan."""
-
-Thing = TypeVar("Thing", bound=Named)
 
 
 class Memo:
@@ -44,7 +42,7 @@ class Memo:
         """Return the working copy on which the phases write. Until `end` the memo is empty, so an error costs only the
         memo."""
         index, self._index = self._index, None
-        is_as_before = self._policy is None or what_is_kept_of(policy) == what_is_kept_of(self._policy)
+        is_as_before = self._policy is None or kept_settings(policy) == kept_settings(self._policy)
         if index is None or not is_as_before or not bring_up_to_date(index, view):
             index = ViewIndex(view)
         wanted = [headroom.shape for headroom in policy.headroom]
@@ -145,7 +143,9 @@ def is_same_place(before: Node | None, after: Node | None) -> bool:
     )
 
 
-def differences(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> Iterator[tuple[Thing | None, Thing | None]]:
+def differences(
+    old: tuple[NamedItem, ...], new: tuple[NamedItem, ...]
+) -> Iterator[tuple[NamedItem | None, NamedItem | None]]:
     """Yield (before, after) of what differs between two tuples that are sorted by name; None where there is none."""
     if old is new:
         return
@@ -172,6 +172,6 @@ def differences(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> Iterator[tupl
         yield None, after
 
 
-def equal_ahead(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> int:
+def equal_ahead(old: tuple[NamedItem, ...], new: tuple[NamedItem, ...]) -> int:
     """Return how many things at the front are the very same objects."""
     return next(compress(count(), map(is_not, old, new)), min(len(old), len(new)))

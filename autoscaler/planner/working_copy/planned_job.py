@@ -104,7 +104,7 @@ class PlannedJob:
     trainers: list[Pod] = field(default_factory=list)  # that stay
     servers: list[Pod] = field(default_factory=list)
     masters: list[Pod] = field(default_factory=list)
-    strays: list[Pod] = field(default_factory=list)  # exist, but count for nothing: node lost, or not scheduled yet
+    inactive: list[Pod] = field(default_factory=list)  # exist, but count for nothing: node lost, or not scheduled yet
     ordinals: dict[Role, set[int]] = field(default_factory=lambda: {role: set() for role in Role})  # taken, by any pod
     free_from: dict[Role, int] = field(default_factory=dict)  # no smaller number is free
     leaving: list[Leaving] = field(default_factory=list)
@@ -134,7 +134,7 @@ class PlannedJob:
         return (
             (self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held),
             (self.bottleneck, self.message, self.until_s, self.removal_order, self.offers, self.touched),
-            (list(self.trainers), list(self.servers), list(self.masters), list(self.strays), list(self.usage)),
+            (list(self.trainers), list(self.servers), list(self.masters), list(self.inactive), list(self.usage)),
             (list(self.leaving), list(self.created), list(self.reserved)),
             {role: set(taken) for role, taken in self.ordinals.items()},
         )
@@ -146,7 +146,7 @@ class PlannedJob:
         self.free_from = {}
         self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held = flags
         self.bottleneck, self.message, self.until_s, self.removal_order, self.offers, self.touched = notes
-        self.trainers, self.servers, self.masters, self.strays, self.usage = pods
+        self.trainers, self.servers, self.masters, self.inactive, self.usage = pods
         self.leaving, self.created, self.reserved = changes
 
     @property
@@ -155,9 +155,9 @@ class PlannedJob:
         return [*self.created, *self.reserved]
 
     @property
-    def everything(self) -> list[Pod]:
+    def all_pods(self) -> list[Pod]:
         """All pods of the job that stay."""
-        return [*self.trainers, *self.servers, *self.masters, *self.strays]
+        return [*self.trainers, *self.servers, *self.masters, *self.inactive]
 
     @property
     def size(self) -> int:
@@ -228,7 +228,7 @@ class PlannedJob:
 
     def awaits_number(self, role: Role) -> bool:
         """Whether a number for a new pod comes free by itself, since a leaving pod holds it."""
-        held = [*self.servers, *self.coming, *self.strays]
+        held = [*self.servers, *self.coming, *self.inactive]
         return self.free_ordinal(role) is not None or (sum(pod.role is role for pod in held) < self.spec.server_count)
 
     def shape_of(self, role: Role) -> Shape:

@@ -118,8 +118,8 @@ class ViewIndex:
 
     def add_pod(self, pod: Pod) -> None:
         """Enter a pod in the indices."""
-        is_others = pod.role not in {Role.TRAINER, Role.SERVER}  # a master that the cluster replaces waits like those
-        if is_others and pod.phase is PodPhase.PENDING and pod.place is None:
+        is_external = pod.role not in {Role.TRAINER, Role.SERVER}  # a master that the cluster replaces waits like those
+        if is_external and pod.phase is PodPhase.PENDING and pod.place is None:
             self.waiting[pod.name] = pod
         if pod.job is not None:
             self.members.setdefault(pod.job, {})[pod.name] = pod
@@ -206,7 +206,7 @@ class ViewIndex:
             return
         place = pod.node or pod.nominated_node
         if phase is PodPhase.GATED or (place is not None and place not in self.capacity.ready):
-            planned.strays.append(pod)  # nowhere, or on a node that is lost
+            planned.inactive.append(pod)  # nowhere, or on a node that is lost
         elif role is Role.TRAINER:
             planned.trainers.append(pod)
         elif role is Role.SERVER:
