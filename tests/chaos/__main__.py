@@ -37,9 +37,9 @@ async def run(arguments: argparse.Namespace) -> int:
     began_at_s = time.monotonic()
     say(f"seed {arguments.seed}, {arguments.faults} faults in at most {arguments.minutes:g} minutes")
     until_s = began_at_s + max(30.0, arguments.minutes * 60.0 - LAST_JOB_S)
-    async with start_chaos_run(arguments.folder, say=say) as stage:
-        say(f"run folder {stage.root}")
-        campaign = Campaign(stage, ChaosJobShape(), faults=arguments.faults, until_s=until_s, seed=arguments.seed)
+    async with start_chaos_run(arguments.folder, say=say) as chaos_run:
+        say(f"run folder {chaos_run.root}")
+        campaign = Campaign(chaos_run, ChaosJobShape(), faults=arguments.faults, until_s=until_s, seed=arguments.seed)
         try:
             await campaign.run()
         except TimeoutError as error:

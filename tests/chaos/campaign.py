@@ -65,13 +65,13 @@ class Report(CampaignTotals):
 class Campaign:
     """`fight` until there are enough faults or the time is over."""
 
-    def __init__(self, stage: ChaosRun, shape: ChaosJobShape, *, faults: int, until_s: float, seed: int) -> None:
-        self._stage = stage
+    def __init__(self, chaos_run: ChaosRun, shape: ChaosJobShape, *, faults: int, until_s: float, seed: int) -> None:
+        self._chaos_run = chaos_run
         self._shape = shape
         self._wanted = faults
         self._until_s = until_s
         self._rng = random.Random(seed)
-        self._injector = FaultInjector(stage, shape, self._rng)
+        self._injector = FaultInjector(chaos_run, shape, self._rng)
         self.report = Report()
 
     def _vary(self) -> None:
@@ -84,7 +84,7 @@ class Campaign:
             checkpoint_every_s=self._rng.choice((0.3, 1.0, 3.0)),
             reconnect_s=self._rng.choice((1.0, 3.0)),
         )
-        self._injector = FaultInjector(self._stage, self._shape, self._rng)
+        self._injector = FaultInjector(self._chaos_run, self._shape, self._rng)
 
     @property
     def is_over(self) -> bool:
@@ -92,8 +92,8 @@ class Campaign:
 
     async def run(self) -> Report:
         """Raises TimeoutError when a job does not start, recover or end."""
-        self._stage.run.recorder.on_event.append(self._watch)
-        self._stage.submit_web()
+        self._chaos_run.local_run.recorder.on_event.append(self._watch)
+        self._chaos_run.submit_web()
         wave = asyncio.create_task(self._wave())
         try:
             while not self.is_over:
@@ -110,22 +110,22 @@ class Campaign:
         rng = random.Random(self._rng.random())
         while True:
             await asyncio.sleep(rng.uniform(*WAVE_EVERY_S))
-            self._stage.run.cluster.scale(WEB, rng.randint(0, MOST_WEB))
+            self._chaos_run.local_run.cluster.scale(WEB, rng.randint(0, MOST_WEB))
 
     async def _run_job(self, job: str) -> None:
         shape = self._shape
-        self._stage.submit(job, shape)
-        self._stage.say(
+        self._chaos_run.submit(job, shape)
+        self._chaos_run.say(
             f"     {job}: at least {shape.trainers} trainers, {shape.servers} servers, batches of {shape.batch_size}, "
             f"a checkpoint every {shape.checkpoint_every_s:g} s"
         )
-        watch = HeadWatch(self._stage.checkpoint_uri(job))
+        watch = HeadWatch(self._chaos_run.checkpoint_uri(job))
         async with watch.following():
-            await self._stage.wait_for(job, lambda s: s.positions.done > 0, f"{job} starts", START_BUDGET_S)
-            while not self.is_over and not self._stage.has_ended(job):
+            await self._chaos_run.wait_for(job, lambda s: s.positions.done > 0, f"{job} starts", START_BUDGET_S)
+            while not self.is_over and not self._chaos_run.has_ended(job):
                 await asyncio.sleep(self._rng.uniform(0.0, 1.0))
                 await self._inject(job)
-            await self._stage.wait_end(job, END_BUDGET_S)
+            await self._chaos_run.wait_end(job, END_BUDGET_S)
         self._judge(job, watch)
 
     # ---- faults -------------------------------------------------------------------------------------------------
@@ -143,15 +143,15 @@ class Campaign:
                 took_s = time.monotonic() - one.over_at_s
                 self.report.recoveries.append(Recovery(landed=one, job=job, took_s=took_s))
                 number = len(self.report.recoveries)
-                self._stage.say(f"{number:4} {job}: {one.fault.value} ({one.target}), recovered in {took_s:.1f} s")
+                self._chaos_run.say(f"{number:4} {job}: {one.fault.value} ({one.target}), recovered in {took_s:.1f} s")
 
     async def _recovers(self, job: str) -> bool:
         """False: the job has ended before one could tell."""
         lowest, until_s, status = None, time.monotonic() + RECOVERY_BUDGET_S, None
         while time.monotonic() < until_s:
-            if self._stage.has_ended(job):
-                return self._stage.record(job).life.ending is JobEnding.COMPLETED
-            status = await self._stage.status(job) or status
+            if self._chaos_run.has_ended(job):
+                return self._chaos_run.record(job).life.ending is JobEnding.COMPLETED
+            status = await self._chaos_run.status(job) or status
             if status is not None:
                 done = status.positions.done + status.positions.committed
                 lowest = done if lowest is None else min(lowest, done)
@@ -169,7 +169,7 @@ class Campaign:
     def _watch(self, event: RunEvent) -> None:
         """Nobody but us ends processes: a fault of one never ends another (M9), and who drains leaves in time (M7)."""
         if event.kind == "Killed" and event.reason == "GraceOver":
-            pod = self._stage.run.cluster.table.pods[event.object.removeprefix("pod/")]
+            pod = self._chaos_run.local_run.cluster.table.pods[event.object.removeprefix("pod/")]
             if not self._injector.was_held(pod):
                 self.report.problems.append(f"{event.object} {event.message} at {event.t_s:.1f} s")
         if event.kind == "Exited" and "exited with" in event.message and "exited with 0" not in event.message:
@@ -181,8 +181,8 @@ class Campaign:
 
     def _judge(self, job: str, watch: HeadWatch) -> None:
         report = self.report
-        life = self._stage.record(job).life
+        life = self._chaos_run.record(job).life
         if life.ending is not JobEnding.COMPLETED:
             report.problems.append(f"{job}: {life.ending}: {life.message}")
-        told = report.judge(job, watch, self._stage.diaries(job))
-        self._stage.say(f"     {job}: {life.ending}, {told}")
+        told = report.judge(job, watch, self._chaos_run.diaries(job))
+        self._chaos_run.say(f"     {job}: {life.ending}, {told}")

@@ -117,29 +117,29 @@ spec:
 
 
 class ChaosRun:
-    """One run.  Made by `chaos_stage`."""
+    """One run.  Made by `start_chaos_run`."""
 
     def __init__(self, run: LocalRun, etcd: EtcdCluster | None, say: Callable[[str], None]) -> None:
-        self.run = run
+        self.local_run = run
         self.etcd = etcd
         self.say = say
 
     @property
     def root(self) -> Path:
-        return self.run.folder.root
+        return self.local_run.folder.root
 
     def submit(self, name: str, shape: ChaosJobShape) -> None:
         """A new job; the diaries of its trainers stand in `diaries(name)`."""
         self.diaries(name).mkdir(parents=True)
         file = self.root / f"{name}.yaml"
         file.write_text(job_yaml(name, shape, self.diaries(name), self._haste(name)), encoding="utf-8")
-        self.run.submit(parse_files([file]))
+        self.local_run.submit(parse_files([file]))
 
     def submit_web(self) -> None:
         """A Deployment without pods yet; `run.cluster.scale(WEB, ...)` makes the wave."""
         file = self.root / f"{WEB}.yaml"
         file.write_text(web_yaml(), encoding="utf-8")
-        self.run.submit(parse_files([file]))
+        self.local_run.submit(parse_files([file]))
 
     def diaries(self, job: str) -> Path:
         return (self.root / "diaries" / job).resolve()
@@ -152,14 +152,14 @@ class ChaosRun:
         self._haste(job).touch()
 
     def record(self, job: str) -> JobRecord:
-        return self.run.cluster.jobs.records[job]
+        return self.local_run.cluster.jobs.records[job]
 
     def checkpoint_uri(self, job: str) -> str:
         return self.record(job).place.checkpoint_uri
 
     def pods(self, job: str, role: Role) -> list[LocalPod]:
         """Those that have a process and are not leaving."""
-        pods = self.run.cluster.table.job_pods(job, role)
+        pods = self.local_run.cluster.table.job_pods(job, role)
         return sorted((pod for pod in pods if pod.pid and not pod.is_leaving), key=lambda pod: pod.name)
 
     def has_ended(self, job: str) -> bool:
@@ -189,12 +189,12 @@ class ChaosRun:
     async def wait_end(self, job: str, budget_s: float) -> None:
         """The job has ended and its pods are gone.  Raises TimeoutError."""
         until_s = time.monotonic() + budget_s
-        while not (self.has_ended(job) and not self.run.cluster.table.job_pods(job)):
+        while not (self.has_ended(job) and not self.local_run.cluster.table.job_pods(job)):
             if time.monotonic() > until_s:
                 raise TimeoutError(
                     f"{job} did not end within {budget_s:g} s: {describe_status(await self.status(job))}"
                 )
-            await self.run.cluster.changed(0.5)
+            await self.local_run.cluster.changed(0.5)
 
 
 @asynccontextmanager

@@ -68,8 +68,8 @@ def draw_fault(rng: random.Random) -> Fault:
 class FaultInjector:
     """Injects faults into one job.  A pause outlasts the time-out that it is meant for by a little; some, by far."""
 
-    def __init__(self, stage: ChaosRun, shape: ChaosJobShape, rng: random.Random) -> None:
-        self._stage = stage
+    def __init__(self, chaos_run: ChaosRun, shape: ChaosJobShape, rng: random.Random) -> None:
+        self._chaos_run = chaos_run
         self._shape = shape
         self._rng = rng
         self._windows_s = {
@@ -77,7 +77,7 @@ class FaultInjector:
             Fault.SERVER_STOP: shape.reconnect_s,
             Fault.MASTER_STOP: shape.leader_ttl_s,
         }
-        self._etcd_faults = EtcdFaultInjector(stage.etcd, rng)
+        self._etcd_faults = EtcdFaultInjector(chaos_run.etcd, rng)
         self._held_until_s: dict[
             int, float
         ] = {}  # by pid: when a stopped process was continued; infinite while it is stopped
@@ -111,7 +111,7 @@ class FaultInjector:
         self._held_until_s[pod.pid] = time.monotonic()
 
     def _choose(self, job: str, role: Role) -> LocalPod | None:
-        pods = self._stage.pods(job, role)
+        pods = self._chaos_run.pods(job, role)
         return self._rng.choice(pods) if pods else None
 
     async def _kill(self, fault: Fault, job: str) -> LandedFault[Fault] | None:
@@ -136,7 +136,7 @@ class FaultInjector:
         trainer, server, before = (
             self._choose(job, Role.TRAINER),
             self._choose(job, Role.SERVER),
-            await self._stage.status(job),
+            await self._chaos_run.status(job),
         )
         if trainer is None or server is None or before is None:
             return None
@@ -147,8 +147,8 @@ class FaultInjector:
             if not self._signal(server.name, signal.SIGKILL):
                 return None
             until_s = began_at_s + ROLL_BACK_BUDGET_S
-            while (status := await self._stage.status(job)) is None or not _has_restored(status, before):
-                if time.monotonic() > until_s or self._stage.has_ended(job):
+            while (status := await self._chaos_run.status(job)) is None or not _has_restored(status, before):
+                if time.monotonic() > until_s or self._chaos_run.has_ended(job):
                     return None
                 await asyncio.sleep(POLL_S)
             has_landed = process_state(trainer.pid) == "T"
@@ -160,7 +160,7 @@ class FaultInjector:
 
     def _signal(self, name: PodName, number: signal.Signals) -> bool:
         with suppress(KeyError):
-            return self._stage.run.cluster.kill(name, number)
+            return self._chaos_run.local_run.cluster.kill(name, number)
         return False
 
     async def _hit_etcd(self, fault: Fault) -> LandedFault[Fault] | None:
@@ -174,7 +174,7 @@ class FaultInjector:
         pod = self._choose(job, Role.TRAINER)
         if pod is None:
             return None
-        self._stage.run.cluster.leave(pod.name, why="drained by chaos")
+        self._chaos_run.local_run.cluster.leave(pod.name, why="drained by chaos")
         return _landed(Fault.TRAINER_DRAIN, f"{pod.name} pid {pod.pid}") if await has_died(pod.pid) else None
 
 

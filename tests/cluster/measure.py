@@ -120,7 +120,7 @@ async def measure_rises(plane: ControlPlane, api: client.ApiClient, reclaim: Rec
         await day.end()
     headroom = Headroom(shape=Shape(requests=ROOM), count=LARGEST_RISE)
     async with MixedDay(plane.kubeconfig, NAMESPACE, capacity_milli, brisk(reclaim, headroom=(headroom,))) as ahead:
-        await ahead.wait("nobody left", lambda: not any(p.ended_at_s is None for p in ahead.witness.pods.values()))
+        await ahead.wait("nobody left", lambda: not any(p.ended_at_s is None for p in ahead.timeline.pods.values()))
         await ahead.begin(jobs=JOBS, maximum=MAXIMUM, web=FIRST_WEB, full=FULL - LARGEST_RISE)
         eased = []
         for _ in range(max(1, count // 10)):
@@ -139,8 +139,8 @@ async def measure_rises(plane: ControlPlane, api: client.ApiClient, reclaim: Rec
         "trainers_lost": sum(rise.lost for rise in rises),
         "trainers_moved": sum(rise.moved for rise in rises),
         "largest_spread_of_equal_jobs": max(rise.spread for rise in rises),
-        "nodes_over_capacity": len(day.witness.excess) + len(ahead.witness.excess),
-        "longest_wait_of_a_trainer_s": round(max(day.witness.waited_s().values()), 3),
+        "nodes_over_capacity": len(day.timeline.excess) + len(ahead.timeline.excess),
+        "longest_wait_of_a_trainer_s": round(max(day.timeline.waited_s().values()), 3),
         "with_headroom": {
             "rises": len(eased),
             "web_pods_each": LARGEST_RISE,
@@ -163,7 +163,7 @@ async def scale(plane: ControlPlane, api: client.ApiClient, reclaim: Reclaim, *,
         sizes = {"minimum": 2, "maximum": 60, "servers": 10, "cpu": "5", "server_cpu": "4"}
         await day.submit(job_of(f"job-{number}", life=DEAF, grace_s=GRACE_S, **sizes) for number in range(6))
         await until_still(day)
-        steps = [{"web": 100, "use_percent": use_of(day), "trainers": day.witness.trainers()}]
+        steps = [{"web": 100, "use_percent": use_of(day), "trainers": day.timeline.trainers()}]
         writes = day.edl.applied
         if is_alone:
             await day.stop_edl()
@@ -171,12 +171,12 @@ async def scale(plane: ControlPlane, api: client.ApiClient, reclaim: Reclaim, *,
             rise = await day.rise(100, budget_s=120.0)
             step = {"web": web, "use_percent": use_of(day), **of_rise(rise), "stand_ins_alone_s": STAND_INS[web]}
             await until_still(day)
-            steps.append(step | {"use_when_still_percent": use_of(day), "trainers": day.witness.trainers()})
+            steps.append(step | {"use_when_still_percent": use_of(day), "trainers": day.timeline.trainers()})
             print(json.dumps(steps[-1]), flush=True)
-        waited_s = max(day.witness.waited_s().values())
+        waited_s = max(day.timeline.waited_s().values())
         return {
             "steps": steps,
-            "nodes_over_capacity": len(day.witness.excess),
+            "nodes_over_capacity": len(day.timeline.excess),
             "longest_wait_of_a_trainer_s": round(waited_s, 3),
             "writes": {f"{kind} {verdict}": count for (kind, verdict), count in sorted(writes.items())},
         }
@@ -203,7 +203,7 @@ async def until_still(day: MixedDay, *, still_s: float = 10.0, budget_s: float =
 
 def use_of(day: MixedDay) -> float:
     """CPU that running pods ask for, in percent of all nodes'."""
-    running = [pod for pod in day.witness.pods.values() if pod.running_at_s is not None and pod.ended_at_s is None]
+    running = [pod for pod in day.timeline.pods.values() if pod.running_at_s is not None and pod.ended_at_s is None]
     return round(sum(pod.cpu_milli for pod in running) / 10.0 / sum(SIZES), 1)
 
 

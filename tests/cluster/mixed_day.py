@@ -5,7 +5,7 @@ training takes the room back.  EDL runs in this process, everything else is real
         await day.begin(jobs=4, maximum=40, web=20)
         rise = await day.rise(12)
 
-The witness says what happened; nothing here is EDL's own word but why it told a trainer to leave.
+The timeline says what happened; nothing here is EDL's own word but why it told a trainer to leave.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, TRAINING_JOBS
 from autoscaler.domain import Cause, Policy, Reclaim
 from tests.cluster.autoscaling import Autoscaling
 from tests.cluster.kwok_nodes import Life
-from tests.cluster.pod_timeline import Witness
+from tests.cluster.pod_timeline import PodTimeline
 from tests.cluster.workloads import job_of, web_of
 from tests.harness.waiting import BUDGET_S
 
@@ -79,7 +79,7 @@ class Rise:
 
 
 class MixedDay:
-    """An async context: inside it EDL runs, unless `stop_edl` was called, and the witness looks on."""
+    """An async context: inside it EDL runs, unless `stop_edl` was called, and the timeline looks on."""
 
     def __init__(self, kubeconfig: Path, namespace: str, capacity_milli: Mapping[str, int], policy: Policy) -> None:
         self.namespace = namespace
@@ -93,8 +93,8 @@ class MixedDay:
 
     async def __aenter__(self) -> Self:
         self._api = await connect(self._kubeconfig)
-        self.witness = Witness(api=self._api, namespace=self.namespace, capacity_milli=self._capacity_milli)
-        self._watch = asyncio.create_task(self.witness.run())
+        self.timeline = PodTimeline(api=self._api, namespace=self.namespace, capacity_milli=self._capacity_milli)
+        self._watch = asyncio.create_task(self.timeline.run())
         self._edl = await Autoscaling(self._kubeconfig, self._policy).__aenter__()
         return self
 
@@ -145,15 +145,15 @@ class MixedDay:
 
     async def rise(self, more: int, *, budget_s: float = BUDGET_S) -> Rise:
         """The web wants so many pods more and gets them."""
-        before, asked_at_s = {pod.uid for pod in self.witness.web(WEB)}, time.monotonic()
+        before, asked_at_s = {pod.uid for pod in self.timeline.web(WEB)}, time.monotonic()
         if self._edl is not None:
             self._edl.told.clear()
         await self._scale(len(before) + more)
         wanted = len(before) + more
         await self.wait(f"{wanted} web pods", lambda: self.running_web() == wanted, budget_s=budget_s)
         await asyncio.sleep(STILL_S)
-        risen = [pod for pod in self.witness.web(WEB) if pod.uid not in before]
-        told = self.witness.told_since(asked_at_s)
+        risen = [pod for pod in self.timeline.web(WEB) if pod.uid not in before]
+        told = self.timeline.told_since(asked_at_s)
         causes = {} if self._edl is None else self._edl.told
         forced = [pod for pod in told if pod.is_preempted or causes.get(pod.name) in FORCED]
         verdicts = [pod.verdict_at_s - asked_at_s for pod in risen if pod.verdict_at_s is not None]
@@ -165,13 +165,13 @@ class MixedDay:
             all_running_s=max(pod.running_at_s or 0.0 for pod in risen) - min(pod.created_at_s for pod in risen),
             lost=len(forced),
             moved=len(told) - len(forced),
-            trainers=self.witness.trainers(),
+            trainers=self.timeline.trainers(),
         )
 
     async def fall(self, less: int, *, budget_s: float = BUDGET_S) -> float:
         """The web wants so many pods less; how long until training has taken all of the room, in seconds."""
         asked_at_s = time.monotonic()
-        await self._scale(len(self.witness.web(WEB)) - less)
+        await self._scale(len(self.timeline.web(WEB)) - less)
         await self.wait(f"{self.full} trainers again", lambda: self.standing() == self.full, budget_s=budget_s)
         return time.monotonic() - asked_at_s
 
@@ -184,15 +184,15 @@ class MixedDay:
 
     def running_web(self) -> int:
         """Web pods that run and stay."""
-        return sum(pod.running_at_s is not None for pod in self.witness.web(WEB))
+        return sum(pod.running_at_s is not None for pod in self.timeline.web(WEB))
 
     def standing(self) -> int:
         """Trainers that run and stay, of all jobs."""
-        return sum(self.witness.trainers().values())
+        return sum(self.timeline.trainers().values())
 
     def spread(self) -> int:
         """Trainers that stand now, between the largest and the smallest job."""
-        trainers = self.witness.trainers().values()
+        trainers = self.timeline.trainers().values()
         return max(trainers) - min(trainers)
 
     async def wait(self, what: str, holds: Callable[[], bool], *, budget_s: float = BUDGET_S) -> None:
@@ -206,7 +206,7 @@ class MixedDay:
                 self._edl.check()
             if time.monotonic() > until_s:
                 said = self._edl.said() if self._edl is not None else "EDL is stopped"
-                story = f"{self.running_web()} web pods, trainers {self.witness.trainers()}; {said}"
+                story = f"{self.running_web()} web pods, trainers {self.timeline.trainers()}; {said}"
                 raise AssertionError(f"{what}: not within {budget_s:g} s: {story}")
             await asyncio.sleep(POLL_S)
 

@@ -23,7 +23,7 @@ ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class PodTimes:
     """One pod; instants in seconds, None: not yet."""
 
     name: PodName
@@ -57,13 +57,13 @@ class Seen:
 
 
 @dataclass(slots=True, kw_only=True)
-class Witness:
+class PodTimeline:
     """Watches one namespace.  `run` it beside whatever is to be witnessed."""
 
     api: Api
     namespace: str
     capacity_milli: dict[str, int]  # by node
-    pods: dict[str, Seen] = field(default_factory=dict)  # by UID; those that have gone too
+    pods: dict[str, PodTimes] = field(default_factory=dict)  # by UID; those that have gone too
     excess: list[str] = field(default_factory=list)  # nodes that held more than they have
 
     async def run(self) -> None:
@@ -77,11 +77,11 @@ class Witness:
             counts[pod.job] += pod.role == "trainer" and pod.stands
         return {job: count for job, count in counts.items() if job}
 
-    def web(self, app: str) -> list[Seen]:
+    def web(self, app: str) -> list[PodTimes]:
         """The service's pods that have not been told to leave."""
         return [pod for pod in self.pods.values() if pod.app == app and pod.told_at_s is None]
 
-    def told_since(self, at_s: float) -> list[Seen]:
+    def told_since(self, at_s: float) -> list[PodTimes]:
         """The trainers that were told to leave from then on, in that order."""
         found = [pod for pod in self.pods.values() if pod.role == "trainer" and (pod.told_at_s or 0.0) >= at_s]
         return sorted(found, key=lambda pod: pod.told_at_s or 0.0)
@@ -113,7 +113,7 @@ class Witness:
         now_s, uid = time.monotonic(), text(raw, "metadata", "uid")
         pod = self.pods.get(uid)
         if pod is None:
-            pod = self.pods[uid] = Seen(
+            pod = self.pods[uid] = PodTimes(
                 name=PodName(key_of(raw)),
                 uid=uid,
                 requests=pod_request(raw["spec"]),

@@ -17,7 +17,7 @@ from tests.cluster.experiment.compressing import compress
 from tests.cluster.experiment.insisting import BUDGET_S, insist
 from tests.cluster.experiment.of_2017 import RealControllers
 from tests.cluster.experiment.ours import parse_evictions, written_policy
-from tests.cluster.pod_timeline import Seen, Witness
+from tests.cluster.pod_timeline import PodTimeline, PodTimes
 from tests.harness import virtual_time
 
 CASE_2 = find_scenario("edl2017-case2")
@@ -67,8 +67,8 @@ def test_nodes_and_system_pods_add_up_to_the_cluster_of_2017():
 
 def test_the_algorithm_of_2017_sees_pods_by_phase_and_what_they_leave_of_nodes():
     stage = PassSetup(setting_of("edl2017"))
-    witness = Witness(api=None, namespace="x", capacity_milli={})
-    controllers = RealControllers(stage.nodes, witness)
+    timeline = PodTimeline(api=None, namespace="x", capacity_milli={})
+    controllers = RealControllers(stage.nodes, timeline)
     job = stage.submissions[0].job
     controllers.submit(job, stage.submissions[0].work)
     node = stage.nodes[0]
@@ -80,7 +80,7 @@ def test_the_algorithm_of_2017_sees_pods_by_phase_and_what_they_leave_of_nodes()
         "gone": {"bound_at_s": 1.0, "ended_at_s": 3.0, "node": str(node.name)},
     }
     for name, more in instants.items():
-        witness.pods[name] = Seen(
+        timeline.pods[name] = PodTimes(
             name=name,
             uid=name,
             requests=Resources(cpu_milli=5_000, memory_bytes=2**33),
@@ -105,7 +105,7 @@ def test_the_algorithm_of_2017_sees_pods_by_phase_and_what_they_leave_of_nodes()
 
 def test_wishes_wait_in_order():
     stage = PassSetup(setting_of("edl2017"))
-    controllers = RealControllers(stage.nodes, Witness(api=None, namespace="x", capacity_milli={}))
+    controllers = RealControllers(stage.nodes, PodTimeline(api=None, namespace="x", capacity_milli={}))
     job = stage.submissions[0].job
     controllers.submit(job, stage.submissions[0].work)
     controllers.set_replicas(job.name, Role.TRAINER, 2)

@@ -34,8 +34,8 @@ def day_of(control_plane, api, namespace, nodes):
 async def check(day, rise):
     """What holds after any rise; how long trainers wait for a node is measured, not promised."""
     assert rise.lost <= rise.pods, "two trainers were lost for one web pod"
-    assert day.witness.excess == []
-    await day.wait("every trainer has a node", lambda: not day.witness.without_node())
+    assert day.timeline.excess == []
+    await day.wait("every trainer has a node", lambda: not day.timeline.without_node())
 
 
 @pytest.mark.parametrize("reclaim", list(Reclaim))
@@ -74,8 +74,8 @@ async def test_with_edl_stopped_the_scheduler_serves_the_web_from_the_largest_sh
             rise = await day.rise(pods)
             await check(day, rise)
             assert rise.spread <= CLASS_WIDTH + 1
-        taken = [pod for pod in day.witness.told_since(0.0) if pod.is_preempted]
-        left = [pod for pod in day.witness.pods.values() if pod.role == "trainer" and pod.stands]
+        taken = [pod for pod in day.timeline.told_since(0.0) if pod.is_preempted]
+        left = [pod for pod in day.timeline.pods.values() if pod.role == "trainer" and pod.stands]
         assert all(pod.is_surplus for pod in taken)
         assert max(pod.priority for pod in taken) <= min(pod.priority for pod in left if pod.is_surplus) + 1
         await day.end()

@@ -60,7 +60,7 @@ def wait_until(condition, what):
     wait_for(what, condition, budget_s=DEADLINE_S)
 
 
-class Run:
+class EdlRun:
     """`edl run` in its own process."""
 
     def __init__(self, folder, *options, files=FILES, umask=-1):

@@ -14,7 +14,7 @@ PROGRAMS = Path(__file__).parent.parent / "programs"
 BUDGET_S = 150.0
 
 
-class Job:
+class RealJob:
     """Starts members of one job; `stop` ends every one that still runs."""
 
     def __init__(self, folder: Path, *, servers: int = 0, **environment: str) -> None:
@@ -93,7 +93,7 @@ class Job:
 
 @contextmanager
 def running(folder: Path, **settings):
-    job = Job(folder, **settings)
+    job = RealJob(folder, **settings)
     try:
         yield job
     finally:

@@ -133,7 +133,7 @@ async def serving(master: MasterProcess):
         yield master
 
 
-class Member:
+class MemberStream:
     """One stream.  `say` and `hear` are all there is."""
 
     def __init__(self, address: str, *, token: str = "", hello: Hello | None = None, options=CLIENT_OPTIONS) -> None:
@@ -230,7 +230,7 @@ class Sharder:
             name=self.name, ordinal=0, incarnation=self.incarnation, lineage=self.lineage, held=self.held
         )
 
-    async def register(self, member: Member) -> Registered:
+    async def register(self, member: MemberStream) -> Registered:
         """Registered and declared; afterwards `acquire` or `run`."""
         while True:
             await member.say(self.registration(), Declare(dataset=self.dataset))
@@ -242,7 +242,7 @@ class Sharder:
         self.terms.add(registered.term)
         return registered
 
-    async def acquire(self, member: Member, *, shards: int = 1):
+    async def acquire(self, member: MemberStream, *, shards: int = 1):
         """The leases; a master that has just begun says Wait first."""
         while True:
             await member.say(Acquire(request=next(self.requests), shards=shards))
@@ -259,7 +259,7 @@ class Sharder:
         async with asyncio.timeout(250):
             while True:
                 try:
-                    async with Member(address) as member:
+                    async with MemberStream(address) as member:
                         await self.register(member)
                         if await self._train(member):
                             return
@@ -270,7 +270,7 @@ class Sharder:
         """A test's own may wait for something here."""
         await asyncio.sleep(self.pause_s)
 
-    async def _train(self, member: Member) -> bool:
+    async def _train(self, member: MemberStream) -> bool:
         while True:
             for lease in self.held:
                 await self.train(lease)

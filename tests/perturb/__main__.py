@@ -15,7 +15,7 @@ from collections import Counter
 from multiprocessing import get_context
 
 from tests.perturb.plan import trials
-from tests.perturb.trial_run import live
+from tests.perturb.trial_run import run_trial
 from tests.perturb.trial_verdict import REFERENCE, problems_of
 
 
@@ -36,7 +36,7 @@ def main():
 
     logging.getLogger("autoscaler").setLevel(logging.ERROR)
     began_s = time.monotonic()
-    reference = live(REFERENCE)
+    reference = run_trial(REFERENCE)
     say(f"without faults: {len(reference.writes)} writes, {reference.events} events, {len(reference.end)} lines of end")
     plan = [trial for trial in trials(reference) if arguments.family in f"{trial.family}: {trial.name}"]
     if arguments.only:

@@ -6,7 +6,7 @@ from itertools import product
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy, UnavailableError
 from tests.harness.api_faults import EventFault, FaultPlan, WriteFault
 from tests.perturb.scenario import DAY
-from tests.perturb.trial_run import Lived, Moment, Trial
+from tests.perturb.trial_run import TimedAction, Trial, TrialOutcome
 
 AWAY_S = 60.0
 STALE_S = 20.0
@@ -26,7 +26,7 @@ SOME = 6  # every so many writes, or events
 KILL_AGAIN = 3  # a second kill, so many writes after the first
 
 
-def trials(reference: Lived) -> Iterator[Trial]:
+def trials(reference: TrialOutcome) -> Iterator[Trial]:
     """All of them, in families."""
     writes, events = len(reference.writes), reference.events
     for fault, number in product(AT_EACH_WRITE, range(writes)):
@@ -53,7 +53,7 @@ def trials(reference: Lived) -> Iterator[Trial]:
     yield from at_rest()
 
 
-def one_of_each_family(reference: Lived) -> list[Trial]:
+def one_of_each_family(reference: TrialOutcome) -> list[Trial]:
     """The middle one of each."""
     families: dict[str, list[Trial]] = {}
     for trial in trials(reference):
@@ -81,7 +81,7 @@ def at_phase(happening):
             yield Trial(
                 family="time travel",
                 name=f"restarted {behind} changes behind, {when} {happening.name}",
-                moments=(Moment(at_s=at_s, do=lambda run: run.kill()), *lag(at_s, behind, CATCH_UP_S)),
+                moments=(TimedAction(at_s=at_s, do=lambda run: run.kill()), *lag(at_s, behind, CATCH_UP_S)),
                 knows_old=True,
             )
     at_s = happening.at_s + 0.3
@@ -92,7 +92,7 @@ def at_phase(happening):
     yield Trial(
         family="leader stopped",
         name=f"after {happening.name}",
-        moments=(Moment(at_s=happening.at_s + 0.9, do=lambda run: run.stop_leader()),),
+        moments=(TimedAction(at_s=happening.at_s + 0.9, do=lambda run: run.stop_leader()),),
         operators=2,
     )
 
@@ -113,18 +113,18 @@ def at_rest():
         run.server.history.cut()
 
     for name, do in (("restarted", restart), ("API server away", leave), ("history forgotten", forget)):
-        yield Trial(family="at rest", name=name, moments=(Moment(at_s=None, do=do),))
+        yield Trial(family="at rest", name=name, moments=(TimedAction(at_s=None, do=do),))
 
 
 def lag(at_s, behind, for_s):
     return (
-        Moment(at_s=at_s, do=lambda run: run.lagging.stop(behind)),
-        Moment(at_s=at_s + for_s, do=lambda run: run.lagging.catch_up()),
+        TimedAction(at_s=at_s, do=lambda run: run.lagging.stop(behind)),
+        TimedAction(at_s=at_s + for_s, do=lambda run: run.lagging.catch_up()),
     )
 
 
 def away(at_s, error):
     return (
-        Moment(at_s=at_s, do=lambda run: run.go_away(error)),
-        Moment(at_s=at_s + AWAY_S, do=lambda run: run.come_back()),
+        TimedAction(at_s=at_s, do=lambda run: run.go_away(error)),
+        TimedAction(at_s=at_s + AWAY_S, do=lambda run: run.come_back()),
     )

@@ -6,13 +6,13 @@ from autoscaler.clusters.kubernetes import kubernetes_cluster
 from autoscaler.clusters.kubernetes.api import decorators
 from autoscaler.clusters.kubernetes.writes import pod_writer
 from tests.perturb.plan import one_of_each_family, trials
-from tests.perturb.trial_run import live
+from tests.perturb.trial_run import run_trial
 from tests.perturb.trial_verdict import REFERENCE, problems_of
 
 
 @pytest.fixture(scope="module")
 def reference():
-    return live(REFERENCE)
+    return run_trial(REFERENCE)
 
 
 def test_nothing_is_wrong_when_nothing_goes_wrong(reference):

@@ -32,7 +32,7 @@ RELIST_S = 60.0  # in place of 600: what a faulty server has swallowed shows the
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class TimedAction:
     """Something is done to a run, at an instant of the day; or, with `at_s` None, once it is at rest."""
 
     at_s: float | None
@@ -46,7 +46,7 @@ class Trial:
     family: str
     name: str
     faults: FaultPlan = field(default_factory=FaultPlan)
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[TimedAction, ...] = ()
     knows_old: bool = False
     operators: int = 1  # two: each with a Lease
     write_s: float = 0.0  # how long each write is under way, beside others
@@ -54,7 +54,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lived:
+class TrialOutcome:
     """How a run went."""
 
     trial: Trial
@@ -66,11 +66,11 @@ class Lived:
     took_s: float
 
 
-def live(trial):
+def run_trial(trial):
     """Live through the day once, in virtual time."""
     began_s = time.perf_counter()
     run = virtual_time.run(_live(trial))
-    return Lived(
+    return TrialOutcome(
         trial=trial,
         end=end_of(run.server, run.targets),
         problems=tuple(run.checker.problems),

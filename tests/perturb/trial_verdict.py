@@ -1,6 +1,6 @@
 """The verdict on a run: its problems, and how its end differs from that of the run without faults."""
 
-from tests.perturb.trial_run import Trial, live
+from tests.perturb.trial_run import Trial, run_trial
 
 REFERENCE = Trial(family="none", name="nothing goes wrong")
 
@@ -8,7 +8,7 @@ REFERENCE = Trial(family="none", name="nothing goes wrong")
 def problems_of(trial, reference):
     """What is wrong with this run; empty: nothing."""
     try:
-        lived = live(trial)
+        lived = run_trial(trial)
     except Exception as error:  # noqa: BLE001 - any is a finding
         return [f"{type(error).__name__}: {error}"]
     missing = [f"missing at the end: {line}" for line in sorted(set(reference.end) - set(lived.end))]

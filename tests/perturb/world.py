@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.memory_api import collect
 from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 from tests.harness.virtual_time import now
-from tests.unit.clusters.kubernetes.fake_controllers import CONTROLLER, HASH, RestOfTheCluster, observe
+from tests.unit.clusters.kubernetes.fake_controllers import CONTROLLER, HASH, FakeControllers, observe
 
 TICK_S = 0.25
 READY_AFTER_S = 0.5
@@ -22,7 +22,7 @@ OWNERS = frozenset({TRAINING_JOBS, DEPLOYMENTS})
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
-class World(RestOfTheCluster):
+class World(FakeControllers):
     """Lives until cancelled.  `look` is called after each of its steps."""
 
     def __init__(self, server, look):

@@ -4,11 +4,11 @@ import asyncio
 import sys
 
 from master.api.identities import DatasetSpec
-from tests.harness.master_process import Member, Sharder
+from tests.harness.master_process import MemberStream, Sharder
 
 
 async def main() -> None:
-    async with Member(sys.argv[1]) as member:
+    async with MemberStream(sys.argv[1]) as member:
         await Sharder(DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)).register(member)
         print("ready", flush=True)
         await asyncio.Event().wait()

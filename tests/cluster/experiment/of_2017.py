@@ -1,6 +1,6 @@
 """The arm of 2017 on a real control plane: the same driver as on the simulated cluster, over real controllers.
 
-It looks through the witness's eyes, every 5 s and at each submission, and what it writes is carried out by batch Jobs
+It looks through the pod timeline, every 5 s and at each submission, and what it writes is carried out by batch Jobs
 and ReplicaSets: who is killed is the Job controller's choice, as it was in 2017.
 """
 
@@ -22,7 +22,7 @@ from experiments.arms.pass_setup import JobSubmission, PassSetup
 from experiments.scenarios.schema import Scenario
 from tests.cluster.experiment.bodies import controller_name, controller_of_2017
 from tests.cluster.experiment.insisting import insist
-from tests.cluster.pod_timeline import Seen, Witness
+from tests.cluster.pod_timeline import PodTimeline, PodTimes
 from tests.harness.processes import Program
 
 BATCH_JOBS: Final = Kind(group="batch", plural="jobs", kind="Job")
@@ -40,23 +40,23 @@ class SeenPod:
 
 
 class RealControllers:
-    """What the driver acts on: looks are the witness's, wishes wait in `wishes` until they are written."""
+    """What the driver acts on: observations are the timeline's, wishes wait in `wishes` until they are written."""
 
-    def __init__(self, nodes: Sequence[Node], witness: Witness) -> None:
+    def __init__(self, nodes: Sequence[Node], timeline: PodTimeline) -> None:
         self.jobs: dict[JobName, Job] = {}
         self.wishes: asyncio.Queue[tuple[Job, Role, int]] = asyncio.Queue()
         self._allocatable = {node.name: node.allocatable for node in nodes}
-        self._witness = witness
+        self._timeline = timeline
 
     @property
     def pods(self) -> Mapping[PodName, SeenPod]:
         """Those that have not ended."""
-        return {pod.name: seen_pod(pod) for pod in self._witness.pods.values() if pod.ended_at_s is None}
+        return {pod.name: seen_pod(pod) for pod in self._timeline.pods.values() if pod.ended_at_s is None}
 
     def free_on(self, name: NodeName, /) -> Resources:
         """What the node's pods leave of it."""
         free = self._allocatable[name]
-        held = [pod.requests for pod in self._witness.pods.values() if pod.node == name and pod.ended_at_s is None]
+        held = [pod.requests for pod in self._timeline.pods.values() if pod.node == name and pod.ended_at_s is None]
         return Resources(
             cpu_milli=max(0, free.cpu_milli - sum(one.cpu_milli for one in held)),
             memory_bytes=max(0, free.memory_bytes - sum(one.memory_bytes for one in held)),
@@ -92,12 +92,12 @@ class Ground:
 class Of2017:
     """The arm."""
 
-    def __init__(self, api: Api, namespace: str, stage: PassSetup, physics: Physics, witness: Witness) -> None:
+    def __init__(self, api: Api, namespace: str, stage: PassSetup, physics: Physics, timeline: PodTimeline) -> None:
         self.programs: Mapping[str, Program] = {}
         self._api = api
         self._namespace = namespace
         self._physics = physics
-        self._controllers = RealControllers(stage.nodes, witness)
+        self._controllers = RealControllers(stage.nodes, timeline)
         self._driver = Autoscaler2017(Ground(cluster=self._controllers, nodes=stage.nodes, scenario=stage.scenario))
         self._made: set[str] = set()
 
@@ -136,7 +136,7 @@ class Of2017:
             self._made.add(name)
 
 
-def seen_pod(pod: Seen) -> SeenPod:
+def seen_pod(pod: PodTimes) -> SeenPod:
     """As the algorithm looks at it: one that is leaving is neither running nor pending."""
     if pod.told_at_s is not None:
         phase = PodPhase.TERMINATING

@@ -1,7 +1,7 @@
 """One pass in real time on a control plane of its own.
 
 The web is deployed `warm_up_s` before the scenario's zero, as on the simulated cluster, and every step comes at its
-planned instant; a witness in this process tells what became of it.  Controllers and scheduler write at the rates that
+planned instant; a timeline in this process tells what became of it.  Controllers and scheduler write at the rates that
 Kubernetes has by default: those are part of what is measured.
 """
 
@@ -33,7 +33,7 @@ from tests.cluster.experiment.load import LoadMeter
 from tests.cluster.experiment.of_2017 import Of2017
 from tests.cluster.experiment.ours import begin_ours
 from tests.cluster.kwok_nodes import create_nodes
-from tests.cluster.pod_timeline import Seen, Witness
+from tests.cluster.pod_timeline import PodTimeline, PodTimes
 from tests.cluster.toolbox import Tools
 from tests.harness.waiting import wait_for
 
@@ -68,7 +68,7 @@ def play(setting: PassSetting, folder: Path, tools: Tools, tell: Tell) -> Played
 
 
 class Pass:
-    """One pass.  Times inside are of the event loop's clock, which is the witness's."""
+    """One pass.  Times inside are of the event loop's clock, which is the timeline's."""
 
     def __init__(
         self, setting: PassSetting, plane: ControlPlane, admin: client.ApiClient, folder: Path, tell: Tell
@@ -88,11 +88,11 @@ class Pass:
         self._set_stage()
         api = await connect(self._plane.kubeconfig)
         capacity_milli = {str(node.name): node.allocatable.cpu_milli for node in self._stage.nodes}
-        witness = Witness(api=api, namespace=NAMESPACE, capacity_milli=capacity_milli)
+        timeline = PodTimeline(api=api, namespace=NAMESPACE, capacity_milli=capacity_milli)
         try:
             with ExitStack() as stack:
-                arm = stack.enter_context(self._begin_arm(api, witness))
-                return await self._act(api, arm, witness)
+                arm = stack.enter_context(self._begin_arm(api, timeline))
+                return await self._act(api, arm, timeline)
         finally:
             await api.close()
 
@@ -114,18 +114,18 @@ class Pass:
         wait_for("the system's pods", are_up, budget_s=SYSTEM_BUDGET_S)
 
     @contextmanager
-    def _begin_arm(self, api: HttpApi, witness: Witness) -> Iterator[Arm]:
+    def _begin_arm(self, api: HttpApi, timeline: PodTimeline) -> Iterator[Arm]:
         if self._setting.arm == "edl2017":
-            yield Of2017(api, NAMESPACE, self._stage, self._physics, witness)
+            yield Of2017(api, NAMESPACE, self._stage, self._physics, timeline)
             return
         with begin_ours(self._plane, self._admin, api, NAMESPACE, self._setting, self._folder) as ours:
             yield ours
 
-    async def _act(self, api: HttpApi, arm: Arm, witness: Witness) -> Played:
+    async def _act(self, api: HttpApi, arm: Arm, timeline: PodTimeline) -> Played:
         programs = {name: program.pid for name, program in {**self._plane.programs, **arm.programs}.items()}
         meter = LoadMeter(programs=programs)
-        watching = asyncio.create_task(witness.run())
-        beside = [watching, asyncio.create_task(meter.run()), asyncio.create_task(self._tell_on(witness, meter))]
+        watching = asyncio.create_task(timeline.run())
+        beside = [watching, asyncio.create_task(meter.run()), asyncio.create_task(self._tell_on(timeline, meter))]
         self._zero_s = time.monotonic() + self._setting.scenario.warm_up_s
         begun = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
@@ -137,13 +137,13 @@ class Pass:
                 await act()
                 self._late_s = max(self._late_s, self._now_s() - at_s)
             await self._sleep_until(self._setting.scenario.until_s, beside)
-            pods = tuple(real_pod(pod, self._zero_s) for pod in witness.pods.values())
+            pods = tuple(real_pod(pod, self._zero_s) for pod in timeline.pods.values())
             evictions = dict(arm.evictions())
         finally:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-        remarks = tuple(f"over its capacity: {one}" for one in witness.excess[:10])
+        remarks = tuple(f"over its capacity: {one}" for one in timeline.excess[:10])
         return Played(begun=begun, pods=pods, machine=meter.read(self._late_s), evictions=evictions, remarks=remarks)
 
     async def _open_web(self, api: HttpApi) -> None:
@@ -171,16 +171,16 @@ class Pass:
             for task in done:
                 task.result()
 
-    async def _tell_on(self, witness: Witness, meter: LoadMeter) -> None:
+    async def _tell_on(self, timeline: PodTimeline, meter: LoadMeter) -> None:
         """A line every ten seconds."""
         cpu_milli = sum(node.allocatable.cpu_milli for node in self._stage.nodes)
         while True:
             await asyncio.sleep(TELL_EVERY_S)
-            held = [pod for pod in witness.pods.values() if pod.running_at_s is not None and pod.ended_at_s is None]
+            held = [pod for pod in timeline.pods.values() if pod.running_at_s is not None and pod.ended_at_s is None]
             use = 100 * sum(pod.cpu_milli for pod in held) / cpu_milli
             web = sum(pod.stands for pod in held if pod.app)
-            trainers = sum(witness.trainers().values())
-            pending = sum(pod.bound_at_s is None and pod.ended_at_s is None for pod in witness.pods.values())
+            trainers = sum(timeline.trainers().values())
+            pending = sum(pod.bound_at_s is None and pod.ended_at_s is None for pod in timeline.pods.values())
             busy = meter.busy[-1] if meter.busy else 0.0
             self._tell(
                 f"{self._now_s():6.0f} s: {use:5.1f} % used, {web} web pods, {trainers} trainers, "
@@ -192,8 +192,8 @@ class Pass:
         return time.monotonic() - self._zero_s
 
 
-def real_pod(pod: Seen, zero_s: float) -> RealPod:
-    """What the witness saw, in the scenario's time."""
+def real_pod(pod: PodTimes, zero_s: float) -> RealPod:
+    """What the timeline saw, in the scenario's time."""
 
     def told(at_s: float | None) -> float | None:
         return None if at_s is None else at_s - zero_s

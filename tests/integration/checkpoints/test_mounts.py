@@ -9,12 +9,12 @@ import pytest
 from master.api.checkpoints.audit import try_head_hint
 from master.api.checkpoints.checkpoint_files import check_file, read_manifest
 from master.api.checkpoints.local_storage import LocalStorage
-from tests.harness.job_processes import Job
+from tests.harness.job_processes import RealJob
 from tests.harness.master_process import JOB
 from tests.harness.master_status import ask_status
 
 
-class MountedJob(Job):
+class MountedJob(RealJob):
     """Its servers have a mount of their own, which leads to the checkpoints of the job until it is moved."""
 
     def server(self, number):

@@ -6,12 +6,12 @@ import subprocess
 
 import pytest
 
-from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl
+from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, EdlRun, edl
 
 
 @pytest.fixture
 def run(tmp_path):
-    started = Run(tmp_path, "--stay")
+    started = EdlRun(tmp_path, "--stay")
     yield started
     started.end()
 

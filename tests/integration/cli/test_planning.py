@@ -6,14 +6,14 @@ import subprocess
 
 import pytest
 
-from tests.harness.edl_command import DEADLINE_S, EDL, FILES, Run, edl, wait_until
+from tests.harness.edl_command import DEADLINE_S, EDL, FILES, EdlRun, edl, wait_until
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Two nodes of two cpus; one job of at most three trainers, one web pod."""
     folder = tmp_path_factory.mktemp("planning")
-    started = Run(folder, "--stay")
+    started = EdlRun(folder, "--stay")
     edl("wait", "--for=condition=Available", "deployment/web", "--timeout", "100s", run=started.folder)
     wait_until(lambda: started.get("tj/idle")["status"]["trainers"] == 2, "growth into free room")
     yield started
@@ -43,7 +43,7 @@ def test_why_names_what_is_lacking_and_what_would_do(run, saved):
 def test_why_of_a_job_that_has_ended_says_so(tmp_path):
     """How, when and why, instead of that there is none."""
     fails = FILES.replace("[python, IDLE]", "['false']").replace("spec:", "spec:\n  runPolicy: {backoffLimit: 1}", 1)
-    run = Run(tmp_path, "--stay", files=fails)
+    run = EdlRun(tmp_path, "--stay", files=fails)
     try:
         edl("wait", "--for=condition=Failed", "tj/idle", "--timeout", "100s", run=run.folder)
         told = edl("why", "tj/idle", run=run.folder, code=3)

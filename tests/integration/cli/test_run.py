@@ -14,12 +14,12 @@ import pytest
 
 from autoscaler.clusters.local.run_files.control_wire import WIRE_VERSION, encode
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
-from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
+from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, EdlRun, edl, wait_until
 
 
 @pytest.fixture
 def run(tmp_path):
-    started = Run(tmp_path, "--stay")
+    started = EdlRun(tmp_path, "--stay")
     yield started
     started.end()
 

@@ -21,19 +21,19 @@ SHAPE = ChaosJobShape(  # its steps alone would take 100 s, and no pause of a ma
 )
 
 
-async def begin(stage, shape=SHAPE):
+async def begin(chaos_run, shape=SHAPE):
     """The job trains and has a checkpoint; its status."""
-    stage.submit(JOB, shape)
-    return await stage.wait_for(JOB, lambda s: s.positions.committed > 0, "the first checkpoint", BUDGET_S)
+    chaos_run.submit(JOB, shape)
+    return await chaos_run.wait_for(JOB, lambda s: s.positions.committed > 0, "the first checkpoint", BUDGET_S)
 
 
-async def finish(stage, watch):
+async def finish(chaos_run, watch):
     """The job completes, as soon as it can, and its ledger is in order; the last head."""
-    stage.hurry(JOB)
-    await stage.wait_end(JOB, BUDGET_S)
+    chaos_run.hurry(JOB)
+    await chaos_run.wait_end(JOB, BUDGET_S)
     watch.look()
-    assert stage.record(JOB).life.ending is JobEnding.COMPLETED, stage.record(JOB).life.message
-    assert verdict(watch.heads, read_diaries(stage.diaries(JOB))) == []
+    assert chaos_run.record(JOB).life.ending is JobEnding.COMPLETED, chaos_run.record(JOB).life.message
+    assert verdict(watch.heads, read_diaries(chaos_run.diaries(JOB))) == []
     return watch.heads[-1]
 
 
@@ -42,8 +42,8 @@ async def until(condition, what, budget_s=BUDGET_S):
     return await wait_for_async(what, condition, budget_s=budget_s)
 
 
-def pids(stage, role):
-    return {pod.name: pod.pid for pod in stage.pods(JOB, role)}
+def pids(chaos_run, role):
+    return {pod.name: pod.pid for pod in chaos_run.pods(JOB, role)}
 
 
 def trained(status):

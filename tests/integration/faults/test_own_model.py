@@ -48,30 +48,30 @@ def counts_of(manifest):
 async def test_every_checkpoint_has_exactly_what_it_says(tmp_path):
     """Killed between and within steps and commits: each head's counts are those of its data state (M1)."""
     rng = random.Random(5)
-    async with start_chaos_run(tmp_path, members=1) as stage:
-        await begin(stage, SHAPE)
-        watch = HeadWatch(stage.checkpoint_uri(JOB), read=read_counts)
+    async with start_chaos_run(tmp_path, members=1) as chaos_run:
+        await begin(chaos_run, SHAPE)
+        watch = HeadWatch(chaos_run.checkpoint_uri(JOB), read=read_counts)
         async with watch.following():
             for fault in FAULTS:
-                both = lambda: [pod for role in (Role.TRAINER, Role.MASTER) for pod in stage.pods(JOB, role)]  # noqa: E731
+                both = lambda: [pod for role in (Role.TRAINER, Role.MASTER) for pod in chaos_run.pods(JOB, role)]  # noqa: E731
                 await until(lambda both=both: len(both()) == 2, "both have a process")
                 trainer, master = both()
                 if fault == "drain":
-                    stage.run.cluster.leave(trainer.name, why="drained by a test")
+                    chaos_run.local_run.cluster.leave(trainer.name, why="drained by a test")
                 if fault in {"trainer", "both"}:
-                    assert stage.run.cluster.kill(trainer.name, signal.SIGKILL)
+                    assert chaos_run.local_run.cluster.kill(trainer.name, signal.SIGKILL)
                 if fault in {"master", "both"}:
-                    assert stage.run.cluster.kill(master.name, signal.SIGKILL)
+                    assert chaos_run.local_run.cluster.kill(master.name, signal.SIGKILL)
                 gone = master if fault == "master" else trainer
                 await until(lambda gone=gone: is_process_dead(gone.pid), f"{fault} is gone")
-                low = await stage.answer(JOB, BUDGET_S)
+                low = await chaos_run.answer(JOB, BUDGET_S)
                 more = trained(low) + rng.randint(8, 60)
-                await stage.wait_for(JOB, lambda s, more=more: trained(s) > more, "it goes on", BUDGET_S)
-                assert not stage.has_ended(JOB), f"no fault after {fault} landed in training"
+                await chaos_run.wait_for(JOB, lambda s, more=more: trained(s) > more, "it goes on", BUDGET_S)
+                assert not chaos_run.has_ended(JOB), f"no fault after {fault} landed in training"
             await until(lambda: len(watch.heads) > len(FAULTS), "it is committed all along, not only at the end")
-            stage.hurry(JOB)
-            await stage.wait_end(JOB, BUDGET_S)
-        assert stage.record(JOB).life.ending is JobEnding.COMPLETED, stage.record(JOB).life.message
+            chaos_run.hurry(JOB)
+            await chaos_run.wait_end(JOB, BUDGET_S)
+        assert chaos_run.record(JOB).life.ending is JobEnding.COMPLETED, chaos_run.record(JOB).life.message
     for head in watch.heads:
         assert np.array_equal(head.tables["counts"], counts_of(head.manifest)), head.manifest.id
     last = watch.heads[-1]

@@ -15,9 +15,9 @@ BATCH = 4
 
 
 @pytest.fixture
-async def stage(tmp_path):
-    async with start_chaos_run(tmp_path, members=1) as stage:
-        yield stage
+async def chaos_run(tmp_path):
+    async with start_chaos_run(tmp_path, members=1) as chaos_run:
+        yield chaos_run
 
 
 def shape(*options, **changes):
@@ -39,49 +39,51 @@ def shape(*options, **changes):
     )
 
 
-def failures(stage):
-    return [event for event in stage.run.recorder.events if event.reason == "TrainerFailed"]
+def failures(chaos_run):
+    return [event for event in chaos_run.local_run.recorder.events if event.reason == "TrainerFailed"]
 
 
 @pytest.mark.parametrize("how", ["--raises", ""])
-async def test_positions_that_end_their_trainers_are_quarantined_and_the_job_completes(stage, how):
+async def test_positions_that_end_their_trainers_are_quarantined_and_the_job_completes(chaos_run, how):
     """After three trainers its batch is left out, listed in the status and in the checkpoint; all else is trained."""
-    stage.submit(JOB, shape(f"--poison={POISON}", *filter(None, [how])))
-    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    chaos_run.submit(JOB, shape(f"--poison={POISON}", *filter(None, [how])))
+    watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
-        status = await stage.wait_for(JOB, lambda s: bool(s.quarantine), "the quarantine", BUDGET_S)
+        status = await chaos_run.wait_for(JOB, lambda s: bool(s.quarantine), "the quarantine", BUDGET_S)
         assert POISON in status.quarantine
         assert len(status.quarantine) <= BATCH
         assert sum(POISON in failure.positions for failure in status.failures) >= 3
-        head = await finish(stage, watch)
+        head = await finish(chaos_run, watch)
     assert head.manifest.quarantine == status.quarantine
     assert head.manifest.data == head.manifest.dataset.everything - head.manifest.quarantine
 
 
-async def test_a_script_that_raises_is_shown_with_its_last_words_and_what_follows(stage):
+async def test_a_script_that_raises_is_shown_with_its_last_words_and_what_follows(chaos_run):
     """The event of the job names the trainer, the lines of its log, and when a new one starts."""
-    stage.submit(JOB, shape(f"--poison={POISON}", "--raises"))
-    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    chaos_run.submit(JOB, shape(f"--poison={POISON}", "--raises"))
+    watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
         failed = lambda s: any(f"position {POISON} cannot be trained" in f.message for f in s.failures)  # noqa: E731
-        status = await stage.wait_for(JOB, failed, "the master hears of it", BUDGET_S)
+        status = await chaos_run.wait_for(JOB, failed, "the master hears of it", BUDGET_S)
         assert PositionSet.of(POISON) <= status.failures[0].positions
-        await finish(stage, watch)
-    event = failures(stage)[0]
+        await finish(chaos_run, watch)
+    event = failures(chaos_run)[0]
     assert event.object == f"tj/{JOB}"
     assert f"trainer {JOB}-trainer-" in event.message
     assert f"ValueError: position {POISON} cannot be trained" in event.message
     assert "a new trainer starts" in event.message
 
 
-async def test_a_job_whose_trainers_only_fail_is_given_up(stage):
+async def test_a_job_whose_trainers_only_fail_is_given_up(chaos_run):
     """After backoffLimit failures without one batch completed it has failed, with that text, and its pods are gone."""
     every = ",".join(str(position) for position in range(60))
-    stage.submit(JOB, shape(f"--poison={every}", "--raises", epochs=1, backoff_limit=2))
-    await stage.wait_end(JOB, BUDGET_S)
-    life = stage.record(JOB).life
+    chaos_run.submit(JOB, shape(f"--poison={every}", "--raises", epochs=1, backoff_limit=2))
+    await chaos_run.wait_end(JOB, BUDGET_S)
+    life = chaos_run.record(JOB).life
     assert life.ending is JobEnding.FAILED
     assert "failures in a row without one batch completed (backoffLimit 2)" in life.message
     assert "cannot be trained" in life.message
-    assert stage.run.failed_jobs() == (JOB,)
-    assert any(event.kind == "Failed" and event.message == life.message for event in stage.run.recorder.events)
+    assert chaos_run.local_run.failed_jobs() == (JOB,)
+    assert any(
+        event.kind == "Failed" and event.message == life.message for event in chaos_run.local_run.recorder.events
+    )

@@ -31,9 +31,9 @@ OUTAGE_S = 30.0  # longer than any lease or window of these jobs
 
 
 @pytest.fixture
-async def stage(tmp_path):
-    async with start_chaos_run(tmp_path, members=1) as stage:
-        yield stage
+async def chaos_run(tmp_path):
+    async with start_chaos_run(tmp_path, members=1) as chaos_run:
+        yield chaos_run
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def read_only(folder):
 
 
 @contextmanager
-def limited(stage):
+def limited(chaos_run):
     """No server may write a file longer than a page: EFBIG, as a quota gives."""
-    servers = [pod.pid for pod in stage.pods(JOB, Role.SERVER)]
+    servers = [pod.pid for pod in chaos_run.pods(JOB, Role.SERVER)]
     limits = [resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY)) for pid in servers]
     try:
         yield
@@ -91,196 +91,196 @@ def limited(stage):
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
 
 
-async def test_servers_that_may_not_write_stop_commits_and_no_training(stage):
+async def test_servers_that_may_not_write_stop_commits_and_no_training(chaos_run):
     """As below, where nothing may be mounted."""
-    await begin(stage)
-    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    await begin(chaos_run)
+    watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
-        with limited(stage):
-            await goes_on_without_commits(stage, "no room")
-        await commits_again(stage)
-        await finish(stage, watch)
+        with limited(chaos_run):
+            await goes_on_without_commits(chaos_run, "no room")
+        await commits_again(chaos_run)
+        await finish(chaos_run, watch)
 
 
-async def test_a_suspension_while_commits_fail_loses_what_no_checkpoint_has(stage):
+async def test_a_suspension_while_commits_fail_loses_what_no_checkpoint_has(chaos_run):
     """Servers that go cannot save either: people are told to leave such a job alone (ADR 0173, docs/runbook.md)."""
-    await begin(stage)
-    with limited(stage):
-        before = await goes_on_without_commits(stage, "no room")
-        stage.run.cluster.suspend(JOB, on=True)
-        await until(lambda: not stage.run.cluster.table.job_pods(JOB), "all pods have left")
-    assert len(head_of(stage).data) == before.positions.committed, "nothing new was saved"
-    stage.run.cluster.suspend(JOB, on=False)
-    after = await stage.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it goes on", BUDGET_S)
+    await begin(chaos_run)
+    with limited(chaos_run):
+        before = await goes_on_without_commits(chaos_run, "no room")
+        chaos_run.local_run.cluster.suspend(JOB, on=True)
+        await until(lambda: not chaos_run.local_run.cluster.table.job_pods(JOB), "all pods have left")
+    assert len(head_of(chaos_run).data) == before.positions.committed, "nothing new was saved"
+    chaos_run.local_run.cluster.suspend(JOB, on=False)
+    after = await chaos_run.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it goes on", BUDGET_S)
     assert after.lineage > before.lineage, "and what was trained since is trained again"
 
 
-async def test_a_job_goes_on_in_another_folder_once_its_checkpoint_is_there(stage, tmp_path):
+async def test_a_job_goes_on_in_another_folder_once_its_checkpoint_is_there(chaos_run, tmp_path):
     """Another checkpoint.uri alone stops the job: its head is in the folder before (M8, M11, docs/runbook.md)."""
-    await begin(stage)
-    stage.run.cluster.suspend(JOB, on=True)
-    await until(lambda: not stage.run.cluster.table.job_pods(JOB), "all pods have left")
-    record, other = stage.record(JOB), tmp_path / "elsewhere"
+    await begin(chaos_run)
+    chaos_run.local_run.cluster.suspend(JOB, on=True)
+    await until(lambda: not chaos_run.local_run.cluster.table.job_pods(JOB), "all pods have left")
+    record, other = chaos_run.record(JOB), tmp_path / "elsewhere"
     held = Path(record.place.checkpoint_uri.removeprefix("file://"))
     other.mkdir()
     place = replace(record.place, checkpoint_uri=other.as_uri())
-    stage.run.cluster.jobs.records[JOB] = replace(record, place=place)
-    stage.run.cluster.suspend(JOB, on=False)
-    log = next(iter(await masters_log(stage)))
+    chaos_run.local_run.cluster.jobs.records[JOB] = replace(record, place=place)
+    chaos_run.local_run.cluster.suspend(JOB, on=False)
+    log = next(iter(await masters_log(chaos_run)))
     await until(lambda: "Bring the folder" in log.read_text(), "the master says what is missing")
     shutil.copytree(held, other, dirs_exist_ok=True)
-    after = await stage.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it goes on", BUDGET_S)
+    after = await chaos_run.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it goes on", BUDGET_S)
     assert after.positions.committed > 0
-    await finish(stage, HeadWatch(str(other)))
+    await finish(chaos_run, HeadWatch(str(other)))
 
 
-async def masters_log(stage):
+async def masters_log(chaos_run):
     """Where the job's new master writes."""
-    await until(lambda: stage.pods(JOB, Role.MASTER), "a master stands")
-    return [pod.log for pod in stage.pods(JOB, Role.MASTER)]
+    await until(lambda: chaos_run.pods(JOB, Role.MASTER), "a master stands")
+    return [pod.log for pod in chaos_run.pods(JOB, Role.MASTER)]
 
 
 @pytest.mark.parametrize(("trouble", "told"), [(full, "no room"), (read_only, "may not be used so")])
-async def test_a_folder_that_takes_nothing_stops_commits_and_no_training(stage, tmpfs, trouble, told):
+async def test_a_folder_that_takes_nothing_stops_commits_and_no_training(chaos_run, tmpfs, trouble, told):
     """The status says what is wrong with the folder; when that is over the next commit succeeds (M6)."""
-    await begin(stage, replace(SHAPE, checkpoint_uri=str(tmpfs)))
-    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    await begin(chaos_run, replace(SHAPE, checkpoint_uri=str(tmpfs)))
+    watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
         with trouble(tmpfs):
-            status = await goes_on_without_commits(stage, told)
+            status = await goes_on_without_commits(chaos_run, told)
             assert str(tmpfs) in status.checkpoint_problem
-        await commits_again(stage)
-        await finish(stage, watch)
+        await commits_again(chaos_run)
+        await finish(chaos_run, watch)
 
 
-async def test_servers_come_and_go_while_the_disk_is_full(stage, tmpfs):
+async def test_servers_come_and_go_while_the_disk_is_full(chaos_run, tmpfs):
     """Each commit of a move's time fails; the model moves all the same, both ways, and nothing is lost (M6)."""
-    await begin(stage, replace(SHAPE, checkpoint_uri=str(tmpfs), most_servers=3))
-    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    await begin(chaos_run, replace(SHAPE, checkpoint_uri=str(tmpfs), most_servers=3))
+    watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
         with full(tmpfs):
-            before = await goes_on_without_commits(stage, "no room")
-            await is_resized(stage, 3)
-            after = await is_resized(stage, 2)
+            before = await goes_on_without_commits(chaos_run, "no room")
+            await is_resized(chaos_run, 3)
+            after = await is_resized(chaos_run, 2)
             assert (after.lineage, after.positions.committed) == (before.lineage, before.positions.committed)
-        await commits_again(stage)
-        await finish(stage, watch)
+        await commits_again(chaos_run)
+        await finish(chaos_run, watch)
 
 
-def head_of(stage):
+def head_of(chaos_run):
     """The manifest of the job's last checkpoint."""
-    storage = open_storage(stage.checkpoint_uri(JOB))
+    storage = open_storage(chaos_run.checkpoint_uri(JOB))
     return read_manifest(storage, try_head_hint(storage))
 
 
-async def is_resized(stage, count):
+async def is_resized(chaos_run, count):
     """So many servers hold the model, and no bucket is on its way; the status."""
-    stage.run.cluster.pin_servers(JOB, count)
+    chaos_run.local_run.cluster.pin_servers(JOB, count)
     settled = (count, count, 0, 0)
-    return await stage.wait_for(
+    return await chaos_run.wait_for(
         JOB, lambda s: (s.servers, s.servers_wanted, s.moving, s.waiting_to_move) == settled, "the resize", BUDGET_S
     )
 
 
-async def goes_on_without_commits(stage, told):
+async def goes_on_without_commits(chaos_run, told):
     """The user is told; the last status."""
-    before = await stage.wait_for(JOB, lambda s: told in s.checkpoint_problem, "the user is told", BUDGET_S)
+    before = await chaos_run.wait_for(JOB, lambda s: told in s.checkpoint_problem, "the user is told", BUDGET_S)
     assert before.problem == "", "training goes on"
-    during = await stage.wait_for(JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S)
+    during = await chaos_run.wait_for(JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S)
     assert during.positions.committed == before.positions.committed
     assert during.lineage == before.lineage
     return before
 
 
-async def commits_again(stage):
+async def commits_again(chaos_run):
     """Nothing is the matter any more."""
-    held = (await stage.answer(JOB, BUDGET_S)).positions.committed
-    after = await stage.wait_for(JOB, lambda s: s.positions.committed > held, "commits go on", BUDGET_S)
+    held = (await chaos_run.answer(JOB, BUDGET_S)).positions.committed
+    after = await chaos_run.wait_for(JOB, lambda s: s.positions.committed > held, "commits go on", BUDGET_S)
     assert (after.problem, after.checkpoint_problem) == ("", "")
 
 
-async def test_an_altered_checkpoint_file_is_refused_by_name_until_it_is_whole_again(stage):
+async def test_an_altered_checkpoint_file_is_refused_by_name_until_it_is_whole_again(chaos_run):
     """A lost server needs head's files: nothing is restored from an altered one, and the status names it (rule 22)."""
-    await begin(stage)
-    victim = stage.pods(JOB, Role.SERVER)[0]
-    trainers = pids(stage, Role.TRAINER)
-    stage.run.cluster.kill(victim.name)
+    await begin(chaos_run)
+    victim = chaos_run.pods(JOB, Role.SERVER)[0]
+    trainers = pids(chaos_run, Role.TRAINER)
+    chaos_run.local_run.cluster.kill(victim.name)
     # Without it no checkpoint is completed, and it is started again by this thread, which waits: whichever checkpoint
     # is head, its files are broken before a new process can read them.
     while not is_process_dead(victim.pid):
         time.sleep(0.01)  # noqa: ASYNC251 - no turn of the loop in between
     good = {}
-    for file in (stage.root / "checkpoints" / JOB).glob("cut-*"):
+    for file in (chaos_run.root / "checkpoints" / JOB).glob("cut-*"):
         with suppress(FileNotFoundError):  # of a checkpoint that has just been retired
             good[file] = file.read_bytes()
             file.write_bytes(good[file][: len(good[file]) // 2])
     is_refused = lambda s: any(file.name in s.problem for file in good)  # noqa: E731
-    refused = await stage.wait_for(JOB, is_refused, "the file is refused", BUDGET_S)
+    refused = await chaos_run.wait_for(JOB, is_refused, "the file is refused", BUDGET_S)
     assert refused.phase is JobPhase.RESTORING
     assert refused.positions.leased == 0
     for file, content in good.items():
         file.write_bytes(content)
-    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
-        await stage.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it is whole again", BUDGET_S)
-        assert pids(stage, Role.TRAINER) == trainers
-        await finish(stage, watch)
+        await chaos_run.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it is whole again", BUDGET_S)
+        assert pids(chaos_run, Role.TRAINER) == trainers
+        await finish(chaos_run, watch)
 
 
-async def test_training_goes_on_while_etcd_is_away_and_commits_wait(stage):
+async def test_training_goes_on_while_etcd_is_away_and_commits_wait(chaos_run):
     """All members stopped for longer than every lease: nothing is committed and nothing lost (M6)."""
-    await begin(stage)
-    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    await begin(chaos_run)
+    watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
-        members = pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) | pids(stage, Role.MASTER)
-        (etcd,) = stage.etcd.members
+        members = pids(chaos_run, Role.TRAINER) | pids(chaos_run, Role.SERVER) | pids(chaos_run, Role.MASTER)
+        (etcd,) = chaos_run.etcd.members
         etcd.pause()
         try:
-            away_at_s, before = time.monotonic(), await stage.answer(JOB, BUDGET_S)
-            during = await stage.wait_for(JOB, lambda s: trained(s) > trained(before) + 60, "it goes on", BUDGET_S)
-            await stage.wait_for(JOB, lambda s: s.store_problem, "no commit is under way any more", BUDGET_S)
-            held = head_of(stage).id
+            away_at_s, before = time.monotonic(), await chaos_run.answer(JOB, BUDGET_S)
+            during = await chaos_run.wait_for(JOB, lambda s: trained(s) > trained(before) + 60, "it goes on", BUDGET_S)
+            await chaos_run.wait_for(JOB, lambda s: s.store_problem, "no commit is under way any more", BUDGET_S)
+            held = head_of(chaos_run).id
             while time.monotonic() < away_at_s + OUTAGE_S:
-                during = await stage.status(JOB) or during
+                during = await chaos_run.status(JOB) or during
                 await asyncio.sleep(0.2)
-            assert head_of(stage).id == held
+            assert head_of(chaos_run).id == held
         finally:
             etcd.resume()
         assert trained(during) > trained(before) + 60
         assert during.problem == "", "training goes on"
         assert "checkpoints wait: etcd" in during.store_problem, "the user was not told why checkpoints wait"
-        after = await stage.wait_for(
+        after = await chaos_run.wait_for(
             JOB, lambda s: s.positions.committed > before.positions.committed, "commits go on", BUDGET_S
         )
         assert (after.problem, after.checkpoint_problem, after.store_problem) == ("", "", "")
-        assert pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) | pids(stage, Role.MASTER) == members
-        await finish(stage, watch)
+        assert pids(chaos_run, Role.TRAINER) | pids(chaos_run, Role.SERVER) | pids(chaos_run, Role.MASTER) == members
+        await finish(chaos_run, watch)
 
 
-async def test_etcd_that_stands_still_is_told_before_any_write_waits_for_it(stage):
+async def test_etcd_that_stands_still_is_told_before_any_write_waits_for_it(chaos_run):
     """A lease of 6 s and a write's budget of 5 s left one second for the words, if a write was due at all (ADR 0173).
 
     None is due here: the renewals tell.  And the words go once etcd answers, not with the next commit.
     """
-    stage.submit(JOB, replace(SHAPE, leader_ttl_s=6, checkpoint_every_s=3600.0))
-    await stage.wait_for(JOB, lambda s: trained(s) > 40, "it trains", BUDGET_S)
+    chaos_run.submit(JOB, replace(SHAPE, leader_ttl_s=6, checkpoint_every_s=3600.0))
+    await chaos_run.wait_for(JOB, lambda s: trained(s) > 40, "it trains", BUDGET_S)
     well = {"Progressing": "Training", "CheckpointsCurrent": "UpToDate"}
-    await until(lambda: told_of(stage) == well, "the conditions say so", BUDGET_S)
-    (etcd,) = stage.etcd.members
+    await until(lambda: told_of(chaos_run) == well, "the conditions say so", BUDGET_S)
+    (etcd,) = chaos_run.etcd.members
     etcd.pause()
     try:
-        before = await stage.wait_for(JOB, lambda s: s.store_problem, "the user is told", BUDGET_S)
+        before = await chaos_run.wait_for(JOB, lambda s: s.store_problem, "the user is told", BUDGET_S)
         assert before.problem == ""
-        await until(lambda: told_of(stage)["CheckpointsCurrent"] == "StoreAway", "the conditions say so", BUDGET_S)
-        assert told_of(stage)["Progressing"] == "Training"
-        await stage.wait_for(JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S)
+        await until(lambda: told_of(chaos_run)["CheckpointsCurrent"] == "StoreAway", "the conditions say so", BUDGET_S)
+        assert told_of(chaos_run)["Progressing"] == "Training"
+        await chaos_run.wait_for(JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S)
     finally:
         etcd.resume()
-    await until(lambda: told_of(stage)["CheckpointsCurrent"] == "UpToDate", "it is over", BUDGET_S)
-    assert (await stage.answer(JOB, BUDGET_S)).positions.committed == 0, "no commit was needed for that"
+    await until(lambda: told_of(chaos_run)["CheckpointsCurrent"] == "UpToDate", "it is over", BUDGET_S)
+    assert (await chaos_run.answer(JOB, BUDGET_S)).positions.committed == 0, "no commit was needed for that"
 
 
-def told_of(stage):
+def told_of(chaos_run):
     """The reasons of the two conditions."""
-    (job,) = [job for job in stage.run.snapshot().jobs if job.name == JOB]
+    (job,) = [job for job in chaos_run.local_run.snapshot().jobs if job.name == JOB]
     return {one["type"]: one["reason"] for one in job_object(job)["status"]["conditions"][1:]}

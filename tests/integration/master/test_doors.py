@@ -18,7 +18,7 @@ from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello
 from tests.harness.certificates import JobAuthority
-from tests.harness.master_process import JOB, MasterProcess, Member, Sharder, free_port, running, serving, until
+from tests.harness.master_process import JOB, MasterProcess, MemberStream, Sharder, free_port, running, serving, until
 from tests.harness.master_status import ask_status
 
 DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
@@ -29,7 +29,7 @@ async def test_metrics_follow_the_convention(tmp_path):
     port, begun_s = free_port(), time.time()
     async with serving(MasterProcess(tmp_path, EDL_METRICS_LISTEN=f"127.0.0.1:{port}")) as master:
         trainer = Sharder(DATASET)
-        async with Member(master.address) as member:
+        async with MemberStream(master.address) as member:
             await trainer.register(member)
             (lease,) = (await trainer.acquire(member)).leases
             page = await asyncio.to_thread(read_page, port)
@@ -57,7 +57,7 @@ async def test_status_tells_where_the_positions_are(tmp_path):
     """Their places add up to everything (M4); the trainer is named."""
     async with serving(MasterProcess(tmp_path)) as master:
         trainer = Sharder(DATASET)
-        async with Member(master.address) as member:
+        async with MemberStream(master.address) as member:
             await trainer.register(member)
             (lease,) = (await trainer.acquire(member)).leases
             status = await ask_status(master.address, JOB)

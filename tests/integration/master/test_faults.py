@@ -17,7 +17,16 @@ from master.api.identities import DatasetSpec
 from master.api.messages import Acquire, Granted
 from master.api.positions import EMPTY, union
 from master.api.wire.grpc_options import CLIENT_OPTIONS
-from tests.harness.master_process import JOB, MasterProcess, Member, Sharder, leads, running, until, until_it_leads
+from tests.harness.master_process import (
+    JOB,
+    MasterProcess,
+    MemberStream,
+    Sharder,
+    leads,
+    running,
+    until,
+    until_it_leads,
+)
 from tests.harness.master_status import ask_status
 
 DATASET = DatasetSpec(name="digits", size=2000, epochs=2, batch_size=10)
@@ -91,7 +100,7 @@ async def test_a_second_master_waits_and_takes_over(etcd, tmp_path):
         await until_it_leads(first)
         async with running(second):
             assert not await leads(second)
-            async with Member(second.address) as member:
+            async with MemberStream(second.address) as member:
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await member.hear()
                 assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -109,7 +118,7 @@ async def test_a_master_paused_past_its_lease_is_a_zombie_that_changes_nothing(e
     second = on(etcd, tmp_path, EDL_NAME="digits-master-1", EDL_MASTERS="2", EDL_LEADER_TTL_S=LONG_TTL_S)
     async with running(first):
         await until_it_leads(first)
-        async with running(second), Member(first.address, options=PATIENT) as member:
+        async with running(second), MemberStream(first.address, options=PATIENT) as member:
             trainer = Sharder(DATASET)
             await trainer.register(member)
             await trainer.acquire(member)

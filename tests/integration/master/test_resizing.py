@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import NoProgress
-from tests.harness.job_processes import Job
+from tests.harness.job_processes import RealJob
 from tests.harness.master_process import JOB, MasterProcess, free_port, running, serving, until_it_leads
 from tests.integration.master.test_doors import read_page
 from tests.integration.trainer_sdk.pserver.test_servers_resized import check_ledger, hurry, paused
@@ -68,7 +68,7 @@ def is_even(progress, ordinals):
     return set(held) == ordinals and max(held.values()) - min(held.values()) <= ODD and not progress.moving
 
 
-class Resized(Job):
+class Resized(RealJob):
     """A job on etcd, whose master may die and come back."""
 
     def __init__(self, folder, etcd):

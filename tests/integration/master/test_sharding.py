@@ -11,7 +11,16 @@ from master.api.identities import DatasetSpec
 from master.api.messages import Ack, Acquire, Declare, Ended, Granted, Refused, Registered, Wait
 from master.api.positions import EMPTY, PositionSet, union
 from master.api.wire.hello import Hello
-from tests.harness.master_process import JOB, MasterProcess, Member, Sharder, overlaps, running, serving, until_it_leads
+from tests.harness.master_process import (
+    JOB,
+    MasterProcess,
+    MemberStream,
+    Sharder,
+    overlaps,
+    running,
+    serving,
+    until_it_leads,
+)
 from tests.harness.master_status import ask_status
 
 DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
@@ -54,7 +63,7 @@ async def test_two_trainers_share_a_job_to_its_end(master):
 async def test_an_ack_with_a_stale_token_changes_nothing(master):
     """Only the token of the live lease counts (M2); the positions stay somebody else's."""
     trainer = Sharder(DATASET)
-    async with Member(master.address) as member:
+    async with MemberStream(master.address) as member:
         await trainer.register(member)
         (lease,) = (await trainer.acquire(member)).leases
         stale = type(lease.token)(
@@ -71,7 +80,7 @@ async def test_an_ack_with_a_stale_token_changes_nothing(master):
 async def test_a_lost_answer_is_asked_for_again(master):
     """The same request gets the same leases, so a repeated message never leaks one (rule 10)."""
     trainer = Sharder(DATASET)
-    async with Member(master.address) as member:
+    async with MemberStream(master.address) as member:
         await trainer.register(member)
         first = await trainer.acquire(member, shards=3)
         await member.say(Acquire(request=first.request, shards=3))
@@ -81,11 +90,11 @@ async def test_a_lost_answer_is_asked_for_again(master):
 async def test_a_broken_stream_keeps_its_leases(master):
     """A trainer that comes back in the window goes on with what it held (rule 18)."""
     trainer = Sharder(DATASET)
-    async with Member(master.address) as member:
+    async with MemberStream(master.address) as member:
         await trainer.register(member)
         trainer.held = (await trainer.acquire(member, shards=2)).leases
     held = trainer.held
-    async with Member(master.address) as member:
+    async with MemberStream(master.address) as member:
         registered = await trainer.register(member)
         assert union(lease.positions for lease in registered.kept) == union(lease.positions for lease in held)
 
@@ -94,7 +103,7 @@ async def test_others_wait_while_the_tail_is_held(master):
     """A tail is never lost because somebody read "empty" as "end" (M3)."""
     tiny = DatasetSpec(name="tiny", size=10, epochs=1, batch_size=10)
     holder, other = Sharder(tiny), Sharder(tiny)
-    async with Member(master.address) as first, Member(master.address) as second:
+    async with MemberStream(master.address) as first, MemberStream(master.address) as second:
         await holder.register(first)
         await other.register(second)
         leases = (await holder.acquire(first, shards=8)).leases
@@ -118,7 +127,7 @@ async def _ask(member, request):
 async def test_another_data_set_is_refused(master):
     """Re-declared with another size: refused by name, nothing changed."""
     one, other = Sharder(DATASET), Sharder(DatasetSpec(name="digits", size=499, epochs=2, batch_size=10))
-    async with Member(master.address) as first, Member(master.address) as second:
+    async with MemberStream(master.address) as first, MemberStream(master.address) as second:
         await one.register(first)
         await second.say(other.registration())
         await second.hear_one(Registered)
@@ -136,7 +145,7 @@ async def test_another_data_set_is_refused(master):
 )
 async def test_a_foreign_hello_is_refused(master, hello, code, text):
     """Wrong job or wire version: the stream ends with the reason, before anything is taken from it."""
-    async with Member(master.address, hello=hello) as member:
+    async with MemberStream(master.address, hello=hello) as member:
         await member.say()
         with pytest.raises(grpc.aio.AioRpcError, match=text) as caught:
             await member.hear()
@@ -145,7 +154,7 @@ async def test_a_foreign_hello_is_refused(master, hello, code, text):
 
 async def test_a_member_without_a_word_is_sent_away(master):
     """No connection is held for somebody who says nothing."""
-    async with Member(master.address) as member:
+    async with MemberStream(master.address) as member:
         with pytest.raises(grpc.aio.AioRpcError, match="no hello") as caught:
             await member.hear()
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -153,7 +162,7 @@ async def test_a_member_without_a_word_is_sent_away(master):
 
 async def test_who_does_not_register_is_refused(master):
     """Members register first; the message that came too early is named."""
-    async with Member(master.address) as member:
+    async with MemberStream(master.address) as member:
         await member.say(Acquire(request=1))
         with pytest.raises(grpc.aio.AioRpcError, match="register first") as caught:
             await member.hear()
@@ -169,8 +178,8 @@ async def test_the_secret_is_asked_for(tmp_path):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await ask_status(master.address, JOB, token=token)
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            async with Member(master.address, token=token) as member:
+            async with MemberStream(master.address, token=token) as member:
                 with pytest.raises(grpc.aio.AioRpcError, match="EDL_TOKEN_FILE"):
                     await member.hear()
-        async with Member(master.address, token="s3cret") as member:
+        async with MemberStream(master.address, token="s3cret") as member:
             await Sharder(DATASET).register(member)

@@ -18,7 +18,7 @@ from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.controllers.pod_failures import PodFailures
 from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.controllers.server_drain import ServerDrains
-from tests.unit.clusters.kubernetes.fake_controllers import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.clusters.kubernetes.fake_controllers import FakeControllers, MemoryApi, MemoryServer, add_job
 from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 
 JOB = "team-a/digits"
@@ -54,7 +54,7 @@ class OperatorBench:
     def __init__(self, **spec):
         self.now_s = START_S
         self.server = MemoryServer(now=lambda: self.now_s, namespaces=("team-a",))
-        self.rest = RestOfTheCluster(self.server)
+        self.rest = FakeControllers(self.server)
         self.api = MemoryApi(self.server)
         self.rest.add_classes()
         self.rest.add_node("n1", cpu="8")

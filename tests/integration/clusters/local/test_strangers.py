@@ -14,7 +14,7 @@ from master.api.checkpoints.folder_lock import RUN_LOCK, WRITERS_LOCK, claim_fol
 from master.api.checkpoints.storage import open_storage
 from master.api.errors import StorageError
 from tests.harness.attacker import attack, family_of, listening_ports, needs_root, open_folder
-from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
+from tests.harness.edl_command import DEADLINE_S, EDL, FILES, PROGRAMS, EdlRun, edl, wait_until
 from tests.integration.cli.test_whole import JOB
 
 pytestmark = needs_root
@@ -90,7 +90,7 @@ def test_another_user_writes_nowhere_that_a_run_has_made_under_a_umask_of_0():
     """The folder of the runs was everybody's: a stranger put a folder of his own in the place of a run's."""
     with open_folder() as folder:
         uri = folder / "deep/er/cp"
-        run = Run(folder, files=FILES.replace("  trainer:", f"  checkpoint: {{uri: {uri}}}\n  trainer:", 1), umask=0)
+        run = EdlRun(folder, files=FILES.replace("  trainer:", f"  checkpoint: {{uri: {uri}}}\n  trainer:", 1), umask=0)
         try:
             wait_until((uri / RUN_LOCK).exists, "the claim of the folder")
             assert everything_that_is_open_in(folder) == {}

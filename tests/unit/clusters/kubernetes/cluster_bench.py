@@ -14,7 +14,7 @@ from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.domain import AdmitGang, Cause, JobState, Role, Tier
 from autoscaler.fault_isolation import JobErrors
 from tests.unit.clusters.cluster_contract import Stage, seat
-from tests.unit.clusters.kubernetes.fake_controllers import MemoryApi, MemoryServer, RestOfTheCluster
+from tests.unit.clusters.kubernetes.fake_controllers import FakeControllers, MemoryApi, MemoryServer
 from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, raw_job, template
 
 JOB = "team-a/digits"
@@ -26,7 +26,7 @@ class Bench:
     def __init__(self):
         self.now_s = 1_000.0
         self.server = MemoryServer(now=lambda: self.now_s, namespaces=("team-a",))
-        self.rest = RestOfTheCluster(self.server)
+        self.rest = FakeControllers(self.server)
         self.api = MemoryApi(self.server)
         self.prepared = []
         self.state = JobState.ACTIVE

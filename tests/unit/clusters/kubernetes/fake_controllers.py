@@ -15,7 +15,7 @@ CONTROLLER = FieldOwner("kube-controller-manager", is_apply=False)
 HASH = "7d9f8c"
 
 
-class RestOfTheCluster:
+class FakeControllers:
     """Steps everything but EDL.  `holds_back`: names of pods that the scheduler leaves alone."""
 
     def __init__(self, server):
@@ -144,4 +144,4 @@ def add_job(server, raw):
     )
 
 
-__all__ = ["MemoryApi", "MemoryServer", "RestOfTheCluster", "add_job"]
+__all__ = ["FakeControllers", "MemoryApi", "MemoryServer", "add_job"]

@@ -18,7 +18,7 @@ from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.domain import JobState, Policy, Reclaim
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.loop import Loop
-from tests.unit.clusters.kubernetes.fake_controllers import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.clusters.kubernetes.fake_controllers import FakeControllers, MemoryApi, MemoryServer, add_job
 from tests.unit.clusters.kubernetes.raw_objects import planner_settings, raw_job, template
 
 NODES, CPU, CORE = 4, 4, 2  # a server and a master
@@ -35,7 +35,7 @@ POLICY = Policy(
 )
 
 
-class Unruly(RestOfTheCluster):
+class Unruly(FakeControllers):
     """Acts on one object at a time, drawn by chance; its scheduler says why it does not bind."""
 
     def __init__(self, server, draw):

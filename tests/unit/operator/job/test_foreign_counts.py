@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
 )
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.domain import Policy, Reclaim
-from tests.unit.clusters.kubernetes.fake_controllers import RestOfTheCluster
+from tests.unit.clusters.kubernetes.fake_controllers import FakeControllers
 from tests.unit.clusters.kubernetes.raw_objects import UID, template
 from tests.unit.operator.term import Term
 
@@ -116,7 +116,7 @@ def is_of_a_job(raw):
     return any(owner["kind"] == "TrainingJob" and owner["controller"] for owner in owners)
 
 
-class SayingCluster(RestOfTheCluster):
+class SayingCluster(FakeControllers):
     """Its scheduler says which pods it cannot place."""
 
     def _bind(self, pod):

@@ -32,7 +32,7 @@ from autoscaler.operator.leader_term import LeaderTerm, TermSettings
 from autoscaler.operator.metrics import Metrics
 from master.api.master_status import JobPhase
 from tests.harness import virtual_time
-from tests.unit.clusters.kubernetes.fake_controllers import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.clusters.kubernetes.fake_controllers import FakeControllers, MemoryApi, MemoryServer, add_job
 from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 
 START_S = 1_800_000_000.0
@@ -95,7 +95,7 @@ class Answering:
 class World:
     def __init__(self, others):
         self.server = MemoryServer(now=self.now, namespaces=("team-a",))
-        self.rest = RestOfTheCluster(self.server)
+        self.rest = FakeControllers(self.server)
         self.rest.add_classes()
         for number in range(2 + len(others)):
             self.rest.add_node(f"n{number}", cpu="8")
