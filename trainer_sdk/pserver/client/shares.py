@@ -16,7 +16,7 @@ from master.api.identities import Route, TableSpec, Version
 from master.api.positions import PositionSet
 from trainer_sdk.errors import TableError, UsageError
 from trainer_sdk.pserver.core.messages import PushTarget
-from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, buckets_of_rows, row_shape
+from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, bucket_mask, buckets_of_rows, row_shape
 from trainer_sdk.pserver.tables.model import check_ids
 from trainer_sdk.pserver.wire.heads import Section, SectionKind, padding
 
@@ -135,10 +135,7 @@ def rows_by_server(layout: Layout, route: Route, ids: Ids) -> list[npt.NDArray[n
 
 def rows_in(layout: Layout, ids: Ids, buckets: PositionSet) -> npt.NDArray[np.bool_]:
     """Mask of the ids whose rows lie in these buckets."""
-    inside = np.zeros(layout.bucket_count, dtype=bool)
-    for start, stop in buckets.ranges():
-        inside[start:stop] = True
-    return inside[buckets_of_rows(ids, layout.bucket_count)]
+    return bucket_mask(buckets, layout.bucket_count)[buckets_of_rows(ids, layout.bucket_count)]
 
 
 def check_route(route: Route, bucket_count: int) -> None:

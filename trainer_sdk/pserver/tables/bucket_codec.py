@@ -68,7 +68,7 @@ def _check_arrays(
     spec: TableSpec, bucket: int, arrays: Mapping[str, Array], shape: tuple[int, ...], steps: tuple[int, ...]
 ) -> None:
     rule = RULES[spec.optimiser.kind]
-    wanted = {name: (np.dtype(spec.dtype), shape) for name in ("values", *rule.slots)}
+    wanted = {name: (np.dtype(spec.dtype), shape) for name in rule.arrays}
     if rule.is_counted:
         wanted["steps"] = (np.dtype(np.int64), steps)
     for name, (dtype, extent) in wanted.items():

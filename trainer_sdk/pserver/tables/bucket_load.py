@@ -18,7 +18,7 @@ import numpy.typing as npt
 from master.api.identities import Lineage, TableSpec
 from master.api.messages import ServerReport
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.tables.layout import Ids, Layout, buckets_of_rows, row_width
+from trainer_sdk.pserver.tables.layout import Ids, Layout, buckets_of_rows, row_bytes
 from trainer_sdk.pserver.tables.model import Model
 from trainer_sdk.pserver.tables.optimisers import RULES
 from trainer_sdk.pserver.tables.sparse_store import SparseStore
@@ -131,7 +131,7 @@ class BucketLoadMeter:
         sizes = self._dense_sizes.copy()
         for store in self._model.stores:
             if isinstance(store, SparseStore):
-                sizes += store.row_counts * (_copies(store.spec) * _item_bytes(store.spec) + _ID_BYTES)
+                sizes += store.row_counts * (_copies(store.spec) * row_bytes(store.spec) + _ID_BYTES)
         return sizes
 
 
@@ -148,14 +148,9 @@ def _dense_bytes(layout: Layout, table: int) -> _ByBucket:
 
 def _copies(spec: TableSpec) -> int:
     """Numbers kept for each parameter: itself and its slots."""
-    return 1 + len(RULES[spec.optimiser.kind].slots)
+    return len(RULES[spec.optimiser.kind].arrays)
 
 
 def _sampled_bytes(spec: TableSpec) -> int:
     """Bytes that one sampled row stands for."""
-    return _SAMPLE_EVERY * (_item_bytes(spec) + _ID_BYTES)
-
-
-def _item_bytes(spec: TableSpec) -> int:
-    """Bytes of one row."""
-    return row_width(spec) * np.dtype(spec.dtype).itemsize
+    return _SAMPLE_EVERY * (row_bytes(spec) + _ID_BYTES)

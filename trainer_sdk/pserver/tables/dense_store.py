@@ -31,9 +31,7 @@ class DenseArrays:
 
     def __init__(self, spec: TableSpec, layout: DenseLayout) -> None:
         dtype = np.dtype(spec.dtype)
-        self._lazy_arrays = tuple(
-            LazyArray(layout.size, dtype) for _ in range(1 + len(RULES[spec.optimiser.kind].slots))
-        )
+        self._lazy_arrays = tuple(LazyArray(layout.size, dtype) for _ in range(len(RULES[spec.optimiser.kind].arrays)))
         self.arrays = tuple(room.array for room in self._lazy_arrays)  # values, then slots
         self.counts = np.zeros(layout.block_count, dtype=np.int64)  # stays zero unless the rule is counted
 
@@ -171,7 +169,7 @@ class DenseStore:
     def install(self, block: int, arrays: Mapping[str, Array]) -> None:
         """Makes this block live with this content; slots that `arrays` lacks begin at zero."""
         start, end = self.layout.span(block, block + 1)
-        for name, array in zip(("values", *self._rule.slots), self._live.arrays, strict=True):
+        for name, array in zip(self._rule.arrays, self._live.arrays, strict=True):
             array[start:end] = arrays["values"] if name == "values" else arrays.get(name, 0)
         self._live.counts[block] = arrays["steps"][0] if "steps" in arrays else 0
 
@@ -193,7 +191,7 @@ class DenseStore:
 
     def _content(self, copy: DenseArrays, block: int) -> dict[str, Array]:
         start, end = self.layout.span(block, block + 1)
-        names = ("values", *self._rule.slots)
+        names = self._rule.arrays
         out = {name: array[start:end].copy() for name, array in zip(names, copy.arrays, strict=True)}
         if self._rule.is_counted:
             out["steps"] = copy.counts[block : block + 1].copy()

@@ -109,6 +109,14 @@ def buckets_of_rows(ids: Ids, bucket_count: int) -> npt.NDArray[np.int64]:
     return mixed.view(np.int64)
 
 
+def bucket_mask(buckets: PositionSet, bucket_count: int) -> npt.NDArray[np.bool_]:
+    """By bucket, true for those in the set."""
+    mask = np.zeros(bucket_count, dtype=bool)
+    for start, stop in buckets.ranges():
+        mask[start:stop] = True
+    return mask
+
+
 def row_shape(spec: TableSpec) -> tuple[int, ...]:
     """Shape of one row of a sparse table."""
     return spec.shape[1:]
@@ -116,6 +124,10 @@ def row_shape(spec: TableSpec) -> tuple[int, ...]:
 
 def row_width(spec: TableSpec) -> int:
     return math.prod(row_shape(spec))
+
+
+def row_bytes(spec: TableSpec) -> int:
+    return row_width(spec) * np.dtype(spec.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

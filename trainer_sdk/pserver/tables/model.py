@@ -12,12 +12,10 @@ from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from master.api.positions import PositionSet
 from trainer_sdk.errors import TableError
 from trainer_sdk.pserver.tables.dense_store import DenseStore
-from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, buckets_of_rows
+from trainer_sdk.pserver.tables.layout import Array, Ids, Layout, bucket_mask, buckets_of_rows
 from trainer_sdk.pserver.tables.sparse_store import SparseStore
 
 
@@ -56,6 +54,7 @@ class Model:
             SparseStore(spec, layout.bucket_count) if dense is None else DenseStore(spec, dense, buckets)
             for spec, dense in zip(layout.tables, layout.dense, strict=True)
         )
+        self._sparse = tuple(store for store in self.stores if isinstance(store, SparseStore))
 
     def check(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
         """Raises TableError when a gradient does not fit; afterwards `apply` cannot fail."""
@@ -115,24 +114,21 @@ class Model:
 
     def watch(self, bucket: int) -> None:
         """From now on rows that are written belong to `Portion.REST`."""
-        for store in self.stores:
-            if isinstance(store, SparseStore):
-                store.watch(bucket)
+        for store in self._sparse:
+            store.watch(bucket)
 
     def end_watch(self, bucket: int) -> None:
-        for store in self.stores:
-            if isinstance(store, SparseStore):
-                store.end_watch(bucket)
+        for store in self._sparse:
+            store.end_watch(bucket)
 
     def end_watches(self) -> None:
         """Ends all watches; pushes pay nothing for them any more."""
-        for store in self.stores:
-            if isinstance(store, SparseStore):
-                store.end_watches()
+        for store in self._sparse:
+            store.end_watches()
 
     def row_count(self, bucket: int) -> int:
         """Number of trained rows in this bucket, of all sparse tables."""
-        return sum(int(store.row_counts[bucket]) for store in self.stores if isinstance(store, SparseStore))
+        return sum(int(store.row_counts[bucket]) for store in self._sparse)
 
     def rest_bytes(self, bucket: int) -> int:
         """Upper bound of the bytes in this bucket's REST, or in ALL of it if it is not watched."""
@@ -172,14 +168,14 @@ class Model:
     def _rows_in(self, gradient: SparseGradient, buckets: PositionSet, pushed: PositionSet) -> tuple[Ids, Array]:
         if buckets == pushed:
             return gradient.ids, gradient.rows
-        wanted = _lookup(buckets, self.layout.bucket_count)[buckets_of_rows(gradient.ids, self.layout.bucket_count)]
+        wanted = bucket_mask(buckets, self.layout.bucket_count)[buckets_of_rows(gradient.ids, self.layout.bucket_count)]
         return gradient.ids[wanted], gradient.rows[wanted]
 
     def _check_sparse(self, gradient: SparseGradient, store: SparseStore, pushed: PositionSet) -> None:
         path = _path(gradient)
         check_ids(path, gradient.ids, store.spec.shape[0])
         homes = buckets_of_rows(gradient.ids, self.layout.bucket_count)
-        if not _lookup(pushed, self.layout.bucket_count)[homes].all():
+        if not bucket_mask(pushed, self.layout.bucket_count)[homes].all():
             raise TableError(f"{path}.ids", "rows of buckets that are not pushed", hint="Route rows by their bucket")
 
 
@@ -229,10 +225,3 @@ def _check_dense(gradient: DenseGradient, store: DenseStore, pushed: PositionSet
 
 def _path(gradient: Gradient) -> str:
     return f"push.tables[{gradient.table}]"
-
-
-def _lookup(buckets: PositionSet, bucket_count: int) -> Array:
-    out = np.zeros(bucket_count, dtype=bool)
-    for start, stop in buckets.ranges():
-        out[start:stop] = True
-    return out

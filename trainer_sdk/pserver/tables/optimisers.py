@@ -30,6 +30,11 @@ class Rule:
     is_counted: bool  # the step depends on the number of steps before it
     step: Callable[[OptimiserSpec, Array, Sequence[Array], Array, Array | int], None]
 
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays that are kept for a table: its values, then the slots."""
+        return ("values", *self.slots)
+
 
 def update(spec: OptimiserSpec, values: Array, slots: Sequence[Array], gradient: Array, steps: Array | int = 0) -> None:
     """Applies one gradient in place; `gradient` is overwritten.

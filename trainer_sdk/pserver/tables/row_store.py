@@ -44,7 +44,7 @@ class RowStore:
         self._width = row_width(spec)
         self._index = np.zeros(spec.shape[0], dtype=np.int32)  # place + 1
         self.ids: Ids = np.zeros(0, dtype=np.int64)  # NO_ROW at the place of a removed row
-        self.arrays: list[Array] = [self._empty(0) for _ in range(1 + len(self._rule.slots))]  # values, then slots
+        self.arrays: list[Array] = [self._empty(0) for _ in range(len(self._rule.arrays))]  # values, then slots
         self._counts = np.zeros(0, dtype=np.int32)
         self.count = 0
         self._lazy_arrays: list[LazyArray] = []
@@ -56,8 +56,8 @@ class RowStore:
 
     def read(self, places: Places) -> dict[str, Array]:
         """Copies of rows, by their names in a file."""
-        names = ("values", *self._rule.slots)
-        out = {name: array.take(places, axis=0) for name, array in zip(names, self.arrays, strict=True)}
+        arrays = zip(self._rule.arrays, self.arrays, strict=True)
+        out = {name: array.take(places, axis=0) for name, array in arrays}
         if self._rule.is_counted:
             out["steps"] = self._counts[places].astype(np.int64)
         return out
@@ -73,7 +73,7 @@ class RowStore:
         places = np.concatenate((free, np.arange(self.count, stop)))
         new = places if len(free) else slice(self.count, stop)
         self.ids[new] = ids
-        for name, array in zip(("values", *self._rule.slots), self.arrays, strict=True):
+        for name, array in zip(self._rule.arrays, self.arrays, strict=True):
             array[new] = arrays.get(name, 0)
         self._counts[new] = arrays.get("steps", 0)
         self._index[ids] = places + 1
@@ -82,7 +82,7 @@ class RowStore:
 
     def write(self, places: Places, arrays: Mapping[str, Array]) -> None:
         """Overwrites these rows, each place once."""
-        for name, array in zip(("values", *self._rule.slots), self.arrays, strict=True):
+        for name, array in zip(self._rule.arrays, self.arrays, strict=True):
             array[places] = arrays.get(name, 0)
         self._counts[places] = arrays.get("steps", 0)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from master.api.identities import TableSpec
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.tables.initialisers import initial_rows
-from trainer_sdk.pserver.tables.layout import Array, Ids, buckets_of_rows, row_width
+from trainer_sdk.pserver.tables.layout import Array, Ids, buckets_of_rows, row_bytes
 from trainer_sdk.pserver.tables.optimisers import RULES
 from trainer_sdk.pserver.tables.row_index import DirtyRows, Places, RowIndex
 from trainer_sdk.pserver.tables.row_store import NO_ROW, RowStore
@@ -105,8 +105,8 @@ class SparseStore:
         count = int(self._index.counts[bucket])
         if self._dirty.is_watched(bucket):
             count = min(count, self._dirty.count(bucket))
-        copies = 1 + len(RULES[self.spec.optimiser.kind].slots)
-        return count * copies * row_width(self.spec) * np.dtype(self.spec.dtype).itemsize
+        copies = len(RULES[self.spec.optimiser.kind].arrays)
+        return count * copies * row_bytes(self.spec)
 
     def _by_id(self, bucket: int) -> Places:
         """Places of this bucket's rows, sorted by id.
