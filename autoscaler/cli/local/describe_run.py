@@ -80,7 +80,7 @@ def _servers(servers: Fields, status: Fields) -> str:
 def _progress_subjects(progress: Fields) -> Iterator[tuple[str, str]]:
     epochs = f"epoch {progress['epoch']} of {progress['epochs']}, {progress['done']:,} of {progress['total']:,} samples"
     yield "Progress", f"{epochs} done, {progress['committed']:,} committed, {progress['samples_per_s']:,.0f}/s"
-    yield "Set back", f"{progress['reworked']:,} re-worked, {progress['quarantined']:,} quarantined"
+    yield "Rolled back", f"{progress['reworked']:,} re-worked, {progress['quarantined']:,} quarantined"
     if progress["metrics"]:
         yield "Metrics", ", ".join(f"{name} {value:.4g}" for name, value in progress["metrics"])
 

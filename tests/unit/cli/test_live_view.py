@@ -343,7 +343,7 @@ def test_what_no_plan_knows_of_a_job():
 def test_what_was_trained_again_is_told_of_all_masters():
     """Each counts anew; a job is set back by all of them."""
     told = job_object(replace(JOB, progress=replace(PROGRESS, reworked=8, reworked_earlier=160)))
-    assert "Set back:    168 re-worked, 0 quarantined" in job_lines(told)
+    assert "Rolled back: 168 re-worked, 0 quarantined" in job_lines(told)
 
 
 def test_a_server_that_is_leaving_is_still_there():
