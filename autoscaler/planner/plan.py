@@ -23,7 +23,7 @@ from autoscaler.planner.working_copy.memo import Memo
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-NOBODY: Final[Mapping[JobName, str]] = MappingProxyType({})
+NONE_EXCLUDED: Final[Mapping[JobName, str]] = MappingProxyType({})
 
 
 def plan(
@@ -32,7 +32,7 @@ def plan(
     now_s: float,
     *,
     memo: Memo | None = None,
-    excluded: Mapping[JobName, str] = NOBODY,
+    excluded: Mapping[JobName, str] = NONE_EXCLUDED,
     unmodelled: Collection[JobName] = (),
 ) -> Plan:
     """Return what to do now, what waits, and why: a pure function of view, policy and instant (A5).

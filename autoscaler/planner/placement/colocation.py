@@ -20,7 +20,7 @@ from itertools import chain, groupby
 from typing import Final
 
 from autoscaler.domain import Role
-from autoscaler.planner.placement.node_choice import NOBODY, Crowding, rooms_by_waste
+from autoscaler.planner.placement.node_choice import NO_CROWDING, Crowding, rooms_by_waste
 from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import unit_of
@@ -92,7 +92,7 @@ def crowding_of(copy: WorkingCopy, job: PlannedJob, role: Role, beside: Iterable
     `beside`: nodes of further servers that are not in the working copy yet.
     """
     if role is not Role.SERVER or not prefers_anti_affinity(job):
-        return NOBODY
+        return NO_CROWDING
     counts = servers_on(copy, job)
     counts.update(beside)
     return {at: count * APART_GRAINS for at, count in counts.items()}

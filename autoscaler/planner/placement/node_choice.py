@@ -32,7 +32,7 @@ FEW_OF_NODES: Final = 64
 Crowding = Mapping[int, float]
 """What a node costs besides, in grains: `apart`."""
 
-NOBODY: Final[Crowding] = MappingProxyType({})
+NO_CROWDING: Final[Crowding] = MappingProxyType({})
 
 
 def rooms_by_tightness(copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
@@ -130,7 +130,7 @@ def nearest_room(copy: WorkingCopy, shape: int) -> int | None:
 
 
 def least_waste(
-    copy: WorkingCopy, shape: int, *, now: bool, stays: bool = False, crowding: Crowding = NOBODY
+    copy: WorkingCopy, shape: int, *, now: bool, stays: bool = False, crowding: Crowding = NO_CROWDING
 ) -> int | None:
     """Return the node that the pod wastes least of, and of such nodes the tightest; ties go to the first name.
 
@@ -146,7 +146,7 @@ def rooms_by_waste(
     now: bool,
     avoid: Mask | None = None,
     stays: bool = False,
-    crowding: Crowding = NOBODY,
+    crowding: Crowding = NO_CROWDING,
 ) -> Iterator[int]:
     """Yield all nodes that `least_waste` could choose, in its order.
 

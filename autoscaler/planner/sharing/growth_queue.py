@@ -16,7 +16,7 @@ from autoscaler.planner.working_copy.fairness import claim_of
 from autoscaler.planner.working_copy.planned_job import GrowthKey, PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-NOBODY: Final[Iterator[PlannedJob]] = iter(())
+END_OF_LINE: Final[Iterator[PlannedJob]] = iter(())
 
 STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
 """A job with one of these lacks room alone: `explain` says whose room it is."""
@@ -43,7 +43,7 @@ class GrowthQueue:
                 self._push_next(iter([job]))
         for job in dirty:
             if can_take_step(copy, job) and self._is_included(job):
-                heappush(self._fronts, (growth_key(copy, job), job, NOBODY))
+                heappush(self._fronts, (growth_key(copy, job), job, END_OF_LINE))
 
     def first(self, shapes: Collection[int]) -> PlannedJob | None:
         """Return the first job of these shapes, which stays in front; None if there is none."""
@@ -62,7 +62,7 @@ class GrowthQueue:
         _, job, behind = heappop(self._fronts)
         self._push_next(behind)
         if can_still_grow:
-            heappush(self._fronts, (growth_key(self._copy, job), job, NOBODY))
+            heappush(self._fronts, (growth_key(self._copy, job), job, END_OF_LINE))
 
     def _push_next(self, line: Iterator[PlannedJob]) -> None:
         """Push the next job of the line that is as in the view; dirty jobs are pushed one by one."""
