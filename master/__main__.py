@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _end_within(limit_s: float, code: int) -> None:
-    """A call to the checkpoint folder that hangs holds this process up no longer; one that is slow is waited for."""
+    """Ends the process after `limit_s` even if a call to the checkpoint folder hangs; a slow one is waited for."""
     last = threading.Timer(limit_s, os._exit, (code,))
     last.daemon = True
     last.start()
@@ -102,7 +102,7 @@ def _serve(runner: asyncio.Runner) -> int:
 
 
 async def _run(settings: Settings) -> None:
-    """Returns when the process was asked to end: by a signal, from now on."""
+    """Serves until the process is asked to end by a signal."""
     end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end.set)
@@ -166,7 +166,7 @@ async def _wait_until_asked_to_end(end: asyncio.Event, parent_pid: int | None) -
 
 
 def _set_up_logging() -> None:
-    """`2026-11-21T09:30:00.123Z WARNING master.process.leader_terms: ...` on stderr."""
+    """Log lines on stderr: `2026-11-21T09:30:00.123Z WARNING master.process.leader_terms: ...`"""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PlainFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

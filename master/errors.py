@@ -1,4 +1,4 @@
-"""What can go wrong in the master, as one tree: what the caller does next follows from the branch.
+"""Errors of the master, in one tree: what the caller does next follows from the branch.
 
 MasterError
 ├── TemporaryError            try again after `retry_after_s`
@@ -69,7 +69,7 @@ class PortInUseError(PermanentError):
 
 
 class FencedError(MasterError):
-    """Another one acts in your place: drop what you hold."""
+    """Another master acts in your place: drop what you hold."""
 
 
 class LeaseLostError(FencedError):
@@ -77,7 +77,7 @@ class LeaseLostError(FencedError):
 
 
 class TermEndedError(FencedError):
-    """This term is over; the reason is for the log."""
+    """This term is over; the message says why."""
 
 
 class HeadDamagedError(TermEndedError):
@@ -85,4 +85,4 @@ class HeadDamagedError(TermEndedError):
 
 
 class InvariantViolationError(MasterError):
-    """Something that cannot be was seen.  The process ends: going on could cost truth, a restart costs a second."""
+    """Something impossible was seen.  The process ends: to go on could cost truth, a restart costs a second."""

@@ -1,12 +1,12 @@
-"""`python -m master.supervisor`: a master and one that stands by, in one container (ADR 0203).
+"""`python -m master.supervisor`: a master and its standby in one container (ADR 0203).
 
-It starts a master; a while later a second one that waits (`process.standby`).  When the first dies, and only then, the
-second is told to take over, and another one is started to stand by.  It imports nothing but what runs programs, knows
-neither job nor store, and decides nothing but that: there is little in it that could fail.
+It starts a master, and a while later a standby that waits (`process.standby`).  When the master's process dies, and
+only then, the supervisor tells the standby to take over and starts another one.  It imports only what runs programs,
+knows neither job nor store, and decides nothing else: little in it could fail.
 
-It ends, with its master's exit code, when nothing stands by, when the master was asked to end or names a setting to
-change, and when masters die so fast that something is wrong: a kubelet then restarts it, with its own pauses.
-What ends it ends them.  SIGTERM goes to the master; what is stopped (SIGSTOP) has not died.
+It ends with its master's exit code when there is no standby, when the master was asked to end or names a setting to
+change, and when masters die so fast that something is wrong: a kubelet then restarts it, with its own pauses.  Its
+end ends both processes.  SIGTERM goes to the master; a process that is stopped (SIGSTOP) has not died.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SET_PDEATHSIG: Final = 1
 
 
 class Supervisor:
-    """The two processes.  All signals that it knows are blocked here and waited for."""
+    """The two processes.  The signals that it handles are blocked and waited for."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None)
@@ -44,7 +44,7 @@ class Supervisor:
         self._is_stopping = False
 
     def run(self) -> int:
-        """Keep a master at work; the exit code of the last one."""
+        """Keeps a master at work; the exit code of the last one."""
         while True:
             self._wait()
             if self._standby is not None and self._standby.poll() is not None:
@@ -56,7 +56,7 @@ class Supervisor:
                 self._standby = self._start(is_standby=True)
 
     def _wait(self) -> None:
-        """Until a child has ended or one is to be started; a signal to stop goes to the master."""
+        """Returns when a child has ended or one is to be started; a signal to stop goes to the master."""
         is_due = self._standby is None and not self._is_stopping
         wait_s = max(0.05, self._standby_due_s - time.monotonic()) if is_due else LONGEST_WAIT_S
         told = signal.sigtimedwait({signal.SIGCHLD, *STOPS}, wait_s)
@@ -65,7 +65,7 @@ class Supervisor:
             self._master.send_signal(told.si_signo)
 
     def _follow(self, code: int) -> bool:
-        """Whether what stands by takes over from the master that has died."""
+        """True if the standby takes over from the master that has died."""
         now_s = time.monotonic()
         self._deaths_s.append(now_s)
         is_loop = len(self._deaths_s) == MOST_DEATHS and now_s - self._deaths_s[0] < DEATHS_WITHIN_S
@@ -87,13 +87,13 @@ class Supervisor:
         return subprocess.Popen(COMMAND, env=environment, preexec_fn=self._prepare)  # noqa: PLW1509 - one thread
 
     def _prepare(self) -> None:
-        """In the child: it dies with this process, and an order to take over that comes too early is kept."""
+        """In the child: it dies with this process, and an early order to take over is kept pending."""
         self._libc.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         signal.pthread_sigmask(signal.SIG_SETMASK, {TAKE_OVER})
 
 
 def main() -> int:
-    """Run until there is no master any more."""
+    """Runs until there is no master any more."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *STOPS})
     return Supervisor().run()
 

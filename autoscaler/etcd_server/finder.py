@@ -1,6 +1,6 @@
 """Which etcd server this machine can run: named, on PATH, cached, built, and for a demo alone the old wheel.
 
-Read next: `versions` for what is good enough, `build` for how the pinned one is made.
+Read next: `etcd_versions` for what is good enough, `build` for how the pinned one is made.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class CutId:
-    """One attempt at a checkpoint (rule 4); ordered, a server keeps the newest it has heard of."""
+    """One attempt at a checkpoint (rule 4); ordered: a server keeps the newest that it knows."""
 
     term: Term
     lineage: Lineage
@@ -97,7 +97,7 @@ class DatasetSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Initialiser:
-    """First value of a table, made by whoever first holds a bucket of it: deterministic, so it never travels."""
+    """The first value of a table, made by the server that first holds a bucket: deterministic, so it never travels."""
 
     kind: Literal["zeros", "constant", "normal", "uniform"] = "zeros"
     scale: float = 0.0  # the constant, the standard deviation, or the half-width
@@ -129,7 +129,7 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPlace:
-    """Where a parameter server listens."""
+    """A parameter server's process and address."""
 
     name: MemberName
     incarnation: Incarnation
@@ -139,7 +139,7 @@ class ServerPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Who owns which bucket (rule 37): `owner[b]` indexes `servers`, `version[b]` is the bucket's version."""
+    """The owner of each bucket (rule 37): `owner[b]` indexes `servers`, `version[b]` is the bucket's version."""
 
     revision: int
     lineage: Lineage
@@ -149,14 +149,14 @@ class Route:
 
 
 class WhenUnreadable(StrEnum):
-    """What a job does whose last checkpoint cannot be read: `spec.checkpoint.whenUnreadable`."""
+    """What a job does when its last checkpoint cannot be read: `spec.checkpoint.whenUnreadable`."""
 
     FAIL = "Fail"
     FALL_BACK = "FallBack"
 
 
 def parse_when_unreadable(text: str) -> WhenUnreadable:
-    """What EDL_WHEN_UNREADABLE says, to the master and to a script that starts one; empty: Fail.  Raises ValueError."""
+    """EDL_WHEN_UNREADABLE as the master and a script alone read it; empty: Fail.  Raises ValueError."""
     if (way := text or WhenUnreadable.FAIL.value) not in tuple(WhenUnreadable):
         raise ValueError(f"{way[:40]!r} is none of {', '.join(WhenUnreadable)}")
     return WhenUnreadable(way)

@@ -1,10 +1,10 @@
-"""What a job's master says of itself: read by the command line, the autoscaler and the metrics.
+"""The status of a job as its master reports it: read by the command line, the operator and the metrics.
 
 Counts are positions (a record in an epoch); times are ages in seconds at the moment of the answer.  The six places of
 the positions add up to `total` (M4).  Skew rule: a reader takes a status with the fields that it knows and no others.
 
-A job's master may be any program of its owner (`spec.master.template`), so every number has a range here and every text
-but `problem` and a failure's message, which readers cut, a length (A11).
+A job's master may be any program of its owner (`spec.master.template`), so every number has a range here, and every
+text a length but `problem` and a failure's message, which readers cut (A11).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def decode_status(data: bytes) -> JobStatus:
 
 
 def _check_ranges(record: Any) -> None:
-    """Raise DocumentError for the first field of the dataclass, or of those in it, that is out of its range."""
+    """Raises DocumentError for the first field of the dataclass, or of those in it, that is out of range."""
     for field in fields(record):
         match getattr(record, field.name):
             case bool():

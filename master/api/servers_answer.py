@@ -1,7 +1,8 @@
-"""How many parameter servers a job is to have: what the cluster side asks of its master, and what it is answered.
+"""The answer to SetServers: how many parameter servers a job is to have.
 
-The cluster side wants pods 0 to n - 1 and says n as often as it likes: the answer is the number that holds, which every
-later master knows.  Servers at n and above are emptied and released; a newcomer below n gets its share (rule 49).
+The cluster side wants pods 0 to n - 1 and says n as often as it likes.  The answer is the number that holds, which
+every later master knows.  Servers at n and above are emptied and released; a newcomer below n gets its share (rule
+49).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MOST_SERVERS = 2**31 - 1
 class ServersAnswer:
     """`count` holds, durably, whatever was asked; it may be anything from `least` to `most`.
 
-    `replaces` tells what of an earlier number was still under way, for people; empty: nothing was.
+    `replaces` says which moves for an earlier number were still under way; empty: none were.
     """
 
     count: int
@@ -30,7 +31,7 @@ class ServersAnswer:
 
 
 def decode_answer(data: bytes) -> ServersAnswer:
-    """What a master answers; each number is one of servers (A11).  Raises DocumentError, naming the field."""
+    """A master's answer, with every number in its range (A11).  Raises DocumentError, naming the field."""
     answer = decode_document(ServersAnswer, data)
     for name in ("count", "least", "most"):
         if not 0 <= getattr(answer, name) <= MOST_SERVERS:

@@ -1,0 +1,1 @@
+"""Durable state: records in the store (`transactions`, `refounding`) and the checkpoint folder with HEAD."""

@@ -1,9 +1,7 @@
-"""What a master does in the checkpoint folder: write manifests, find one to adopt, retire what nobody needs.
+"""The checkpoint folder of a running job: write manifests, choose a start, adopt, note HEAD.
 
-Calls block; an event loop makes them with `in_time`.  What a manifest means is decided elsewhere (`job`); here stands
-only how it is kept.  Deleting is shy: what is newer than head may be somebody's commit under way, and stays (rule 25);
-what another history wrote, or what nobody can say of, stays for ever (M11); and what is replaced is first retired, so
-that the checkpoint before head is there still when head turns out to be damaged.
+Calls block; an event loop makes them with `in_time`.  What a manifest means is decided elsewhere (`job`); what is
+deleted is decided in `retention`.
 """
 
 from __future__ import annotations
@@ -72,8 +70,8 @@ _T = TypeVar("_T")
 async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = ANSWER_BUDGET_S) -> _T:
     """The answer of a blocking call, made in a thread.
 
-    Raises StorageError when there is none by then.  The call may still have its effect: a manifest that appears late is
-    an orphan, or adopted (rules 23, 24).
+    Raises StorageError when there is none in time.  The call may still have its effect: a late manifest is an orphan,
+    or adopted (rules 23, 24).
     """
     try:
         async with asyncio.timeout(budget_s):
@@ -84,7 +82,7 @@ async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = AN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
-    """What a job is to begin with: a checkpoint or nothing, in a lineage above all that stands in its folder."""
+    """What a job begins with: a checkpoint or nothing, in a lineage above all in its folder."""
 
     head: Manifest | None
     above: Lineage
@@ -105,12 +103,12 @@ class CheckpointFolder:
         return self._storage.uri
 
     def check_written(self, manifest: Manifest) -> None:
-        """Each file that it names stands in this folder, as long as it says.  Raises StorageError, naming the file."""
+        """Each file of the manifest stands in this folder with its length.  Raises StorageError, naming the file."""
         for file in manifest.files:
             check_written(self._storage, file)
 
     def write(self, manifest: Manifest) -> None:
-        """The manifest stands there, stamped with the time of day.  Raises StorageError."""
+        """The manifest stands in the folder, stamped with the time of day.  Raises StorageError."""
         write_manifest(self._storage, manifest)
 
     def read(self, manifest_id: ManifestId) -> Manifest:
@@ -118,10 +116,10 @@ class CheckpointFolder:
         return read_manifest(self._storage, manifest_id)
 
     def read_committed(self, head: ManifestId, mine: HistoryId | None = None) -> Manifest:
-        """The manifest that the store names.  Raises StorageError or ManifestError, and as below.
+        """The manifest that the store names.  Raises StorageError or ManifestError.
 
-        Raises NoFallbackError where HEAD, which is written after the store, names a newer one of the same history, or
-        of `mine`, this job's: the store is an older copy, and what it lacks would be trained again without a word.
+        Raises NoFallbackError where HEAD, which is written after the store, names a newer one of the same history or
+        of `mine`, this job's: then the store is an older copy, and what it lacks would silently be trained again.
         """
         manifest, named = self.read(head), try_head_hint(self._storage)
         newer = self._try_read(named) if named not in (None, head) else None
@@ -135,9 +133,10 @@ class CheckpointFolder:
         return manifest
 
     def check_nothing_committed(self, mine: HistoryId | None) -> None:
-        """HEAD names nothing of this job, whose store knows of no checkpoint; another job's it may name.
+        """Raises NoFallbackError if HEAD names a checkpoint of this job, or cannot be read.
 
-        Raises NoFallbackError where it does, or cannot be read: the job would begin at 0 beside all that it has done.
+        The store knows of no checkpoint then: the job would begin at 0 beside all that it has done.  HEAD may name
+        another job's.
         """
         try:
             named = parse_head(self._storage.read(HEAD))
@@ -163,9 +162,9 @@ class CheckpointFolder:
         return tuple(found)
 
     def begin(self, answer: RequestedStart | None) -> StartingPoint:
-        """What a job goes on from whose store knows nothing.  Nothing is changed.
+        """The starting point of a job whose store knows nothing.  Nothing is changed.
 
-        Raises UnreadableCheckpointError where somebody has to say what to do, StorageError.
+        Raises UnreadableCheckpointError where somebody has to decide, StorageError.
         """
         now_s = time.time()
         contents = read_contents(self._storage, answer)
@@ -175,7 +174,8 @@ class CheckpointFolder:
         return StartingPoint(head=head, above=self.highest_lineage(), answer=answer if follows else None)
 
     def follow(self, answer: RequestedStart) -> StartingPoint:
-        """What a job goes on from that is asked anew, whatever its store says.  Nothing is changed.
+        """The starting point of a job for which a start is requested anew, whatever its store says.  Nothing is
+        changed.
 
         Raises NoFallbackError where that cannot be read, StorageError.
         """
@@ -189,7 +189,7 @@ class CheckpointFolder:
     def fall_back(
         self, head: ManifestId | None, problem: str, history: HistoryId | None, has_failed_to_load: bool
     ) -> StartingPoint:
-        """The newest whole checkpoint no newer than head, and what to tell of it.  Nothing is changed.
+        """The newest whole checkpoint no newer than head, with its description.  Nothing is changed.
 
         Raises UnreadableCheckpointError where there is none, StorageError.
         """
@@ -198,10 +198,10 @@ class CheckpointFolder:
         return StartingPoint(head=found.chosen, above=self.highest_lineage(), answer=answer, told=found.description)
 
     def set_aside(self, record: RefoundingRecord, may_act: Callable[[], bool]) -> None:
-        """Nothing older stands there than what the store was founded anew from; the rest is aside.  May be repeated.
+        """Only the checkpoint from which the store was founded anew, and newer files, stay.  May be repeated.
 
         Nothing is moved once `may_act` says that another master may lead; what that one commits stays in any case.
-        Raises UnreadableCheckpointError where the checkpoint to keep cannot be read any more, StorageError.
+         Raises UnreadableCheckpointError where the checkpoint to keep cannot be read any more, StorageError.
         """
 
         def check() -> None:
@@ -215,7 +215,7 @@ class CheckpointFolder:
         set_aside(self._storage, keep, record.history, above=record.above, check=check)
 
     def highest_lineage(self) -> Lineage:
-        """Of whatever stands there, by its name."""
+        """The highest lineage in the name of any file there."""
         return highest_lineage(self._storage)
 
     def discard_leftovers(self) -> None:
@@ -229,9 +229,10 @@ class CheckpointFolder:
     def find_adoptable(
         self, parent: ManifestId | None, lineage: Lineage, mine: HistoryId | None = None
     ) -> Manifest | None:
-        """A manifest that may be committed still: of this parent and lineage, all files verified (rule 24).
+        """A manifest that may still be committed: of this parent and lineage, all files verified (rule 24).
 
-        `mine`: this job's history; what another job has committed in the same folder is never adopted.  None: unknown.
+        `mine`: this job's history; what another job has committed in the same folder is never adopted.  None:
+        unknown.
         """
         give_up_s = time.monotonic() + ADOPTION_BUDGET_S
         fitting = (m for m in self.all() if m.parent == parent and m.lineage == lineage)
@@ -247,12 +248,11 @@ class CheckpointFolder:
         return None
 
     def note_head(self, manifest_id: ManifestId) -> None:
-        """HEAD names it: whoever has no store goes on from there.  Raises StorageError.
+        """HEAD names the manifest: who has no store goes on from there.  Raises StorageError.
 
-        Nothing is noted where another job has noted its own: what each deletes of the other's would be the folder.
-
-        One after another: on a folder that is slow for a while an older commit's name must not come last.  On one that
-        hangs a single call waits; the others raise, and whoever asked has the newest name noted later.
+        HEAD is not written where another job has written its own: each would delete the other's files.  Calls take
+        turns, since on a slow folder an older commit's name must not come last.  On a folder that hangs one call
+        waits and the others raise.
         """
         if not self._noting.acquire(timeout=NOTING_TURN_S):
             raise StorageError("HEAD", f"is still being written in {self.uri}: the folder does not answer")
@@ -265,7 +265,7 @@ class CheckpointFolder:
             self._noting.release()
 
     def _may_be_noted(self, manifest_id: ManifestId) -> bool:
-        """HEAD names what this job began from or committed before, or what cannot be read.
+        """True if HEAD names what this job began from or committed before, or what cannot be read.
 
         False: it names a newer one of this job, whose master has taken over from one that stood still.  Raises
         StorageError where it is another job's.
@@ -282,7 +282,7 @@ class CheckpointFolder:
         return not (mine and other and other.history == mine.history and write_order(other) > write_order(mine))
 
     def _try_read(self, manifest_id: ManifestId) -> Manifest | None:
-        """Also a retired one; None: it cannot be read."""
+        """The manifest, also a retired one; None: it cannot be read."""
         for read in (read_manifest, read_retired):
             with suppress(ContractError):
                 return read(self._storage, manifest_id)

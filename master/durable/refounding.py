@@ -19,7 +19,7 @@ from master.store.store_port import Absent, Comparison, Delete, Put, Revision, S
 
 
 def is_empty(snapshot: StoreSnapshot, keys: JobKeys) -> bool:
-    """A new job, or a store that has lost everything."""
+    """True for a new job, or a store that has lost everything."""
     return not any(key in snapshot.entries for key in durable_keys(keys))
 
 
@@ -32,10 +32,10 @@ def refounding(
     *,
     record: RefoundingRecord | None = None,
 ) -> Transaction:
-    """The job goes on exactly from `head`, whatever the store says; the number of servers stays (M8, rule 29).
+    """The transaction after which the job goes on from `head`, whatever the store says (M8, rule 29).
 
-    The new lineage is above all that stands in folder and store, so nothing older is mistaken for it.  `record`: what
-    is to be done in the folder for it, by this term or by a later one.
+    The number of servers stays.  The new lineage is above all in folder and store, so nothing older is mistaken for
+    it.  `record`: what this term or a later one has to do in the folder for it.
     """
     known = read_record(LineageRecord, before, keys.lineage)
     number = 1 + max(head.lineage, above, known.number if known else 0)
@@ -56,7 +56,7 @@ def refounding(
 
 
 def emptying(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
-    """The job begins anew: nothing is durable but the number of servers, and which lineages were used before."""
+    """The transaction after which the job begins anew: only the number of servers and the used lineages stay."""
     return Transaction(
         term=term,
         writes=(Put(keys.refounding, encode_document(record)), *map(Delete, _known(keys, before))),
@@ -65,38 +65,38 @@ def emptying(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, ter
 
 
 def open_refounding(snapshot: StoreSnapshot, keys: JobKeys) -> RefoundingRecord | None:
-    """What the checkpoint folder may not have followed yet; None: it has.  Raises PermanentError."""
+    """The refounding that the checkpoint folder may not have followed; None: it has.  Raises PermanentError."""
     record = read_record(RefoundingRecord, snapshot, keys.refounding)
     is_open = record is not None and not record.is_set_aside and record.base == head_id(snapshot, keys)
     return record if is_open else None
 
 
 def noting_aside(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
-    """The folder has followed."""
+    """The transaction that says that the folder has followed."""
     done = Put(keys.refounding, encode_document(replace(record, is_set_aside=True)))
     return Transaction(term=term, writes=(done,), require=_as_read((keys.refounding,), before))
 
 
 def told_fallback(snapshot: StoreSnapshot, keys: JobKeys) -> str:
-    """What is told of a fallback while the lineage goes on from the checkpoint that it led to; empty: nothing."""
+    """The note on a fallback while the lineage goes on from its checkpoint; empty: there is none."""
     record = read_record(RefoundingRecord, snapshot, keys.refounding)
     lineage = read_record(LineageRecord, snapshot, keys.lineage)
     return record.told if record and lineage and lineage.base == record.base else ""
 
 
 def last_change(snapshot: StoreSnapshot, keys: JobKeys) -> Revision:
-    """The revision at which the store last learned something of how the job stands; 0: it knows nothing."""
+    """The revision at which a durable record changed last; 0: there is none."""
     found = (snapshot.entries.get(key) for key in durable_keys(keys))
     return max((entry.mod_revision for entry in found if entry), default=Revision(0))
 
 
 def _known(keys: JobKeys, before: StoreSnapshot) -> tuple[Key, ...]:
-    """All that the store says of how the job stands: the number of servers is the cluster side's word."""
+    """The keys of all records but the number of servers, which is the cluster side's word."""
     return tuple(key for key in durable_keys(keys) if key in before.entries and key != keys.servers)
 
 
 def noting_start(text: str, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
-    """What the job is asked to go on from has been heeded, or need not be."""
+    """The transaction that says which start was requested and followed."""
     return Transaction(term=term, writes=(Put(keys.start, text.encode()),), require=_as_read((keys.start,), before))
 
 

@@ -34,10 +34,10 @@ def discard_leftovers(storage: Storage) -> None:
 
 
 def retain(storage: Storage, wanted: frozenset[ManifestId]) -> None:
-    """Older manifests of this history than the newest wanted one are retired, and later gone with their files.
+    """Manifests of this history older than the newest of `wanted` are retired, and later deleted with their files.
 
-    The one that HEAD names stays: HEAD may not have been written yet for the newest, and readers follow it.
-    A failure is logged only: the next commit deletes what this one left.
+    The one that HEAD names stays: HEAD may not name the newest yet, and readers follow it.  A failure is logged only:
+    the next commit deletes what this one left.
     """
     try:
         _retain(storage, wanted)
@@ -69,7 +69,7 @@ def _retain(storage: Storage, wanted: frozenset[ManifestId]) -> None:
 
 
 def _delete(storage: Storage, gone: Collection[Manifest], *, kept: Collection[Manifest]) -> None:
-    """Files first: what nobody names any more would stay for ever."""
+    """Deletes files first: a file that no manifest names any more would stay for ever."""
     named = {file.name for manifest in kept for file in manifest.files}
     for manifest in gone:
         for file in manifest.files:
@@ -79,10 +79,10 @@ def _delete(storage: Storage, gone: Collection[Manifest], *, kept: Collection[Ma
 
 
 def _delete_given_up(storage: Storage, newest: Manifest, known: Collection[Manifest]) -> None:
-    """Servers' files of cuts of this history that were given up: older than one that was kept, so nobody writes.
+    """Deletes servers' files of cuts that were given up, older than a cut that was kept.
 
-    Where another job has committed since this one began none is deleted: a file's name does not tell whose it is,
-    and what that job's servers have just written no manifest names yet.
+    Where another job has committed since this one began none is deleted: a file's name does not tell whose it is, and
+    no manifest names yet what that job's servers have just written.
     """
     if any(m.history != newest.history and m.lineage >= newest.founded for m in known):
         return
@@ -95,6 +95,6 @@ def _delete_given_up(storage: Storage, newest: Manifest, known: Collection[Manif
 
 
 def _try_cut(name: str) -> tuple[int, ...] | None:
-    """(lineage, term, sequence) in the name of a server's file: newer cuts displace older ones."""
+    """(lineage, term, sequence) in the name of a server's file; None: it is no such file."""
     match = _CUT_FILE.match(name)
     return tuple(int(number) for number in match.groups()) if match else None

@@ -1,11 +1,11 @@
-"""The durable values of a job and the transactions that change them, as bytes and keys of the store.
+"""Transactions on a job's durable records: each write of the core as one transaction with its comparisons.
 
-The problem: what a new master believes is what these nine values say together, so each write of the core becomes one
-transaction that compares what the core built on and changes it in one step.  A value that is compared changes and
-never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.  A
-plain number may come back (4 servers, 2, 4 again): of it the revision is compared (`number_key`).
+The problem: a new master believes what these nine values say together.  So each write becomes one transaction that
+compares what the core built on and changes it in one step.  A value that is compared changes and never comes back
+(lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.  A plain number may
+come back (4 servers, 2, 4 again), so its revision is compared (`number_key`).
 
-Pure.  Their bytes and versions: `record_forms`.  Keys carry the version of what they mean (`/edl/v1/...`).
+Pure.  Records are JSON (`api.document`); keys carry the version of what they mean (`/edl/v1/...`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_record(cls: type[_T], snapshot: StoreSnapshot, key: Key) -> _T | None:
 
 
 def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
-    """What a new master reads, all at one revision."""
+    """The keys that a new master reads, all at one revision."""
     table = (keys.route, keys.intents, keys.backups)
     return (keys.lineage, keys.dataset, keys.high_water, keys.trainers, keys.head, *table, keys.servers)
 
@@ -75,7 +75,7 @@ def head_id(snapshot: StoreSnapshot, keys: JobKeys) -> ManifestId | None:
 
 
 def parse_durable(snapshot: StoreSnapshot, keys: JobKeys, head: Manifest | None, origin: ManifestOrigin) -> Durable:
-    """What the store says, with the manifest that `head_id` names.  Raises PermanentError for values of another EDL."""
+    """The durable state, with the manifest that `head_id` names.  Raises PermanentError for another EDL's records."""
     high_water, servers = snapshot.try_value(keys.high_water), snapshot.try_value(keys.servers)
     trainers = read_record(TrainersRecord, snapshot, keys.trainers)
     return Durable(
@@ -106,8 +106,8 @@ def number_key(write: DurableWrite, keys: JobKeys) -> Key | None:
 def transaction_of(write: DurableWrite, keys: JobKeys, term: Term, *, number: Entry | None = None) -> Transaction:
     """The write with all that it requires; that `term` leads is the transaction's own requirement.
 
-    `number`: what stands under `number_key` (None: nothing).  An attempt that lands after a newer number has been
-    written changes nothing.
+    `number`: the entry under `number_key`; None: there is none.  An attempt that lands after a newer number changes
+    nothing.
     """
     match write:
         case SwapHead():

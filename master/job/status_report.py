@@ -35,7 +35,7 @@ def status(state: MasterState, now: Instant) -> JobStatus:
         phase=_phase(state),
         problem=state.failed or state.recovery.problem,
         checkpoint_problem=state.commit.problem,
-        store_problem="",  # the shell's: `runtime`
+        store_problem="",  # added by the shell (`term_runtime`)
         moves_problem=move_timeouts.problem(state),
         term=state.term,
         lineage=state.number,

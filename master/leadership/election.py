@@ -1,10 +1,10 @@
-"""Runs the decisions of `master.leadership.election_state` against a store, one reign after another.
+"""The election of one master: runs the decisions of `election_state` against a store, one term after another.
 
     async with Election(store, holder="10.0.0.7:7164", timing=timing) as election:
-        reign = await election.won()
-        ... serve, asking reign.may_act() right before each grant, and reign.confirm() when it says no ...
+        term = await election.won()
+        ... serve, asking term.may_act() right before each grant, and term.confirm() when it says no ...
 
-Not here: when to campaign, renew and stop (`election_state`), and what a reign does (`master.term`).
+Not here: when to campaign, renew and stop (`election_state`), and what a term does (`master.term`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_PENDING_EVENTS: Final = 64  # one campaign, one renewal, some changes of the
 
 
 class HeldTerm:
-    """One term of this process."""
+    """One term of this process while it leads."""
 
     def __init__(self, leadership: Leadership, may_act: Callable[[Leadership], bool]) -> None:
         self.leadership = leadership
@@ -59,7 +59,7 @@ class HeldTerm:
         self._news = asyncio.Event()
 
     def may_act(self) -> bool:
-        """Whether this term may still grant and answer: ask right before each, for a pause may just have ended."""
+        """True if this term may still grant and answer: ask right before each, for a pause may just have ended."""
         return self._end is None and self._may_act(self.leadership)
 
     async def confirm(self) -> None:
@@ -71,7 +71,7 @@ class HeldTerm:
             await self._news.wait()
 
     async def ended(self) -> LossReason:
-        """Waits until the term is over, and says why."""
+        """Waits until the term is over; the reason."""
         while self._end is None:
             self._news.clear()
             await self._news.wait()
@@ -83,14 +83,14 @@ class HeldTerm:
             self._news.set()
 
     def notify(self) -> None:
-        """The election has news; whoever waits looks again."""
+        """Wakes whoever waits on this term."""
         self._news.set()
 
 
 class Election:
-    """This process as a candidate, from entering the context until leaving it, which gives the leadership back.
+    """This process as a candidate, inside the context; leaving it gives the leadership back.
 
-    `is_alone`: the job has no other master, so a silent store ends no reign (`leadership`).
+    `is_alone`: the job has no other master, so a silent store ends no term (`election_state`).
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Election:
         await self.resign()
 
     async def resign(self) -> None:
-        """The reign is over and its lease given back, so that a standby need not wait; no campaign follows."""
+        """Ends the term and gives its lease back, so that a standby need not wait; no campaign follows."""
         running = tuple(self._tasks)
         for task in running:
             task.cancel()
@@ -133,10 +133,7 @@ class Election:
                 await self._give_back(effect.leadership)
 
     async def won(self) -> HeldTerm:
-        """Waits until this process leads, however long; the store may be away meanwhile.
-
-        Raises PermanentError when the store refuses this process for good.
-        """
+        """Waits until this process leads, however long.  Raises PermanentError when the store refuses it for good."""
         while self._held_term is None or not self._held_term.may_act():
             if self._failure is not None:
                 raise self._failure
@@ -144,7 +141,7 @@ class Election:
         return self._held_term
 
     def step_down(self, held_term: HeldTerm, reason: LossReason) -> None:
-        """Ends the reign at once, because a transaction was fenced or the master gives up; a new campaign follows."""
+        """Ends the term at once: a transaction was fenced, or the master gives up.  A new campaign follows."""
         self._perform(self._handle(LeaseLost(leadership=held_term.leadership, reason=reason)))
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
@@ -181,7 +178,7 @@ class Election:
         return self._step.effects
 
     def _notify(self) -> None:
-        """Whoever waits looks again."""
+        """Wakes whoever waits for the election."""
         if self._held_term is not None:
             self._held_term.notify()
         self._changed.set()
@@ -194,7 +191,7 @@ class Election:
     # ---- effects ----------------------------------------------------------------------------------------------------
 
     def _perform(self, effects: tuple[ElectionEffect, ...]) -> None:
-        """Calls run beside the loop, so that no slow store delays the renew deadline."""
+        """Starts the effects beside the loop, so that no slow store delays the renew deadline."""
         for effect in effects:
             match effect:
                 case Campaign():
@@ -214,7 +211,7 @@ class Election:
         task.add_done_callback(self._finish)
 
     def _finish(self, task: asyncio.Task[None]) -> None:
-        """What fails here ends the reign, and `won` raises it: without an election nobody would notice its end."""
+        """An effect that fails ends the term, and `won` raises it: else nobody would notice."""
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
@@ -262,7 +259,7 @@ class Election:
             log.info("term %d: its lease is left to expire: %s", leadership.term, error)
 
     async def _watch_leader(self) -> None:
-        """A standby campaigns as soon as the leader key is gone, not at its next try."""
+        """Campaigns as soon as the leader key is gone, not at the next try."""
         key = self._store.keys.leader
         while True:
             try:

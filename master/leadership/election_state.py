@@ -1,19 +1,19 @@
-"""When to campaign, when to renew, and when to stop acting as the leader: decided here, done by `election`.
+"""Decisions of an election: when to campaign, renew, and stop acting as leader.  `election` carries them out.
 
-The problem: the lease runs out at the store by the store's clock, and nobody tells a leader that is cut off or was
-paused.  So a leader counts for itself, from the moment *before* it sent the last renewal that succeeded, and stops
-acting at the renew deadline, before the lease can end:
+The problem: the lease runs out by the store's clock, and nobody tells a leader that is cut off or was paused.  So a
+leader counts for itself, from the moment *before* it sent the last renewal that succeeded, and stops acting at the
+renew deadline, before the lease can end:
 
     renewal sent ──── retry period ──── renew deadline ──── lease ttl
-                      renews again      stops acting        somebody else may lead
+                      renews again      stops acting        another may lead
 
 The timing rule lease ttl > renew deadline > retry period is checked where the timing is made.  It serves speed and
-order (M5); truth rests on the term in every transaction (`master.store.store_port`).
+order (M5); truth rests on the term in every transaction (`store.store_port`).
 
 The only master of a job is another case: while the store is silent nobody else can lead, and stopping would stop the
-training.  It goes on renewing, and acting, until the store says that the lease is gone; a lease that outlives the
-silence keeps its term.  After a pause of its own it asks before it acts.  Nothing is committed without the store, so at
-worst the work of that time is done again (rule 15, ADR 0401).
+training.  It goes on renewing and acting until the store says that the lease is gone; a lease that outlives the
+silence keeps its term.  After a pause of its own it asks before it acts.  Nothing is committed without the store, so
+at worst that work is done again (rule 15, ADR 0401).
 
 Instants are seconds of one monotonic clock.  Not here: any wait, any call.
 """
@@ -99,7 +99,7 @@ class ElectionState:
         return max(deadline_s, self.leading.unanswered_s + self.timing.retry_period_s + 2 * RENEWAL_S)
 
     def may_act(self, now_s: float) -> bool:
-        """Whether grants and answers may be given now.  Ask right before each, for a pause may just have ended."""
+        """True if grants and answers may be given now; ask right before each, for a pause may just have ended."""
         return now_s < self.stop_acting_s
 
 
@@ -221,7 +221,7 @@ class ElectionStep:
 
 
 def handle(state: ElectionState, event: ElectionEvent, now_s: float) -> ElectionStep:
-    """What follows from the event.  Answers to campaigns and renewals of a term that is gone change nothing.
+    """The state and effects after the event.  Answers to campaigns and renewals of a past term change nothing.
 
     Whatever the event: a leader past its renew deadline stops first, unless nobody else could lead.
     """
@@ -258,7 +258,7 @@ def _handle(state: ElectionState, event: ElectionEvent, now_s: float) -> Electio
 
 
 def check(state: ElectionState) -> None:
-    """Raises InvariantViolationError unless the role and what goes with it agree."""
+    """Raises InvariantViolationError unless the role fits what is held."""
     if (state.role is ElectionRole.LEADER) != (state.leading is not None):
         raise InvariantViolationError(f"{state.role} with leading={state.leading}")
 
@@ -327,7 +327,7 @@ def _stop(state: ElectionState, reason: LossReason, now_s: float) -> ElectionSte
 
 
 def _extends(state: ElectionState, event: ElectionEvent, now_s: float) -> bool:
-    """A renewal whose answer arrives late still holds the lease, if it was sent late enough."""
+    """True if a renewal whose answer arrives late still holds the lease: it was sent late enough."""
     return (
         isinstance(event, RenewSucceeded)
         and state.leading is not None

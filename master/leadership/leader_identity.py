@@ -1,8 +1,9 @@
-"""Who leads, as the leader key names it: one place, which no other machine and no other container takes for its own.
+"""The identity of a leader in the leader key: one place that no other machine or container has.
 
-Name and address do not suffice: masters that are started by hand on two machines have one default name, and 0.0.0.0 is
-an address of both.  A master that finds its own place there buries who led from it (ADR 0202); so a machine's boot and
-its host name, which is a container's own, belong to the place.  What another boot left has its lease run out.
+Name and address do not suffice: masters that are started by hand on two machines have one default name, and 0.0.0.0
+is an address of both.  A master that finds its own place in the key gives back the lease of its predecessor (ADR
+0202), so the machine's boot and its host name, which is a container's own, belong to the place.  A lease from another
+boot runs out by itself.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ _BOOT_CHARACTERS: Final = 8
 
 
 def holder_at(name: str, address: object, *, host: str, boot: str) -> str:
-    """The place of a master of this name that listens there."""
+    """The identity of a master of this name that listens at the address."""
     return f"{name}@{address} on {host}, boot {boot[:_BOOT_CHARACTERS] or 'unknown'}"
 
 
 def this_holder(name: str, address: object) -> str:
-    """The place of this process, the same for the next one that is started here."""
+    """The identity of this process, the same for the next one that is started here."""
     return holder_at(name, address, host=socket.gethostname(), boot=_boot())
 
 

@@ -1,8 +1,8 @@
-"""The gate in front of the master's gRPC: who does not prove the job's secret gets no further than the headers.
+"""Authentication of gRPC calls by the job's secret: a call without proof is refused before its message is read.
 
-The problem: a message is read, up to 64 MiB of it, before its method is asked; twenty calls of a stranger took a master
-to 2 GB.  So the proof stands in the metadata, and a call without it is answered before its message is read.  Challenges
-carry their own seal and time: strangers who ask for them take no memory here.
+The problem: gRPC reads a message, up to 64 MiB of it, before it asks the method; twenty calls of a stranger took a
+master to 2 GB.  So the proof stands in the metadata (`api.wire.call_proof`).  Challenges carry their own seal and
+time, so strangers who ask for them take no memory here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _REFUSAL: Final = (
 
 
 class Challenges:
-    """Each is accepted once, within its time, by the process that issued it.  `clock` in seconds, monotonic."""
+    """Challenges that are accepted once, within their time, by the process that issued them.  `clock`: monotonic
+    seconds.
+    """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, most_spent: int = MOST_SPENT) -> None:
         self._clock = clock
@@ -51,12 +53,12 @@ class Challenges:
         self._oldest_ns = 0  # of those that may still be spent
 
     def issue(self) -> str:
-        """A new one."""
+        """A new challenge."""
         told = self._now_ns().to_bytes(_TIME_BYTES, "big") + secrets.token_bytes(NONCE_BYTES)
         return (told + self._seal(told)).hex()
 
     def is_good(self, challenge: str) -> bool:
-        """Whether it is ours, recent, and not spent."""
+        """True if the challenge is this process's own, recent, and not spent."""
         try:
             told = bytes.fromhex(challenge)
         except ValueError:
@@ -69,7 +71,10 @@ class Challenges:
         return issued_ns > max(self._oldest_ns, self._expired_ns()) and challenge not in self._spent
 
     def spend(self, challenge: str) -> None:
-        """A good one, of a member: not again.  Where too many are remembered, the time of the oldest is over."""
+        """A good challenge of a member is not accepted again.
+
+        Where too many are remembered, all challenges as old as the oldest are refused from then on.
+        """
         self._spent[challenge] = int.from_bytes(bytes.fromhex(challenge)[:_TIME_BYTES], "big")
         while self._spent:
             first = next(iter(self._spent))
@@ -88,7 +93,7 @@ class Challenges:
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Lets calls through that prove the secret, once each."""
+    """Lets calls through that prove the secret, each challenge once."""
 
     def __init__(self, *, token: bytes, job: str, challenges: Challenges | None = None) -> None:
         self._token = token
@@ -98,13 +103,13 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
-        """The method's own handler; or one that refuses, which reads no message."""
+        """The method's own handler, or one that refuses and reads no message."""
         if self.admits(details.method, details.invocation_metadata):
             return await continuation(details)
         return grpc.stream_stream_rpc_method_handler(self._refuse)
 
     def admits(self, method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
-        """Whether the call proves the secret; its challenge is spent then."""
+        """True if the call proves the secret; its challenge is spent then."""
         told = tuple(metadata or ())
         challenge, nonce = text_of(told, CHALLENGE_KEY), text_of(told, NONCE_KEY)
         proof = member_proof(self._token, job=self._job, method=method, challenge=challenge, nonce=nonce)
@@ -115,7 +120,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return True
 
     def answer(self, method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
-        """Our own proof to a call that was let through, and the challenge for the next one."""
+        """The master's own proof to a call that was let through, and the challenge for the next one."""
         told = tuple(metadata or ())
         challenge, nonce = text_of(told, CHALLENGE_KEY), text_of(told, NONCE_KEY)
         proof = master_proof(self._token, job=self._job, method=method, challenge=challenge, nonce=nonce)

@@ -1,10 +1,10 @@
-"""The one place of the master that speaks gRPC: members' streams and the cluster side's questions.
+"""The gRPC server of the master: members' streams, and the cluster side's Status and SetServers.
 
-A stream is a generator that sends what has gathered, with a reader task beside it.  Who knocks must prove the job's
-secret where there is one (`gate`), and with TLS have a certificate of the job's authority; must say its wire version
-first; and is sent away with UNAVAILABLE while this master does not lead, so that it tries again.
+A stream is a generator that sends what has gathered, with a reader task beside it.  A caller must prove the job's
+secret where there is one (`auth_interceptor`), with TLS have a certificate of the job's authority, and say its wire
+version first.  While this master does not lead, callers get UNAVAILABLE and try again.
 
-Not here: any decision (`runtime`, `job`), the form of messages (`api.codec`).
+Not here: any decision (`term.term_runtime`, `job`), the form of messages (`api.wire.message_codec`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class MasterServer(master_pb2_grpc.MasterServicer):
-    """Serves the term that `serve_term` names, and nobody between terms."""
+    """Serves the term that `serve_term` names; between terms members are turned away."""
 
     def __init__(self, *, hello: Hello, token: str) -> None:
         self._hello = hello
@@ -56,11 +56,11 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         self._server: grpc.aio.Server | None = None
 
     def serve_term(self, term: TermRuntime | None) -> None:
-        """From now on members are served by this term; None: they are sent away."""
+        """Members are served by this term from now on; None: they are turned away."""
         self._term = term
 
     def publish_status(self, status: JobStatus | None) -> None:
-        """What Status answers while no term is served; None: that no master leads."""
+        """The answer to Status while no term is served; None: no master leads."""
         self._status_between_terms = status
 
     @property
@@ -70,7 +70,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
     async def start(
         self, listen: ListenAddress | SocketAddress, tls: TlsIdentity | None
     ) -> ListenAddress | SocketAddress:
-        """Listens; the answer has the port that was taken.  Raises PortInUseError, InvalidSettingError."""
+        """Listens.  The answer has the port that was taken.  Raises PortInUseError, InvalidSettingError."""
         if isinstance(listen, SocketAddress):
             _check_socket(listen)
         interceptors = [self._gate] if self._gate else []
@@ -86,7 +86,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         return replace(listen, port=port) if isinstance(listen, ListenAddress) else listen
 
     async def stop(self, *, grace_s: float) -> None:
-        """No stream is open afterwards."""
+        """Ends every stream."""
         if self._server is not None:
             await self._server.stop(grace_s)
 
@@ -120,7 +120,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, stream.wrong)
 
     async def _greet(self, requests: _Requests, context: _Context) -> master_pb2.MemberEnvelope | None:
-        """The first envelope, whose hello fits; None: the member went away without a word."""
+        """The first envelope, whose hello fits; None: the member left without one."""
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 first = await anext(requests, None)
@@ -171,7 +171,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
     async def SetServers(  # noqa: N802  the service's own name
         self, request: master_pb2.SetServersRequest, context: _Context
     ) -> master_pb2.SetServersReply:
-        """The number of servers that holds afterwards.  UNAVAILABLE, marked as an answer: another master leads now."""
+        """The number of servers that holds afterwards.  UNAVAILABLE, marked as an answer: another master leads."""
         term = await self._admit(context, SET_SERVERS)
         await self._check_hello(request, context)
         try:
@@ -196,7 +196,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         return await self._leading(context)
 
     async def _prove(self, context: _Context, method: str) -> None:
-        """The gate has let the call through; now it is our turn."""
+        """Sends the master's own proof for a call that the interceptor has let through."""
         if self._gate is not None:
             await context.send_initial_metadata(self._gate.answer(method, context.invocation_metadata()))
 
@@ -212,9 +212,9 @@ async def _refuse(context: _Context, code: grpc.StatusCode, text: str) -> NoRetu
 
 
 def _check_socket(listen: SocketAddress) -> None:
-    """Only this user reaches it, and nobody serves there: gRPC would take the place of one that does.
+    """Raises InvalidSettingError if other users could reach the socket, PortInUseError if it is listened at.
 
-    Raises InvalidSettingError, PortInUseError.
+    gRPC would take the place of a process that serves there.
     """
     try:
         check_private(listen.path.parent)

@@ -1,11 +1,10 @@
-"""One term of this master after another: win the leadership, read what is durable, serve, and see what comes next.
+"""One term of this master after another: win the leadership, read what is durable, serve, start over.
 
-    won -> read the store and the manifest that head names -> serve until the reign ends -> who leads now?
-        another one: this process ends with STEPPED_DOWN, so that the cluster starts a fresh standby
+    won -> read the store and the manifest that head names -> serve until the term ends -> who leads now?
+        another master: this process ends with STEPPED_DOWN, so that the cluster starts a fresh standby
         nobody: campaign again (the lease ran out while we were paused, or the store came back empty)
 
-A store that has lost everything is founded again from the checkpoint folder (M8, rule 29): the job goes on from there.
-What cannot be read of a checkpoint is told in the status and tried again for a while; then the job fails (M11).
+Not here: what a term begins with (`term_start`), the term itself (`master.term`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class SteppedDownError(FencedError):
 
 
 class LeaderTerms:
-    """This process's life as a master."""
+    """The terms of this process."""
 
     def __init__(
         self, *, settings: Settings, store: StateStore, folder: CheckpointFolder, server: MasterServer, counts: Counters
@@ -45,7 +44,7 @@ class LeaderTerms:
         self._start = TermStart(settings=settings, store=store, folder=folder, server=server)
 
     async def run(self, *, holder: str) -> None:
-        """Serves whenever it leads.  Raises SteppedDownError when another one has taken over; until then, for ever."""
+        """Serves whenever this master leads.  Raises SteppedDownError when another one has taken over."""
         timing, is_alone = self._settings.timing, not self._settings.has_standbys
         await self._release_predecessor_lease(holder)
         try:
@@ -63,10 +62,11 @@ class LeaderTerms:
             self._start.close()
 
     async def _release_predecessor_lease(self, holder: str) -> None:
-        """Give back the lease of the process before, which led from this very place (`leader_identity`).
+        """Gives back the lease of the process before, which led from this very place (`leader_identity`).
 
-        It is dead: whoever starts masters (the local cluster, a kubelet) starts one at a place when the last one's
-        processes are gone.  Were it not, its term would be fenced as ever; nobody waits for its lease (ADR 0202).
+        That process is dead: the local cluster or a kubelet starts one master at a place when the last one's
+        processes are gone.  Were it alive, its term would be fenced as ever.  So nobody waits for its lease (ADR
+        0202).
         """
         try:
             leader = await self._store.read_leader()

@@ -73,7 +73,7 @@ class ListenAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketAddress:
-    """A Unix socket in a folder that is this user's alone."""
+    """A Unix socket in a folder that only this user can reach."""
 
     path: Path
 
@@ -83,7 +83,7 @@ class SocketAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsIdentity:
-    """PEM bytes of the job's certificates: ours, its key, and the authority that members' certificates must have."""
+    """PEM bytes: the master's certificate, its key, and the authority that members' certificates must have."""
 
     ca: bytes
     certificate: bytes
@@ -113,12 +113,12 @@ class Settings:
 
     @property
     def asked(self) -> str:
-        """What to go on from, as `parse_requested_start` reads it; empty: the folder tells."""
+        """The requested start as `parse_requested_start` reads it; empty: the folder decides."""
         return "" if self.answer is None else self.answer.manifest or ANEW
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
-        """Raises InvalidSettingError, naming the variable."""
+        """The settings of this process.  Raises InvalidSettingError, naming the variable."""
         _check_version(environ)
         job = _required(environ, "EDL_JOB", hint="Name the job, as in its YAML")
         JobKeys(job)
@@ -221,7 +221,7 @@ def _when_unreadable(environ: Mapping[str, str]) -> WhenUnreadable:
 
 
 def new_history() -> HistoryId:
-    """A name that no other history has."""
+    """A history name that no other history has."""
     return HistoryId(f"h{secrets.token_hex(8)}")
 
 
@@ -267,7 +267,7 @@ def _identity(environ: Mapping[str, str]) -> TlsIdentity | None:
 
 
 def _secret(environ: Mapping[str, str]) -> str:
-    """Empty when no file is named.  A file that holds nothing is refused: it would open the job to everybody."""
+    """The job's secret; empty: no file is named.  An empty file is refused: it would open the job to everybody."""
     if not environ.get("EDL_TOKEN_FILE"):
         return ""
     try:

@@ -1,8 +1,8 @@
-"""What Prometheus reads of a master.  Nothing here costs the writer more than adding to an integer.
+"""Prometheus metrics of a master; an event costs the writer no more than an addition.
 
-Counters are plain integers of the running term; gauges are computed from the job's status when somebody asks, in
-a thread of its own: the state is one frozen value, so a thread may read it.  A kubelet asks here whether this process
-still moves, so strangers must not keep it out (`master.api.host.http_pages`).
+Counters are plain integers of the running term.  Gauges are computed from the job's status at a scrape, in a thread
+of its own: the state is one frozen value, so a thread may read it.  A kubelet probes this page too, so strangers must
+not keep it out (`api.host.http_pages`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PREFIX: Final = "edl_master"
 
 
 class MetricsSource(Protocol):
-    """What is looked at."""
+    """What the metrics are computed from."""
 
     @property
     def counts(self) -> Counters: ...
@@ -40,12 +40,12 @@ class MetricsSource(Protocol):
     def waiting_write_count(self) -> int: ...
 
     def try_status(self) -> JobStatus | None:
-        """None: this master does not lead."""
+        """The job's status; None: this master does not lead."""
         ...
 
 
 class MasterCollector(Collector):
-    """Makes the samples when they are asked for."""
+    """Makes the samples at a scrape."""
 
     def __init__(self, master: MetricsSource, *, wall_s: Callable[[], float] = time.time) -> None:
         self._master = master
@@ -109,7 +109,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def serve_metrics(master: MetricsSource, listen: ListenAddress) -> Callable[[], None]:
-    """Serves them from now on, in a thread of its own; the answer stops it.  Raises PortInUseError."""
+    """Serves the metrics in a thread of its own; the answer is a function that stops it.  Raises PortInUseError."""
     registry = CollectorRegistry()
     registry.register(MasterCollector(master))
     page = CachedPage(lambda: Page(body=generate_latest(registry), kind=PROMETHEUS_TEXT))

@@ -1,8 +1,9 @@
-"""Waits, started and connected, until the master at this place is dead: nobody then waits for an interpreter (0202).
+"""A standby: started and connected, it waits until the master at its place is dead (ADR 0202).
 
-Whoever sees a master's process die tells this one by SIGUSR1, and nobody else does: a process that is stopped, hung or
-cut off is not dead.  The order may come while this process still starts, for it was started with that signal blocked.
-Then it is the next master at the same address: it gives back its predecessor's lease (`leader_terms`) and campaigns.
+So nobody waits for an interpreter when a master dies.  Whoever sees the master's process die tells the standby by
+SIGUSR1, and nobody else does: a process that is stopped, hung or cut off is not dead.  The order may come while the
+standby still starts, for it was started with that signal blocked.  Then it is the next master at the same address: it
+gives back its predecessor's lease (`leader_terms`) and campaigns.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ log: Final = logging.getLogger(__name__)
 
 
 async def stand_by(store: StateStore, end: asyncio.Event) -> bool:
-    """Return when it is time: True to take over, False once `end` is set, which counts more.
+    """Waits for the order: True to take over, False once `end` is set, which wins if both are.
 
-    Raises StoreAccessError where the store refuses us.
+    Raises StoreAccessError where the store refuses the user.
     """
     take_over = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -64,7 +64,7 @@ _WAYS_ON: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusableHead:
-    """Why the last checkpoint cannot be gone on from, as long as the store has learned nothing since."""
+    """Why the last checkpoint cannot be loaded; it holds as long as the store has not changed since `seen`."""
 
     problem: str
     seen: Revision
@@ -72,7 +72,7 @@ class UnusableHead:
 
 
 class TermStart:
-    """Reads what is durable for each term of this process; a search for a fallback outlives the term that began it."""
+    """Reads what is durable for each term; a search for a fallback outlives the term that began it."""
 
     def __init__(
         self, *, settings: Settings, store: StateStore, folder: CheckpointFolder, server: MasterServer
@@ -91,11 +91,13 @@ class TermStart:
             self._search[1].cancel()
 
     async def note_end(self, error: FencedError) -> None:
-        """Notes why the last term ended: the next one falls back if servers could not load head."""
+        """Notes why a term ended: the next one falls back if servers could not load head."""
         self._unusable_head = await self._unusable_head_after(error)
 
     async def _unusable_head_after(self, error: FencedError) -> UnusableHead | None:
-        """What servers cannot load.  Where the store does not say how things stand now, they are to try once more."""
+        """The head that servers cannot load; None: another reason, or the store does not answer and servers try
+        again.
+        """
         if not isinstance(error, HeadDamagedError):
             return None
         try:
@@ -105,11 +107,11 @@ class TermStart:
         return UnusableHead(problem=str(error), seen=seen, has_failed_to_load=True)
 
     async def begin(self, held_term: HeldTerm) -> tuple[Durable, str]:
-        """What is durable, and what to tell of a fallback that led there.
+        """What is durable, and the note on a fallback that led there.
 
-        Both are asked for while the reign lasts: to give it up would only cost another campaign.
-        A store or a folder that fails is waited for; only a checkpoint that cannot be read fails the job in the end.
-        A fallback overrules neither an answer nor a newer checkpoint that is there.
+        Both are read while the term is held: to give it up would only cost another campaign.  A store or folder that
+        fails is tried again; only a checkpoint that cannot be read fails the job in the end.  A fallback overrules
+        neither a requested start nor a newer checkpoint.
         """
         give_up_s = time.monotonic() + self._settings.config.unreadable_ns / SECOND
         tries = 0
@@ -138,13 +140,13 @@ class TermStart:
                 return durable
 
     async def _fail(self, problem: str) -> NoReturn:
-        """The job is told to have failed for as long as it takes to be heard.  Raises PermanentError."""
+        """Publishes that the job has failed for as long as it takes to be read.  Raises PermanentError."""
         self._server.publish_status(self._status(JobPhase.FAILED, problem))
         await asyncio.sleep(TELL_FAILURE_S)
         raise PermanentError(problem)
 
     def _status(self, phase: JobPhase, problem: str) -> JobStatus:
-        """Of a job of which nothing is known yet."""
+        """The status of a job of which nothing is known yet."""
         now = Instant(time.monotonic_ns())
         nothing = job.initial(self._settings.config, Durable(), Term(0), now).state
         return replace(job.status(nothing, now), phase=phase, problem=problem)
@@ -174,9 +176,9 @@ class TermStart:
         return snapshot
 
     async def _set_aside(self, held_term: HeldTerm, snapshot: StoreSnapshot) -> StoreSnapshot:
-        """The folder has followed what the store was founded anew from; the store as it stands then.
+        """The folder follows what the store was founded anew from; the store as it is then.
 
-        The store comes first, since it refuses a term that is over: a folder cannot.
+        The store comes first, since it refuses a term that is over, which a folder cannot.
         """
         if (record := open_refounding(snapshot, self._store.keys)) is None:
             return snapshot
@@ -184,9 +186,9 @@ class TermStart:
         return await self._write(noting_aside(record, self._store.keys, snapshot, held_term.leadership.term))
 
     async def _start(self, held_term: HeldTerm, snapshot: StoreSnapshot) -> tuple[StartingPoint, StoreSnapshot]:
-        """What this term goes on from, where that is not what the store says; and the store as it stands then.
+        """The checkpoint that this term starts from where the store does not say it, and the store as it is then.
 
-        An answer is followed once: it is noted, so a term sees whether the job is asked something else than before.
+        A requested start is followed once: the store keeps it, so a term sees whether another one is requested.
         """
         keys, answer, head = self._store.keys, self._settings.answer, head_id(snapshot, self._store.keys)
         asked, seen = self._settings.asked, snapshot.try_value(keys.start)
@@ -208,7 +210,7 @@ class TermStart:
         return start, snapshot
 
     async def _find_fallback(self, head: ManifestId | None, damage: UnusableHead) -> StartingPoint:
-        """Where to fall back to.  One search at a time: what takes longer than the budget goes on, and is asked again.
+        """The checkpoint to fall back to.  A search that takes longer than the budget goes on, and is asked again.
 
         Raises UnreadableCheckpointError, StorageError.
         """
@@ -228,7 +230,7 @@ class TermStart:
         return search.result()
 
     async def _wait_for_search(self, search: asyncio.Task[StartingPoint]) -> None:
-        """It has ended.  Raises StorageError where it has not within the budget."""
+        """Returns when the search has ended.  Raises StorageError where it has not within the budget."""
         await asyncio.wait((search,), timeout=VERIFY_BUDGET_S)
         if not search.done():
             raise StorageError(self._folder.uri, f"is still being read after {VERIFY_BUDGET_S:g} s, to fall back")
@@ -242,10 +244,10 @@ class TermStart:
             raise UnreadableCheckpointError(manifest_name(head), f"{story}, {_WAYS_ON}") from error
 
     def _origin(self, head: Manifest | None, start: StartingPoint, lineage: LineageRecord | None) -> ManifestOrigin:
-        """Of what is committed next: this job's own history, even where head, until then, is another one's.
+        """The history of what this term commits: this job's own, even where head is another job's.
 
-        So another job that goes on from the same folder is told apart, and nothing of it is deleted.  Who was told no
-        history goes on in that of head.  Which master follows, and with what store, makes no difference.
+        So another job that goes on from the same folder is told apart, and nothing of it is deleted.  A job without a
+        name of its own goes on in head's history.  Which master follows, and with what store, makes no difference.
         """
         fresh, mine = secrets.token_hex(4), self._settings.history
         if head is None:
@@ -255,7 +257,7 @@ class TermStart:
         return ManifestOrigin(history=mine, founded=lineage.number, fresh=fresh)
 
     async def _refound(self, held_term: HeldTerm, start: StartingPoint, before: StoreSnapshot) -> StoreSnapshot:
-        """The store as it stands afterwards: with what the folder said to go on from, which follows it."""
+        """The store as it is after it was founded anew from this start."""
         await held_term.confirm()
         keys, term, record = self._store.keys, held_term.leadership.term, self._record(start, before)
         if start.head is not None:

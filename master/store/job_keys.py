@@ -1,4 +1,4 @@
-"""Where a job's durable values lie: everything under `/edl/v1/jobs/<job>/` (M6: few keys, small values)."""
+"""Keys of a job's durable values, all under `/edl/v1/jobs/<job>/` (M6: few keys, small values)."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ class JobKeys:
 
     @property
     def dataset(self) -> Key:
+        """What the first Declare fixed."""
         return self.named("dataset")
 
     @property
@@ -73,12 +74,12 @@ class JobKeys:
 
     @property
     def route(self) -> Key:
-        """Who owns which bucket (rule 37)."""
+        """The owner of each bucket (rule 37)."""
         return self.named("route")
 
     @property
     def start(self) -> Key:
-        """What the job was last asked to go on from (`spec.checkpoint.start`); absent: no term has looked yet."""
+        """The start that was last requested (`spec.checkpoint.start`); absent: no term has looked yet."""
         return self.named("start")
 
     @property
@@ -88,7 +89,7 @@ class JobKeys:
 
     @property
     def servers(self) -> Key:
-        """How many servers the cluster side wants; absent: as many as the job began with."""
+        """The number of servers that the cluster side wants; absent: as many as the job began with."""
         return self.named("servers")
 
     @property
@@ -98,5 +99,5 @@ class JobKeys:
 
     @property
     def backups(self) -> Key:
-        """Where second copies are (rule 61); absent: there are none.  Changes with the route only, as intents do."""
+        """The servers with second copies (rule 61); absent: there are none.  Changes with the route only."""
         return self.named("backups")

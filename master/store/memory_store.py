@@ -1,10 +1,8 @@
-"""The store without etcd: for a script that runs alone, and for tests.
+"""The state store in memory: for a script that runs alone, and for tests.
 
 `MemoryCluster` is what etcd is to `EtcdStore`: revisions, leases, a history to watch.  Any number of `MemoryStore`s,
-one per master, share one.  Nothing survives the process, and nothing is ever Unknown.
-
-Leases expire by the injected clock, and are looked at whenever anybody asks.  The cluster's methods await nothing, so
-each of them is one atomic step.
+one a master, share one.  Nothing survives the process, and no outcome is Unknown.  Leases expire by the injected
+clock, at the next call.  The cluster's methods await nothing, so each is one atomic step.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ class MemoryCluster:
     # ---- leases -------------------------------------------------------------------------------------------------
 
     def expire_leases(self) -> None:
-        """Leases past their time are gone, and so are the leader keys bound to them."""
+        """Drops leases past their time, and the leader keys bound to them."""
         now_s = self._clock_s()
         for number in [number for number, lease in self._leases.items() if lease.expires_s <= now_s]:
             self.revoke(number)
@@ -120,7 +118,7 @@ class MemoryCluster:
         return Conflict(current=self.snapshot(transaction.keys))
 
     def _apply(self, writes: Iterable[StoreWrite]) -> Revision:
-        """All writes at one new revision."""
+        """Applies all writes at one new revision."""
         revision = Revision(self._revision + 1)
         changes = [change for write in writes if (change := self._apply_one(write, revision))]
         if not changes:
@@ -147,7 +145,7 @@ class MemoryCluster:
     # ---- history ------------------------------------------------------------------------------------------------
 
     def compact(self, revision: Revision) -> None:
-        """Forget the changes up to `revision`, as etcd does from time to time; values stay."""
+        """Forgets the changes up to `revision`, as etcd does from time to time; values stay."""
         self._compacted = max(self._compacted, revision)
         while self._history and self._history[0].revision <= revision:
             self._history.popleft()
@@ -167,7 +165,7 @@ class MemoryCluster:
                 await self._wait_for_change()
 
     async def _wait_for_change(self) -> None:
-        """Until something is written, or a lease may have expired."""
+        """Returns when something is written or a lease may have expired."""
         next_expiry_s = min((lease.expires_s for lease in self._leases.values()), default=None)
         timeout_s = None if next_expiry_s is None else max(0.01, next_expiry_s - self._clock_s())
         with suppress(TimeoutError):
@@ -176,7 +174,7 @@ class MemoryCluster:
 
 
 class MemoryStore:
-    """`Store` on a MemoryCluster."""
+    """`StateStore` on a MemoryCluster."""
 
     def __init__(self, cluster: MemoryCluster, keys: JobKeys) -> None:
         self._cluster = cluster
@@ -209,4 +207,4 @@ class MemoryStore:
         return self._cluster.changes(prefix, after)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is open."""

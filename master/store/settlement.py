@@ -1,10 +1,11 @@
-"""What became of a transaction whose answer was lost (rule 23).
+"""Settlement of a transaction whose answer was lost (rule 23).
 
-Reading that it has *not* happened proves little: it may still be under way, in a member that was paused.  But sending
-the same transaction again is safe, because its comparisons exclude that both attempts write.  So: read; done if the
-writes are there; lost if a comparison fails; else send it again, until the budget is spent.
+A read that shows no effect proves little: the transaction may still be under way in a member that was paused.  But to
+send the same transaction again is safe, because its comparisons exclude that both attempts write.  So: read; done if
+the writes are there; lost if a comparison fails; else send it again, until the budget is spent.
 
-Safe for transactions that change something they compare: a value that never comes back (head, lineage), or a revision.
+Safe for transactions that change something they compare: a value that never comes back (head, lineage), or a
+revision.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ PAUSE_S: Final = 0.1
 
 
 async def settle(store: StateStore, transaction: Transaction, *, budget_s: float) -> CommitOutcome:
-    """Commit, and find out what an Unknown meant.  Still Unknown only when the store cannot be asked for `budget_s`.
+    """Commits, and finds out what an Unknown meant.  Unknown only when the store does not answer for `budget_s`.
 
-    Then the same transaction may be settled again later: it is Committed also when its writes are there already.
-    Raises FencedError when the term does not lead any more; then the successor's reading decides what happened.
+    The same transaction may be settled again later: it is Committed also when its writes are there already.  Raises
+    FencedError when the term does not lead any more; then the successor's reading decides what happened.
     """
     deadline_s = time.monotonic() + budget_s
     while True:
@@ -55,7 +56,7 @@ async def settle(store: StateStore, transaction: Transaction, *, budget_s: float
 
 
 async def _read_outcome(store: StateStore, transaction: Transaction) -> CommitOutcome | None:
-    """None: it has not happened, and may be sent again."""
+    """The outcome that the keys show; None: the transaction has not happened and may be sent again."""
     try:
         leader = await store.read_leader()
         if leader is None or leader.term != transaction.term:
@@ -67,7 +68,7 @@ async def _read_outcome(store: StateStore, transaction: Transaction) -> CommitOu
 
 
 def judge(transaction: Transaction, current: StoreSnapshot) -> Committed | Conflict | None:
-    """What the keys say about a transaction that may have happened.  None: it has not."""
+    """The outcome that the keys show for a transaction that may have happened; None: it has not."""
     if _is_written(transaction, current):
         written = (current.entries[write.key].mod_revision for write in transaction.writes if isinstance(write, Put))
         return Committed(revision=max(written, default=current.revision))
@@ -77,9 +78,9 @@ def judge(transaction: Transaction, current: StoreSnapshot) -> Committed | Confl
 
 
 def _is_written(transaction: Transaction, current: StoreSnapshot) -> bool:
-    """Whether every write shows.  A transaction is one revision, so all of its puts must bear the same.
+    """True if every write shows.  A transaction is one revision, so all of its puts must bear the same.
 
-    A value that stood before at the revision that is compared shows nothing.
+    A value that was there before at the revision that is compared shows nothing.
     """
     revisions: set[Revision] = set()
     before = {part.key: part.mod_revision for part in transaction.require if isinstance(part, UnchangedSince)}

@@ -1,12 +1,12 @@
-"""What a master needs from its store: one leader at a time, and writes that only the leader can make.
+"""The port of the state store: one leader at a time, and writes that only the leader can make.
 
-The problem: a master that was paused past its lease does not know that another one has taken over.  So holding a lease
-proves nothing; every transaction itself compares the leader key's create revision with the writer's term (M2, M5, M6).
-The other half: a write whose answer is lost may have happened, or may still happen.  That is an outcome of its own,
-`Unknown`, never an error and never retried in here (rule 23; `settlement` does it safely).
+The problem: a master that was paused past its lease does not know that another one has taken over.  Holding a lease
+proves nothing, so every transaction compares the leader key's create revision with the writer's term (M2, M5, M6).
+ And a write whose answer is lost may have happened, or may still happen: that is an outcome of its own, `Unknown`,
+never an error, and never retried in here (rule 23; `settlement` does it safely).
 
-Not here: when to campaign and when to step down (`master.leadership`), what the values mean.
-Read next: `memory`, the same contract in 200 lines; `etcd`.  Both pass tests/integration/store.
+Not here: when to campaign and step down (`master.leadership`), what the values mean (`master.durable`).  Read next:
+`memory_store`, the same contract in 200 lines; `etcd`.  Both pass tests/integration/store/test_contract.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSnapshot:
-    """Some keys as they stood together at one revision; absent keys are not in `entries`."""
+    """Some keys as they were together at one revision; absent keys are not in `entries`."""
 
     revision: Revision
     entries: Mapping[Key, Entry]
@@ -47,7 +47,7 @@ class StoreSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """The leader key and who holds it.  `holder` is what the leader wrote there: where its master can be reached."""
+    """The leader key and its holder.  `holder` is what the leader wrote there: where its master can be reached."""
 
     term: Term
     lease: int
@@ -84,7 +84,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The key is absent afterwards; deleting an absent key is no conflict."""
+    """The key is absent afterwards; to delete an absent key is no conflict."""
 
     key: Key
 
@@ -95,7 +95,7 @@ StoreWrite: TypeAlias = Put | Delete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """If `term` still leads and all of `require` hold, all of `writes` happen, at one revision; else none.
+    """If `term` leads and all of `require` hold, all of `writes` happen at one revision; else none does.
 
     Raises ValueTooLargeError when made larger than M6 allows, so no store ever sees such a one.
     """
@@ -129,21 +129,21 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """It happened, and survives any crash (M6)."""
+    """The transaction happened, and survives any crash (M6)."""
 
     revision: Revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """It did not happen and will not: a comparison failed.  `current`: the transaction's keys as they stood then."""
+    """The transaction did not happen and will not: a comparison failed.  `current`: its keys as they were then."""
 
     current: StoreSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """It may have happened, or may still happen.  Read before anything else (rule 23)."""
+    """The transaction may have happened, or may still happen.  Read before anything else (rule 23)."""
 
     reason: str
 
@@ -156,7 +156,7 @@ CommitOutcome: TypeAlias = Committed | Conflict | Unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """`entry` None: the key was deleted, or its lease expired."""
+    """A key was written; `entry` None: it was deleted, or its lease expired."""
 
     key: Key
     entry: Entry | None
@@ -165,7 +165,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resync:
-    """Changes up to `revision` can no longer be told one by one (compaction, a store that was lost): read the keys."""
+    """Changes up to `revision` are lost one by one (compaction, a store that was lost): read the keys."""
 
     revision: Revision
 
@@ -174,7 +174,7 @@ KeyEvent: TypeAlias = Changed | Resync
 
 
 class StateStore(Protocol):
-    """One job's keys.  Every call answers within the store's own deadline, told at construction; any may be cancelled.
+    """One job's keys.  Every call answers within the store's own deadline, and any may be cancelled.
 
     Calls raise StoreUnavailableError when the store could not be reached within the budget, StoreAccessError when it
     refused the user.
@@ -184,27 +184,28 @@ class StateStore(Protocol):
     def keys(self) -> JobKeys: ...
 
     async def try_lead(self, *, holder: str, ttl_s: int) -> Leadership | None:
-        """Take the leader key if nobody holds it.  None: somebody does.
+        """Takes the leader key if nobody holds it.  None: another master does.
 
-        Afterwards nobody else gets it until `ttl_s` have passed without a `renew`, or `resign`.  At most one term leads
-        at any revision; terms grow (M5).  A campaign whose answer was lost is read back before it is reported; where
-        that fails too its lease runs out by itself.
+        Afterwards nobody else gets it until `ttl_s` have passed without a `renew`, or `resign`.  At most one term
+        leads at any revision; terms grow (M5).  A campaign whose answer was lost is read back before it is reported;
+        where that fails too, its lease runs out by itself.
         """
         ...
 
     async def read_leader(self) -> Leadership | None:
-        """Who leads now; None: nobody."""
+        """The current leader; None: there is none."""
         ...
 
     async def renew(self, leadership: Leadership) -> None:
         """The lease runs for its whole time again, counted from a moment after this call began.
 
-        One attempt, no retries: the caller knows how much time is left.  Raises LeaseLostError when the lease is gone.
+        One attempt, no retries: the caller knows how much time is left.  Raises LeaseLostError when the lease is
+        gone.
         """
         ...
 
     async def resign(self, leadership: Leadership) -> None:
-        """Give the leader key back at once; a lease that is gone already is no error."""
+        """Gives the leader key back at once; a lease that is gone already is no error."""
         ...
 
     async def read(self, keys: Iterable[Key]) -> StoreSnapshot:
@@ -212,24 +213,24 @@ class StateStore(Protocol):
         ...
 
     async def commit(self, transaction: Transaction) -> CommitOutcome:
-        """Try the transaction once.  Raises FencedError, and nothing is written, when `term` does not lead."""
+        """Tries the transaction once.  Raises FencedError, and nothing is written, when `term` does not lead."""
         ...
 
     def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[KeyEvent, None]:
         """Changes of keys that begin with `prefix`, after that revision, in order, none lost, none twice.
 
-        Goes on over lost connections and restarts for as long as it is iterated.  A `Resync` tells of a gap; what
-        comes next is later than its revision.  Let go of it with `aclose` before the store is closed.
+        It goes on over lost connections and restarts for as long as it is iterated.  A `Resync` marks a gap; what
+        comes next is later than its revision.  End it with `aclose` before the store is closed.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections; leases stay until they expire."""
+        """Closes connections; leases stay until they expire."""
         ...
 
 
 def is_met(comparison: Comparison, entries: Mapping[Key, Entry]) -> bool:
-    """Whether the comparison is true of these entries."""
+    """True if the comparison holds for these entries."""
     entry = entries.get(comparison.key)
     match comparison:
         case ValueIs(_, value):
@@ -243,13 +244,16 @@ def is_met(comparison: Comparison, entries: Mapping[Key, Entry]) -> bool:
 
 
 def check_writes(keys: JobKeys, transaction: Transaction) -> None:
-    """Only this job's keys are written, and never the leader key: a put would cut it loose from its lease."""
+    """Raises InvariantViolationError for keys of other jobs and for the leader key.
+
+    A put on the leader key would cut it loose from its lease.
+    """
     for write in transaction.writes:
         if write.key == keys.leader or not write.key.startswith(keys.prefix):
             raise InvariantViolationError(f"{write.key} is not to be written by a master of {keys.job}")
 
 
 def fenced(term: Term, current: Term | None) -> FencedError:
-    """The error for a writer that does not lead, with the one who does."""
+    """The error for a writer that does not lead, naming the leader."""
     now = f"term {current} leads" if current is not None else "nobody leads"
     return FencedError(f"term {term} does not lead any more, {now}: drop everything held under it and campaign again")

@@ -1,7 +1,7 @@
-"""The queue in front of the one writer: events wait here, bounded, until the writer takes all of them in one turn.
+"""The queue in front of the writer: bounded, and emptied in one turn.
 
-asyncio.Queue hands out one item per call and wakes one getter per item; at thousands of events a second that is most
-of the work.  Here the writer is woken once and takes what there is.
+asyncio.Queue hands out one item a call and wakes one getter an item; at thousands of events a second that is most of
+the work.  This queue wakes the writer once, and it takes all that is there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from master.job.domain import CoreEvent
 
 
 class EventQueue:
-    """Events in order of arrival.  Streams wait while it is full; the outcomes of effects never do."""
+    """Events in order of arrival.  Streams wait while it is full; outcomes of effects never do."""
 
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
@@ -27,12 +27,12 @@ class EventQueue:
         return len(self._events)
 
     def add(self, event: CoreEvent) -> None:
-        """For outcomes, of which each effect has one: at once, whatever the limit."""
+        """Queues the outcome of an effect at once, whatever the limit."""
         self._events.append(event)
         self._filled.set()
 
     async def extend(self, events: Iterable[CoreEvent]) -> None:
-        """For what members say: waits for room first, which makes the member's stream wait."""
+        """Queues a member's events; waits for room first, which makes the member's stream wait."""
         while len(self._events) >= self._limit:
             self._has_room.clear()
             await self._has_room.wait()
@@ -40,7 +40,7 @@ class EventQueue:
         self._filled.set()
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Until there is an event, or the time has passed."""
+        """Returns when there is an event or the time has passed."""
         if self._events or (timeout_s is not None and timeout_s <= 0):
             return
         loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class EventQueue:
                 timer.cancel()
 
     def take(self, limit: int) -> list[CoreEvent]:
-        """Up to so many, oldest first."""
+        """Up to `limit` events, oldest first."""
         count = min(limit, len(self._events))
         taken = [self._events.popleft() for _ in range(count)]
         if not self._events:

@@ -1,8 +1,7 @@
-"""The sending half of each member's stream, and who is on which stream.
+"""Members' streams: the sending half of each, and which member is on which stream.
 
-The writer puts messages here without waiting; each stream takes what has gathered and sends it as one envelope.  A
-member that does not read loses its stream once `limit` messages wait for it, so one slow reader holds up nobody and no
-queue grows without bound; it comes back and asks again.
+The writer adds messages without waiting; each stream sends what has gathered as one envelope.  A member that does not
+read loses its stream once `limit` messages wait, so one slow reader holds up nobody; it comes back and asks again.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class MemberStream:
         self._wake = asyncio.Event()
 
     def send(self, message: MasterMessage) -> None:
-        """It leaves with the next envelope, unless the stream is ending."""
+        """The message leaves with the next envelope, unless the stream is ending."""
         if self.ending:
             return
         if len(self._waiting) >= self._limit:
@@ -55,7 +54,7 @@ class MemberStream:
         self.finish(reason)
 
     async def take(self) -> list[MasterMessage]:
-        """What has gathered, at least one message; empty: the stream has ended."""
+        """The messages that have gathered, at least one; empty: the stream has ended."""
         while not self._waiting and not self.ending:
             self._wake.clear()
             await self._wake.wait()
@@ -64,7 +63,7 @@ class MemberStream:
 
 
 class MemberStreams:
-    """The newest stream of each member."""
+    """The open streams, and the newest stream of each member."""
 
     def __init__(self) -> None:
         self._by_member: dict[MemberKey, MemberStream] = {}
@@ -80,9 +79,9 @@ class MemberStreams:
         self._open.add(stream)
 
     def register(self, stream: MemberStream, member: MemberKey) -> MemberKey | None:
-        """From now on messages to the member go here; an older stream of it ends.
+        """Messages to the member go to this stream from now on; its older stream ends.
 
-        Answers the member whose newest stream this was until now, when that is another one.
+        Answers the member whose newest stream this was until now, if that is another one.
         """
         before = self._by_member.get(member)
         if before is not None and before is not stream:

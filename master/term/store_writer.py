@@ -1,10 +1,10 @@
-"""Carries the core's durable writes out, one after another, and says of each what became of it.
+"""The writer of durable records: carries out the core's writes one after another and reports each outcome.
 
-The problem: the store may be away for a minute, and the answer to a write may be lost.  Training goes on meanwhile, so
-nothing waits here but the writes themselves; each is tried until it is certain (rule 23: read before anything else),
-and its one answer is an event.
+The problem: the store may be away for a minute, and the answer to a write may be lost.  Training goes on meanwhile,
+so nothing waits here but the writes themselves.  Each is tried until its outcome is certain (rule 23: read before
+anything else), and its one answer is an event.
 
-Not here: what is written (`records`), what follows (`job`).
+Not here: what is written (`durable.transactions`), what follows (`job`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_WAITING_WRITES: Final = 256  # the core asks for a next one of a kind only a
 
 
 class StoreWriter:
-    """One term's writer to the store.  `answer` is called once per write, in order."""
+    """One term's writer to the store.  `answer` is called once a write, in order."""
 
     def __init__(self, store: StateStore, term: Term, answer: Callable[[Persisted | PersistRefused], None]) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class StoreWriter:
         self.problem = ""  # why the present write is not settled yet, when that takes long
 
     def add(self, effect: Persist) -> None:
-        """It is written after those that were added before."""
+        """The write comes after those that were added before."""
         try:
             self._waiting.put_nowait(effect.write)
         except asyncio.QueueFull:
@@ -48,7 +48,7 @@ class StoreWriter:
         return self._waiting.qsize()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Writes until cancelled."""
         while True:
             write = await self._waiting.get()
             settled = await self._settle(write)
@@ -79,7 +79,7 @@ class StoreWriter:
                     assert_never(outcome)
 
     async def _transaction(self, write: DurableWrite) -> Transaction:
-        """The writes before this one are settled, so what stands now is what it replaces."""
+        """The transaction of the write; the writes before it are settled, so it replaces what the store has now."""
         key = number_key(write, self._store.keys)
         number = (await self._store.read([key])).entries.get(key) if key else None
         return transaction_of(write, self._store.keys, self._term, number=number)

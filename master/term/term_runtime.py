@@ -1,13 +1,15 @@
-"""One term of the master: the writer task that owns the state, and what carries its decisions out.
+"""The runtime of one term: the writer task that owns the state, and the effects that it carries out.
 
-Everything that happens (a message, a broken stream, an answer of the store, a deadline) becomes an event in one inbox;
-one task takes them in turns, asks `job.handle`, and performs the effects in their order.  What must be durable before
-it is answered is ordered by the core itself: the answer is an effect of the `Persisted` event.  So there is no lock.
+Everything that happens (a message, a broken stream, an answer of the store, a deadline) becomes an event in one
+queue.  One task takes the events in turns, calls `job.handle`, and performs the effects in their order.  The core
+itself orders what must be durable before it is answered: the answer is an effect of the `Persisted` event.  So there
+is no lock.
 
-A turn takes all events that have gathered and each stream sends all that has gathered for it, so under load the cost
-per event falls.  Before each turn and each envelope the term asks its reign whether it may still act.
+A turn takes all events that have gathered, and each stream sends all that has gathered for it, so the cost of an
+event falls under load.  Before each turn and each envelope the term checks that it may still act.
 
-Not here: gRPC (`server`), who leads (`election`), one term after another (`terms`), decisions (`job`).
+Not here: gRPC (`process.grpc_server`), who leads (`leadership.election`), one term after another
+(`process.leader_terms`), decisions (`job`).
 """
 
 from __future__ import annotations
@@ -118,7 +120,7 @@ class TermRuntime:
     # ---- the writer ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serves the term.  Raises TermEndedError when it is over; afterwards nothing more leaves on any stream."""
+        """Serves the term.  Raises TermEndedError when it is over; afterwards nothing leaves on any stream."""
         writes = asyncio.create_task(self._persistence.run())
         try:
             if self._head is not None:  # whoever committed it may have been killed before that
@@ -173,7 +175,7 @@ class TermRuntime:
         self._perform(step.effects)
 
     def _wait_s(self) -> float:
-        """After events the deadlines may be others, but looking costs with the number of members: not every turn."""
+        """Seconds until deadlines are looked at: not at every turn, since that costs with the number of members."""
         wake = self._look_not_before if self._is_changed else max(self._look_not_before, self._next_deadline)
         return min(CLOCK_CHECK_S, (wake - _now()) / SECOND)
 
@@ -240,7 +242,7 @@ class TermRuntime:
             self._inbox.add(outcome)
 
     async def _finish_commit(self, outcome: Persisted, manifest: ManifestId) -> None:
-        """HEAD is in the folder before anybody is answered: what is said to be committed outlives the store too."""
+        """Writes HEAD before anybody is answered: what is said to be committed outlives the store too."""
         await self._head_file.write(manifest)
         self._inbox.add(outcome)
 
@@ -267,11 +269,13 @@ class TermRuntime:
     # ---- the server's side --------------------------------------------------------------------------------------
 
     def open(self, stream: MemberStream) -> None:
-        """The stream is known and will be told when the term ends."""
+        """The term knows the stream and ends it with itself."""
         self._streams.open(stream)
 
     async def receive(self, stream: MemberStream, said: Iterable[MemberMessage]) -> None:
-        """What a member said, in order; waits while the writer is behind.  Raises MessageError unless it registered."""
+        """Queues a member's messages in order; waits while the writer is behind.  Raises MessageError unless it
+        registered.
+        """
         await self._inbox.extend(self._events_of(stream, said))
 
     def _events_of(self, stream: MemberStream, said: Iterable[MemberMessage]) -> list[CoreEvent]:
@@ -296,11 +300,11 @@ class TermRuntime:
             self._inbox.add(StreamBroken(member=member))
 
     def may_answer(self) -> bool:
-        """Whether anything may leave on a stream now; asked right before each envelope."""
+        """True if a message may leave on a stream now; asked right before each envelope."""
         return self._held_term.may_act()
 
     async def set_servers(self, count: int) -> ServersAnswer:
-        """What the cluster side is told.  Raises TermEndedError when this term ends before the number is durable."""
+        """The answer for the cluster side.  Raises TermEndedError if the term ends before the number is durable."""
         request = next(self._requests)
         asked: asyncio.Future[ServersAnswer] = asyncio.get_running_loop().create_future()
         self._pending_requests[request] = asked
@@ -313,7 +317,7 @@ class TermRuntime:
     # ---- looking in ---------------------------------------------------------------------------------------------
 
     def status(self) -> JobStatus:
-        """The job as of now.  May be called from any thread: the state is one frozen value."""
+        """The job as of now.  Any thread may call it: the state is one frozen value."""
         state = self._state
         status = job.status(state, _now())
         away = self._persistence.problem or self._held_term.store_problem

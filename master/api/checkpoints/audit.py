@@ -1,9 +1,9 @@
-"""Reads a checkpoint without its job: what it has trained, from which history, and whether its files still say so.
+"""Audit of a checkpoint without its job: what it has trained, from which history, and whether its files agree.
 
 The problem: somebody holds a folder and wants to know what the model in it has seen.  The answer is in the manifests
-and files alone (M1, M8); no store, no process of the job is asked.  Which manifest was committed last only the store
-knows for certain; the master leaves its name in the file HEAD as a hint, and without one the newest end of a chain is
-taken, the others are told as orphans.
+and files alone (M1, M8); no store and no process of the job is asked.  Only the store knows for certain which
+manifest was committed last.  The master leaves its name in the file HEAD; without HEAD the newest end of a chain is
+taken, and the others are reported as orphans.
 
 Not here: printing (`edl data audit`), the inside of a server's file (`trainer_sdk.pserver`).
 """
@@ -66,7 +66,7 @@ class Audit:
 
 
 def read_checkpoint(uri: str, *, head: ManifestId | None = None, verifies_files: bool = True) -> Audit:
-    """What the checkpoint in this folder holds.  `head` names another manifest than the last one.
+    """The audit of the checkpoint in this folder.  `head` names another manifest than the last one.
 
     Raises StorageError or ManifestError when there is no manifest to begin with; everything else is in `problems`.
     """
@@ -74,7 +74,7 @@ def read_checkpoint(uri: str, *, head: ManifestId | None = None, verifies_files:
 
 
 def audit_storage(storage: Storage, *, head: ManifestId | None = None, verifies_files: bool = True) -> Audit:
-    """As `read_checkpoint`.  A job that goes on collects what this reads: what is missing then is looked for anew."""
+    """As `read_checkpoint`.  If a running job deletes files meanwhile, the folder is read anew."""
     for _ in range(_MOST_LOOKS - 1):
         seen = storage.list("manifest-")
         audit = _look(storage, head=head, verifies_files=verifies_files)
@@ -102,12 +102,12 @@ def _look(storage: Storage, *, head: ManifestId | None, verifies_files: bool) ->
 
 
 def write_head_hint(storage: Storage, manifest_id: ManifestId) -> None:
-    """Leaves the name of the newest committed manifest for whoever reads the folder without the store."""
+    """HEAD names the newest committed manifest, for readers without the store."""
     storage.write_file(HEAD, [format_head(manifest_id)])
 
 
 def try_head_hint(storage: Storage) -> ManifestId | None:
-    """The name that `write_head_hint` left; None when there is none.  A hint: a crash may leave an older one."""
+    """The manifest that HEAD names; None: there is none.  A crash may leave an older one."""
     try:
         return parse_head(storage.read(HEAD))
     except ContractError:
@@ -115,7 +115,7 @@ def try_head_hint(storage: Storage) -> ManifestId | None:
 
 
 def newest_manifest(storage: Storage, manifests: Iterable[Manifest]) -> Manifest | None:
-    """The manifest of these that HEAD names, else the newest end of a chain; None: there is none."""
+    """The manifest that HEAD names, else the newest end of a chain; None: there is none."""
     by_id = {manifest.id: manifest for manifest in manifests}
     hinted = try_head_hint(storage)
     if hinted is not None and hinted in by_id:
@@ -140,7 +140,7 @@ def _read_manifests(storage: Storage) -> tuple[dict[ManifestId, Manifest], list[
 
 
 def _read_retired(storage: Storage) -> dict[ManifestId, Manifest]:
-    """Those that can be read: only what they show counts."""
+    """The retired manifests that can be read."""
     retired: dict[ManifestId, Manifest] = {}
     for name in storage.list("retired-"):
         if (manifest_id := try_retired_id(name)) is not None:
@@ -165,7 +165,7 @@ def _find_head(
 
 
 def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], told: Manifest) -> str:
-    """Why what is told of may not be the last checkpoint; empty when it is."""
+    """Why the audited manifest may not be the last checkpoint; empty: it is."""
     instead = f"what is told is of {told.id}, which may stand beside the chain"
     try:
         named = parse_head(storage.read(HEAD))
@@ -201,7 +201,7 @@ def _audit_file(storage: Storage, file: FileRecord) -> FileAudit:
 
 
 def contradictions(manifest: Manifest) -> list[str]:
-    """What the files say of themselves against what the manifest says of all (rule 22)."""
+    """Where files and manifest say different things (rule 22)."""
     problems = []
     if manifest.data & manifest.quarantine:
         problems.append(f"positions {manifest.data & manifest.quarantine} are both trained and in quarantine")

@@ -1,7 +1,7 @@
-"""The checkpoint before one that cannot be read, for a job that was asked to fall back to it (M11, ADR 0189).
+"""Fallback to the checkpoint before one that cannot be read, for a job that asks for it (M11, ADR 0189).
 
-Who was not asked refuses (`resuming`).  Who was goes back to the newest checkpoint that is whole, and tells how much is
-trained again; where none is whole it refuses as well: nothing ever begins anew by itself.
+A job that does not ask for it refuses (`resume`).  A job that does goes back to the newest checkpoint that is whole,
+and says how much is trained again; where none is whole it refuses as well: nothing ever begins anew by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ID: Final = re.compile(r"(\d{6,})-(\d{10,})-(\d{6,})-")
 
 
 def check_start(storage: Storage, answer: RequestedStart | None, when: WhenUnreadable, *, now_s: float) -> None:
-    """What a job without a store goes on from is there, or it is asked to fall back; nothing is changed.
+    """The start of a job without a store is there, or the job asks to fall back; nothing is changed.
 
     Raises UnreadableCheckpointError, StorageError for an unusable folder.
     """
@@ -38,7 +38,7 @@ def check_start(storage: Storage, answer: RequestedStart | None, when: WhenUnrea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """The checkpoint to go on from, and what that means, for people."""
+    """The checkpoint to go on from, and its description for people."""
 
     chosen: Manifest
     description: str
@@ -49,10 +49,10 @@ def find_fallback(
 ) -> Fallback:
     """The newest checkpoint no newer than `head` (None: than any) of which every byte is as it was written.
 
-    That is head itself where its files have come back; not where others still fail to load it (`has_failed_to_load`):
-    what keeps them from it would keep them from the one before too.  Raises UnreadableCheckpointError with `problem`
-    where no checkpoint is whole, NoFallbackError where a newer one than `head` was committed: the store, or HEAD, is an
-    older copy; StorageError where the folder does not answer.
+    That is head itself where its files have come back, unless others still fail to load it (`has_failed_to_load`):
+    their trouble would keep them from the one before too.  Raises UnreadableCheckpointError with `problem` where no
+    checkpoint is whole, NoFallbackError where a newer one than `head` was committed (the store, or HEAD, is an older
+    copy), StorageError where the folder does not answer.
     """
     contents = read_contents(storage)
     if (last := head or contents.head) is not None and (later := _committed_after(contents, last)):
@@ -70,7 +70,7 @@ def find_fallback(
 
 
 def _committed_after(contents: FolderContents, last: ManifestId) -> str:
-    """The file which proves that a checkpoint was committed after the one that is said to be the last; empty: none.
+    """The file that proves that a checkpoint was committed after the last one; empty: there is none.
 
     HEAD is written after the store.  Where the last one's manifest cannot be read, ids tell what is newer.
     """
@@ -86,7 +86,7 @@ def _committed_after(contents: FolderContents, last: ManifestId) -> str:
 
 
 def _candidates(contents: FolderContents, head: ManifestId | None) -> Iterator[Manifest]:
-    """The newest first.  What is newer than head may never have been committed, or was rolled back from."""
+    """The checkpoints to try, newest first; newer ones than head were never committed, or rolled back from."""
     known = contents.known
     for one in sorted(known.values(), key=write_order, reverse=True):
         if head is None or one.id == head or _is_older(one, head, known.get(head)):
@@ -94,7 +94,7 @@ def _candidates(contents: FolderContents, head: ManifestId | None) -> Iterator[M
 
 
 def _is_older(one: Manifest, head: ManifestId, read: Manifest | None) -> bool:
-    """By what head's manifest says, or where it cannot be read by its id, which is in the order of time."""
+    """By head's manifest, or where that cannot be read by its id, which is in the order of time."""
     if read is not None:
         return write_order(one) < write_order(read)
     mine, its = _ID.match(one.id), _ID.match(head)

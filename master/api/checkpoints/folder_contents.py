@@ -28,7 +28,7 @@ _LINEAGE: Final = re.compile(r"(?:manifest-|retired-|cut-|model-)(\d{1,18})-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedFile:
-    """A file that is there and does not say what it should."""
+    """A file that does not hold what it should."""
 
     name: str
     problem: str
@@ -49,12 +49,12 @@ class FolderContents:
 
     @property
     def known(self) -> Mapping[ManifestId, Manifest]:
-        """All that can be read."""
+        """All manifests that can be read, retired ones too."""
         return {**self.retired, **self.manifests}
 
 
 def read_contents(storage: Storage, answer: RequestedStart | None = None) -> FolderContents:
-    """What stands in the folder, and whether the answer was followed there.
+    """The contents of the folder, and whether this request was followed there.
 
     Raises StorageError where a file could not be read at all, damaged or not.
     """
@@ -120,12 +120,12 @@ def parse_head(data: bytes) -> ManifestId:
 
 
 def highest_lineage(storage: Storage) -> Lineage:
-    """Of all files that stand there, by their names, readable or not; 0 where there is none."""
+    """The highest lineage in the names of all files, readable or not; 0: there is none."""
     return max(map(_lineage_of, storage.list()), default=Lineage(0))
 
 
 def _lineage_of(name: str) -> Lineage:
-    """Of what a file's name says; 0 where it says nothing."""
+    """The lineage in a file's name; 0: it has none."""
     match = _LINEAGE.match(name)
     return Lineage(int(match[1]) if match else 0)
 
@@ -138,11 +138,11 @@ def write_order(manifest: Manifest) -> tuple[int, int, int]:
 def set_aside(
     storage: Storage, keep: Manifest | None, history: HistoryId, *, above: Lineage, check: Callable[[], None]
 ) -> None:
-    """Everything but this manifest and its files stands under `aside/HISTORY/`; nothing is deleted or replaced.
+    """Everything but this manifest and its files is under `aside/HISTORY/`; nothing is deleted or replaced.
 
     What was there is a checkpoint folder of its own, with all its names.  HEAD names the manifest.  May be repeated,
-    also late: what is of a lineage above `above` was written since and stays, and so does HEAD where it names that.
-    `check` is called before each step, and raises once somebody else may write here.
+    also late: files of a lineage above `above` were written since and stay, and so does HEAD where it names one.
+     `check` is called before each step, and raises once another master may write here.
     """
     kept = {manifest_name(keep.id), *(file.name for file in keep.files)} if keep else set()
     away = f"{ASIDE}/{history}"
@@ -160,7 +160,7 @@ def set_aside(
 
 
 def _set_head(storage: Storage, keep: Manifest | None, away: str, above: Lineage, check: Callable[[], None]) -> None:
-    """HEAD names what is kept; what it named before stands under `away`."""
+    """HEAD names what is kept; what it named before is under `away`."""
     if storage.exists(HEAD):
         head = storage.read(HEAD)
         with suppress(ManifestError):
@@ -188,7 +188,7 @@ def _unused(storage: Storage, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedStart:
-    """What somebody decided about a folder.  It counts until something of `history` is committed."""
+    """The start that somebody requested; it counts until something of `history` is committed."""
 
     manifest: ManifestId | None  # None: begin anew
     history: HistoryId

@@ -1,14 +1,14 @@
-"""Who may write into a checkpoint folder of this machine: one run at a time, its children included (M11, ADR 0404).
+"""Locks of a checkpoint folder of this machine: one run at a time writes, its children included (M11, ADR 0404).
 
-The problem: two runs have two stores, so neither fences the other's commits.  A lock of the run alone is gone once the
-run is killed, while its master or a server still writes.  So there are two locks, both the kernel's (`flock`), gone
-with whoever held them however it ended:
+The problem: two runs have two stores, so neither fences the other's commits.  A lock of the run alone is gone once
+the run is killed, while its master or a server still writes.  So there are two locks of the kernel (`flock`), which
+end with their holder however it ends:
 
     .edl-run       exclusive: the run, or the script that runs alone
     .edl-writers   shared: every process that writes there, as long as it may
 
-A folder is claimed by taking the first, and seeing that nobody holds the second.  Whoever claims it makes both files;
-where they are not (another machine's folder, an object store, a cluster) nothing is locked.
+A run claims a folder by taking the first lock and checking that nobody holds the second; it makes both files.  Where
+they are missing (another machine's folder, an object store, a cluster) nothing is locked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class CheckpointFolderInUseError(StorageError):
-    """Somebody else writes there.  `holder`: who, for people."""
+    """Another process writes there.  `holder`: which, for people."""
 
     def __init__(self, folder: str, holder: str) -> None:
         super().__init__(folder, f"is in use by {holder}: name another folder, or end that first")
@@ -54,7 +54,7 @@ class FolderLock:
         self._descriptor = descriptor
 
     def keep_as_writer(self) -> None:
-        """This process holds the lock that others look for: one that was deleted with its folder is made anew.
+        """This process holds the writers' lock of the folder as it is now; a deleted lock file is made anew.
 
         Raises CheckpointFolderInUseError where another run has claimed the folder since, StorageError.
         """
@@ -73,7 +73,7 @@ class FolderLock:
                     )
 
     def release(self) -> None:
-        """Somebody else may claim it.  A second call does nothing."""
+        """Another process may claim the folder.  A second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with suppress(OSError):  # a forked child that has the descriptor too would keep the lock
@@ -86,9 +86,9 @@ def _as_errors_of(folder: str) -> AbstractContextManager[None]:
 
 
 def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) -> FolderLock | None:
-    """This process alone has the folder, and nobody's child writes there; part files of dead writers are gone.
+    """This process alone has the folder, and no other run's child writes there; old part files are gone.
 
-    None for a folder that has no locks.  `allows_shared`: other users may write to it, which is only logged; a single
+    None: the folder has no locks.  `allows_shared`: other users may write to it, which is only logged; a single
     user's mount may look so (ADR 0170).  Raises CheckpointFolderInUseError, StorageError.
     """
     if not isinstance(storage, LocalStorage):
@@ -108,10 +108,10 @@ def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) 
 
 
 def hold_as_writer(storage: Storage) -> FolderLock | None:
-    """From now until its release this process counts as one that writes there.
+    """From now until its release this process counts as a writer of the folder.
 
-    None for a folder that nobody has claimed, or that knows no locks.  Raises CheckpointFolderInUseError where a run
-    begins there.
+    None: nobody has claimed the folder, or it knows no locks.  Raises CheckpointFolderInUseError where a run begins
+    there.
     """
     if not isinstance(storage, LocalStorage):
         return None
@@ -159,7 +159,7 @@ def _check_plain(folder: str, name: str, descriptor: int) -> None:
 
 
 def _check_strangers(folder: str, *, allows_shared: bool) -> None:
-    """No other user has made, or can replace, what is locked.  Raises StorageError, or logs where that is allowed."""
+    """No other user has made, or can replace, the lock files.  Raises StorageError, or logs where allowed."""
     try:
         for name in (RUN_LOCK, WRITERS_LOCK):
             check_path(Path(folder) / name)

@@ -1,12 +1,12 @@
-"""A checkpoint's manifest: what its files say together, and the only thing that makes them a checkpoint (rules 22, 23).
+"""The manifest of a checkpoint: what its files say together, and the only thing that makes them one (rules 22, 23).
 
-The manifest is written last, under its own id, by atomic rename; it is committed once the store's `head` names it.  It
-carries a digest of itself and its version, so a torn or altered one is found before anything is loaded from it.
+The manifest is written last, under its own id, by atomic rename; it is committed once the store's `head` names it.
+ It carries a digest of itself and its version, so a torn or altered one is found before anything is loaded from it.
 
 Skew rule: a manifest has one version number, 1 so far.  A reader takes the version that it writes and refuses a newer
 one with the advice to upgrade.  Any change of a field is a new version (`format_version`).
 
-Pure.  Reading and writing the folder: `storage`.  Reading a whole checkpoint without a job: `audit`.
+Pure.  Reading and writing: `checkpoint_files`.  Reading a whole checkpoint without a job: `audit`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _NAME: Final = re.compile(r"manifest-(?P<id>[A-Za-z0-9][A-Za-z0-9._-]*)\.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One checkpoint.  `data` is the data state: what every file says it has applied (M1).
+    """One checkpoint.  `data` is the data state: the positions that every file has applied (M1).
 
     `history` names what one beginning led to, through every master and roll-back; `founded` is its first lineage.
-    Nothing of another history is ever deleted (M11).
+     Nothing of another history is ever deleted (M11).
     """
 
     id: ManifestId
@@ -55,7 +55,7 @@ class Manifest:
 
     @property
     def is_complete(self) -> bool:
-        """Everything is trained or quarantined: END may be said once this is head (rule 32)."""
+        """True if everything is trained or quarantined: END may be said once this is head (rule 32)."""
         return self.data | self.quarantine == self.dataset.everything
 
 
@@ -91,7 +91,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def _written(document: Mapping[str, Any]) -> bytes:
-    """So that every byte of the file is covered, white space and doubled fields too."""
+    """The file's bytes; every one is covered by the check, white space and doubled fields too."""
     return (json.dumps(document, indent=1) + "\n").encode()
 
 

@@ -1,10 +1,10 @@
-"""What a job that begins finds in its checkpoint folder, and what it goes on from (M8, M11, ADR 0402).
+"""Resume: what a job that begins finds in its checkpoint folder, and what it goes on from (M8, M11, ADR 0402).
 
-The problem: a job whose store knows nothing of it is a new one, or one that lost its store; only the folder tells.
-Taking a folder that cannot be read for an empty one would train from 0 over weeks of work.  So the job goes on from
-what HEAD names, begins anew only where nothing is there, and otherwise begins nothing: it names the file, what can be
-read beside it, and how somebody answers.  The answer holds for one history, until something of it is committed: a
-master that starts again does not begin anew once more, and damage that comes later is told as any other.
+The problem: a job whose store knows nothing of it is new, or has lost its store; only the folder tells.  To take a
+folder that cannot be read for an empty one would train from 0 over weeks of work.  So the job goes on from what HEAD
+names, begins anew only where nothing is there, and otherwise begins nothing: it names the file, what can be read
+beside it, and how to request a start.  A requested start holds for one history until something of it is committed, so
+a restarted master does not begin anew once more, and later damage is reported as any other.
 
 Not here: the bytes of the data files (`verification`), what a job with a store goes on from (`master.process`).
 """
@@ -41,7 +41,7 @@ def parse_requested_start(text: str, history: HistoryId) -> RequestedStart:
 def choose_start(contents: FolderContents, answer: RequestedStart | None, *, now_s: float) -> Manifest | None:
     """The manifest to go on from; None: the job begins anew.
 
-    Raises UnreadableCheckpointError, with all that somebody needs to answer, where the folder does not tell.
+    Raises UnreadableCheckpointError, with what a person needs to decide, where the folder does not tell.
     """
     if is_request_open(contents, answer):
         assert answer is not None
@@ -74,17 +74,18 @@ def choose_start(contents: FolderContents, answer: RequestedStart | None, *, now
 
 
 def choose_requested(contents: FolderContents, answer: RequestedStart, *, now_s: float) -> Manifest | None:
-    """The manifest that was asked for; None: the job begins anew.  Raises UnreadableCheckpointError."""
+    """The manifest that was requested; None: the job begins anew.  Raises UnreadableCheckpointError."""
     return None if answer.manifest is None else _named(contents, answer.manifest, now_s)
 
 
 def overtaken_by(
     named: Manifest, manifests: Mapping[ManifestId, Manifest], retired: Mapping[ManifestId, Manifest]
 ) -> str:
-    """The name of a file which proves that a checkpoint was committed after the one that HEAD names; empty: none does.
+    """The file that proves that a checkpoint was committed after the one that HEAD names; empty: there is none.
 
     A manifest is retired only once HEAD names a newer one, and it names as parent what was committed before it.  One
-    newer manifest whose parent is the one that HEAD names proves nothing: its master may have ended before the commit.
+    newer manifest whose parent is the one that HEAD names proves nothing: its master may have ended before the
+    commit.
     """
     if named.id not in manifests and named.id in retired:
         return retired_name(named.id)
@@ -96,7 +97,7 @@ def overtaken_by(
 
 
 def _may_be_uncommitted(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manifest]) -> bool:
-    """Its master may have ended before the commit, or have been told that the folder is another job's.
+    """True if its master may have ended before the commit, or was told that the folder is another job's.
 
     The latter is the first of its history: it went on from a checkpoint before the one that HEAD names by then.
     """
@@ -111,9 +112,9 @@ def _may_be_uncommitted(one: Manifest, named: Manifest, known: Mapping[ManifestI
 
 
 def _may_follow(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manifest]) -> bool:
-    """False: it is another job's, which went on from somewhere else in the same folder.
+    """False: it is another job's, which went on from another checkpoint in the same folder.
 
-    Where the chain of another history is broken off, what was written before the named one was not committed after it.
+    Where the chain of another history is broken off, a manifest older than the named one was not committed after it.
     """
     if one.history == named.history:
         return True
@@ -125,10 +126,10 @@ def _may_follow(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manif
 
 
 def is_request_open(contents: FolderContents, answer: RequestedStart | None) -> bool:
-    """Whether the answer still has to be followed: nothing was committed yet since it was.
+    """True if the request still has to be followed: nothing was committed since it was.
 
-    A manifest of its history says that something was.  So does every change of a folder in which it was followed to the
-    end, readable or not; data files alone do not, since a master that ends before its first commit leaves them.
+    A manifest of its history shows a commit.  So does every change of a folder in which it was followed to the end,
+    readable or not; data files alone do not, since a master that ends before its first commit leaves them.
     """
     if answer is None or any(one.history == answer.history for one in contents.known.values()):
         return False
@@ -181,7 +182,7 @@ def describe_manifest(manifest: Manifest, *, now_s: float) -> str:
 
 
 def _left_over(contents: FolderContents) -> str:
-    """What else of checkpoints stands there; empty: nothing."""
+    """The other files of checkpoints, for people; empty: there are none."""
     found = (("data file", contents.data_files), ("retired manifest", _retired_names(contents)))
     return " and ".join(_counted(kind, names) for kind, names in found if names)
 
@@ -201,11 +202,11 @@ def _counted(kind: str, names: Iterable[str]) -> str:
 def check_files_are_there(
     storage: Storage, manifest: Manifest, contents: FolderContents, *, is_answer: bool, now_s: float
 ) -> None:
-    """Each data file has its length at least; whoever loads it compares the digests.
+    """Each data file has at least its length; who loads it compares the digests.
 
-    Of a job that has nothing left to train nobody need load it, so there the digests are compared here: it would be
-    said to be complete with a model that cannot be read.  Raises UnreadableCheckpointError, naming the file;
-    NoFallbackError where the checkpoint is what somebody asked for.
+    A complete job loads no model, so its digests are compared here: else it would be reported complete with a model
+    that cannot be read.  Raises UnreadableCheckpointError, naming the file; NoFallbackError where the checkpoint was
+    requested.
     """
     for file in manifest.files:
         try:
@@ -222,7 +223,8 @@ def check_files_are_there(
 def find_start(storage: Storage, answer: RequestedStart | None, *, now_s: float) -> Manifest | None:
     """The manifest that a job without a store goes on from; None: it begins anew.  Nothing is changed.
 
-    Raises UnreadableCheckpointError as `choose_start` and `check_files_are_there`, StorageError for an unusable folder.
+    Raises UnreadableCheckpointError as `choose_start` and `check_files_are_there`, StorageError for an unusable
+    folder.
     """
     contents = read_contents(storage, answer)
     chosen = choose_start(contents, answer, now_s=now_s)

@@ -1,10 +1,8 @@
-"""The one door to a job's checkpoint folder: plain paths, `file:` URIs, and what fsspec knows (`s3:`, `memory:`, ...).
+"""Storage of a job's checkpoint folder: plain paths, `file:` URIs, and what fsspec knows (`s3:`, `memory:`, ...).
 
 The problem: a checkpoint is many files that several processes write while any of them may die, on folders that fill
-up or turn read-only.  So a file appears under its name complete or not at all, whoever reads compares digests, and
-what goes wrong has one of four names (`errors.StorageError`).  Calls block; a caller in an event loop uses a thread.
-
-fsspec is imported only for a URI with another scheme than `file`, so a training image with plain paths needs none.
+up or turn read-only.  So a file appears under its name complete or not at all, readers compare digests, and what goes
+wrong has one of four names (`errors.StorageError`).  Calls block; a caller in an event loop uses a thread.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ class Storage(Protocol):
 
 
 def open_storage(uri: str) -> Storage:
-    """The folder that a path or URI names; made when first written to.  Raises StorageError for an unusable URI."""
+    """The storage that a path or URI names; made when first written to.  Raises StorageError for an unusable URI."""
     if not _SCHEME.match(uri):
         return LocalStorage(Path(uri))
     parts = urlsplit(uri)
@@ -73,5 +71,5 @@ def open_storage(uri: str) -> Storage:
 
 
 def is_path(uri: str) -> bool:
-    """Whether `open_storage` takes it for a folder of this machine: only those can be claimed (`folder_lock`)."""
+    """True if `open_storage` takes it for a folder of this machine: only those can be claimed (`folder_lock`)."""
     return not _SCHEME.match(uri) or urlsplit(uri).scheme == "file"

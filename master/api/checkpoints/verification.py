@@ -1,10 +1,10 @@
-"""Reads every byte of a checkpoint folder and says what of it is whole (`edl data verify`; M11).
+"""Verification of a checkpoint folder: reads every byte and says what is whole (`edl data verify`; M11).
 
 A checkpoint is whole when its manifest has its digest and says what its files say, and each file has its length and
-digest, with nothing behind it.  Every manifest is looked at, retired ones too: one of them may be the way on.
+digest, with nothing behind it.  Retired manifests are verified too: one of them may be the way on.
 
-Not here: which samples a checkpoint holds (`audit`), what a job goes on from (`resuming`), the inside of a data file: a
-file is a name, a length and a digest, whoever wrote it.
+Not here: which samples a checkpoint holds (`audit`), what a job goes on from (`resume`), the inside of a data file:
+here a file is a name, a length and a digest, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_LOOKS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedCheckpoint:
-    """One checkpoint.  `problems`: by file, its manifest's own first; none: it is whole."""
+    """One checkpoint.  `problems`: by file, its manifest's own first; empty: it is whole."""
 
     manifest: Manifest
     is_head: bool
@@ -39,12 +39,13 @@ class VerifiedCheckpoint:
 
     @property
     def is_whole(self) -> bool:
+        """True if there is no problem."""
         return not self.problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderVerification:
-    """What stands in a folder.  `problems`: all of it, for people; `unnamed`: data files that no manifest names."""
+    """A folder, verified.  `problems`: all of them, for people; `unnamed`: files that no manifest names."""
 
     uri: str
     head: ManifestId | None
@@ -66,7 +67,7 @@ class FolderVerification:
 def verify_folder(
     storage: Storage, *, tell: Callable[[int, int], None] = lambda _read, _of: None
 ) -> FolderVerification:
-    """Every byte was read.  `tell` hears how many of how many, after each piece.
+    """Reads every byte.  `tell` is called with (bytes read, bytes in all) after each piece.
 
     Raises StorageError where the folder or a file cannot be read at all, damaged or not.
     """
@@ -126,7 +127,7 @@ def _head_problems(contents: FolderContents, unnamed: tuple[str, ...]) -> tuple[
 def _check_files(
     storage: Storage, files: Mapping[tuple[str, int, str], FileRecord], tell: Callable[[int, int], None]
 ) -> dict[tuple[str, int, str], str]:
-    """What is wrong with each; empty: nothing."""
+    """The problem of each file; empty: none."""
     found: dict[tuple[str, int, str], str] = {}
     done, total = 0, sum(size for _, size, _ in files)
     for key, file in files.items():

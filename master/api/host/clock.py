@@ -1,4 +1,4 @@
-"""The clock that leases are held by, on both sides: it is set by nobody and runs on while the machine sleeps.
+"""The clock of leases: nobody sets it, and it runs on while the machine sleeps.
 
 The time of day may be set back, and a leader that counts on it would go on beside its successor.  A clock that stands
 still while a machine is suspended has the same effect: the lease ran out meanwhile, and its holder does not know.

@@ -1,7 +1,7 @@
-"""What other users of this machine could have put in our way: folders, links and files that are checked before use.
+"""Ownership checks of folders and files that other users of this machine could have made or replaced (ADR 0170).
 
-Root is trusted, and so is who owns a folder that only its owner and group may write to; what everybody may write to is
-not, nor what another user has made inside it (ADR 0170).
+Root is trusted, and so is the owner of a folder that only its owner and group may write to.  A folder that everybody
+may write to is not, nor what another user has made inside it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ForeignUserError(ContractError):
 
 
 def check_private(folder: Path) -> None:
-    """Nobody but this user, and root, can reach what is in the folder.  Raises ForeignUserError, OSError."""
+    """Only this user and root can reach what is in the folder.  Raises ForeignUserError, OSError."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise ForeignUserError(f"{folder} is no folder, or a symbolic link to one: remove it")
@@ -35,10 +35,10 @@ def check_private(folder: Path) -> None:
 
 
 def check_path(path: Path) -> None:
-    """Nobody can put something else in the place of what is made or read there.  Raises ForeignUserError, OSError.
+    """Nobody else can replace what is made or read at the path.  Raises ForeignUserError, OSError.
 
-    Looked at is the path as far as it exists: no folder that everybody may write to, but for those where each keeps
-    what is his (the sticky bit, as /tmp has it); and in those nothing that another user has made, links too.
+    Checked is the path as far as it exists: no folder that everybody may write to, except those with the sticky bit
+    (as /tmp), and in those nothing that another user has made, links too.
     """
     is_shared = False
     for found in (*reversed(path.absolute().parents), path.absolute()):
@@ -57,7 +57,7 @@ def check_path(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """The folder and those above it are there; those that are made here not everybody may write to.  Raises OSError."""
+    """Makes the folder and those above it, not writable by everybody.  Raises OSError."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -69,13 +69,13 @@ def make_folder(folder: Path) -> None:
 
 
 def open_new(path: Path) -> BinaryIO:
-    """A file that was not there, for writing, which not everybody may write to.  Raises OSError."""
+    """A new file for writing, not writable by everybody.  Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, _FILE_MODE), "wb")
 
 
 def check_file(path: Path) -> None:
-    """Only this user, root, or a group that it trusts, can have written it.  Raises ForeignUserError, OSError."""
+    """Only this user, root or a trusted group can have written the file.  Raises ForeignUserError, OSError."""
     check_path(path)
     for found in (path.parent, path):
         status = found.stat()

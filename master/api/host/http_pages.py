@@ -1,8 +1,8 @@
-"""Pages over HTTP for whoever asks: Prometheus, a kubelet, and every stranger that reaches the port (ADR 0192).
+"""Small HTTP pages for Prometheus, kubelets, and strangers that reach the port (ADR 0192).
 
-The problem: this door asks nobody who he is, and stands in a process whose descriptors, memory and time belong to a job
-or to the whole cluster.  So there are only so many connections, and the oldest makes way for a new one; each has one
-request, small and soon over; and a page that takes long to make is made once a second, however many ask for it.
+The problem: this port asks nobody who he is, in a process whose descriptors, memory and time belong to a job or to
+the whole cluster.  So connections are bounded, and the oldest makes way for a new one; each has one request, small
+and soon over; a page that takes long to make is made once a second, however many ask for it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Page:
 
 
 class CachedPage:
-    """A page that is made anew once it is `kept_s` old, and not before, whoever asks."""
+    """A page that is made anew once it is `kept_s` old, and not before."""
 
     def __init__(self, make: Callable[[], Page], *, kept_s: float = 1.0) -> None:
         self._make = make
@@ -64,7 +64,7 @@ def listen_at(host: str, port: int) -> socket.socket:
 
 @asynccontextmanager
 async def serving(listening: socket.socket, pages: Mapping[str, Callable[[], Page]]) -> AsyncIterator[None]:
-    """Inside, the pages are there by their paths; afterwards the socket is closed and every connection cut."""
+    """Inside, the pages are served by their paths; afterwards the socket is closed and every connection cut."""
     connections = _Connections(pages)
     server = await asyncio.start_server(connections.take, sock=listening, backlog=_BACKLOG, limit=_MOST_HEAD_BYTES)
     try:
@@ -92,7 +92,7 @@ class _Connections:
         task.add_done_callback(self._cut)
 
     def _cut(self, task: asyncio.Task[None]) -> None:
-        """Its connection is over now, not once the task has been told: newer ones need the descriptor."""
+        """The connection is over now, not once the task has been told: newer ones need the descriptor."""
         if (writer := self._open.pop(task, None)) is not None:
             writer.transport.abort()
         task.cancel()
@@ -107,7 +107,7 @@ class _Connections:
             log.exception("a page could not be made")
 
     async def end(self) -> None:
-        """None is open afterwards."""
+        """Cuts every connection."""
         tasks = tuple(self._open)
         for task in tasks:
             self._cut(task)

@@ -1,7 +1,7 @@
-"""Text that others wrote, shown without harm: on a terminal, and as lines of a log.
+"""Log lines and terminal output that others' text cannot forge: control characters are shown as escapes.
 
 The problem: a script's output, a stranger's greeting or an event's note may hold escape codes that move or rename the
-terminal, and line ends that forge a line of the log.  Nothing is dropped: what is not shown as it is shows its escape.
+terminal, and line ends that forge a line of the log.  Nothing is dropped: each such character shows as its escape.
 """
 
 from __future__ import annotations

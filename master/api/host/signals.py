@@ -1,4 +1,4 @@
-"""What the processes around a master tell one another by a signal."""
+"""Signals between the processes around a master."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Unix sockets between the processes of one machine: their addresses, the folder that keeps strangers out, the peer.
+"""Unix sockets between the processes of one machine: addresses, private folders, the peer's user (ADR 0170).
 
-A run on one machine has strangers as neighbours: other users, and web pages in a browser, reach every port of loopback
-and take each one that is free for a moment.  A socket in a folder of mode 0700 is reached by its owner (and root), and
-nobody else can stand in its place.  Whoever accepts or connects asks the kernel for the peer's user as well, as a
-second line (ADR 0170).  An address is `unix:PATH`, as gRPC writes it, beside `host:port`.
+A run on one machine has strangers as neighbours: other users, and web pages in a browser, reach every port of
+loopback and take each one that is free for a moment.  A socket in a folder of mode 0700 is reached by its owner (and
+root) alone, and no other process can stand in its place.  As a second line, whoever accepts or connects asks the
+kernel for the peer's user.  An address is `unix:PATH`, as gRPC writes it, beside `host:port`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def is_socket_address(address: str) -> bool:
-    """Whether it is `unix:PATH` and no host:port."""
+    """True for `unix:PATH`, False for host:port."""
     return address.startswith(SCHEME)
 
 
 def socket_path(address: str) -> Path:
-    """Of `unix:PATH` or `unix:///PATH`.  Raises ValueError: relative, with a NUL, or too long to be bound."""
+    """The path of `unix:PATH` or `unix:///PATH`.  Raises ValueError: relative, with a NUL, or too long to bind."""
     text = address.removeprefix(SCHEME)
     path = Path(text.removeprefix("//"))
     if not path.is_absolute() or "\0" in text:
@@ -53,7 +53,7 @@ def socket_path(address: str) -> Path:
 
 
 def make_socket_folder(wanted: Path) -> Path:
-    """A new folder for sockets, its owner's alone: `wanted`, or a temporary one where that is too long or too odd.
+    """A new private folder for sockets: `wanted`, or a temporary one where that is too long or too odd.
 
     Raises OSError.
     """
@@ -66,7 +66,7 @@ def make_socket_folder(wanted: Path) -> Path:
 
 
 def temporary_parent(places: Sequence[str]) -> str:
-    """The first place where nobody can put something else in the place of what is made there; see `check_path`.
+    """The first place where nobody can replace what is made there; see `check_path`.
 
     Where there is none, as in a container whose /tmp is a volume open to everybody: the first, with a warning.
     """
@@ -80,7 +80,7 @@ def temporary_parent(places: Sequence[str]) -> str:
 
 
 def is_listened_at(path: Path) -> bool:
-    """Whether a process has this socket, also one that is stopped and takes no more connections."""
+    """True if a process has this socket, also one that is stopped and accepts no more."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_PROBE_S)
         try:

@@ -1,11 +1,8 @@
-"""What travels on a member's stream, as values; `codec` gives them their wire form.
+"""Messages on a member's stream, as values; `wire.message_codec` gives them their wire form.
 
 Trainers and parameter servers keep one stream each with the master.  Members speak first (`RegisterTrainer`,
-`RegisterServer`); every answer names what it answers by token, cut or lineage, so lost, repeated and reordered
-messages mean the same as before.  The rules cited are those of docs/protocol.md.
-
-Here are the names and the unions; the messages stand by direction in `from_trainers`, `from_servers`,
-`to_trainers` and `to_servers`.
+`RegisterServer`).  Every answer names what it answers by token, cut or lineage, so lost, repeated and reordered
+messages mean the same as before.  The rules cited are those of docs/protocol.md and docs/protocol-moves.md.
 """
 
 from master.api.messages.checkpoint_files import BucketMarks, FileRecord

@@ -1,4 +1,4 @@
-"""What a checkpoint's file has seen, as servers and trainers tell it, and the manifest keeps it."""
+"""What a checkpoint's file has applied, as servers and trainers report it and the manifest keeps it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from master.api.positions import EMPTY, PositionSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketMarks:
-    """What these buckets have applied and will never apply.  `buckets` is a set of bucket numbers."""
+    """The marks of these buckets: the positions that they have applied, and those that they will never apply.
+
+    `buckets` is a set of bucket numbers.
+    """
 
     buckets: PositionSet
     applied: PositionSet

@@ -23,7 +23,7 @@ from master.api.positions import EMPTY, PositionSet
 
 
 class CutRefusal(StrEnum):
-    """Why a server does not take part in a cut or cannot do as told (rules 6, 19, 20)."""
+    """Why a server does not take part in a cut (rules 6, 19, 20)."""
 
     NOT_READY = "not-ready"
     STALE_LINEAGE = "stale-lineage"
@@ -140,7 +140,7 @@ class ServerLeaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupSilent:
-    """This process, the backup of what I own, has confirmed nothing for so long: pushes wait for it (rule 62)."""
+    """The named backup of this server's buckets has confirmed nothing for so long: pushes wait for it (rule 62)."""
 
     lineage: Lineage
     backup: Incarnation
@@ -149,7 +149,7 @@ class BackupSilent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReport:
-    """What the buckets that are live here weigh: said once they are, and every some seconds.  Lost or late: no harm."""
+    """What the buckets that are live here weigh, sent at first and every some seconds.  Lost or late: no harm."""
 
     lineage: Lineage
     buckets: PositionSet

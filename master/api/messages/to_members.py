@@ -131,7 +131,7 @@ class AskMarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBuckets:
-    """Buckets that this server owned in that lineage: it keeps those that are active here at just this version."""
+    """Buckets that this server owned in that lineage: it keeps those that are active here at this very version."""
 
     lineage: Lineage
     version: Version
@@ -140,7 +140,7 @@ class KeptBuckets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackedBuckets:
-    """These buckets have their backup there (rule 61)."""
+    """Buckets whose backup is at that place (rule 61)."""
 
     buckets: PositionSet
     backup: ServerPlace

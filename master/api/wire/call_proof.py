@@ -1,15 +1,15 @@
 """Proof on both sides of a call that they know the job's secret, which itself never travels (ADR 0171).
 
-Who holds the master's port need not be the master: what is sent there must be of no use to others.  It is digest
-authentication (RFC 7616: a challenge, a response to it, `rspauth` and `nextnonce` in the answer) with HMAC-SHA-256, in
-the metadata of gRPC:
+A process that holds the master's port need not be the master, so what is sent there must be of no use to others.
+ This is digest authentication (RFC 7616: a challenge, a response to it, `rspauth` and `nextnonce` in the answer) with
+HMAC-SHA-256, in gRPC metadata:
 
     member -> edl-challenge (the master's, used once), edl-nonce (fresh), edl-proof
     master -> initial metadata: edl-challenge (for the next call), edl-proof (of the member's nonce)
            or UNAUTHENTICATED with edl-challenge in the trailing metadata: try again with that
 
-A proof holds for one job, one method and one pair of nonces.  What it does not do: keep what is said afterwards from
-somebody who stands between the two, which is TLS's work.
+A proof holds for one job, one method and one pair of nonces.  It does not keep what is said afterwards from a process
+between the two, which is TLS's work.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class UnprovenMasterError(ContractError):
-    """Who answers does not know the job's secret: nothing more is said to it."""
+    """The process that answers does not know the job's secret: nothing more is sent to it."""
 
 
 def member_proof(token: bytes, *, job: str, method: str, challenge: str, nonce: str) -> str:
-    """What a member shows."""
+    """The proof that a member sends."""
     return _proof(token, "member", job, method, challenge, nonce)
 
 
 def master_proof(token: bytes, *, job: str, method: str, challenge: str, nonce: str) -> str:
-    """What the master shows in return, to the same nonces."""
+    """The proof that the master sends in return, to the same nonces."""
     return _proof(token, "master", job, method, challenge, nonce)
 
 
 def text_of(metadata: Iterable[tuple[str, str | bytes]] | None, key: str) -> str:
-    """The value of a key in a call's metadata; empty where it is missing, no text, or too long for this protocol."""
+    """The value of a key in a call's metadata; empty: missing, no text, or too long for this protocol."""
     for name, value in metadata or ():
         if name == key and isinstance(value, str) and len(value) <= _LONGEST:
             return value
@@ -56,7 +56,7 @@ def text_of(metadata: Iterable[tuple[str, str | bytes]] | None, key: str) -> str
 
 
 class Prover:
-    """One side that calls one master.  Without a secret it proves and asks for nothing."""
+    """The caller of one master.  Without a secret it proves and checks nothing."""
 
     def __init__(self, *, token: str, job: str) -> None:
         self._token = token.encode()
@@ -66,24 +66,24 @@ class Prover:
         """Whether the master has proved itself since: a refusal after that may be another one's word."""
 
     def begin(self, method: str) -> Proving:
-        """A call that is about to be made; the challenge that was known is spent with it."""
+        """A call that is about to be made; the known challenge is spent with it."""
         challenge, self._challenge = self._challenge, ""
         return Proving(self, method=method, challenge=challenge, nonce=secrets.token_hex(NONCE_BYTES))
 
     def learn(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
-        """Keep the challenge that the master has sent; False: it has sent none."""
+        """Keeps the challenge that the master has sent; False: it has sent none."""
         self._challenge = text_of(metadata, CHALLENGE_KEY) or self._challenge
         return bool(self._token and self._challenge)
 
     def metadata(self, call: Proving) -> Metadata:
-        """What goes with this call."""
+        """The metadata of this call."""
         if not self._token:
             return ()
         proof = member_proof(self._token, job=self._job, method=call.method, challenge=call.challenge, nonce=call.nonce)
         return ((CHALLENGE_KEY, call.challenge), (NONCE_KEY, call.nonce), (PROOF_KEY, proof))
 
     def check(self, call: Proving, initial: Iterable[tuple[str, str | bytes]] | None) -> None:
-        """The master has answered this call, and knows the secret.  Raises UnprovenMasterError."""
+        """The master has answered this call and knows the secret.  Raises UnprovenMasterError."""
         if not self._token:
             return
         answer = tuple(initial or ())
@@ -95,7 +95,7 @@ class Prover:
 
 
 class Proving:
-    """The two nonces of one call."""
+    """One call with its two nonces."""
 
     def __init__(self, prover: Prover, *, method: str, challenge: str, nonce: str) -> None:
         self._prover = prover

@@ -1,4 +1,4 @@
-"""One question to a master, with proof on both sides that they know the job's secret (`proof`)."""
+"""A unary call to a master, with proof on both sides that they know the job's secret (`call_proof`)."""
 
 from __future__ import annotations
 

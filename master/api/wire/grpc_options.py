@@ -1,8 +1,8 @@
-"""gRPC channel settings for both ends of a member's stream; they belong together.
+"""gRPC channel options for both ends of a member's stream, which belong together.
 
-A client that pings more often than the server allows is sent away (GOAWAY) again and again, so each side's numbers
-are written here, once.  A silent peer is noticed within 15 s: that only frees the connection.  Who is alive is decided
-by progress (leases), never by pings.
+A server sends a client away (GOAWAY) that pings more often than it allows, so the numbers of both sides are written
+here once.  A silent peer is noticed within 15 s, which only frees the connection: who is alive is decided by progress
+(leases), never by pings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The first thing each side of a stream says: which versions of the wire it speaks, and for which job.
+"""Hello: the first message of each side of a stream, with its job and the wire versions that it speaks.
 
-Skew rule: the two talk when their ranges of versions overlap, in the highest version that both know.  EDL 0.1.0 speaks
-version 1 alone.  A later master that still understands members of version 1 leaves WIRE_OLDEST at 1; then an upgrade
-goes master first, members after it.
+Skew rule: two sides talk when their ranges of versions overlap, in the highest version that both know.  EDL 0.1.0
+speaks version 1 alone.  A later master that still understands members of version 1 leaves WIRE_OLDEST at 1; then an
+upgrade goes master first, members after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Hello:
 
 
 def agreed_version(mine: Hello, theirs: Hello) -> int:
-    """The wire version to speak.  Raises MessageError when the two mean different jobs or share no version."""
+    """The wire version to speak.  Raises MessageError for two jobs, or when no version is shared."""
     if mine.job != theirs.job:
         raise MessageError(
             "hello.job", f"{theirs.job!r} knocked at the door of {mine.job!r}: check EDL_JOB and EDL_MASTER"

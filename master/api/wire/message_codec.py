@@ -1,11 +1,11 @@
-"""Messages of `messages.py` to and from their protobuf form, strictly: what cannot be taken is refused by name.
+"""Protobuf codec of `api.messages`, strict: what cannot be taken is refused by name.
 
-One converter per dataclass is made at import from its shape and its protobuf descriptor (same names, field by field);
-where the two differ the import fails.  Refused with a MessageError that names the field: a message that this version
-does not know, an absent part, an empty identity, an unknown word, altered position sets.  Scalars that are absent read
-as zero, as protobuf has it; fields that a newer writer added are ignored, by the skew rule (`hello`).
+One converter a dataclass is made at import from its shape and its protobuf descriptor (same names, field by field);
+where the two differ the import fails.  A MessageError names the field that is refused: a message that this version
+does not know, an absent part, an empty identity, an unknown word, altered position sets.  Absent scalars read as
+zero, as protobuf has it; fields that a newer writer added are ignored, by the skew rule (`hello`).
 
-Not here: framing, streams, order (`master.process.grpc_server`).
+Not here: framing, streams, order (`process.grpc_server`).
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ protobuf makes the whole tree of them in one call, where a message put into anot
 
 
 def encode_member_envelope(said: Iterable[MemberMessage], *, hello: Hello | None = None) -> master_pb2.MemberEnvelope:
-    """What a member sends; messages keep their order."""
+    """The envelope of a member's messages, in order."""
     return master_pb2.MemberEnvelope(hello=encode_hello(hello), messages=[_MEMBER.encode(message) for message in said])
 
 
 def decode_member_envelope(envelope: master_pb2.MemberEnvelope) -> tuple[MemberMessage, ...]:
-    """What a member said.  Raises MessageError, and nothing of the envelope may be used."""
+    """The messages of a member.  Raises MessageError, and nothing of the envelope may be used."""
     return cast(tuple[MemberMessage, ...], _MEMBER.decode_all(envelope.messages))
 
 
 def encode_master_envelope(said: Iterable[MasterMessage], *, hello: Hello | None = None) -> master_pb2.MasterEnvelope:
-    """What the master sends; messages keep their order."""
+    """The envelope of the master's messages, in order."""
     return master_pb2.MasterEnvelope(hello=encode_hello(hello), messages=[_MASTER.encode(message) for message in said])
 
 
 def decode_master_envelope(envelope: master_pb2.MasterEnvelope) -> tuple[MasterMessage, ...]:
-    """What the master said.  Raises MessageError, and nothing of the envelope may be used."""
+    """The messages of the master.  Raises MessageError, and nothing of the envelope may be used."""
     return cast(tuple[MasterMessage, ...], _MASTER.decode_all(envelope.messages))
 
 

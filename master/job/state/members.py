@@ -56,8 +56,8 @@ class Server:
     ordinal: int
     address: str
     lineage: Lineage  # of the model it holds, as far as it has said
-    away_since: Instant | None = None  # its stream is broken, or it is suspected; how long it is waited for: `waiting`
-    is_suspected: bool = False  # it is silent, its stream is not broken (`silence`)
+    away_since: Instant | None = None  # since its stream broke or it is suspected (`disconnect_grace`)
+    is_suspected: bool = False  # it is silent though its stream is not broken (`disconnect_grace`)
     is_leaving: bool = False  # it has said that it has to go
     is_released: bool = False  # it was told that it may
     leaves_after: int | None = None  # the first attempt at a commit that is for it, if it leaves with what it owns

@@ -22,7 +22,7 @@ class RecoveryStage(StrEnum):
     """How far the master is with the model (rules 17, 26): only SERVING grants and commits."""
 
     ADOPTING = "adopting"  # waiting for what storage has to adopt, and for the swap of head that adopts it
-    GATHERING = "gathering"  # waiting for the data set and for all servers
+    GATHERING = "gathering"  # waiting for the data set and for enough servers
     READING_MARKS = "reading-marks"  # all servers hold the current lineage: what have they applied?
     RAISING = "raising"  # lineage + 1 is being recorded
     RESTORING = "restoring"  # servers take the base
@@ -38,7 +38,7 @@ _NO_FILES: Final[FrozenMap[int, FileRecord]] = FrozenMap()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryState:
-    """The way to SERVING."""
+    """How far a recovery is on its way to SERVING (`recovery`)."""
 
     stage: RecoveryStage = RecoveryStage.ADOPTING
     must_raise: bool = False  # a server was lost: nothing of this lineage may go on
@@ -47,18 +47,18 @@ class RecoveryState:
     departed: frozenset[int] = frozenset()  # ordinals of owners that were leaving: nobody need come in their place
     quarantine: PositionSet = EMPTY  # goes into the next lineage record (rule 31)
     marks: FrozenMap[int, MarksReport] = _NO_MARKS
-    is_asked_again: bool = False  # marks were asked of other owners before: an answer may be of then
+    is_asked_again: bool = False  # other owners were asked for marks before: an answer may be from then
     restored: frozenset[int] = frozenset()
-    resend_at: Instant | None = None  # then servers that have not answered are asked again
-    owners_wait_ends: Instant | None = None  # servers that others could do without have so long to come (`quorum`)
-    proceeds_without: bool = False  # that time is over
-    promotes_backups: bool = False  # a new master has waited long enough for owners whose backups are here (rule 62)
+    resend_at: Instant | None = None  # when servers that have not answered are asked again
+    owners_wait_ends: Instant | None = None  # until then missing owners may still come (`server_quorum`)
+    proceeds_without: bool = False  # that time is over: the servers that are here go on
+    promotes_backups: bool = False  # missing owners were waited for long enough: their backups take over (rule 62)
     unreadable_since: Instant | None = None  # a server said that a file of the base is missing or altered
-    problem: str = ""  # why it does not go on, for people
+    problem: str = ""  # why recovery does not go on, for people
 
 
 class CommitPhase(StrEnum):
-    """Of a commit."""
+    """How far a commit is."""
 
     IDLE = "idle"
     HOLDING = "holding"  # HOLD is out (rule 19)
@@ -69,7 +69,7 @@ class CommitPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOffer:
-    """A checkpoint that a trainer with its own model has offered (rule 35)."""
+    """A checkpoint that a trainer offers of its own model (rule 35)."""
 
     trainer: MemberKey
     number: int
@@ -77,32 +77,34 @@ class ModelOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitState:
+    """The attempt at a commit that is under way, and when the next one is due (`commit`)."""
+
     phase: CommitPhase = CommitPhase.IDLE
     sequence: int = 0  # of cuts and manifests of this term
-    due: Instant | None = None  # None: due now, and begun as soon as it can be
+    due: Instant | None = None  # None: due now; it begins as soon as it can
     is_backing_off: bool = False
     refusals: int = 0  # attempts given up in a row
     problem: str = ""
     committed_at: Instant | None = None
     cut: CutId | None = None
     expires: Instant | None = None
-    asked: frozenset[int] = frozenset()  # ordinals of the servers that owned a bucket at its begin (rule 58)
+    asked: frozenset[int] = frozenset()  # ordinals of the servers that owned a bucket when it began (rule 58)
     done_at_begin: PositionSet = EMPTY
     held: FrozenMap[int, tuple[BucketMarks, ...]] = _NO_HELD
-    data: PositionSet = EMPTY  # D
+    data: PositionSet = EMPTY  # D, the union of the marks that HELD reported (rule 20)
     files: FrozenMap[int, FileRecord] = _NO_FILES
     manifest: Manifest | None = None
     offer: ModelOffer | None = None
 
     def is_owed_by(self, ordinal: int) -> bool:
-        """The attempt cannot go on without this server: it was asked, and its file is not written yet."""
+        """True if the attempt waits for this server: it was asked, and its file is not written yet."""
         is_open = self.phase in (CommitPhase.HOLDING, CommitPhase.WRITING)
         return is_open and ordinal in self.asked and ordinal not in self.files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipState:
-    """A SKIP that is out (rule 31).  Answers are by bucket: which server gave them does not matter (rule 60)."""
+    """A SKIP that servers are asked for (rule 31); answers count by bucket, whichever server gave them (rule 60)."""
 
     positions: PositionSet
     skipped: PositionSet = EMPTY  # buckets that skip some of it for good
@@ -117,49 +119,45 @@ class SkipState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketMoves:
-    """Buckets on their way (`moves`).  Only `intents` is durable."""
+    """Moves of buckets, planned and under way (`moves`).  Only `intents` is durable."""
 
     intents: tuple[Intent, ...] = ()  # as recorded
     waiting: tuple[Move, ...] = ()  # not begun; source and target are ordinals
     reason: str = ""
     writing: ChangeTable | None = None  # the one change of the table under way
     installed: frozenset[BucketId] = frozenset()  # the target has it: to be flipped
-    undone: frozenset[BucketId] = frozenset()  # to be undone, whatever else is heard
+    undone: frozenset[BucketId] = frozenset()  # to be undone, whatever else is reported
     inactive: PositionSet = EMPTY  # buckets whose owner has not confirmed that it serves them at their version
     unready_backups: PositionSet = EMPTY  # ... and whose backup has not: pushes to them wait for it (rule 61)
-    unreachable_backups: PositionSet = (
-        EMPTY  # ... and whose backup its owner does not reach: it is left alone (rule 62)
-    )
-    resend_at: Instant | None = None  # then FREEZE and ACTIVATE are said again
-    since: FrozenMap[BucketId, Instant] = (
-        _NO_TIMES  # of each intent when it was durable: it has its own time (`lateness`)
-    )
-    turns: FrozenMap[BucketId, Instant] = _NO_TIMES  # when one that its ends had to move before it arrived last
-    retry_at: Instant | None = None  # what was undone so, and what waited with it, is tried again after this
-    late: int = 0  # how often that was, since one arrived
-    timed_out: FrozenMap[BucketId, MemberKey] = _NO_TARGETS  # undone so and wanted there still: people are told
+    unreachable_backups: PositionSet = EMPTY  # buckets whose owner does not reach its backup: ALONE (rule 62)
+    resend_at: Instant | None = None  # when FREEZE and ACTIVATE are resent
+    since: FrozenMap[BucketId, Instant] = _NO_TIMES  # when each intent became durable (`move_timeouts`)
+    turns: FrozenMap[BucketId, Instant] = _NO_TIMES  # when a bucket that its two servers moved before it arrived
+    retry_at: Instant | None = None  # when late moves, and those that waited with them, are planned again
+    late: int = 0  # how often moves were late since one arrived
+    timed_out: FrozenMap[BucketId, MemberKey] = _NO_TARGETS  # late moves that are still wanted; the status shows them
 
     @property
     def awaited(self) -> tuple[Intent, ...]:
-        """Their targets have not said that they have them, and they are not given up."""
+        """The moves that have neither arrived nor been given up."""
         known = self.installed | self.undone
         return tuple(intent for intent in self.intents if intent.bucket not in known)
 
     @property
     def saved(self) -> frozenset[BucketId]:
-        """Whatever becomes of their source, these are the target's next (rule 53)."""
+        """The buckets that their targets own next, whatever becomes of the source (rule 53)."""
         return self.installed - self.undone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerScale:
-    """How many servers are wanted (`scaling`)."""
+    """The number of servers that the job wants (`server_scaling`)."""
 
-    wanted: int = 0  # holds: durable, or what the job began with
-    newest: int = 0  # asked for last
+    wanted: int = 0  # the number that holds: durable, or what the job began with
+    newest: int = 0  # requested last
     writing: int | None = None  # being recorded
     asking: tuple[int, ...] = ()  # requests that are answered once `newest` holds
-    replaced: str = ""  # what they are told then
+    replaced: str = ""  # what their answer says of the number before
 
 
 NO_TRAINERS: Final[FrozenMap[MemberName, MemberKey]] = FrozenMap()
@@ -168,18 +166,18 @@ _START: Final = Instant(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWaterMark:
-    """The high-water mark (`reserving`)."""
+    """The high-water mark: positions from `below` on were never leased (`dispatch.high_water`)."""
 
     below: int = 0  # durable, unless it is being written
     is_writing: bool = False
     block: int = 0  # how far the last write moved it ...
     at: Instant = _START  # ... and when
-    trainers: FrozenMap[MemberName, MemberKey] | None = None  # who may hold leases, durable likewise; None: unknown
+    trainers: FrozenMap[MemberName, MemberKey] | None = None  # those that may hold leases, durable too; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseHolders:
-    """Who may hold leases, under this master and for the next one (`reserving`)."""
+    """The trainers that may hold leases, under this master and for the next one (`dispatch.high_water`)."""
 
     trainers: FrozenMap[MemberName, MemberKey] = NO_TRAINERS  # members, and those of an earlier master
-    awaited: FrozenMap[MemberName, MemberKey] | None = None  # of these, not back yet; None: who they are is not known
+    awaited: FrozenMap[MemberName, MemberKey] | None = None  # of these, not back yet; None: their names are unknown

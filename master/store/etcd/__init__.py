@@ -1,1 +1,1 @@
-"""The store on etcd: `store` ties the others together; `stubs` is the one door to the client library."""
+"""The state store on etcd.  `etcd_store` is the adapter; `stubs` alone imports the client library's package."""

@@ -1,15 +1,15 @@
-"""One user and one role of etcd for each job, on the job's own keys, and all of it gone after the job (ADR 0165, A11).
+"""etcd users of jobs: one user and one role on the job's own keys, and all of it gone after the job (ADR 0165, A11).
 
-For whoever makes and ends jobs, as a user with the role root.  What is made for a job is written down before it is
-made, under a prefix that no job reaches, and struck off last: `jobs` names everything that may be left, after a crash
+For the process that makes and ends jobs, as a user with the role root.  A record under a prefix that no job reaches
+is written before anything is made for a job and deleted last: `jobs` names everything that may be left, after a crash
 at any write too.  Every call may be repeated.
 
-A job that took more of etcd than is its due is barred: its user has the role `BARRED` in place of its own, for ever.
-That stands among etcd's users, which may be changed while etcd is full, and the next operator finds it there.
+A job that took more of etcd than its due is barred: its user has the role `BARRED` in place of its own, for ever.
+ That stands among etcd's users, which can be changed while etcd is full, and the next operator finds it there.
 
-Without such a user (`is_separate` False) jobs share what etcd lets everybody do, and only their keys are kept track of.
+Without such a user (`is_separate` False) jobs share what etcd lets everybody do, and only their keys are recorded.
 
-Not here: which jobs there are, when theirs go (`autoscaler.operator.etcd.job_accounts`); what masters write (`store`).
+Not here: which jobs there are and when they go (the operator), what masters write (`etcd_store`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ NOT_GRANTED: Final = "role is not granted to the user"
 
 
 class EtcdAccounts:
-    """What jobs have in etcd.  `cluster` tells the records of several clusters on one etcd apart.
+    """The jobs' users, roles, keys and records in etcd.  `cluster` keeps the records of several clusters apart.
 
-    `is_separate`: whether `config` has a user that may make users.  Every call raises MasterError.
+    `is_separate`: `config` has a user that may make users.  Every call raises MasterError.
     """
 
     def __init__(self, config: EtcdConfig, *, cluster: str, is_separate: bool) -> None:
@@ -54,9 +54,9 @@ class EtcdAccounts:
         self._one_at_a_time = asyncio.Lock()
 
     async def make(self, job: str, password: str) -> None:
-        """The job's user has this password, and may read and write the job's keys and nothing else.
+        """The job's user has this password and may read and write the job's keys, and nothing else.
 
-        Raises PermanentError for one that is barred.
+        Raises PermanentError for a job that is barred.
         """
         keys = JobKeys(job)
         async with self._one_at_a_time:
@@ -66,7 +66,7 @@ class EtcdAccounts:
                 await self._make_user(job, password)
 
     async def drop(self, job: str) -> None:
-        """Neither user nor role nor keys nor record of the job are left."""
+        """No user, role, key or record of the job is left."""
         keys = JobKeys(job)
         async with self._one_at_a_time:
             if self.is_separate:  # the user first: nobody writes a key after the keys are gone
@@ -97,7 +97,7 @@ class EtcdAccounts:
             start = answer.kvs[-1].key + b"\0"
 
     async def is_open(self) -> bool:
-        """Whether etcd shows the jobs' keys to whoever comes without a user, so that nothing is separate."""
+        """True if etcd shows the jobs' keys to a caller without a user, so that nothing is separate."""
         stranger = EtcdChannel(replace(self._config, credentials=None))
         try:
             request = rpc.RangeRequest(key=b"/edl/v1/jobs/", keys_only=True)
@@ -109,7 +109,7 @@ class EtcdAccounts:
         return True
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Closes connections."""
         await self._channel.close()
 
     # ---- parts ------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class EtcdAccounts:
             raise
 
     async def _change(self, name: str, request: Any, *, done: str | tuple[str, ...] = ()) -> bool:
-        """True, or False for what stands already, as after an answer that was lost: then `done` is etcd's words."""
+        """True after the change; False for what was done already, as after a lost answer (`done` is etcd's message)."""
         try:
             await self._call(lambda channel: getattr(stubs.AuthStub(channel), name), request)
         except PermanentError as error:

@@ -1,8 +1,8 @@
-"""Calls to a cluster of etcd members: which member, with what token, for how long, and what its errors mean.
+"""Calls to etcd: which member, with what token, for how long, and what its errors mean.
 
-One gRPC channel per member, one in use until it fails, then the next.  Not one channel with round robin: a member that
-hangs would go on eating its share of the calls, and a certificate is checked against the name of its own member.
-gRPC's own retries are off: a transaction sent twice would find its own first attempt and call it a conflict.
+One gRPC channel a member, one in use until it fails, then the next.  Not one channel with round robin: a member that
+hangs would go on taking its share of the calls, and a certificate is checked against the name of its own member.
+ gRPC's own retries are off: a transaction sent twice would find its own first attempt and call it a conflict.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Response = TypeVar("Response")
 
 
 class StaleTokenError(StoreUnavailableError):
-    """The request was refused for its token, or for users that changed meanwhile: nothing happened, send it again."""
+    """The request was refused for its token, or since users changed meanwhile: nothing happened, send it again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +83,7 @@ class EtcdChannel:
         return self._members[self._current]
 
     def leave(self, member: EtcdEndpoint) -> None:
-        """The member failed: use the next one, unless somebody has moved on already."""
+        """The member failed: the next one is in use, unless another call has moved on already."""
         if member is self.current:
             self._current = (self._current + 1) % len(self._members)
 
@@ -91,10 +91,11 @@ class EtcdChannel:
         self._token = None
 
     def take_stale(self, details: str) -> None:
-        """Forget the token unless it is still good.
+        """Forgets the token unless it is still good.
 
-        A simple token outlives changes of other users; a JWT is bound to the revision at which it was made.  A new one
-        costs etcd a password hash, which it begins anew with every change of a user: under many changes it never ends.
+        A simple token outlives changes of other users; a JWT is bound to the revision at which it was made.  A new
+        one costs etcd a password hash, which it begins anew with every change of a user: under many changes it never
+        ends.
         """
         is_bound = self._token is not None and self._token.count(".") == JWT_DOTS
         if OLD_REVISION not in details or is_bound:
@@ -115,7 +116,7 @@ class EtcdChannel:
             raise self.failed(member, error) from error
 
     def failed(self, member: EtcdEndpoint, error: grpc.aio.AioRpcError) -> MasterError:
-        """What the error means to the master.  The next call uses another member, or another token."""
+        """The master's error for etcd's; the next call uses another member, or another token."""
         details = error.details() or ""
         if self._token is not None and is_stale_token(details):
             self.take_stale(details)
@@ -126,7 +127,7 @@ class EtcdChannel:
         return failure
 
     async def authenticate(self) -> None:
-        """Have a token: etcd knows our user and password.  Raises StoreAccessError, StoreUnavailableError."""
+        """Gets a token: etcd knows our user and password.  Raises StoreAccessError, StoreUnavailableError."""
         member = self.current
         try:
             await self._metadata(member)
@@ -172,7 +173,7 @@ def translate(error: grpc.aio.AioRpcError) -> MasterError:
 
 
 async def retry_stale(attempt: Callable[[], Awaitable[Response]]) -> Response:
-    """The attempt's answer; made again while etcd refuses it for its token alone.  Raises what the last one does."""
+    """The attempt's answer; repeated while etcd refuses it for its token alone.  Raises the last one's error."""
     for _ in range(STALE_ATTEMPTS - 1):
         try:
             return await attempt()
@@ -186,7 +187,7 @@ def is_stale_token(details: str) -> bool:
 
 
 def is_refusal(details: str) -> bool:
-    """Whether etcd knows who we are not; a watch tells a token that expired in the same words."""
+    """True if etcd does not accept the user; a watch reports an expired token in the same words."""
     return is_stale_token(details) or any(sign in details for sign in REFUSED)
 
 

@@ -1,6 +1,7 @@
-"""Where etcd is and who we are to it, parsed once from the environment.
+"""Settings for etcd: endpoints, certificates and user, parsed once from the environment.
 
-Passwords come from a file, never from an argument, a URL or a plain variable that a process list or a bug report shows.
+Passwords come from a file, never from an argument, a URL or a plain variable that a process list or a bug report
+shows.
 """
 
 from __future__ import annotations

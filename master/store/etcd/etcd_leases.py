@@ -1,4 +1,4 @@
-"""Leases: grant, revoke, and renewals over one stream that stays open (three times as fast as a stream for each)."""
+"""Leases in etcd: grant, revoke, and renewals over one open stream (three times as fast as a stream each)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Leases:
     async def grant(self, ttl_s: int) -> int:
         """A new lease of at least that time; it begins before the answer arrives.
 
-        Under a number that nobody can guess: etcd asks for no permission on a lease without keys, and its own numbers
-        follow one another, so that a stranger could revoke a lease between its grant and its campaign (ADR 0165).
+        Its number cannot be guessed: etcd asks for no permission on a lease without keys, and its own numbers follow
+        one another, so a stranger could revoke a lease between its grant and its campaign (ADR 0165).
         """
         request = rpc.LeaseGrantRequest(TTL=ttl_s, ID=secrets.randbelow(LARGEST_LEASE) + 1)
         answer = await self._channel.call(lambda channel: stubs.LeaseStub(channel).LeaseGrant, request)

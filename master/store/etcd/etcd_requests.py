@@ -39,7 +39,7 @@ def read_request(keys: Iterable[Key]) -> Any:
 
 
 def commit_request(leader_key: Key, transaction: Transaction) -> Any:
-    """On failure it reads the leader key first, then the transaction's keys in order of their names."""
+    """The transaction; on failure it reads the leader key first, then the transaction's keys by name."""
     return rpc.TxnRequest(
         compare=[_created_at(leader_key, transaction.term), *(_compare(part) for part in transaction.require)],
         success=[_write(write) for write in transaction.writes],
@@ -48,7 +48,7 @@ def commit_request(leader_key: Key, transaction: Transaction) -> Any:
 
 
 def parse_ranges(response: Any) -> list[Any]:
-    """Of a transaction that only read: the etcd key-values found."""
+    """The key-values that a transaction of reads found."""
     return [kv for op in response.responses for kv in op.response_range.kvs]
 
 

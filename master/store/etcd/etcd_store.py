@@ -1,4 +1,4 @@
-"""`Store` on etcd.  The semantics are etcd's own; what is added is what becomes of a call that is not answered."""
+"""`StateStore` on etcd.  The semantics are etcd's own; added is what becomes of a call without an answer."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ class EtcdStore:
         await self._channel.close()
 
     async def _recall_campaign(self, lease: int) -> Leadership | None:
-        """What became of a campaign whose answer was lost: rule 23 for the leader key.
+        """The outcome of a campaign whose answer was lost: rule 23 for the leader key.
 
-        Revoking the lease also stops a campaign that is still under way: a put with a revoked lease fails.
+        To revoke the lease also stops a campaign that is still under way: a put with a revoked lease fails.
         """
         leader = await self.read_leader()
         if leader is not None and leader.lease == lease:
@@ -113,7 +113,7 @@ class EtcdStore:
         return None
 
     async def _read(self, keys: tuple[Key, ...]) -> tuple[Any, list[Any]]:
-        """Reads change nothing, so they alone are tried again, at the next member, until the budget is spent."""
+        """Reads change nothing, so they alone are retried, at the next member, until the budget is spent."""
         config = self._channel.config
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(StoreUnavailableError),

@@ -1,12 +1,12 @@
-"""How full etcd is, what of it is whose, and how it gets room again (ADR 0165, A11).
+"""Upkeep of etcd: how full it is, which job's keys fill it, and how it gets space again (ADR 0165, A11).
 
-etcd has one quota for all users.  It counts the file of its database: history that nobody compacted and pages that were
-freed count as well.  Once a write would pass it, an alarm stands, no member takes a write from anybody, and only
-whoever disarms the alarm ends that.  What a job has is seen in two ways, both bounded, whatever the job does: what
-stands under its prefix (`standing`), and what it writes while somebody looks (`written`), which shows those that
-overwrite or delete what they wrote.
+etcd has one quota for all users.  It counts the file of its database: history that nobody compacted and pages that
+were freed count as well.  Once a write would pass the quota an alarm stands, no member takes a write from anybody,
+and only disarming the alarm ends that.  A job's part is seen in two ways, both bounded whatever the job does: the
+keys under its prefix (`standing`), and what it writes while somebody looks (`written`), which shows jobs that
+overwrite or delete.
 
-Not here: how much is too much (`autoscaler.operator.etcd.space_keeper`), who may use etcd (`accounts`).
+Not here: how much is too much (the operator), who may use etcd (`etcd_accounts`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdSize:
-    """Of the fullest member.  `used_bytes` of its file hold something; `is_full`: etcd takes no writes."""
+    """The size of the fullest member.  `used_bytes` of its file hold something; `is_full`: etcd takes no writes."""
 
     used_bytes: int
     file_bytes: int
@@ -57,14 +57,17 @@ class EtcdSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFootprint:
-    """What stands under a job's prefix; the bytes of keys and values were counted up to a bound."""
+    """The keys under a job's prefix; the bytes of keys and values were counted up to a bound."""
 
     keys: int
     stored_bytes: int
 
 
 class EtcdUpkeep:
-    """As a user with the role root.  Every call raises MasterError.  Made inside a running loop."""
+    """Measures and frees space as a user with the role root.  Every call raises MasterError.
+
+    Made inside a running loop.
+    """
 
     def __init__(self, config: EtcdConfig) -> None:
         slow = replace(config, call_deadline_s=UPKEEP_S)
@@ -72,7 +75,7 @@ class EtcdUpkeep:
         self._members = [EtcdChannel(replace(slow, endpoints=(endpoint,))) for endpoint in config.endpoints]
 
     async def size(self) -> EtcdSize:
-        """Of the members that answer within `STATUS_S`.  Raises StoreUnavailableError where none does."""
+        """The size, of the members that answer within `STATUS_S`.  Raises StoreUnavailableError where none does."""
         answers = await asyncio.gather(*map(self._status, self._members))
         statuses = [status for status in answers if status is not None]
         if not statuses:
@@ -86,12 +89,12 @@ class EtcdUpkeep:
         )
 
     async def keys(self) -> int:
-        """How many all jobs have together."""
+        """The number of keys of all jobs together."""
         request = rpc.RangeRequest(key=JOBS.encode(), range_end=prefix_end(JOBS), count_only=True)
         return int((await self._keys("Range", request)).count)
 
     async def standing(self, job: str, *, most_keys: int, most_bytes: int) -> JobFootprint:
-        """What the job has.  Of more keys than `most_keys` one page is read, of others a page beyond `most_bytes`."""
+        """The job's footprint; of more keys than `most_keys` one page is read, of others a page beyond `most_bytes`."""
         prefix = JobKeys(job).prefix
         start, keys, stored_bytes = prefix.encode(), 0, 0
         while True:
@@ -128,9 +131,10 @@ class EtcdUpkeep:
             stream.cancel()
 
     async def trim(self, job: str, *, most_bytes: int) -> None:
-        """Of the job's keys stand those that a master writes, with so many bytes together: head, which is short, does.
+        """Only the keys that a master writes stay, with so many bytes together; a longer value than its share is
+        deleted.
 
-        Each has an equal share of `most_bytes`; what is longer is gone.
+        Each key has an equal share of `most_bytes`; head, which is short, always stays.
         """
         keys = JobKeys(job)
         known = [key.encode() for key in keys.known]
@@ -143,7 +147,7 @@ class EtcdUpkeep:
                 await self._keys("DeleteRange", rpc.DeleteRangeRequest(key=key))
 
     async def compact(self) -> None:
-        """History up to now is gone.  Who watches goes on; who was away reads anew (`Resync`)."""
+        """History up to now is gone.  A watch goes on; a watcher that was away reads anew (`Resync`)."""
         revision = (await self._keys("Range", rpc.RangeRequest(key=JOBS.encode(), keys_only=True))).header.revision
         try:
             await self._keys("Compact", rpc.CompactionRequest(revision=revision, physical=True))
@@ -152,7 +156,7 @@ class EtcdUpkeep:
                 raise
 
     async def defragment(self) -> None:
-        """The files hold what is used and no more.  One member after the other: each answers nobody meanwhile."""
+        """The files hold what is used and no more.  One member after the other, since each answers nobody meanwhile."""
         for member in self._members:
             try:
                 await _maintain(member, "Defragment", rpc.DefragmentRequest())
