@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from autoscaler.clusters.local.machine.ports import Ports
+from autoscaler.clusters.local.machine.ports import PortAllocator
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress
 from bench.nodes import HERE, Node
@@ -48,7 +48,7 @@ class Job:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._names: list[str] = []
         node = new_node()
-        self._door = MasterEndpoint(job="bench", address=f"{node.address}:{Ports().take()}", token="")
+        self._door = MasterEndpoint(job="bench", address=f"{node.address}:{PortAllocator().allocate()}", token="")
         counts = {"EDL_SERVERS": "2", "EDL_MAX_SERVERS": "3"}
         self._start("master-0", node, "-m", "master", EDL_LISTEN=self._door.address, **counts)
 

@@ -75,7 +75,7 @@ class LoadDriver:
             await asyncio.sleep(STEP_S)
 
     def _apply_fault(self, fault: PlannedFault, pod: PodName) -> bool:
-        self._run.recorder.note("Fault", f"pod/{pod}", fault.fault, "injected by the demo")
+        self._run.recorder.record_event("Fault", f"pod/{pod}", fault.fault, "injected by the demo")
         if fault.fault is Fault.DRAIN_TRAINER:
             self._run.cluster.leave(pod, why="drained by the demo")
             return True

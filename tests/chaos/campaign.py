@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from autoscaler.clusters.local.run_files.run_recorder import RunEvent
+from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.jobs.lifecycle import JobEnding
 from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaler.clusters.local.cluster.local_jobs import JobRecord
+from autoscaler.clusters.local.cluster.local_jobs import LocalJob
 from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
 from autoscaler.domain import Resources, Role
@@ -151,7 +151,7 @@ class ChaosRun:
         """Its trainers compute no longer than they must: what is left is soon trained."""
         self._haste(job).touch()
 
-    def record(self, job: str) -> JobRecord:
+    def record(self, job: str) -> LocalJob:
         return self.local_run.cluster.jobs.records[job]
 
     def checkpoint_uri(self, job: str) -> str:

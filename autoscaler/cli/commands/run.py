@@ -63,7 +63,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
 
     from autoscaler.cli.local.foreground import RunOutput, run_in_foreground  # noqa: PLC0415 - not for --help
     from autoscaler.clusters.local.run.run_etcd import EtcdRefusedError  # noqa: PLC0415 - with it
-    from autoscaler.clusters.local.run_files.checkpoint_locks import FolderInUseError  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointFolderLockedError  # noqa: PLC0415 - with it
     from autoscaler.clusters.local.run_files.run_folder import RunFolderError  # noqa: PLC0415 - with it
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
     from autoscaler.manifests import InvalidManifestError, parse_files  # noqa: PLC0415 - with it
@@ -91,7 +91,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         code = asyncio.run(
             run_in_foreground(settings, manifests, output=output, duration_s=options["duration"], stays=options["stay"])
         )
-    except (EtcdRefusedError, FolderInUseError, RunFolderError, StorageError) as error:
+    except (EtcdRefusedError, CheckpointFolderLockedError, RunFolderError, StorageError) as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     except AutoscalerError as error:
         raise CommandError(Exit.FAILED, str(error)) from None
@@ -150,7 +150,7 @@ def _check_cluster(manifests: Manifests, file: Path) -> None:
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
     from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
-    from autoscaler.clusters.local.run.local_run import LOCAL_POLICY, MOVING, RunSettings  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.run.local_run import LOCAL_POLICY, MOVING_SERVERS_POLICY, RunSettings  # noqa: PLC0415 - with it
 
     nodes = manifests.nodes or _equal_nodes(options)
     devices = sum(node.capacity.gpu_count for node in nodes)
@@ -169,7 +169,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
         machines=nodes,
         devices=tuple(shares),
         parent=options["run_dir"],
-        policy=MOVING if options["move_servers"] else LOCAL_POLICY,
+        policy=MOVING_SERVERS_POLICY if options["move_servers"] else LOCAL_POLICY,
         with_etcd=bool(manifests.jobs) and not options["no_etcd"],
         allows_shared_folders=options["shared_folders"],
         described={"command": sys.argv[1:], "files": {str(path): path.read_text(encoding="utf-8") for path in files}},

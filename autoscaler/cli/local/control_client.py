@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.clusters.local.run_files.control_wire import LONGEST_ANSWER_BYTES, WIRE_VERSION, Problem, encode
+from autoscaler.clusters.local.run_files.control_wire import LONGEST_ANSWER_BYTES, WIRE_VERSION, RequestProblem, encode
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from master.api.host.file_ownership import ForeignUserError
 from master.api.host.unix_sockets import check_peer
 
 _ANSWER_DEADLINE_S: Final = 15.0
 _EXITS: Final[Mapping[str, Exit]] = {
-    Problem.NOT_FOUND: Exit.NOT_FOUND,
-    Problem.REFUSED: Exit.REFUSED,
-    Problem.USAGE: Exit.USAGE,
-    Problem.INTERNAL: Exit.FAILED,
+    RequestProblem.NOT_FOUND: Exit.NOT_FOUND,
+    RequestProblem.REFUSED: Exit.REFUSED,
+    RequestProblem.USAGE: Exit.USAGE,
+    RequestProblem.INTERNAL: Exit.FAILED,
 }
 
 

@@ -25,7 +25,7 @@ from autoscaler.clusters.local.run.run_snapshot import (
     RunSnapshot,
     is_change,
 )
-from autoscaler.clusters.local.run_files.run_recorder import RunEvent
+from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.quantities import format_cpu
 from master.api.host.log_lines import escape_controls

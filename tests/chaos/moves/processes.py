@@ -17,8 +17,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaler.clusters.local.machine.ports import HOST, Ports
-from autoscaler.clusters.local.machine.processes import Command, Ended, Processes
+from autoscaler.clusters.local.machine.ports import HOST, PortAllocator
+from autoscaler.clusters.local.machine.processes import Command, ProcessEnd, Processes
 from autoscaler.domain import Role
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from master.api.servers_answer import ServersAnswer
@@ -71,14 +71,14 @@ class JobProcesses:
         self.servers_hit = 0  # servers killed, paused, or ended before the master released them
         self.awake_since_s = -math.inf  # when the last server that was paused went on
         self.is_over = False  # training has ended: nobody is started again
-        self.address = f"{HOST}:{Ports().take()}"
+        self.address = f"{HOST}:{PortAllocator().allocate()}"
         self._etcd = ",".join(etcd)
         self._failpoints = failpoints
         self._ends: dict[str, float] = {}
         self._launcher: Processes | None = None
         self.tasks: list[asyncio.Future[None]] = []  # of `start_processes`
         self._turn = 0
-        self._early_ends: dict[int, Ended] = {}
+        self._early_ends: dict[int, ProcessEnd] = {}
         (folder / "diaries").mkdir(parents=True)
 
     @property
@@ -245,7 +245,7 @@ class JobProcesses:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
         return kept | told
 
-    def handle_end(self, ended: Ended) -> None:
+    def handle_end(self, ended: ProcessEnd) -> None:
         """Records an end, and a problem unless this harness caused it: a fault of one process never ends another."""
         process = self.by_pid(ended.pid)
         if process is None or not process.is_running:

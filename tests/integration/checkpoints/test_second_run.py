@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness.edl_command import EDL, wait_until
-from tests.integration.checkpoints.test_unreadable import JOB, ROOT, run
+from tests.integration.checkpoints.test_unreadable import JOB_YAML, ROOT, run
 
-SLOW = JOB.replace('"2000", --epochs, "2"', '"2000", --epochs, "1000"')
+SLOW = JOB_YAML.replace('"2000", --epochs, "2"', '"2000", --epochs, "1000"')
 
 
 def children_of(pid):
@@ -43,13 +43,13 @@ def test_a_killed_run_whose_master_goes_on_keeps_the_next_one_out(tmp_path):
     (tmp_path / "job.yaml").write_text(SLOW.replace("ROOT", str(ROOT)).replace("FOLDER", str(tmp_path)))
     argv = [EDL, "run", "job.yaml", "--no-view", "--no-etcd"]
     first = subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    warden = 0
+    supervisor = 0
     try:
         wait_until((tmp_path / "checkpoints" / "HEAD").exists, "the first checkpoint")
-        (warden,) = [pid for pid in children_of(first.pid) if "warden" in command_of(pid)]
-        pods = children_of(warden)
+        (supervisor,) = [pid for pid in children_of(first.pid) if "pod_supervisor" in command_of(pid)]
+        pods = children_of(supervisor)
         assert any("-m master" in command_of(pid) for pid in pods)
-        os.kill(warden, signal.SIGSTOP)
+        os.kill(supervisor, signal.SIGSTOP)
         first.kill()
         first.wait()
         head = (tmp_path / "checkpoints" / "HEAD").read_bytes()
@@ -57,14 +57,14 @@ def test_a_killed_run_whose_master_goes_on_keeps_the_next_one_out(tmp_path):
         code, said = run(tmp_path)
         assert code == 4, said
         assert "that an earlier run left behind" in said
-        os.kill(warden, signal.SIGKILL)  # and its pods with it
+        os.kill(supervisor, signal.SIGKILL)  # and its pods with it
         wait_until(lambda: not any(map(is_alive, pods)), "the pods' end")
         code, said = run(tmp_path, "--duration", "3s")
         assert code == 0, said
     finally:
-        if warden:
+        if supervisor:
             with suppress(ProcessLookupError):
-                os.kill(warden, signal.SIGKILL)
+                os.kill(supervisor, signal.SIGKILL)
         first.kill()
         first.wait()
 

@@ -137,12 +137,12 @@ def test_kill_nine_of_the_run_leaves_no_process(run):
     wait_until(lambda: not [pid for pid in pids if is_alive(pid)], "the end of all pods")
 
 
-def test_a_run_that_lost_its_warden_ends_and_says_so(run):
+def test_a_run_that_lost_its_supervisor_ends_and_says_so(run):
     """The pods die with the process that owns them; the run does not go on without."""
     wait_until(lambda: len(run.pids()) >= 3, "the pods")
     pids = run.pids()
-    (warden,) = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
-    os.kill(int(warden), signal.SIGKILL)
+    (supervisor,) = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+    os.kill(int(supervisor), signal.SIGKILL)
     output, _ = run.process.communicate(timeout=DEADLINE_S)
     assert run.process.returncode == 1
     assert "edl: the process that owns the pods was killed" in output

@@ -27,7 +27,7 @@ from autoscaler.clusters.local.run.run_snapshot import (
     PodLine,
     RunSnapshot,
 )
-from autoscaler.clusters.local.run_files.run_recorder import RunEvent
+from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
 from autoscaler.jobs.progress import JobProgress, NoProgress
 from autoscaler.jobs.training_health import MasterReport

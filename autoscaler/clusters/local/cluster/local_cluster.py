@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
 from autoscaler.cluster_port import WriteOutcome, WriteResult
-from autoscaler.clusters.local.cluster.local_jobs import JobRecord, Jobs, LookAt, SetServers, to_domain
-from autoscaler.clusters.local.cluster.pod_factory import PodMaker
-from autoscaler.clusters.local.cluster.pod_launch import Launching
-from autoscaler.clusters.local.cluster.web_deployments import DeploymentRecord, Web
+from autoscaler.clusters.local.cluster.local_jobs import AskProgress, LocalJob, LocalJobs, SetServers, to_domain
+from autoscaler.clusters.local.cluster.pod_factory import PodFactory
+from autoscaler.clusters.local.cluster.pod_launch import PodLauncher
+from autoscaler.clusters.local.cluster.web_deployments import DeploymentRecord, WebDeployments
 from autoscaler.clusters.local.machine.processes import Command
 from autoscaler.clusters.local.pods.local_pod import LocalPod, to_view
-from autoscaler.clusters.local.pods.pod_runtime import Gone, Runtime, name_of_pod, owner_of
-from autoscaler.clusters.local.pods.pod_table import Table, free_room
-from autoscaler.clusters.local.run_files.run_recorder import Recorder
+from autoscaler.clusters.local.pods.pod_runtime import DroppedPod, PodRuntime, name_of_pod, owner_of
+from autoscaler.clusters.local.pods.pod_table import PodTable, free_room
+from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import (
     Action,
     AdmitGang,
@@ -63,25 +63,25 @@ class LocalCluster:
     def __init__(
         self,
         nodes: Mapping[Node, tuple[int, ...]],
-        launching: Launching,
-        recorder: Recorder,
+        launching: PodLauncher,
+        recorder: RunJournal,
         *,
         clock: Callable[[], float],
-        look_at: LookAt,
+        look_at: AskProgress,
         set_servers: SetServers,
         on_crash: Callable[[BaseException], None],
         errors: JobErrors,
     ) -> None:
         self.errors = errors
         self._drawn: dict[str, Job] = {}  # as the planner was shown them last
-        self.table = Table(nodes)
+        self.table = PodTable(nodes)
         self.recorder = recorder
         self._launching = launching
         self._clock = clock
         self._on_crash = on_crash
         self._tasks: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
-        self.runtime = Runtime(
+        self.runtime = PodRuntime(
             self.table,
             recorder,
             clock=clock,
@@ -93,9 +93,9 @@ class LocalCluster:
             errors=errors,
         )
         gpus = {node.name: devices for node, devices in nodes.items()}
-        self._maker = PodMaker(self.table, launching, gpus, clock=clock)
-        self.web = Web(self.table, self.runtime, recorder, self._maker, clock=clock, errors=errors)
-        self.jobs = Jobs(
+        self._maker = PodFactory(self.table, launching, gpus, clock=clock)
+        self.web = WebDeployments(self.table, self.runtime, recorder, self._maker, clock=clock, errors=errors)
+        self.jobs = LocalJobs(
             self.table,
             self.runtime,
             recorder,
@@ -107,7 +107,7 @@ class LocalCluster:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.runtime.processes)
-        self._do(self.jobs.watch(), "watch the masters")
+        self._do(self.jobs.poll_masters(), "watch the masters")
         return self
 
     async def __aexit__(
@@ -152,7 +152,7 @@ class LocalCluster:
         self._drawn = before | {job.name: job for job in found}
         return tuple(self._drawn[name] for name in records if name in self._drawn)
 
-    def _draw_one(self, record: JobRecord) -> Job | None:
+    def _draw_one(self, record: LocalJob) -> Job | None:
         return to_domain(record) if self._is_seen(record) else None
 
     async def apply(self, action: Action) -> WriteOutcome:
@@ -176,7 +176,7 @@ class LocalCluster:
         """Take a job in; it waits for its minimum.  Raises ValueError when there is one of that name."""
         if job.name in self.jobs.records:
             raise ValueError(f"there is a job {job.name} already")
-        record = JobRecord(
+        record = LocalJob(
             job=job,
             place=self._launching.place_job(job),
             priority=priority,
@@ -213,13 +213,13 @@ class LocalCluster:
 
     def suspend(self, name: str, *, on: bool) -> None:
         """All pods of the job leave, or it may start again.  Raises KeyError."""
-        self.jobs.tell(self.jobs.records[name].name, lives.SuspendSet(on=on))
+        self.jobs.handle_event(self.jobs.records[name].name, lives.SuspendSet(on=on))
 
     def delete_job(self, name: str) -> None:
         """Stop the job and forget it.  Raises KeyError."""
-        self.recorder.note("Job", f"tj/{self.jobs.records[name].name}", "DeleteAsked")
-        self.jobs.tell(name, lives.DeleteAsked())
-        self.jobs.look()
+        self.recorder.record_event("Job", f"tj/{self.jobs.records[name].name}", "DeleteAsked")
+        self.jobs.handle_event(name, lives.DeleteAsked())
+        self.jobs.reconcile()
 
     def leave(self, pod: PodName, *, why: str, grace_s: float | None = None) -> None:
         """Tell one pod to leave, within its grace unless told otherwise.  Raises KeyError."""
@@ -234,7 +234,7 @@ class LocalCluster:
     def drain_node(self, name: NodeName, *, on: bool = True) -> None:
         """Nothing new comes to the node and all pods leave it; `on=False` opens it again.  Raises KeyError."""
         self.table.set_node(replace(self.table.nodes[name], is_draining=on, is_cordoned=on))
-        self.recorder.note("Drained" if on else "Opened", f"node/{name}", "Draining" if on else "Uncordoned")
+        self.recorder.record_event("Drained" if on else "Opened", f"node/{name}", "Draining" if on else "Uncordoned")
         if on:
             for pod in tuple(self.table.pods.values()):
                 if pod.node == name and not pod.is_job_pod and not pod.is_leaving:
@@ -268,7 +268,7 @@ class LocalCluster:
             return f"pod {_name_of(action)} stands elsewhere or is leaving"
         return self._find_server_problem(action, record) if action.role is Role.SERVER else ""
 
-    def _find_server_problem(self, action: CreatePod, record: JobRecord) -> str:
+    def _find_server_problem(self, action: CreatePod, record: LocalJob) -> str:
         """A job begins with its first numbers, for which its master waits; later any number below the most will do."""
         most = 0 if record.job.server is None else record.job.server.replicas.maximum
         leaving = sorted(pod.ordinal for pod in self.table.job_pods(action.job, Role.SERVER) if pod.is_leaving)
@@ -297,7 +297,9 @@ class LocalCluster:
             priority=record.priority,
             node=action.node,
         )
-        self.recorder.note("Scheduled", f"pod/{name}", "Created", f"{action.tier} on {action.node}: {action.cause}")
+        self.recorder.record_event(
+            "Scheduled", f"pod/{name}", "Created", f"{action.tier} on {action.node}: {action.cause}"
+        )
         self.runtime.launch(name)
 
     def _delete(self, action: DeletePod) -> WriteOutcome:
@@ -332,21 +334,21 @@ class LocalCluster:
             case _:
                 assert_never(action.role)
 
-    def _take_gone(self, gone: Gone) -> None:
+    def _take_gone(self, gone: DroppedPod) -> None:
         if gone.pod.port is not None:
-            self._launching.ports.give_back(gone.pod.port)
+            self._launching.ports.release(gone.pod.port)
         self.web.reconcile()
         if gone.pod.is_job_pod:
             judging = self.errors.attempt_async(
-                owner_of(gone.pod), GuardedStep.JUDGE, partial(self.jobs.take_gone, gone)
+                owner_of(gone.pod), GuardedStep.JUDGE, partial(self.jobs.handle_dropped_pod, gone)
             )
             self._do(judging, f"judge the end of {gone.pod.name}")
 
     def _take_restart(self, pod: LocalPod) -> None:
         if pod.is_job_pod:
-            self.jobs.note_restart(pod)
+            self.jobs.handle_restart(pod)
 
-    def _is_seen(self, record: JobRecord) -> bool:
+    def _is_seen(self, record: LocalJob) -> bool:
         return record.life.state is not JobState.OVER or bool(self.table.job_pods(record.name))
 
     def _do(self, work: Coroutine[Any, Any, None], name: str) -> None:

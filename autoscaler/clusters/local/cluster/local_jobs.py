@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, assert_never
 
-from autoscaler.clusters.local.pods.hung_processes import Standstill
+from autoscaler.clusters.local.pods.hung_processes import HungProcesses
 from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.clusters.local.pods.member_environment import JobPlace
-from autoscaler.clusters.local.pods.pod_runtime import Gone, Runtime
-from autoscaler.clusters.local.pods.pod_table import Table
-from autoscaler.clusters.local.run_files.run_recorder import Recorder
+from autoscaler.clusters.local.pods.pod_runtime import DroppedPod, PodRuntime
+from autoscaler.clusters.local.pods.pod_table import PodTable
+from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import Job, JobName, JobState, PodPhase, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs import lifecycle as lives
@@ -33,7 +33,7 @@ _LOOK_EVERY_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
+class LocalJob:
     """One job as the cluster keeps it.  `pinned` is what `edl scale tj/NAME --trainers` set last."""
 
     job: TrainingJob
@@ -61,11 +61,11 @@ class JobRecord:
         return self.ratio.trainers_per_server if server.is_ratio_measured else server.trainers_per_server
 
 
-LookAt = Callable[[JobRecord], Awaitable[JobProgress | NoAnswer]]
-SetServers = Callable[[JobRecord, int], Awaitable[ServersAnswer | NoAnswer]]
+AskProgress = Callable[[LocalJob], Awaitable[JobProgress | NoAnswer]]
+SetServers = Callable[[LocalJob, int], Awaitable[ServersAnswer | NoAnswer]]
 
 
-def to_domain(record: JobRecord) -> Job:
+def to_domain(record: LocalJob) -> Job:
     """What the planner sees."""
     planned = planned_job(
         record.job, priority=record.priority, pinned=record.pinned, submitted_at_s=record.submitted_at_s
@@ -82,17 +82,17 @@ def to_domain(record: JobRecord) -> Job:
     )
 
 
-class Jobs:
+class LocalJobs:
     """The records, by name.  `look_at` asks a job's master how far it is, `set_servers` tells it how many servers."""
 
     def __init__(
         self,
-        table: Table,
-        runtime: Runtime,
-        recorder: Recorder,
+        table: PodTable,
+        runtime: PodRuntime,
+        recorder: RunJournal,
         *,
         clock: Callable[[], float],
-        look_at: LookAt,
+        look_at: AskProgress,
         set_servers: SetServers,
         errors: JobErrors,
     ) -> None:
@@ -105,14 +105,14 @@ class Jobs:
         self._set_servers = set_servers
         self._said: dict[str, str] = {}  # by the job's master about its servers
         self._unanswered: set[str] = set()  # jobs whose master has not yet said what became of the number
-        self._standstill = Standstill(runtime, clock=clock)
-        self.records: dict[str, JobRecord] = {}
+        self._standstill = HungProcesses(runtime, clock=clock)
+        self.records: dict[str, LocalJob] = {}
 
-    def add(self, record: JobRecord) -> None:
+    def add(self, record: LocalJob) -> None:
         self.records[record.name] = record
-        self._recorder.note("Submitted", f"tj/{record.name}", "Submitted", f"weight {record.job.weight}")
+        self._recorder.record_event("Submitted", f"tj/{record.name}", "Submitted", f"weight {record.job.weight}")
         if record.job.run_policy.suspend:
-            self.tell(record.name, lives.SuspendSet(on=True))
+            self.handle_event(record.name, lives.SuspendSet(on=True))
         self._table.touch()
 
     def pin(self, name: str, trainers: int, *, met: str = "") -> None:
@@ -133,7 +133,7 @@ class Jobs:
 
     def _note_pin(self, name: str, count: int, message: str, met: str) -> None:
         told = f"{message}; {met}" if met else message
-        self._recorder.note("Resized", f"tj/{name}", "Pinned" if count else "Unpinned", told)
+        self._recorder.record_event("Resized", f"tj/{name}", "Pinned" if count else "Unpinned", told)
         self._table.touch()
 
     def use_etcd(self, endpoints: str) -> None:
@@ -145,7 +145,7 @@ class Jobs:
                     self._runtime.standbys.end(pod)  # it knows the old address
                     self._runtime.send_signal(pod.name, signal.SIGKILL)
 
-    def tell(self, name: str, event: lives.LifeEvent) -> None:
+    def handle_event(self, name: str, event: lives.LifeEvent) -> None:
         """Let the job's life react, and do what it says."""
         record = self.records.get(name)
         if record is None:
@@ -157,7 +157,7 @@ class Jobs:
         for effect in step.effects:
             self._carry_out(name, effect)
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         """Tell every life which pods its job still has; to be called after changes and now and then."""
         for name in map(JobName, tuple(self.records)):
             if not self._errors.is_paused(name, GuardedStep.LIFE):
@@ -165,46 +165,46 @@ class Jobs:
 
     def _look(self, name: str) -> None:
         roles = frozenset(pod.role for pod in self._table.job_pods(name))
-        self.tell(name, lives.PodsObserved(roles=roles))
+        self.handle_event(name, lives.PodsObserved(roles=roles))
 
-    async def take_gone(self, gone: Gone) -> None:
+    async def handle_dropped_pod(self, gone: DroppedPod) -> None:
         """A pod of a job is gone.  A trainer that ended unasked is judged after one more look at the progress."""
         name, pod = gone.pod.owner, gone.pod
         record = self.records.get(name)
         if record is None:
             return
         if pod.role is Role.TRAINER and not pod.is_leaving and record.life.state is JobState.ACTIVE:
-            self.tell(name, lives.TrainerEnded())
-            await self.ask(name)
+            self.handle_event(name, lives.TrainerEnded())
+            await self.refresh_progress(name)
             self._judge_end(name, gone)
         if pod.role is Role.SERVER and pod.is_leaving:
             self._note_loss(record, gone)
-        self.look()
+        self.reconcile()
 
-    def note_restart(self, pod: LocalPod) -> None:
+    def handle_restart(self, pod: LocalPod) -> None:
         """A pod's process has ended unasked: what only this server had is lost, whoever comes in its place."""
         record = self.records.get(pod.owner)
         if record is None or record.job.server is None or pod.role is not Role.SERVER:
             return
         if record.life.stage is lives.LifeStage.ACTIVE and (lost := only_copies_of(pod.ordinal, record.progress)):
             told = describe_loss(pod.name, lost, record.job.server.after_loss)
-            self._recorder.note("Job", f"tj/{record.name}", "ServerLost", told)
+            self._recorder.record_event("Job", f"tj/{record.name}", "ServerLost", told)
 
-    async def watch(self) -> None:
+    async def poll_masters(self) -> None:
         """Ask the masters for ever."""
         while True:
             due = [name for name in map(JobName, self.records) if not self._errors.is_paused(name, GuardedStep.ASK)]
             await asyncio.gather(
                 *(self._errors.attempt_async(name, GuardedStep.ASK, partial(self._ask_master, name)) for name in due)
             )
-            self.look()
+            self.reconcile()
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _ask_master(self, name: str) -> None:
         if self._has_master(name):
-            await self.ask(name)
+            await self.refresh_progress(name)
 
-    async def ask(self, name: str) -> None:
+    async def refresh_progress(self, name: str) -> None:
         """Bring the job's progress up to date, when its master answers."""
         record = self.records.get(name)
         if record is None:
@@ -249,7 +249,7 @@ class Jobs:
             said += f", in place of {answer.replaces}" if answer.replaces else ""
         if self._said.get(name) != said:
             reason = "ServersSet" if answer.refused is None else "ServersRefused"
-            self._recorder.note("Resized", f"tj/{name}", reason, said)
+            self._recorder.record_event("Resized", f"tj/{name}", reason, said)
         self._said[name] = said
 
     def _note_silence(
@@ -263,35 +263,35 @@ class Jobs:
             is_heard = server.name in answer.connected
             self._standstill.note(server, is_heard=is_heard, lacking="not connected to its master")
 
-    def _take(self, record: JobRecord, progress: JobProgress) -> None:
+    def _take(self, record: LocalJob, progress: JobProgress) -> None:
         name = record.name
         has_advanced = record.progress is not None and progress.done > record.progress.done
         progress = merge_progress(record.progress, progress)
         for reason, message in progress_events(record.progress, progress, goes_on=record.life.state is JobState.ACTIVE):
-            self._recorder.note("Job", f"tj/{name}", reason, message)
+            self._recorder.record_event("Job", f"tj/{name}", reason, message)
         self.records[name] = replace(
             record, progress=progress, progress_at_s=self._clock(), quiet=None, ratio=self._measure(record, progress)
         )
         for pod in self._masters(name):
             self._runtime.mark_ready(pod.name)
         if has_advanced or (record.progress is None and progress.done > 0):
-            self.tell(name, lives.Advanced())
+            self.handle_event(name, lives.Advanced())
         if progress.has_failed:
-            self.tell(name, lives.GivenUp(reason=progress.problem))
+            self.handle_event(name, lives.GivenUp(reason=progress.problem))
         elif progress.is_complete:
-            self.tell(name, lives.EndReached(quarantined=progress.quarantined))
+            self.handle_event(name, lives.EndReached(quarantined=progress.quarantined))
 
-    def _measure(self, record: JobRecord, progress: JobProgress) -> ServerRatio:
+    def _measure(self, record: LocalJob, progress: JobProgress) -> ServerRatio:
         """How many trainers one server is to serve from now on."""
         server, before = record.job.server, record.ratio
         if server is None or not server.is_ratio_measured or record.life.stage is not lives.LifeStage.ACTIVE:
             return before
         ratio = observe_ratio(before, progress, server.replicas, self._clock())
         if ratio.trainers_per_server != before.trainers_per_server:
-            self._recorder.note("Resized", f"tj/{record.name}", "RatioMeasured", ratio.describe_change(before))
+            self._recorder.record_event("Resized", f"tj/{record.name}", "RatioMeasured", ratio.describe_change(before))
         return ratio
 
-    def _judge_end(self, name: str, gone: Gone) -> None:
+    def _judge_end(self, name: str, gone: DroppedPod) -> None:
         """Exit 0 is success only when there is nothing left to train."""
         record = self.records.get(name)
         if record is None or record.life.state is not JobState.ACTIVE:
@@ -301,9 +301,9 @@ class Jobs:
             if record.progress is not None and record.progress.is_trained:
                 return  # it was told the end, while somebody saves or may still do so
             story += why_too_soon(record.progress, has_servers=record.job.server is not None)
-        self.tell(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
+        self.handle_event(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
 
-    def _note_loss(self, record: JobRecord, gone: Gone) -> None:
+    def _note_loss(self, record: LocalJob, gone: DroppedPod) -> None:
         """A server that was told to leave has ended; where its job is over, nobody asks what it held."""
         goes_on = record.life.trains_on and any(
             not pod.is_leaving for pod in self._table.job_pods(record.name, Role.MASTER)
@@ -312,13 +312,13 @@ class Jobs:
         now = self.records[record.name].progress if record.name in self.records else None
         owned = dict(now.buckets) if now is not None else {}
         if lost and owned.get(gone.pod.ordinal) != 0:  # one that leaves gets no more, however old the count
-            self._recorder.note("Job", f"tj/{record.name}", "ServerLost", f"{gone.pod.name}: {lost}")
+            self._recorder.record_event("Job", f"tj/{record.name}", "ServerLost", f"{gone.pod.name}: {lost}")
 
     def _carry_out(self, name: str, effect: lives.LifeEffect) -> None:
         match effect:
             case lives.Announce():
                 kind = "Failed" if effect.reason in {lives.JobEnding.FAILED, "TrainerFailed"} else "Job"
-                self._recorder.note(kind, f"tj/{name}", effect.reason, effect.message)
+                self._recorder.record_event(kind, f"tj/{name}", effect.reason, effect.message)
             case lives.StopRole():
                 for pod in self._table.job_pods(name, effect.role):
                     if not pod.is_leaving:
@@ -329,7 +329,7 @@ class Jobs:
                     self._said.pop(name, None)
                     self._unanswered.discard(name)
                     self._errors.forget(JobName(name))
-                    self._recorder.note("Job", f"tj/{name}", "Forgotten")
+                    self._recorder.record_event("Job", f"tj/{name}", "Forgotten")
             case _:
                 assert_never(effect)
 

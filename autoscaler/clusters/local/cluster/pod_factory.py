@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from autoscaler.clusters.local.cluster.pod_launch import Launching
+from autoscaler.clusters.local.cluster.pod_launch import PodLauncher
 from autoscaler.clusters.local.machine.gpus import choose
 from autoscaler.clusters.local.pods.local_pod import LocalPod
-from autoscaler.clusters.local.pods.pod_table import Table
+from autoscaler.clusters.local.pods.pod_table import PodTable
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
 from autoscaler.manifests.api_types import PodTemplate
 
 
-class PodMaker:
+class PodFactory:
     """`gpus`: the device numbers of each node."""
 
     def __init__(
         self,
-        table: Table,
-        launching: Launching,
+        table: PodTable,
+        launching: PodLauncher,
         gpus: Mapping[NodeName, Sequence[int]],
         *,
         clock: Callable[[], float],
@@ -55,7 +55,7 @@ class PodMaker:
             phase=PodPhase.PENDING if node is None else PodPhase.STARTING,
             node=node,
             gpus=() if node is None else self.choose_gpus(node, template),
-            port=self._launching.ports.take() if template.container_port is not None else None,
+            port=self._launching.ports.allocate() if template.container_port is not None else None,
         )
         self._table.add(pod)
 

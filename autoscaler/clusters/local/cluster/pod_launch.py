@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import assert_never
 
-from autoscaler.clusters.local.cluster.local_jobs import JobRecord
-from autoscaler.clusters.local.machine.ports import Ports
+from autoscaler.clusters.local.cluster.local_jobs import LocalJob
+from autoscaler.clusters.local.machine.ports import PortAllocator
 from autoscaler.clusters.local.machine.process_environment import inherit
 from autoscaler.clusters.local.machine.processes import Command
 from autoscaler.clusters.local.pods.local_pod import LocalPod
@@ -26,14 +26,14 @@ SERVER_PROGRAM = (sys.executable, "-P", "-m", "trainer_sdk.pserver")
 
 
 @dataclass(slots=True, kw_only=True)
-class Launching:
+class PodLauncher:
     """What all pods of a run have in common.  `etcd`: endpoints, set when it serves; empty: masters without a store."""
 
     folder: RunFolder
     working_dir: Path
     environment: Mapping[str, str]
     etcd: str = ""
-    ports: Ports = field(default_factory=Ports)
+    ports: PortAllocator = field(default_factory=PortAllocator)
 
     def place_job(self, job: TrainingJob) -> JobPlace:
         """Addresses that stay for the job's whole life, so that a restarted master is found where it was.
@@ -53,7 +53,7 @@ class Launching:
             is_claimed=is_path(checkpoint_uri),
         )
 
-    def command_of(self, pod: LocalPod, record: JobRecord | None) -> Command:
+    def command_of(self, pod: LocalPod, record: LocalJob | None) -> Command:
         """What to run for this pod, with its environment complete."""
         template = pod.template
         environment = inherit(
@@ -67,7 +67,7 @@ class Launching:
             log=pod.log,
         )
 
-    def standby_of(self, pod: LocalPod, record: JobRecord | None) -> Command | None:
+    def standby_of(self, pod: LocalPod, record: LocalJob | None) -> Command | None:
         """What stands by for this pod's process, started and connected; None: nothing could take over from it.
 
         A master without a store keeps what it knows in its memory, and one of the user's own may know no such order.

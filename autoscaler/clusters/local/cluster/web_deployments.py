@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from autoscaler.clusters.local.cluster.pod_factory import PodMaker
-from autoscaler.clusters.local.cluster.web_replicas import compare, pod_name
+from autoscaler.clusters.local.cluster.pod_factory import PodFactory
+from autoscaler.clusters.local.cluster.web_replicas import plan_web_replicas, pod_name
 from autoscaler.clusters.local.machine.scheduling import place_pending
 from autoscaler.clusters.local.pods.local_pod import to_view
-from autoscaler.clusters.local.pods.pod_runtime import Runtime
-from autoscaler.clusters.local.pods.pod_table import Table, free_room
-from autoscaler.clusters.local.run_files.run_recorder import Recorder
+from autoscaler.clusters.local.pods.pod_runtime import PodRuntime
+from autoscaler.clusters.local.pods.pod_table import PodTable, free_room
+from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
 from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 from autoscaler.manifests.api_types import WebDeployment
@@ -32,15 +32,15 @@ class DeploymentRecord:
     is_deleted: bool = False
 
 
-class Web:
+class WebDeployments:
     """All Deployments, by name."""
 
     def __init__(
         self,
-        table: Table,
-        runtime: Runtime,
-        recorder: Recorder,
-        maker: PodMaker,
+        table: PodTable,
+        runtime: PodRuntime,
+        recorder: RunJournal,
+        maker: PodFactory,
         *,
         clock: Callable[[], float],
         errors: JobErrors,
@@ -62,14 +62,16 @@ class Web:
         record = DeploymentRecord(deployment=deployment, priority=priority, wanted=deployment.replicas)
         self.records[deployment.name] = record
         message = f"{deployment.replicas} replicas wanted"
-        self._recorder.note("Submitted", f"deployment/{deployment.name}", "Submitted", message)
+        self._recorder.record_event("Submitted", f"deployment/{deployment.name}", "Submitted", message)
         self.reconcile()
 
     def scale(self, name: str, replicas: int) -> None:
         """From now on so many replicas of a Deployment.  Raises KeyError."""
         record = self.records[name]
         self.records[name] = replace(record, wanted=replicas)
-        self._recorder.note("Resized", f"deployment/{name}", "Scaled", f"from {record.wanted} to {replicas} replicas")
+        self._recorder.record_event(
+            "Resized", f"deployment/{name}", "Scaled", f"from {record.wanted} to {replicas} replicas"
+        )
         self.reconcile()
 
     def delete(self, name: str) -> None:
@@ -102,14 +104,14 @@ class Web:
 
     def _reconcile_one(self, name: str) -> None:
         record, pods = self.records[name], self._table.web_pods(name)
-        difference = compare(name, record.wanted, pods, self._table.pods.keys())
+        difference = plan_web_replicas(name, record.wanted, pods, self._table.pods.keys())
         for ordinal in difference.create:
             self._add_web_pod(record, ordinal)
         for pod in difference.stop:
             self._runtime.leave(pod, grace_s=record.deployment.template.grace_s, why="fewer replicas are wanted")
         if record.is_deleted and not self._table.web_pods(name):
             del self.records[name]
-            self._recorder.note("Deleted", f"deployment/{name}", "Gone")
+            self._recorder.record_event("Deleted", f"deployment/{name}", "Gone")
             self._table.touch()
 
     def _add_web_pod(self, record: DeploymentRecord, ordinal: int) -> None:
@@ -123,7 +125,7 @@ class Web:
             ordinal=ordinal,
             priority=record.priority,
         )
-        self._recorder.note("Created", f"pod/{name}", "Pending", "wants a node")
+        self._recorder.record_event("Created", f"pod/{name}", "Pending", "wants a node")
 
     def _bind_pending(self) -> None:
         pending = [pod for pod in self._table.pods.values() if pod.phase is PodPhase.PENDING]
@@ -136,11 +138,11 @@ class Web:
                 self._bind(name, node)
             elif self._table.pods[name].unschedulable_since_s is None:
                 self._table.update(name, unschedulable_since_s=self._clock())
-                self._recorder.note("Scheduled", f"pod/{name}", "Unschedulable", "no node has room for it")
+                self._recorder.record_event("Scheduled", f"pod/{name}", "Unschedulable", "no node has room for it")
 
     def _bind(self, name: PodName, node: NodeName) -> None:
         pod = self._table.pods[name]
         gpus = self._maker.choose_gpus(node, pod.template)
         self._table.update(name, node=node, gpus=gpus, phase=PodPhase.STARTING, unschedulable_since_s=None)
-        self._recorder.note("Scheduled", f"pod/{name}", "Scheduled", f"to {node}")
+        self._recorder.record_event("Scheduled", f"pod/{name}", "Scheduled", f"to {node}")
         self._runtime.launch(name)

@@ -16,7 +16,7 @@ _LEAVE_FIRST = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class WebReplicaDelta:
     """What is missing and what is too much.  `create` are ordinals."""
 
     create: tuple[int, ...] = ()
@@ -27,16 +27,18 @@ def pod_name(deployment: str, ordinal: int) -> PodName:
     return PodName(f"{deployment}-{ordinal}")
 
 
-def compare(deployment: str, wanted: int, pods: Sequence[LocalPod], names: Collection[PodName]) -> Difference:
+def plan_web_replicas(
+    deployment: str, wanted: int, pods: Sequence[LocalPod], names: Collection[PodName]
+) -> WebReplicaDelta:
     """The way from these pods to the wanted number.  `names` are those of all pods: a leaving one's is not reused."""
     standing = [pod for pod in pods if not pod.is_leaving]
     if len(standing) > wanted:
         ranked = sorted(standing, key=lambda p: (_LEAVE_FIRST.index(p.phase), -p.created_at_s, -p.ordinal))
-        return Difference(stop=tuple(pod.name for pod in ranked[: len(standing) - wanted]))
+        return WebReplicaDelta(stop=tuple(pod.name for pod in ranked[: len(standing) - wanted]))
     ordinals: list[int] = []
     ordinal = 0
     while len(standing) + len(ordinals) < wanted:
         if pod_name(deployment, ordinal) not in names:
             ordinals.append(ordinal)
         ordinal += 1
-    return Difference(create=tuple(ordinals))
+    return WebReplicaDelta(create=tuple(ordinals))

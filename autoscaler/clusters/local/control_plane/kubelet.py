@@ -29,8 +29,8 @@ from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
 from autoscaler.clusters.local.machine.gpus import choose
-from autoscaler.clusters.local.machine.ports import HOST, Ports
-from autoscaler.clusters.local.machine.processes import Ended, NoRoomError, Processes, StartError
+from autoscaler.clusters.local.machine.ports import HOST, PortAllocator
+from autoscaler.clusters.local.machine.processes import MachineFullError, ProcessEnd, Processes, StartError
 from autoscaler.domain import NodeName, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors, raw_object_key
 from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
@@ -97,7 +97,7 @@ class Kubelet:
         self._clock = clock
         self._errors = errors
         self._on_crash = on_crash
-        self._ports = Ports()
+        self._ports = PortAllocator()
         self._runs: dict[str, PodRun] = {}  # by UID
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -130,7 +130,7 @@ class Kubelet:
         if run.is_starting or self.processes.is_running(run.key):
             self.processes.end(run.key)
         if run.port is not None:
-            self._ports.give_back(run.port)
+            self._ports.release(run.port)
 
     def send_signal(self, namespace: str, name: str, number: signal.Signals) -> bool:
         """A fault from outside, as `kill` would make it; False if the pod has no process now."""
@@ -152,7 +152,7 @@ class Kubelet:
             name=metadata["name"],
             node=node,
             gpus=choose(self._devices.get(node, ()), used, pod_request(pod["spec"]).gpu_count),
-            port=self._ports.take() if serves else None,
+            port=self._ports.allocate() if serves else None,
         )
         self._runs[run.uid] = run
         self._start_soon(run)
@@ -182,7 +182,7 @@ class Kubelet:
         run.log_offset = log.stat().st_size if log.exists() else 0
         try:
             await self.processes.start(run.key, self._commands.command_of(pod, port=run.port, gpus=run.gpus))
-        except NoRoomError as error:
+        except MachineFullError as error:
             run.is_starting = False
             self._wait(run, "NoRoom", str(error), max(NO_ROOM_PAUSE_S, pause_s(run.quick_ends)))
             return
@@ -190,7 +190,7 @@ class Kubelet:
             run.is_starting = False
             with suppress(OSError), log.open("a", encoding="utf-8") as file:
                 file.write(f"{error}\n")
-            self._handle_end(Ended(key=run.key, pid=0, code=NOT_RUN))
+            self._handle_end(ProcessEnd(key=run.key, pid=0, code=NOT_RUN))
             return
         run.is_starting = False
         pod = self._find(run)
@@ -236,7 +236,7 @@ class Kubelet:
         left_s = float(whole(pod, "metadata", "deletionGracePeriodSeconds"))
         run.timer = self._later(left_s, partial(self.processes.signal, run.key, signal.SIGKILL))
 
-    def _handle_end(self, ended: Ended) -> None:
+    def _handle_end(self, ended: ProcessEnd) -> None:
         uid = ended.key.rpartition("#")[2].rpartition(".")[0]
         run = self._runs.get(uid)
         if run is None or run.key != ended.key or self._is_closed:

@@ -50,11 +50,11 @@ def main() -> int:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with socket.socket(fileno=int(sys.argv[1])) as run:
-        Warden(run).serve()
+        PodSupervisor(run).serve()
     return 0
 
 
-class Warden:
+class PodSupervisor:
     """Children by key, and the wire to the run."""
 
     def __init__(self, run: socket.socket) -> None:
@@ -78,7 +78,7 @@ class Warden:
                 while self._serve_once(selector, woken):
                     pass
             except (OSError, ValueError) as error:
-                print(f"warden: {error}", file=sys.stderr)  # noqa: T201 - its stderr is the run's log
+                print(f"pod supervisor: {error}", file=sys.stderr)  # noqa: T201 - its stderr is the run's log
             finally:
                 self._clear()
                 signal.set_wakeup_fd(-1)
@@ -133,7 +133,7 @@ class Warden:
         self._say(key=key, pid=child.pid)
 
     def _die_with_parent(self) -> None:
-        """In the child: should the warden itself be killed, the pod goes with it."""
+        """In the child: should the supervisor itself be killed, the pod goes with it."""
         self._libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)

@@ -19,14 +19,14 @@ _FIRST: Final = 16_384
 _LAST: Final = 32_767  # Linux hands out 32768 and above
 
 
-class Ports:
+class PortAllocator:
     """The ports of one run."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
         self._next = self._numbers(_FIRST + os.getpid() * 61 % (_LAST - _FIRST))
 
-    def take(self) -> int:
+    def allocate(self) -> int:
         """A port on which nobody listens now.  Raises TemporaryError when there is none."""
         for _ in range(_LAST - _FIRST):
             port = next(self._next)
@@ -35,7 +35,7 @@ class Ports:
                 return port
         raise TemporaryError(f"no free port between {_FIRST} and {_LAST}", retry_after_s=1.0)
 
-    def give_back(self, port: int) -> None:
+    def release(self, port: int) -> None:
         """Its process is gone."""
         self._taken.discard(port)
 

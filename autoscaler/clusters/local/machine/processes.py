@@ -1,6 +1,6 @@
 """Pods as processes, from the run's side: start, signal, and hear of their end.
 
-`warden` does it, in a process of its own; this module keeps the wire to it.  Nothing here knows jobs or nodes.
+`pod_supervisor` does it, in a process of its own; this module keeps the wire to it.  Nothing here knows jobs or nodes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ProcessEnd:
     """All processes of `key` are gone.  `code` is negative for a signal, as Python has it."""
 
     key: str
@@ -52,7 +52,7 @@ class Ended:
     code: int
 
 
-class WardenLostError(PermanentError):
+class SupervisorLostError(PermanentError):
     """The process that owns the pods has died, and the pods with it."""
 
 
@@ -60,7 +60,7 @@ class StartError(PermanentError):
     """The command could not be run; the message is the system's."""
 
 
-class NoRoomError(StartError):
+class MachineFullError(StartError):
     """The machine has no room for another process now, be it for others' sake; the command is not at fault."""
 
 
@@ -68,11 +68,11 @@ class Processes:
     """The pods' processes.  An async context: at its end every process is killed.
 
     `on_end` is called in the event loop once for every process that started.  `on_lost` hears why no more ends will be
-    told: the warden has died, or `on_end` has failed.
+    told: the supervisor has died, or `on_end` has failed.
     """
 
     def __init__(
-        self, *, on_end: Callable[[Ended], None], on_lost: Callable[[BaseException], None] = lambda _: None
+        self, *, on_end: Callable[[ProcessEnd], None], on_lost: Callable[[BaseException], None] = lambda _: None
     ) -> None:
         self._on_end = on_end
         self._on_lost = on_lost
@@ -80,20 +80,20 @@ class Processes:
         self._running: dict[str, int] = {}
         self._reader: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._warden: subprocess.Popen[bytes] | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None
         self._is_closing = False
 
     async def __aenter__(self) -> Self:
         mine, theirs = socket.socketpair()
         with theirs:
-            self._warden = subprocess.Popen(  # noqa: ASYNC220 - once, a few ms, and it must have no asyncio watcher
+            self._supervisor = subprocess.Popen(  # noqa: ASYNC220 - once, a few ms, and it must have no asyncio watcher
                 [sys.executable, "-P", "-m", "autoscaler.clusters.local.machine.pod_supervisor", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the run, which then stops the pods in order
             )
         reader, self._writer = await asyncio.open_connection(sock=mine, limit=_LONGEST_LINE_BYTES)
-        self._reader = asyncio.create_task(self._read(reader), name="warden-wire")
+        self._reader = asyncio.create_task(self._read(reader), name="supervisor-wire")
         return self
 
     async def __aexit__(
@@ -102,28 +102,28 @@ class Processes:
         self._is_closing = True
         assert self._writer is not None
         assert self._reader is not None
-        assert self._warden is not None
+        assert self._supervisor is not None
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
         try:
-            await asyncio.to_thread(self._warden.wait, _LEAVE_DEADLINE_S)
+            await asyncio.to_thread(self._supervisor.wait, _LEAVE_DEADLINE_S)
         except subprocess.TimeoutExpired:
-            self._warden.kill()  # its death is the pods' death
-            await asyncio.to_thread(self._warden.wait)
+            self._supervisor.kill()  # its death is the pods' death
+            await asyncio.to_thread(self._supervisor.wait)
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
 
     @property
     def pid(self) -> int:
-        """The warden's."""
-        assert self._warden is not None
-        return self._warden.pid
+        """The supervisor's."""
+        assert self._supervisor is not None
+        return self._supervisor.pid
 
     async def start(self, key: str, command: Command) -> int:
         """Start the command under a key that nothing else has; its pid.
 
-        Raises StartError, NoRoomError, WardenLostError.
+        Raises StartError, MachineFullError, SupervisorLostError.
         """
         if key in self._running or key in self._starting:
             raise ValueError(f"{key} runs already")
@@ -143,7 +143,7 @@ class Processes:
             async with asyncio.timeout(_ANSWER_DEADLINE_S):
                 return await started
         except TimeoutError:
-            raise WardenLostError(f"no answer from the warden for {_ANSWER_DEADLINE_S:.0f} s") from None
+            raise SupervisorLostError(f"no answer from the supervisor for {_ANSWER_DEADLINE_S:.0f} s") from None
         finally:
             self._starting.pop(key, None)
 
@@ -172,7 +172,7 @@ class Processes:
     def _send(self, order: Mapping[str, Any]) -> None:
         assert self._writer is not None
         if self._writer.is_closing():
-            raise WardenLostError("the warden has gone")
+            raise SupervisorLostError("the supervisor has gone")
         self._writer.write(json.dumps(order).encode() + b"\n")
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -190,18 +190,20 @@ class Processes:
                 os.killpg(pid, signal.SIGKILL)
         for started in self._starting.values():
             if not started.done():
-                started.set_exception(WardenLostError("the warden has gone"))
-        self._on_lost(WardenLostError("the process that owns the pods was killed, and the pods with it; run it again"))
+                started.set_exception(SupervisorLostError("the supervisor has gone"))
+        self._on_lost(
+            SupervisorLostError("the process that owns the pods was killed, and the pods with it; run it again")
+        )
 
     def _take(self, message: Mapping[str, Any]) -> None:
         key = message["key"]
         started = self._starting.get(key)
         if "code" in message:
             self._running.pop(key, None)
-            self._on_end(Ended(key=key, pid=message["pid"], code=message["code"]))
+            self._on_end(ProcessEnd(key=key, pid=message["pid"], code=message["code"]))
         elif "error" in message:
             if started is not None and not started.done():
-                kind = NoRoomError if message.get("errno") in _NO_ROOM else StartError
+                kind = MachineFullError if message.get("errno") in _NO_ROOM else StartError
                 started.set_exception(kind(message["error"]))
         else:
             self._running[key] = message["pid"]

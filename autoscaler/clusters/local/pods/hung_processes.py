@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autoscaler.clusters.local.pods.local_pod import LocalPod
-from autoscaler.clusters.local.pods.pod_runtime import Runtime
+from autoscaler.clusters.local.pods.pod_runtime import PodRuntime
 from autoscaler.domain import PodName
 from autoscaler.jobs.restart_policy import MasterSilence, observe_answer
 
 
-class Standstill:
+class HungProcesses:
     """What was heard of each process."""
 
-    def __init__(self, runtime: Runtime, *, clock: Callable[[], float]) -> None:
+    def __init__(self, runtime: PodRuntime, *, clock: Callable[[], float]) -> None:
         self._runtime = runtime
         self._clock = clock
         self._heard: dict[PodName, MasterSilence] = {}

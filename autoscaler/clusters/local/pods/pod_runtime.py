@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
 from autoscaler.clusters.local.machine.ports import HOST
-from autoscaler.clusters.local.machine.processes import Command, Ended, NoRoomError, Processes, StartError
+from autoscaler.clusters.local.machine.processes import Command, MachineFullError, ProcessEnd, Processes, StartError
 from autoscaler.clusters.local.pods.local_pod import LocalPod
-from autoscaler.clusters.local.pods.pod_table import Table
-from autoscaler.clusters.local.pods.standby_processes import Standbys
-from autoscaler.clusters.local.run_files.run_recorder import Recorder
+from autoscaler.clusters.local.pods.pod_table import PodTable
+from autoscaler.clusters.local.pods.standby_processes import StandbyProcesses
+from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import JobName, PodName, PodPhase, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
@@ -37,7 +37,7 @@ _NOT_RUN: Final = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+class DroppedPod:
     """A pod has been dropped.  `story`: how its process ended, with the last lines of its log when that was unasked."""
 
     pod: LocalPod
@@ -45,7 +45,7 @@ class Gone:
     story: str
 
 
-class Runtime:
+class PodRuntime:
     """The processes behind the pods of a table.
 
     `command_of` says what a pod runs, `standby_of` what stands by for it, if anything; `on_gone` hears of each pod that
@@ -54,13 +54,13 @@ class Runtime:
 
     def __init__(
         self,
-        table: Table,
-        recorder: Recorder,
+        table: PodTable,
+        recorder: RunJournal,
         *,
         clock: Callable[[], float],
         command_of: Callable[[LocalPod], Command],
         standby_of: Callable[[LocalPod], Command | None],
-        on_gone: Callable[[Gone], None],
+        on_gone: Callable[[DroppedPod], None],
         on_restart: Callable[[LocalPod], None],
         on_crash: Callable[[BaseException], None],
         errors: JobErrors,
@@ -78,7 +78,7 @@ class Runtime:
         self._starting: set[PodName] = set()
         self._is_closed = False
         self.processes = Processes(on_end=self._take_end, on_lost=on_crash)
-        self.standbys = Standbys(table, self.processes, recorder, command_of=standby_of)
+        self.standbys = StandbyProcesses(table, self.processes, recorder, command_of=standby_of)
 
     async def close(self) -> None:
         """No timer and no task is left, and nothing that ends starts again; the processes are the context's."""
@@ -100,7 +100,7 @@ class Runtime:
         pod = self._table.update(name, phase=PodPhase.TERMINATING, grace_s=grace_s, leaving=pod.leaving or why)
         self.standbys.end(pod)
         if first_time:
-            self._recorder.note("Drained" if grace_s > 0 else "Killed", f"pod/{name}", "Leaving", why)
+            self._recorder.record_event("Drained" if grace_s > 0 else "Killed", f"pod/{name}", "Leaving", why)
         if name in self._starting:
             return  # the start finds out
         if not self.processes.is_running(pod.key):
@@ -116,7 +116,7 @@ class Runtime:
         pod = self._table.pods[name]
         if not self.processes.is_running(pod.key):
             return False
-        self._recorder.note("Killed", f"pod/{name}", number.name, f"{number.name} was sent to pid {pod.pid}")
+        self._recorder.record_event("Killed", f"pod/{name}", number.name, f"{number.name} was sent to pid {pod.pid}")
         self.processes.signal(pod.key, number)
         return True
 
@@ -128,7 +128,7 @@ class Runtime:
     def end_hung(self, name: PodName, *, why: str) -> None:
         """Kill a process that stands still, stopped or hung; what restarts in place does so."""
         pod = self._table.pods[name]
-        self._recorder.note("Killed", f"pod/{name}", "Unresponsive", f"{why}: pid {pod.pid} is killed")
+        self._recorder.record_event("Killed", f"pod/{name}", "Unresponsive", f"{why}: pid {pod.pid} is killed")
         self.processes.signal(pod.key, signal.SIGKILL)
 
     def mark_ready(self, name: PodName) -> None:
@@ -137,7 +137,7 @@ class Runtime:
         if pod is None or pod.phase is not PodPhase.STARTING:
             return
         pod = self._table.update(name, phase=PodPhase.READY, ready_at_s=self._clock())
-        self._recorder.note("Ready", f"pod/{name}", "Ready", f"on {pod.node}")
+        self._recorder.record_event("Ready", f"pod/{name}", "Ready", f"on {pod.node}")
         self.standbys.note_ready(pod)
 
     async def _launch(self, name: PodName) -> None:
@@ -170,7 +170,7 @@ class Runtime:
         if pid is None or current is None or current.key != key or not self.processes.is_running(key):
             return  # it has ended within the same breath
         pod = self._table.update(name, pid=pid)
-        self._recorder.note("Started", f"pod/{name}", "Started", f"pid {pid} on {pod.node}")
+        self._recorder.record_event("Started", f"pod/{name}", "Started", f"pid {pid} on {pod.node}")
         if pod.is_leaving:
             self.processes.signal(pod.key, signal.SIGTERM)
             self._later(pod.key, pod.grace_s, lambda: self._kill(name, pod.key))
@@ -195,14 +195,14 @@ class Runtime:
         self._starting.add(name)
         try:
             return await self.standbys.take_over(pod) or await self.processes.start(pod.key, self._command_of(pod))
-        except NoRoomError as error:
+        except MachineFullError as error:
             self._starting.discard(name)
             self._wait_for_room(name, error)
             return None
         except StartError as error:
             self._starting.discard(name)
             await asyncio.to_thread(_append, pod, f"{error}\n")
-            self._take_end(Ended(key=pod.key, pid=0, code=_NOT_RUN))
+            self._take_end(ProcessEnd(key=pod.key, pid=0, code=_NOT_RUN))
             return None
         except Exception:
             self.processes.end(pod.key)  # what stood by may not know that its time has come
@@ -210,7 +210,7 @@ class Runtime:
         finally:
             self._starting.discard(name)
 
-    def _wait_for_room(self, name: PodName, error: NoRoomError) -> None:
+    def _wait_for_room(self, name: PodName, error: MachineFullError) -> None:
         """Nobody's failure is counted: a neighbour that fills the machine for a while must not fail a job."""
         pod = self._table.pods[name]
         if pod.is_leaving:
@@ -221,7 +221,9 @@ class Runtime:
         following = f"tried again in {pause:.0f} s"
         self._table.update(name, quick_ends=refusals, waiting=f"NoRoom: {following}")
         self._launch_after(name, pause)
-        self._recorder.note("Failed", f"pod/{name}", "NoRoom", f"the machine starts no process: {error}\n{following}")
+        self._recorder.record_event(
+            "Failed", f"pod/{name}", "NoRoom", f"the machine starts no process: {error}\n{following}"
+        )
 
     async def _watch_readiness(self, pod: LocalPod) -> None:
         """A web pod is ready when its port answers, a master when its job's Status does (`jobs`), others at once."""
@@ -237,7 +239,7 @@ class Runtime:
         if current is not None and current.key == pod.key:
             self.mark_ready(pod.name)
 
-    def _take_end(self, ended: Ended) -> None:
+    def _take_end(self, ended: ProcessEnd) -> None:
         name = PodName(ended.key.rpartition("#")[0])
         pod = self._table.pods.get(name)
         with self._errors.isolate(object_key("pod", "", name) if pod is None else owner_of(pod), GuardedStep.JUDGE):
@@ -257,7 +259,7 @@ class Runtime:
         else:
             self._launch_after(name, self._errors.again_at_s(owner_of(pod), GuardedStep.JUDGE) - self._clock())
 
-    def _judge_end(self, pod: LocalPod, ended: Ended) -> None:
+    def _judge_end(self, pod: LocalPod, ended: ProcessEnd) -> None:
         story = describe_exit(ended.code)
         if pod.is_leaving:
             self._drop(pod, code=ended.code, story=story)
@@ -280,21 +282,21 @@ class Runtime:
             pod.name, phase=PodPhase.STARTING, quick_ends=quick_ends, waiting=waiting, pid=None, ready_at_s=None
         )
         self._launch_after(pod.name, pause)  # first: it comes back whatever becomes of the rest
-        self._recorder.note("Exited", f"pod/{pod.name}", "Restarting", f"{story}\n{following}")
+        self._recorder.record_event("Exited", f"pod/{pod.name}", "Restarting", f"{story}\n{following}")
         self._on_restart(pod)
 
     def _drop(self, pod: LocalPod, *, code: int | None, story: str) -> None:
         self._table.drop(pod.name)
         brief = "had no process" if code is None else describe_exit(code)  # its job tells the whole story
-        self._recorder.note("Exited", f"pod/{pod.name}", "Gone", brief)
-        self._on_gone(Gone(pod=pod, code=code, story=story))
+        self._recorder.record_event("Exited", f"pod/{pod.name}", "Gone", brief)
+        self._on_gone(DroppedPod(pod=pod, code=code, story=story))
 
     def _kill(self, name: PodName, key: str) -> None:
         if self.processes.is_running(key):
             pod = self._table.pods[name]
             if pod.grace_s > 0:
                 message = f"did not leave within its grace of {pod.grace_s:g} s"
-                self._recorder.note("Killed", f"pod/{name}", "GraceOver", message)
+                self._recorder.record_event("Killed", f"pod/{name}", "GraceOver", message)
             self.processes.signal(key, signal.SIGKILL)
 
     def _later(self, label: str, delay_s: float, action: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.domain import Node, NodeName, PodName, Resources, Role
 
 
-class Table:
+class PodTable:
     """Nodes and pods by name; `revision` rises with every change and wakes whoever waits for one."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:

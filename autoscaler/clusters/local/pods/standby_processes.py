@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from autoscaler.clusters.local.machine.pod_logs import describe_exit
-from autoscaler.clusters.local.machine.processes import Command, Ended, Processes, StartError, WardenLostError
+from autoscaler.clusters.local.machine.processes import Command, ProcessEnd, Processes, StartError, SupervisorLostError
 from autoscaler.clusters.local.pods.local_pod import LocalPod
-from autoscaler.clusters.local.pods.pod_table import Table
-from autoscaler.clusters.local.run_files.run_recorder import Recorder
+from autoscaler.clusters.local.pods.pod_table import PodTable
+from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import PodName
 from autoscaler.jobs.restart_policy import pause_s
 from master.api.host.signals import TAKE_OVER
@@ -25,14 +25,14 @@ NEXT_AFTER_S: Final = 0.3
 """After one that stood by serves: members come back first, and another death may be near."""
 
 
-class Standbys:
+class StandbyProcesses:
     """`command_of`: what stands by for a pod, if anything."""
 
     def __init__(
         self,
-        table: Table,
+        table: PodTable,
         processes: Processes,
-        recorder: Recorder,
+        recorder: RunJournal,
         *,
         command_of: Callable[[LocalPod], Command | None],
     ) -> None:
@@ -57,14 +57,16 @@ class Standbys:
         self._deaths.pop(pod.name, None)
         self._plan(pod, FIRST_AFTER_S if pod.starts == 1 else NEXT_AFTER_S)
 
-    def note_end(self, ended: Ended) -> None:
+    def note_end(self, ended: ProcessEnd) -> None:
         """What stood by has died: another one is started, after pauses that grow, while its pod's process lives."""
         name = PodName(ended.key.rpartition("#")[0])
         pod = self._table.pods.get(name)
         if pod is None or pod.next_key != ended.key or pod.is_leaving:
             return
         deaths = self._deaths[name] = self._deaths.get(name, 0) + 1
-        self._recorder.note("Exited", f"pod/{name}", "StandbyDied", f"what stood by {describe_exit(ended.code)}")
+        self._recorder.record_event(
+            "Exited", f"pod/{name}", "StandbyDied", f"what stood by {describe_exit(ended.code)}"
+        )
         self._plan(pod, max(FIRST_AFTER_S, pause_s(deaths)))
 
     def end(self, pod: LocalPod) -> None:
@@ -102,8 +104,8 @@ class Standbys:
     async def _start(self, pod: LocalPod, command: Command) -> None:
         try:
             await self._processes.start(pod.next_key, command)
-        except (StartError, WardenLostError) as error:  # the pod lives; its next process is started when it is due
-            self._recorder.note("Failed", f"pod/{pod.name}", "NoStandby", str(error))
+        except (StartError, SupervisorLostError) as error:  # the pod lives; its next process is started when it is due
+            self._recorder.record_event("Failed", f"pod/{pod.name}", "NoStandby", str(error))
         finally:
             self._starting.pop(pod.next_key, None)
 

@@ -20,7 +20,7 @@ from autoscaler.clusters.local.run.object_documents import (
     pod_object,
 )
 from autoscaler.clusters.local.run.run_snapshot import JobLine, PodLine, RunSnapshot, is_change
-from autoscaler.clusters.local.run_files.control_wire import Problem, RequestError
+from autoscaler.clusters.local.run_files.control_wire import RequestError, RequestProblem
 from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
 from autoscaler.clusters.resource_types import parse_resource_type
 from autoscaler.domain import JobState, NodeName, PodName, Role
@@ -41,10 +41,10 @@ def parse_type(word: str) -> str:
     try:
         return parse_resource_type(word)
     except ValueError as error:
-        raise RequestError(Problem.USAGE, str(error)) from None
+        raise RequestError(RequestProblem.USAGE, str(error)) from None
 
 
-class Requests:
+class ControlRequests:
     """Does one request after the other, in the run's event loop."""
 
     def __init__(self, run: LocalRun) -> None:
@@ -60,14 +60,14 @@ class Requests:
             "logs": self._logs,
             "events": self._events,
             "status": lambda _: self._status(),
-            "snapshot": lambda _: to_document(self._run.moment()),
+            "snapshot": lambda _: to_document(self._run.planner_snapshot()),
         }
 
     def do(self, request: Mapping[str, Any]) -> Any:
         """The result.  Raises RequestError, and then nothing has changed."""
         verb = request.get("do")
         if not isinstance(verb, str) or verb not in self._verbs:
-            raise RequestError(Problem.USAGE, f"there is no request {verb!r}; known: {', '.join(self._verbs)}")
+            raise RequestError(RequestProblem.USAGE, f"there is no request {verb!r}; known: {', '.join(self._verbs)}")
         return self._verbs[verb](request)
 
     # ---- reading ------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Requests:
         kind, name = parse_type(_text(request, "type")), _text(request, "name")
         if kind == "deployment":
             if request.get("replicas") is None:
-                raise RequestError(Problem.USAGE, "the size of a deployment is set with --replicas N")
+                raise RequestError(RequestProblem.USAGE, "the size of a deployment is set with --replicas N")
             replicas = _number(request, "replicas", most=_MOST_REPLICAS)
             if name not in self._run.cluster.deployments:
                 raise self._not_found(kind, name)
@@ -136,7 +136,7 @@ class Requests:
             sizes = [{"of": "replicas", "to": replicas, "from": 0, "met": ""}]
             return {"scaled": f"deployment/{name}", "sizes": sizes, "dry_run": bool(request.get("dry_run"))}
         if kind != "tj":
-            raise RequestError(Problem.USAGE, f"a {kind} has no size; scale a deployment or a tj")
+            raise RequestError(RequestProblem.USAGE, f"a {kind} has no size; scale a deployment or a tj")
         return self._scale_job(request, name)
 
     def _scale_job(self, request: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -148,12 +148,12 @@ class Requests:
             if request.get(field) is not None
         }
         if not counts:
-            raise RequestError(Problem.USAGE, "the size of a tj is set with --trainers N, --servers N or both")
+            raise RequestError(RequestProblem.USAGE, "the size of a tj is set with --trainers N, --servers N or both")
         job, cluster = self._unfinished_job(name), self._run.cluster
         planned = to_domain(cluster.jobs.records[job.name])
         for role, count in counts.items():
             if problem := find_size_problem(job.name, planned, asked[role], count):
-                raise RequestError(Problem.REFUSED, problem)
+                raise RequestError(RequestProblem.REFUSED, problem)
         ways = {role: self._under_way(job, role) for role in counts}
         met = {role: ways[role].describe(count) for role, count in counts.items()}
         if not request.get("dry_run"):
@@ -196,7 +196,7 @@ class Requests:
                 self._run.cluster.drain_node(node)
             return {"drained": f"node/{node}"}
         if kind == "deployment":
-            raise RequestError(Problem.USAGE, "a deployment is scaled, not drained; name a node, a pod or a tj")
+            raise RequestError(RequestProblem.USAGE, "a deployment is scaled, not drained; name a node, a pod or a tj")
         pod = PodName(self._pod_name(request)) if kind == "tj" else PodName(_text(request, "name"))
         if pod not in self._run.cluster.table.pods:
             raise self._not_found("pod", pod)
@@ -207,7 +207,7 @@ class Requests:
     def _uncordon(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         kind, node = parse_type(_text(request, "type")), NodeName(_text(request, "name"))
         if kind != "node":
-            raise RequestError(Problem.USAGE, f"only nodes are opened again, as node/NAME; a {kind} is not")
+            raise RequestError(RequestProblem.USAGE, f"only nodes are opened again, as node/NAME; a {kind} is not")
         if node not in self._run.cluster.table.nodes:
             raise self._not_found(kind, node)
         self._run.cluster.drain_node(node, on=False)
@@ -224,13 +224,15 @@ class Requests:
             case "pod":
                 self._run.cluster.leave(PodName(name), why="deleted by the user")
             case _:
-                raise RequestError(Problem.USAGE, "nodes of a run are fixed; edl drain node/NAME empties one")
+                raise RequestError(RequestProblem.USAGE, "nodes of a run are fixed; edl drain node/NAME empties one")
         return {"deleted": f"{kind}/{name}"}
 
     def _suspend(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         kind, on = parse_type(_text(request, "type")), bool(request.get("on", True))
         if kind != "tj":
-            raise RequestError(Problem.USAGE, f"only jobs are suspended and resumed, as tj/NAME; a {kind} is not")
+            raise RequestError(
+                RequestProblem.USAGE, f"only jobs are suspended and resumed, as tj/NAME; a {kind} is not"
+            )
         name = self._unfinished_job(_text(request, "name")).name
         self._run.cluster.suspend(name, on=on)
         return {"suspended" if on else "resumed": f"tj/{name}"}
@@ -246,7 +248,9 @@ class Requests:
     def _unfinished_job(self, name: str) -> JobLine:
         job = self._job(name)
         if self._run.cluster.jobs.records[name].life.ending is not None:
-            raise RequestError(Problem.REFUSED, f"tj/{name} is {job.condition}; nothing of it can be changed any more")
+            raise RequestError(
+                RequestProblem.REFUSED, f"tj/{name} is {job.condition}; nothing of it can be changed any more"
+            )
         return job
 
     def _pod_name(self, request: Mapping[str, Any]) -> str:
@@ -255,23 +259,23 @@ class Requests:
         if kind == "pod":
             return name
         if kind != "tj":
-            raise RequestError(Problem.USAGE, f"name a pod or a tj, not a {kind}")
+            raise RequestError(RequestProblem.USAGE, f"name a pod or a tj, not a {kind}")
         role = request.get("role") or Role.TRAINER
         if role not in {Role.TRAINER, Role.SERVER, Role.MASTER}:
-            raise RequestError(Problem.USAGE, f"there is no role {role}")
+            raise RequestError(RequestProblem.USAGE, f"there is no role {role}")
         ordinal = request.get("ordinal")
         if ordinal is None:
             pods = [p for p in self._run.snapshot().pods if p.owner == name and p.role == role]
             if not pods:
                 self._job(name)
-                raise RequestError(Problem.NOT_FOUND, f"tj/{name} has no {role} now; choose one by its number")
+                raise RequestError(RequestProblem.NOT_FOUND, f"tj/{name} has no {role} now; choose one by its number")
             return min(pods, key=lambda p: p.ordinal).name
         return f"{name}-{role}-{_number(request, 'ordinal', most=_MOST_REPLICAS)}"
 
     def _not_found(self, kind: str, name: str) -> RequestError:
         names = [str(found["metadata"]["name"]) for found in objects_of(self._run.snapshot(), kind)]
         hint = did_you_mean(name, names) if names else f"there is no {kind} at all"
-        return RequestError(Problem.NOT_FOUND, f"there is no {kind}/{name}; {hint}")
+        return RequestError(RequestProblem.NOT_FOUND, f"there is no {kind}/{name}; {hint}")
 
 
 def objects_of(snapshot: RunSnapshot, kind: str) -> list[Object]:
@@ -286,7 +290,7 @@ def objects_of(snapshot: RunSnapshot, kind: str) -> list[Object]:
         case "deployment":
             found = [deployment_object(deployment) for deployment in snapshot.deployments]
         case _:
-            raise RequestError(Problem.USAGE, f"there is no type {kind}")
+            raise RequestError(RequestProblem.USAGE, f"there is no type {kind}")
     return sorted(found, key=lambda o: str(o["metadata"]["name"]))
 
 
@@ -306,12 +310,12 @@ def _belongs(pod: PodLine, kind: str, name: str) -> bool:
 def _text(request: Mapping[str, Any], field: str) -> str:
     value = request.get(field)
     if not isinstance(value, str) or not value:
-        raise RequestError(Problem.USAGE, f"{field} is missing")
+        raise RequestError(RequestProblem.USAGE, f"{field} is missing")
     return value
 
 
 def _number(request: Mapping[str, Any], field: str, *, most: int) -> int:
     value = request.get(field)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise RequestError(Problem.USAGE, f"{field} is a whole number from 0 to {most}, not {value!r}")
+        raise RequestError(RequestProblem.USAGE, f"{field} is a whole number from 0 to {most}, not {value!r}")
     return value

@@ -17,17 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from autoscaler.clusters.local.run.control_requests import Requests, objects_of, parse_type
+from autoscaler.clusters.local.run.control_requests import ControlRequests, objects_of, parse_type
 from autoscaler.clusters.local.run.local_run import LocalRun
 from autoscaler.clusters.local.run_files.control_wire import (
     LONGEST_REQUEST_BYTES,
     WIRE_VERSION,
-    Problem,
     RequestError,
+    RequestProblem,
     decode,
     encode,
 )
-from autoscaler.clusters.local.run_files.run_recorder import RunEvent
+from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from master.api.host.file_ownership import ForeignUserError
 from master.api.host.unix_sockets import check_peer
 
@@ -44,7 +44,7 @@ class ControlServer:
 
     def __init__(self, run: LocalRun) -> None:
         self._run = run
-        self._requests = Requests(run)
+        self._requests = ControlRequests(run)
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._path = run.folder.control_socket()
@@ -97,11 +97,11 @@ class ControlServer:
             raise
         except Exception as error:  # the outermost shell of a request: the asker is told, the run goes on
             log.exception("a request failed")
-            await _say(writer, {"ok": False, "error": Problem.INTERNAL, "message": f"a bug of EDL: {error!r}"})
+            await _say(writer, {"ok": False, "error": RequestProblem.INTERNAL, "message": f"a bug of EDL: {error!r}"})
 
     def _check_load(self) -> None:
         if len(self._connections) > _MOST_CONNECTIONS:
-            raise RequestError(Problem.REFUSED, f"more than {_MOST_CONNECTIONS} terminals are asking")
+            raise RequestError(RequestProblem.REFUSED, f"more than {_MOST_CONNECTIONS} terminals are asking")
 
     async def _watch(self, request: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
         if request.get("do") == "events":
@@ -109,7 +109,7 @@ class ControlServer:
         elif request.get("do") == "get":
             await self._watch_objects(request, writer)
         else:
-            raise RequestError(Problem.USAGE, f"{request.get('do')} cannot be watched; get and events can")
+            raise RequestError(RequestProblem.USAGE, f"{request.get('do')} cannot be watched; get and events can")
 
     async def _watch_events(self, writer: asyncio.StreamWriter) -> None:
         queue: asyncio.Queue[RunEvent] = asyncio.Queue(_EVENT_BACKLOG)
@@ -147,7 +147,7 @@ def _check_user(writer: asyncio.StreamWriter) -> None:
     try:
         check_peer(writer.get_extra_info("socket"))
     except ForeignUserError as error:
-        raise RequestError(Problem.REFUSED, str(error)) from error
+        raise RequestError(RequestProblem.REFUSED, str(error)) from error
 
 
 def _bind_for_owner(path: Path) -> socket.socket:
@@ -185,10 +185,11 @@ async def _read_request(reader: asyncio.StreamReader) -> Mapping[str, Any]:
         async with asyncio.timeout(_SPEAK_DEADLINE_S):
             request = decode(await reader.readuntil(b"\n"))
     except asyncio.LimitOverrunError:
-        raise RequestError(Problem.USAGE, f"a request is at most {LONGEST_REQUEST_BYTES} bytes long") from None
+        raise RequestError(RequestProblem.USAGE, f"a request is at most {LONGEST_REQUEST_BYTES} bytes long") from None
     if request.get("v") != WIRE_VERSION:
         raise RequestError(
-            Problem.USAGE, f"this run speaks version {WIRE_VERSION}, the request {request.get('v')}: use the same edl"
+            RequestProblem.USAGE,
+            f"this run speaks version {WIRE_VERSION}, the request {request.get('v')}: use the same edl",
         )
     return request
 

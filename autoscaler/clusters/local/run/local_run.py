@@ -26,15 +26,15 @@ from typing import Any, Final, Self
 
 from autoscaler.cluster_port import WriteOutcome
 from autoscaler.clusters.local.cluster.local_cluster import LocalCluster
-from autoscaler.clusters.local.cluster.local_jobs import JobRecord
-from autoscaler.clusters.local.cluster.pod_launch import Launching
+from autoscaler.clusters.local.cluster.local_jobs import LocalJob
+from autoscaler.clusters.local.cluster.pod_launch import PodLauncher
 from autoscaler.clusters.local.machine.pod_logs import keep_logs_short
 from autoscaler.clusters.local.run.run_etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
 from autoscaler.clusters.local.run.run_samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.run.run_snapshot import RunSnapshot, condition_of, is_change, take_snapshot
-from autoscaler.clusters.local.run_files.checkpoint_locks import Claims
+from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointLocks
 from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_folder, write_manifest
-from autoscaler.clusters.local.run_files.run_recorder import RecordedErrors, Recorder
+from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
 from autoscaler.domain import Action, Decision, Node, NodeName, Policy, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding
@@ -55,7 +55,7 @@ LOCAL_POLICY: Final = Policy(burst_window_s=0.0, server_moves_per_minute=0, serv
 """The jobs of a run are submitted by one command, before the first plan: there is no row of them to wait for.  Servers
 stay on their nodes, unless they are asked for."""
 
-MOVING: Final = Policy(burst_window_s=0.0)
+MOVING_SERVERS_POLICY: Final = Policy(burst_window_s=0.0)
 """The same, with servers that move to where they waste least (ADR 0118)."""
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class LocalRun:
     """An async context; see the module.  `say` is told, in plain lines, what a user waits for at the start."""
 
     folder: RunFolder
-    recorder: Recorder
+    recorder: RunJournal
     cluster: LocalCluster
     loop: Loop
 
@@ -125,22 +125,22 @@ class LocalRun:
             make_run_folder, settings.parent, settings.name, described=self._description()
         )
         self._stack.callback(shutil.rmtree, self.folder.sockets, ignore_errors=True)
-        self.recorder = self._stack.enter_context(Recorder(self.folder, clock=time.monotonic))
+        self.recorder = self._stack.enter_context(RunJournal(self.folder, clock=time.monotonic))
         self._claims = self._stack.enter_context(
-            Claims(run=self.folder.root.name, allows_shared=self.settings.allows_shared_folders)
+            CheckpointLocks(run=self.folder.root.name, allows_shared=self.settings.allows_shared_folders)
         )
         masters = await self._stack.enter_async_context(MasterConnections())
 
-        def door_of(record: JobRecord) -> MasterEndpoint:
+        def door_of(record: LocalJob) -> MasterEndpoint:
             return MasterEndpoint(job=record.name, address=record.place.master, token=record.place.token)
 
-        async def look_at(record: JobRecord) -> JobProgress | NoAnswer:
+        async def look_at(record: LocalJob) -> JobProgress | NoAnswer:
             return await masters.ask(door_of(record))
 
-        async def set_servers(record: JobRecord, count: int) -> ServersAnswer | NoAnswer:
+        async def set_servers(record: LocalJob, count: int) -> ServersAnswer | NoAnswer:
             return await masters.set_servers(door_of(record), count)
 
-        self._launching = Launching(
+        self._launching = PodLauncher(
             folder=self.folder,
             working_dir=settings.working_dir,
             environment=settings.environment,
@@ -178,19 +178,19 @@ class LocalRun:
             self.settings.environment,
             say=self._say,
         )
-        self.recorder.note("Started", "etcd/etcd", "Ready", self._launching.etcd)
+        self.recorder.record_event("Started", "etcd/etcd", "Ready", self._launching.etcd)
 
     async def _restart_etcd(self, story: str) -> None:
         if self._is_stopped:
             return
-        self.recorder.note("Exited", "etcd/etcd", "Restarting", f"{story}\nstarts again on its data")
+        self.recorder.record_event("Exited", "etcd/etcd", "Restarting", f"{story}\nstarts again on its data")
         await self._start_etcd()
         self.cluster.jobs.use_etcd(self._launching.etcd)
 
     def _note_etcd(self, news: EtcdNews) -> None:
         """The server itself was killed: masters wait for it, and training goes on meanwhile (M5)."""
         if not self._is_stopped:
-            self.recorder.note(news.kind, "etcd/etcd", news.reason, news.message)
+            self.recorder.record_event(news.kind, "etcd/etcd", news.reason, news.message)
 
     # ---- what a run does ----------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class LocalRun:
         """
         for job in manifests.jobs:
             if job.checkpoint.uri:
-                self._claims.claim(job.name, job.checkpoint.uri, working_dir=self.settings.working_dir)
+                self._claims.lock(job.name, job.checkpoint.uri, working_dir=self.settings.working_dir)
                 self._check_start(job)
         for deployment in manifests.deployments:
             priority = manifests.priority_of(deployment.template.priority_class)
@@ -212,7 +212,7 @@ class LocalRun:
         for job in manifests.jobs:
             self.cluster.submit(job, priority=manifests.priority_of(job.priority_class))
         for notice in manifests.notices:
-            self.recorder.note("Notice", "run", "Notice", notice)
+            self.recorder.record_event("Notice", "run", "Notice", notice)
 
     def _check_start(self, job: TrainingJob) -> None:
         """What its master will find, told before anything starts.  Raises StorageError."""
@@ -227,7 +227,7 @@ class LocalRun:
         journal = tuple(self.loop.journal)[-_DECISIONS_SHOWN:]
         return take_snapshot(self.folder.root.name, self.cluster, self.recorder, decided, journal)
 
-    def moment(self) -> SnapshotContent:
+    def planner_snapshot(self) -> SnapshotContent:
         """All that the next plan depends on, as it stands now."""
         view = replace(self.cluster.view(), history=self.loop.history)
         return SnapshotContent(now_s=self.cluster.now(), policy=self.loop.policy, view=view)
@@ -268,7 +268,7 @@ class LocalRun:
         for task in tuple(self._tasks):
             if task.get_name() == "planner loop":
                 task.cancel()
-        self.recorder.note("Job", "run", "Stopping", "pods leave within their grace")
+        self.recorder.record_event("Job", "run", "Stopping", "pods leave within their grace")
         for name in tuple(self.cluster.deployments):
             self.cluster.delete_deployment(name)
         for role in (*STOP_ORDER, Role.OTHER):
@@ -302,7 +302,7 @@ class LocalRun:
     def _record_decision(self, decision: Decision) -> None:
         self.recorder.record_decision({"decision": decision.reason, **asdict(decision)})
         if is_change(decision):
-            self.recorder.note("Decided", f"tj/{decision.job}", decision.reason, decision.message)
+            self.recorder.record_event("Decided", f"tj/{decision.job}", decision.reason, decision.message)
 
     def _take_news(self) -> list[JournalEntry]:
         journal = list(self.loop.journal)

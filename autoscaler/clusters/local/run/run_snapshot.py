@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from math import inf
 
 from autoscaler.clusters.local.cluster.local_cluster import LocalCluster
-from autoscaler.clusters.local.cluster.local_jobs import JobRecord
+from autoscaler.clusters.local.cluster.local_jobs import LocalJob
 from autoscaler.clusters.local.cluster.web_deployments import DeploymentRecord
 from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.clusters.local.pods.pod_runtime import name_of_pod
-from autoscaler.clusters.local.run_files.run_recorder import Recorder
+from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import Bottleneck, Decision, JobName, JobState, PodPhase, Reason, Resources, Role, Tier
 from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
@@ -129,7 +129,11 @@ class RunSnapshot:
 
 
 def take_snapshot(
-    name: str, cluster: LocalCluster, recorder: Recorder, decided: Sequence[Decision], journal: Sequence[JournalEntry]
+    name: str,
+    cluster: LocalCluster,
+    recorder: RunJournal,
+    decided: Sequence[Decision],
+    journal: Sequence[JournalEntry],
 ) -> RunSnapshot:
     """The run as it stands now.  `decided` is the last plan's, `journal` the decisions to show."""
     now_s = cluster.now()
@@ -168,7 +172,7 @@ def is_change(decision: Decision) -> bool:
     return decision.reason is not Reason.KEPT and decision.bottleneck is not Bottleneck.NOT_ACTIVE
 
 
-def condition_of(record: JobRecord) -> str:
+def condition_of(record: LocalJob) -> str:
     """One word for where a job stands; `Completed`, `Failed` and `Suspended` are what `edl wait` knows too."""
     life = record.life
     if life.ending is JobEnding.DELETED:
@@ -207,7 +211,7 @@ def _pod_line(pod: LocalPod, now_s: float) -> PodLine:
 
 
 def _job_line(
-    record: JobRecord, decision: Decision | None, pods: Sequence[PodLine], now_s: float, *, problem: str
+    record: LocalJob, decision: Decision | None, pods: Sequence[PodLine], now_s: float, *, problem: str
 ) -> JobLine:
     job, life = record.job, record.life
     own = [pod for pod in pods if pod.owner == job.name and pod.role is not Role.OTHER]
@@ -251,7 +255,7 @@ def _job_line(
     )
 
 
-def _heard(record: JobRecord, now_s: float) -> MasterReport:
+def _heard(record: LocalJob, now_s: float) -> MasterReport:
     progress, at_s, started_at_s = record.progress, record.progress_at_s, record.life.started_at_s
     age_s = None if progress is None else progress.checkpoint_age_s
     contact = MasterContact(

@@ -18,11 +18,11 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.storage import open_storage
 
 
-class FolderInUseError(PermanentError):
+class CheckpointFolderLockedError(PermanentError):
     """Another job writes its checkpoints there."""
 
 
-class Claims:
+class CheckpointLocks:
     """The folders that one run holds.  A context: they are given back at its end."""
 
     def __init__(self, *, run: str, allows_shared: bool = False) -> None:
@@ -36,7 +36,7 @@ class Claims:
     def __exit__(self, *_: object) -> None:
         self._claims.close()
 
-    def claim(self, job: str, uri: str, *, working_dir: Path) -> None:
+    def lock(self, job: str, uri: str, *, working_dir: Path) -> None:
         """The job has this folder to itself, and part files of dead writers are gone from it.
 
         Raises:
@@ -51,6 +51,6 @@ class Claims:
             claim = folder_lock.claim_folder(storage, holder, allows_shared=self._allows_shared)
         except folder_lock.CheckpointFolderInUseError as error:
             problem = f"spec.checkpoint.uri {uri} of tj/{job} is in use by {error.holder}"
-            raise FolderInUseError(f"{problem}: give the job another folder, or stop that run") from None
+            raise CheckpointFolderLockedError(f"{problem}: give the job another folder, or stop that run") from None
         if claim is not None:
             self._claims.callback(claim.release)

@@ -20,7 +20,7 @@ LONGEST_REQUEST_BYTES: Final = 64 << 10
 LONGEST_ANSWER_BYTES: Final = 16 << 20
 
 
-class Problem(StrEnum):
+class RequestProblem(StrEnum):
     """Why a request is not done; the command line makes an exit code of it."""
 
     NOT_FOUND = "NotFound"
@@ -32,7 +32,7 @@ class Problem(StrEnum):
 class RequestError(Exception):
     """The run does not do what was asked; nothing has changed."""
 
-    def __init__(self, problem: Problem, message: str) -> None:
+    def __init__(self, problem: RequestProblem, message: str) -> None:
         super().__init__(message)
         self.problem = problem
 
@@ -46,7 +46,7 @@ def decode(line: bytes) -> Mapping[str, Any]:
     try:
         content = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise RequestError(Problem.USAGE, f"no JSON: {error}") from error
+        raise RequestError(RequestProblem.USAGE, f"no JSON: {error}") from error
     if not isinstance(content, dict):
-        raise RequestError(Problem.USAGE, "a request is a JSON object")
+        raise RequestError(RequestProblem.USAGE, "a request is a JSON object")
     return content

@@ -8,9 +8,9 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from autoscaler.clusters.local.cluster.local_cluster import LocalCluster
-from autoscaler.clusters.local.cluster.pod_launch import Launching
+from autoscaler.clusters.local.cluster.pod_launch import PodLauncher
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
-from autoscaler.clusters.local.run_files.run_recorder import RecordedErrors, Recorder
+from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
 from autoscaler.domain import Node, Resources
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.progress import NoProgress
@@ -120,8 +120,8 @@ async def running(tmp_path, *, on=None, look_at=no_answer, set_servers=no_ear):
     crashes = []
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder.sockets, ignore_errors=True)  # which may be in /tmp
-        recorder = stack.enter_context(Recorder(folder, clock=time.monotonic))
-        launching = Launching(folder=folder, working_dir=tmp_path, environment=dict(os.environ))
+        recorder = stack.enter_context(RunJournal(folder, clock=time.monotonic))
+        launching = PodLauncher(folder=folder, working_dir=tmp_path, environment=dict(os.environ))
         cluster = LocalCluster(
             on or nodes(),
             launching,

@@ -314,7 +314,7 @@ async def test_servers_of_a_job_that_stops_are_not_taken_from_its_master(tmp_pat
         await wait_until(cluster, lambda: record(cluster).progress is not None)
         for number in range(2):
             cluster.leave(f"digits-server-{number}", why="the run is stopping")
-        await cluster.jobs.ask("digits")
+        await cluster.jobs.refresh_progress("digits")
         assert told == []
         cluster.delete_job("digits")
         await wait_until(cluster, lambda: "digits" not in cluster.jobs.records, "the job's end")
@@ -424,13 +424,13 @@ async def test_a_command_that_does_not_exist_is_told_with_its_name(tmp_path):
 @contextmanager
 def no_room(cluster):
     """Nothing can be started: what owns the pods' processes gets no descriptor, as on a machine that others fill."""
-    warden = cluster.runtime.processes.pid
-    before = resource.prlimit(warden, resource.RLIMIT_NOFILE)
-    resource.prlimit(warden, resource.RLIMIT_NOFILE, (0, before[1]))
+    supervisor = cluster.runtime.processes.pid
+    before = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (0, before[1]))
     try:
         yield
     finally:
-        resource.prlimit(warden, resource.RLIMIT_NOFILE, before)
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, before)
 
 
 def without_room(cluster):

@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, SECRETS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.local.control_plane import kubelet
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
-from autoscaler.clusters.local.machine.processes import NoRoomError, Processes
+from autoscaler.clusters.local.machine.processes import MachineFullError, Processes
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.fault_isolation import JobErrors
 from tests.integration.clusters.local.local_cluster import DEADLINE_S, PROGRAMS, nodes
@@ -216,7 +216,7 @@ async def test_a_full_machine_starts_nothing_and_fails_nobody(tmp_path, monkeypa
     async def start(self, key, command):
         if not refusals:
             refusals.append(key)
-            raise NoRoomError("Resource temporarily unavailable")
+            raise MachineFullError("Resource temporarily unavailable")
         return await real(self, key, command)
 
     monkeypatch.setattr(Processes, "start", start)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local.machine.processes import Command, Ended, Processes, StartError
+from autoscaler.clusters.local.machine.processes import Command, ProcessEnd, Processes, StartError
 
 DEADLINE_S = 120.0
 
@@ -40,10 +40,10 @@ class Ends:
     def __init__(self):
         self.queue = asyncio.Queue()
 
-    def __call__(self, ended: Ended):
+    def __call__(self, ended: ProcessEnd):
         self.queue.put_nowait(ended)
 
-    async def next(self) -> Ended:
+    async def next(self) -> ProcessEnd:
         return await asyncio.wait_for(self.queue.get(), DEADLINE_S)
 
 
@@ -58,7 +58,7 @@ async def test_a_process_runs_with_its_environment_and_its_end_is_told(running, 
     """Output goes to the log, the exit code to the run; the run's own environment does not leak in."""
     processes, ends = running
     pid = await processes.start("a", command(tmp_path, "sh", "-c", "echo $WORD; env | wc -l; exit 3", WORD="hello"))
-    assert await ends.next() == Ended(key="a", pid=pid, code=3)
+    assert await ends.next() == ProcessEnd(key="a", pid=pid, code=3)
     assert (tmp_path / "pod.log").read_text().splitlines()[0] == "hello"
     assert not processes.is_running("a")
 
@@ -155,20 +155,20 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("victim", ["run", "warden"])
+@pytest.mark.parametrize("victim", ["run", "supervisor"])
 def test_kill_nine_leaves_nothing_behind(tmp_path, victim):
-    """Neither of the run nor of the warden: the pods end with either."""
+    """Neither of the run nor of the supervisor: the pods end with either."""
     (tmp_path / "pod.log").touch()
     argv = [sys.executable, "-c", textwrap.dedent(RUN), str(tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
         try:
-            warden = int(run.stdout.readline())
+            supervisor = int(run.stdout.readline())
             wait_until(lambda: len((tmp_path / "pod.log").read_text().split()) == 2)
             pods = [int(pid) for pid in (tmp_path / "pod.log").read_text().split()]
-            os.kill(run.pid if victim == "run" else warden, signal.SIGKILL)
+            os.kill(run.pid if victim == "run" else supervisor, signal.SIGKILL)
             wait_until(lambda: not is_alive(pods[0]))
             if victim == "run":
-                wait_until(lambda: not is_alive(pods[1]) and not is_alive(warden))
+                wait_until(lambda: not is_alive(pods[1]) and not is_alive(supervisor))
         finally:
             run.kill()
     for pid in pods:

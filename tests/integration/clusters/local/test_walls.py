@@ -28,7 +28,7 @@ from tests.unit.operator.job.test_walls import PlantedError, replace_function
 NOT_PER_JOB = frozenset(
     {
         *("control_server", "control_requests", "control_wire", "local_run", "run_etcd"),
-        *("run_folder", "run_recorder", "checkpoint_locks", "pod_supervisor"),
+        *("run_folder", "run_journal", "checkpoint_locks", "pod_supervisor"),
         *("owner_of", "name_of_pod", "_launch", "_take_end"),  # of the wall itself
     }
 )
@@ -217,7 +217,7 @@ async def test_fault_that_passes_keeps_no_server_away(tmp_path, caplog):
 
     with pytest.MonkeyPatch.context() as patch:
         await kill_servers(tmp_path / "none", ["bad"], lambda: noting(patch))
-    assert {"_start", "_restart", "note_restart", "update"} <= {name for _, name in called}
+    assert {"_start", "_restart", "handle_restart", "update"} <= {name for _, name in called}
     steps = [(holder, name) for holder, name in called if name != "launch"]  # which begins the task with the wall
     planted = {f"bad{number}": step for number, step in enumerate(steps)}
     raised = set()

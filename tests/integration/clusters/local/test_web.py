@@ -53,7 +53,7 @@ async def test_a_crashed_replica_restarts_in_place_at_once_then_with_a_pause(tmp
 
 
 async def test_a_pod_that_dies_as_the_run_ends_is_not_started_again(tmp_path):
-    """Its process would be asked of a warden that is leaving: the run's end was told as a crash."""
+    """Its process would be asked of a supervisor that is leaving: the run's end was told as a crash."""
     async with running(tmp_path) as cluster:
         cluster.deploy(web(), priority=0)
         await wait_until(cluster, lambda: ready(cluster), "a ready web pod")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.local.cluster.web_replicas import compare
+from autoscaler.clusters.local.cluster.web_replicas import plan_web_replicas
 from autoscaler.clusters.local.machine.gpus import choose, spread
 from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.domain import PodPhase, Resources, Role, Tier
@@ -48,20 +48,20 @@ def names(pods):
 def test_what_serves_nobody_leaves_first_then_the_youngest():
     """As the ReplicaSet controller."""
     pods = [web(0), web(1, created_at_s=5.0), web(2, PodPhase.PENDING), web(3, PodPhase.STARTING)]
-    assert compare("web", 1, pods, names(pods)).stop == ("web-2", "web-3", "web-1")
+    assert plan_web_replicas("web", 1, pods, names(pods)).stop == ("web-2", "web-3", "web-1")
 
 
 def test_the_name_of_a_leaving_pod_is_not_used_again():
     """It still stands on its node."""
     pods = [web(0, PodPhase.TERMINATING), web(1)]
-    assert compare("web", 3, pods, names(pods)).create == (2, 3)
+    assert plan_web_replicas("web", 3, pods, names(pods)).create == (2, 3)
 
 
 @given(st.lists(st.sampled_from(list(PodPhase)), max_size=8), st.integers(0, 12))
 def test_after_the_difference_there_are_as_many_as_wanted(phases, wanted):
     """Never both directions at once."""
     pods = [web(n, p) for n, p in enumerate(phases) if p is not PodPhase.GATED]
-    difference = compare("web", wanted, pods, names(pods))
+    difference = plan_web_replicas("web", wanted, pods, names(pods))
     standing = sum(not pod.is_leaving for pod in pods)
     assert standing + len(difference.create) - len(difference.stop) == wanted
     assert not (difference.create and difference.stop)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local.cluster.pod_launch import Launching
+from autoscaler.clusters.local.cluster.pod_launch import PodLauncher
 from autoscaler.clusters.local.pods.local_pod import LocalPod, PodPhase
 from autoscaler.clusters.local.pods.member_environment import JobPlace, job_environment
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
@@ -71,5 +71,5 @@ def test_a_job_on_an_object_store_has_a_history_of_its_own(job, uri, tmp_path):
     """No run can claim one: in one history two runs deleted each other's commits (ADR 0188)."""
     job = replace(job, checkpoint=replace(job.checkpoint, uri=uri))
     folder = make_run_folder(tmp_path, "run", described={})
-    place = Launching(folder=folder, working_dir=tmp_path, environment={}).place_job(job)
+    place = PodLauncher(folder=folder, working_dir=tmp_path, environment={}).place_job(job)
     assert settings_of(job, place).history == (place.history if uri.startswith("s3:") else None)

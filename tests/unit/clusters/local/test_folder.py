@@ -15,7 +15,7 @@ from autoscaler.clusters.local.run_files.run_folder import (
     make_run_folder,
     make_token,
 )
-from autoscaler.clusters.local.run_files.run_recorder import Recorder
+from autoscaler.clusters.local.run_files.run_journal import RunJournal
 
 
 def test_a_run_folder_is_its_owners_alone(tmp_path):
@@ -62,9 +62,9 @@ def test_events_are_on_disk_when_they_are_told(tmp_path):
     folder = make_run_folder(tmp_path, "job", described={})
     times = iter([100.0, 101.5, 102.25])
     told = []
-    with Recorder(folder, clock=lambda: next(times)) as recorder:
+    with RunJournal(folder, clock=lambda: next(times)) as recorder:
         recorder.on_event.append(told.append)
-        recorder.note("Started", "pod/a", "Started", "pid 1")
+        recorder.record_event("Started", "pod/a", "Started", "pid 1")
         (line,) = [json.loads(line) for line in folder.events.read_text().splitlines()]
         assert line == {
             "number": 1, "t_s": 1.5, "kind": "Started", "object": "pod/a", "reason": "Started", "message": "pid 1",
@@ -97,10 +97,10 @@ def test_a_full_disk_costs_lines_and_never_the_run(tmp_path, caplog):
     folder = make_run_folder(tmp_path, "job", described={})
     folder.events.symlink_to("/dev/full")
     told = []
-    with Recorder(folder, clock=lambda: 0.0) as recorder:
+    with RunJournal(folder, clock=lambda: 0.0) as recorder:
         recorder.on_event.append(told.append)
-        recorder.note("Started", "pod/a", "Started", "pid 1")
-        recorder.note("Started", "pod/b", "Started", "pid 2")
+        recorder.record_event("Started", "pod/a", "Started", "pid 1")
+        recorder.record_event("Started", "pod/b", "Started", "pid 2")
         recorder.record_sample({"n": 1})
     assert [event.object for event in told] == ["pod/a", "pod/b"]
     assert [record.getMessage().count("No space left") for record in caplog.records] == [1]

@@ -37,7 +37,7 @@ class RunEvent:
     message: str
 
 
-class Recorder:
+class RunJournal:
     """The run's memory.  A context: its files are open inside."""
 
     def __init__(self, folder: RunFolder, *, clock: Callable[[], float]) -> None:
@@ -66,7 +66,7 @@ class Recorder:
         """Seconds since the start of the run, of an instant of the cluster's clock or now."""
         return round((self._clock() if at_s is None else at_s) - self._started_at_s, 3)
 
-    def note(self, kind: str, target: str, reason: str, message: str = "") -> None:
+    def record_event(self, kind: str, target: str, reason: str, message: str = "") -> None:
         """Record an event about TYPE/NAME and pass it to whoever watches."""
         self._count += 1
         event = RunEvent(
@@ -108,7 +108,7 @@ class Recorder:
 class RecordedErrors(FaultLog):
     """What goes wrong with one job or pod at a step of EDL's own: in the log, and an event of it (A11)."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: RunJournal) -> None:
         self._recorder = recorder
 
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
@@ -117,4 +117,4 @@ class RecordedErrors(FaultLog):
         if is_news:
             target = job.removeprefix("/") if "/" in job else f"tj/{job}"
             message = f"EDL fails at a step of it and tries again; others go on ({noted.step}: {noted.problem})"
-            self._recorder.note("Failed", target, "InternalError", message)
+            self._recorder.record_event("Failed", target, "InternalError", message)
