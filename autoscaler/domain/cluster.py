@@ -49,10 +49,10 @@ class PodPhase(StrEnum):
     """The phase of a pod, as far as room and size are concerned."""
 
     GATED = "gated"  # exists, may not be scheduled yet: no room, no size
-    PENDING = "pending"  # wants a node
+    PENDING = "pending"  # waits for a node
     STARTING = "starting"  # bound, not ready
     READY = "ready"
-    TERMINATING = "terminating"  # told to leave, still occupies
+    TERMINATING = "terminating"  # leaving, still occupies its node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,7 @@ class Shape:
 
     requests: Resources
     node_selector: Labels = frozenset()  # the node carries all of these
-    node_terms: tuple[
-        NodeSelectorTerm, ...
-    ] = ()  # required node affinity: one of these holds; none: every node will do
+    node_terms: tuple[NodeSelectorTerm, ...] = ()  # required affinity: one of these holds; none: every node will do
     tolerations: frozenset[Toleration] = frozenset()
 
 
@@ -106,17 +104,17 @@ class Pod:
     phase: PodPhase
     priority: int = 0  # the pod's own value, never a class name (`beside-the-scheduler.md` 3)
     node: NodeName | None = None  # bound there
-    nominated_node: NodeName | None = None  # not bound, but the room there is spoken for
+    nominated_node: NodeName | None = None  # not bound, but its room there is taken
     job: JobName | None = None  # of EDL's pods
     ordinal: int = 0  # of EDL's pods: unique per job and role
-    workload: WorkloadName | None = None  # of others: the Deployment
+    workload: WorkloadName | None = None  # of external pods: their Deployment
     created_at_s: float = 0.0
     unschedulable_since_s: float | None = None  # the scheduler's verdict; None: not judged yet
     can_preempt: bool = False  # the scheduler itself may free room for it (`reclaim: scheduler`)
     is_modelled: bool = True  # False: needs something that the fit test does not know; EDL does nothing for it
-    is_preempted: bool = False  # of EDL's pods: told to leave by the scheduler, for a pod of higher priority
+    is_preempted: bool = False  # of EDL's pods: removed by the scheduler for a pod of higher priority
     replaces: PodName | None = None  # of servers: one that still stands and leaves once this one is ready (ADR 0118)
-    is_settling: bool = False  # besides: its share is on its way to it, or nobody can say
+    is_settling: bool = False  # of servers: its buckets are on their way to it, or nobody knows
 
     @property
     def requests(self) -> Resources:
@@ -136,8 +134,8 @@ class Workload:
     name: WorkloadName
     shape: Shape
     priority: int = 0
-    desired_replicas: int = 0  # what it will have soon; more than its pods: announced growth
-    max_replicas: int = 0  # as far as its autoscaler may go; 0: it has none
+    desired_replicas: int = 0  # more than it has pods: announced growth
+    max_replicas: int = 0  # the limit of its autoscaler; 0: it has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +143,7 @@ class Capabilities:
     """What a cluster's adapter can do.  The planner plans nothing that it cannot."""
 
     servers_elastic: bool = False  # parameter servers can move state while training goes on
-    moves_servers: bool = False  # besides, a server can be put on another node: the new one first, then the old leaves
+    moves_servers: bool = False  # and a server can move to another node: the new one comes first
     replaces_masters: bool = False  # a lost master is replaced by the cluster itself; the planner leaves it alone
 
 

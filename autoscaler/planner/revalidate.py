@@ -67,7 +67,7 @@ def still_valid(
         else:
             memo.end(copy)
             return held
-    return ()  # the next plan tells of these jobs
+    return ()  # the next plan reports these jobs
 
 
 def held_actions(copy: WorkingCopy, plan: Plan, begun: Collection[Action]) -> tuple[Action, ...]:

@@ -33,7 +33,7 @@ from autoscaler.planner import Memo, plan, record_applied
 from autoscaler.planner.counterfactual.change import PlanInputs, without_run_times, without_windows
 from autoscaler.planner.working_copy.grades import grade_of_pod
 
-ROUNDS: Final = 200  # gangs start one a plan; each round ends at least one job's or pod's waiting
+ROUNDS: Final = 200  # plans; each one ends at least one job's or pod's waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def converge(inputs: PlanInputs, rounds: int = ROUNDS) -> Converged:
         quotas=recounted(inputs.view, came=(), left=leaving),
     )
     inputs = replace(inputs, view=view)
-    # Fairness last, as it is in life: each transfer tries the whole filling again, and early ones are moved twice.
+    # Transfers last: each one tries the whole water-filling again, and early ones would be moved twice.
     without_transfers = replace(policy, transfers_per_minute=0, transfers_percent_per_minute=0)
     for _ in range(rounds):
         view = carried_out(inputs, plan(inputs.view, without_transfers, inputs.now_s, memo=memo))

@@ -12,7 +12,7 @@ from autoscaler.domain import Resources
 from autoscaler.quantities import format_cpu, format_memory
 
 RUNGS: Final = 32
-RUNGS_NEEDED: Final = 16  # half of them: what is added may be claimed by others first
+RUNGS_NEEDED: Final = 16  # half of them, since other jobs may take what is added first
 
 SMALLEST: Final[Mapping[str, int]] = {"cpu": 1000, "memory": 1 << 30}
 

@@ -20,7 +20,7 @@ from autoscaler.planner.sharing.growth_queue import STARVED, step_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-NODES_NAMED_FROM: Final = 8  # nodes searched for one whose surplus is others' alone
+NODES_NAMED_FROM: Final = 8  # nodes searched for one whose surplus is all of other jobs
 
 
 def explain_sizes(copy: WorkingCopy) -> tuple[Decision, ...]:

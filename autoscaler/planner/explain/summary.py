@@ -12,7 +12,7 @@ from autoscaler.domain import Cause, CreatePod, JobState, NodeName, Role
 from autoscaler.planner.formatting import counted, listed
 from autoscaler.planner.working_copy.planned_job import Leaving, PlannedJob
 
-LINE_LIMIT: Final = 110  # beside time, job and sizes on a wide terminal; only absurd names reach it
+LINE_LIMIT: Final = 110  # beside time, job and sizes on a wide terminal; only very long names reach it
 LEFT: Final[Mapping[Cause, str]] = {
     Cause.POD: "gave {who} to {whom} on {where}",
     Cause.ANNOUNCED_GROWTH: "gave {who} to {whom}, announced, on {where}",

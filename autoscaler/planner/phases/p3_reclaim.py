@@ -49,7 +49,7 @@ def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
     """
     capacity, shape = copy.capacity, copy.shapes.number(want.shape)
     at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
-    if at is not None:  # what leaves for a more urgent want is more than that one needs
+    if at is not None:  # more leaves for a more urgent want than it needs
         capacity.take(at, shape, now=False)
         copy.external.answer(want, DemandState.ROOM_LEAVING, capacity.names[at])
         return
@@ -114,7 +114,7 @@ def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[
 def is_left_to_scheduler(copy: WorkingCopy, want: Want) -> bool:
     """Whether the scheduler acts first: it has given no verdict yet, or it may still preempt for the pod itself."""
     if want.cause is Cause.ANNOUNCED_GROWTH:
-        # Its pods stand milliseconds from now.  A scheduler that preempts chooses for them then, whoever left before.
+        # Its pods exist in milliseconds.  A scheduler that preempts then chooses for them, whichever pods left before.
         return copy.policy.reclaim is Reclaim.SCHEDULER
     pod = want.pod
     if pod is None or want.cause is not Cause.POD:

@@ -98,7 +98,7 @@ def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSe
         if len(job.trainers) > job.spec.trainer.min_replicas
     )
     rich = [copy.jobs[name] for _, _, name in ranked]
-    if not search.left:  # only to say who waits for a move: no look over the whole cluster is worth that
+    if not search.left:  # only to report who waits for a move, which is worth no search over the whole cluster
         search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
     candidates = [
         (taker, how_many_richer(copy, taker, ranked))

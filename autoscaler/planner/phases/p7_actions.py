@@ -104,7 +104,7 @@ def is_growing(job: PlannedJob) -> bool:
 def assign_grades(copy: WorkingCopy) -> None:
     """Give created surplus the grade by which a scheduler preempts it (`grades`), where no quota asked for it
     before."""
-    copy.grades.forget_largest_share()  # all who start have been admitted by now
+    copy.grades.forget_largest_share()  # all jobs that start have been admitted by now
     for job in copy.dirty_jobs():
         if any(pod.tier is Tier.SURPLUS and not pod.grade for pod in job.created):
             copy.touch(job)

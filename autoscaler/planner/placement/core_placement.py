@@ -21,7 +21,7 @@ from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import full_rank, shrink
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-NODES_LOOKED_AT: Final = 400  # 100 second thoughts on 4 nodes, 4 on 100: enough where every hole counts
+NODES_LOOKED_AT: Final = 400  # 100 steps back on 4 nodes, 4 on 100: enough where every hole counts
 
 Placements = list[tuple[Role, NodeName]]
 

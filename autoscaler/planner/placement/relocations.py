@@ -42,7 +42,7 @@ class MovableServer:
     pod: Pod
     at: int
     won: int
-    closed: Collection[int]  # nodes to which it does not go: others of its job are there
+    closed: Collection[int]  # nodes to which it does not go, since others of its job are there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

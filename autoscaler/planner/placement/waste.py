@@ -32,9 +32,9 @@ WEIGHED_NODES: Final = 1_000
 GRAINS: Final = 1_000
 """Waste is compared in thousandths of the largest pod; less is a tie, and the tighter room wins."""
 
-BATCH: Final = 6  # pods of one shape that are thought of as coming together
+BATCH: Final = 6  # pods of one shape that may come together
 ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for each resource
-PODS_LOOKED_AT: Final = 8  # of a node; where more stand, each of them is small beside what is left over
+PODS_LOOKED_AT: Final = 8  # of a node; where there are more, each is small beside what is left over
 
 
 class Waste:

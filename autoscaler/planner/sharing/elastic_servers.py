@@ -85,7 +85,7 @@ def release_servers(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> 
     excess = servers_held(job) - servers_wanted(copy, job, trainers)
     if excess <= 0 or not is_elastic(copy, job) or not job.is_running or job.spec.state is not JobState.ACTIVE:
         return
-    new = {move.ordinal for move in job.moving}  # who comes in a move stays
+    new = {move.ordinal for move in job.moving}  # the new server of a move stays
     victims = sorted((pod for pod in job.servers if pod.ordinal not in new), key=lambda pod: -pod.ordinal)[:excess]
     if job.spec.servers is not None and job.spec.servers.pinned_replicas:
         copy.remove(job, victims, Cause.EDIT, beneficiary=JobSetting("spec.parameterServer.replicas"))

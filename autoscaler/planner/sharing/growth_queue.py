@@ -38,7 +38,7 @@ class GrowthQueue:
         copy = self._copy
         if copy.policy.fairness is Fairness.JOB:
             self._push_next(iter(growth_line(copy, shape)))
-        else:  # what one takes moves others
+        else:  # what one job takes changes others' keys
             for job in copy.growable.get(shape, ()):
                 self._push_next(iter([job]))
         for job in dirty:

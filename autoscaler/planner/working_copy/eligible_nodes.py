@@ -166,9 +166,9 @@ class NodeFit(NodeArrays):
     def __init__(self, nodes: Sequence[Node], shapes: Shapes, *, pod_count: int) -> None:
         super().__init__(nodes, shapes, pod_count=pod_count)
         self._eligible = EligibleNodes(nodes)
-        self._masks: list[Mask] = []  # nodes that accept a claim
+        self._masks: list[Mask] = []  # nodes that accept the shapes of a key
         self._key_numbers: dict[EligibilityKey, int] = {}
-        self._keys: list[int] = []  # by shape: which of the masks is its own
+        self._keys: list[int] = []  # by shape: the number of its mask
         self._empty_fits: dict[int, bool] = {}
 
     def replace_node(self, node: Node) -> bool:

@@ -22,10 +22,10 @@ from autoscaler.planner.working_copy.shapes import Shapes, copies_that_fit, slac
 
 NodeScores = npt.NDArray[np.float64]
 
-BY_ONES: Final = 24  # so many touched nodes are recomputed one by one, which is faster than arrays up to there
-NODES_AT_ONCE: Final = 512  # looked at, in the order of names, until there are enough
+BY_ONES: Final = 24  # touched nodes; up to so many, plain numbers are faster than arrays
+NODES_AT_ONCE: Final = 512  # compared with a shape at once, in the order of names
 TOUCHED_LIMIT: Final = 16  # times the nodes: the longest list of touched ones that is kept
-FEW_NODES: Final = 128  # so many touched nodes are compared with all shapes at once
+FEW_NODES: Final = 128  # touched nodes; up to so many are compared with all shapes at once
 
 
 class Fitting:
@@ -35,8 +35,8 @@ class Fitting:
         self.accepted = accepted
         self.later: NodeScores = np.empty(0)
         self.now: NodeScores = np.empty(0)
-        self.seen = -1  # touched nodes that are in it already; -1: not computed
-        self.best: dict[bool, int] = {}  # the tightest node: now, later; -1 for none; absent: to be searched
+        self.seen = -1  # how many of the touched nodes it accounts for; -1: not computed
+        self.best: dict[bool, int] = {}  # the tightest node now and later; -1: none; absent: not searched
 
     def scores(self, *, now: bool) -> NodeScores:
         """Return the slack by node, for a pod created `now` or reserved."""
@@ -64,7 +64,7 @@ class FreeCapacity(NodeFit):
         self._fittings: dict[int, Fitting] = {}
         self._emptied: FreeCapacity | None = None
         self._vacant: dict[tuple[int, int], tuple[tuple[int, ...], int, int]] = {}  # nodes, up to where, at which touch
-        self._nowhere: set[int] = set()  # shapes that fit nowhere, not even for a promise, but perhaps on ...
+        self._nowhere: set[int] = set()  # shapes that cannot be reserved anywhere, but perhaps on ...
         self._changed: set[int] = set()  # ... nodes that were touched since the set was begun, up to ...
         self._changed_seen = 0  # ... so many touches
 

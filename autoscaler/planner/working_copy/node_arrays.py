@@ -24,8 +24,8 @@ from autoscaler.planner.working_copy.shapes import BUILT_IN, ColumnAmounts, Plai
 Numbers = npt.NDArray[Any]  # int64, or object for amounts beyond it
 Mask = npt.NDArray[np.bool_]
 EXACT_LIMIT: Final = 2**62  # no sum of amounts on one node may reach the end of 64 bits
-MORE_SHAPES: Final = 500  # so many new ones are taken in: each one's fit is kept for every node
-FEW: Final = 24  # so many moves are taken back one by one, which is faster than arrays up to there
+MORE_SHAPES: Final = 500  # new shapes that one index takes: each one's fit is kept for every node
+FEW: Final = 24  # moves; up to so many, taking them back one by one is faster than arrays
 
 
 class NodeArrays:

@@ -81,7 +81,7 @@ class ReservedPod:
     role: Role
     tier: Tier
     node: NodeName
-    grade: int = 0  # that it would have, where a quota asks for it
+    grade: int = 0  # where a quota counts grades
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -99,7 +99,7 @@ class PlannedJob:
     is_steady: bool = False  # in the view: runs with all that it must have, at an allowed size, and nothing is due
     can_grow: bool = False  # in the view: steady, and room alone keeps it from its next size
     is_degraded: bool = False  # runs without all of its core
-    is_running: bool = False  # has been started: some of its pods stand
+    is_running: bool = False  # has been started: some of its pods exist
     is_starting: bool = False  # this plan starts it
     trainers: list[Pod] = field(default_factory=list)  # that stay
     servers: list[Pod] = field(default_factory=list)
@@ -113,16 +113,16 @@ class PlannedJob:
     usage: list[int] = field(default_factory=list)  # of all that stays or comes, by column
     leaving_usage: list[int] = field(default_factory=list)  # of what was leaving when the plan began
     core: int = 0  # trainers of tier CORE that stay or come
-    coming_trainers: int = 0  # created or promised
-    held: int = 0  # trainers that fit and wait for the window of growth
-    moving: list[ServerMove] = field(default_factory=list)  # servers that stand, and so do or will those in their place
+    coming_trainers: int = 0  # created or reserved
+    held: int = 0  # trainers that fit and wait for the growth window
+    moving: list[ServerMove] = field(default_factory=list)  # moves of servers; both servers exist, or will
     bottleneck: Bottleneck | None = None
     message: str = ""
     until_s: float | None = None
     held_up_by: tuple[JobName, ...] = ()
     removal_order: tuple[Pod, ...] | None = None  # `ranks.removal_order`, until a trainer comes or goes
     offers: dict[Any, Offers] = field(default_factory=dict)  # `ranks.offers_of`, likewise
-    quiet: Decision | None = None  # of the last plan in which nothing happened to the job
+    quiet: Decision | None = None  # the decision of the last plan in which nothing happened to the job
     growth_key: GrowthKey | None = None  # `growth_queue.growth_key`, until a pod comes or goes
     ceiling_share: int | None = None  # `share` at the ceiling, while the job is steady
     share_below: tuple[GrowthKey, int] | None = None  # a growth key, and the share that one step less would leave

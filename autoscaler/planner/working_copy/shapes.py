@@ -20,7 +20,7 @@ from autoscaler.domain import NOTHING, Node, Pod, Resources, Shape, TrainerSpec
 
 BUILT_IN: Final = ("cpu", "memory", "gpu")
 UNOFFERED: Final = "what no node offers"
-KNOWN_LIMIT: Final = 50_000  # objects remembered by identity; an adapter that makes shapes anew each time ends here
+KNOWN_LIMIT: Final = 50_000  # objects known by identity, for an adapter that makes shapes anew each time
 ColumnAmounts = tuple[int, ...]
 PlainNode = list[tuple[int, int, int]]  # by column: what will be free, what is free, and what the node has in all
 EligibilityKey = tuple[object, ...]  # selector, terms and tolerations: what decides which nodes accept a shape
@@ -38,7 +38,7 @@ class Shapes:
         self.largest = 0
         self._numbers: dict[Shape, int] = {}
         self.known: dict[int, int] = {}  # numbers by identity: hashing a shape costs more than all the rest
-        self._held: list[Shape] = []  # holding the objects keeps their identities from being given away
+        self._held: list[Shape] = []  # keeps the objects alive, so that no other gets their identity
 
     def number(self, shape: Shape) -> int:
         """Return the number of the shape, a new one for a new shape."""

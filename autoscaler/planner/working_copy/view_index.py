@@ -31,7 +31,7 @@ class ViewIndex:
         self.unbound_core: dict[PodName, Pod] = {}
         self.preempted: dict[PodName, JobName] = {}
         self.standing: Counter[str | None] = Counter()  # external pods by workload, terminating ones apart
-        self.surplus_owners: dict[int, list[JobName | None]] = {}  # by node: the job of each trainer of surplus
+        self.surplus_owners: dict[int, list[JobName | None]] = {}  # by node: the job of each surplus trainer
         self.newest_other_s = -inf
         self.newest_others = 0  # pods that came at that instant
         self.unsteady: dict[JobName, PlannedJob] = {}
@@ -68,7 +68,7 @@ class ViewIndex:
     def _where(self, pods: Sequence[Pod]) -> tuple[list[int], list[int]]:
         """Return nodes and shapes of pods that stand on a node."""
         index = self.capacity.index
-        places = [index[pod.node or pod.nominated_node] for pod in pods]  # type: ignore[index]  # they stand
+        places = [index[pod.node or pod.nominated_node] for pod in pods]  # type: ignore[index]  # they have a node
         return places, self.shapes.numbers_of(pods)
 
     def is_outgrown(self) -> bool:
@@ -118,7 +118,7 @@ class ViewIndex:
 
     def add_pod(self, pod: Pod) -> None:
         """Enter a pod in the indices."""
-        is_external = pod.role not in {Role.TRAINER, Role.SERVER}  # a master that the cluster replaces waits like those
+        is_external = pod.role not in {Role.TRAINER, Role.SERVER}  # so is a master that the cluster replaces
         if is_external and pod.phase is PodPhase.PENDING and pod.place is None:
             self.waiting[pod.name] = pod
         if pod.job is not None:

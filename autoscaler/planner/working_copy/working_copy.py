@@ -59,8 +59,8 @@ class WorkingCopy:
     carried: CarriedOver
     cache: PlanCache
     is_gang_binding: bool = False  # core pods of a start a moment ago are still without a node
-    burst_until_s: float = 0.0  # from when on no more submissions are expected in a row
-    quiet_from_s: float = 0.0  # when the newest submission and the newest external pod came, and the quiet window after
+    burst_until_s: float = 0.0  # until then further submissions are expected
+    quiet_from_s: float = 0.0  # end of the quiet window after the newest submission or external pod
     starts: list[JobName] = field(default_factory=list)  # gangs that this plan starts, the first first
     unpaid: set[JobName] = field(default_factory=set)  # whose growth would not make good its cost
     wake_at_s: list[float] = field(default_factory=list)  # instants at which time alone may change the answer
