@@ -1,11 +1,10 @@
-"""The one door between the loop and a cluster, whichever it is.
+"""The port between the loop and a cluster: what every adapter below `autoscaler.clusters` implements.
 
-An adapter reads (`observe`), writes (`apply`) and wakes the loop (`changed`).  It decides nothing: sizes and nodes are
-the planner's.  It does guard two things that only it can know at the instant of writing: that the room is still free,
-and that the pod is still the one that was meant; otherwise it refuses and changes nothing.
+An adapter reads (`observe`), writes (`apply`) and wakes the loop (`changed`).  The planner decides sizes and nodes.
+The adapter checks two things that only it knows at the instant of writing: that the capacity is still free, and that
+the pod is still the one that was meant.  Otherwise it refuses and changes nothing.
 
-The contract suite is `tests/unit/clusters/cluster_contract.py`; every adapter passes it.
-`autoscaler.loop` is the caller.
+The contract suite is `tests/unit/clusters/cluster_contract.py`.  `autoscaler.loop` is the caller.
 """
 
 from __future__ import annotations
@@ -18,48 +17,47 @@ from autoscaler.domain import Action, ClusterView
 
 
 class WriteResult(StrEnum):
-    """How a write ended."""
+    """Whether an action was carried out."""
 
-    DONE = "done"  # it holds now, also when it held already: a write repeated changes nothing
-    REFUSED = "refused"  # nothing has changed: the room is taken, the pod, job or node is not what it was
+    DONE = "done"  # the action holds now, also if it held before: a repeated write changes nothing
+    REFUSED = "refused"  # nothing has changed: the capacity is taken, or the pod, job or node is not what it was
     FAILED = "failed"  # the cluster could not do it; plan again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome:
-    """What became of one action.  `message` says why, for people."""
+    """The result of one action, and its reason for people (`message`)."""
 
     result: WriteResult
     message: str = ""
 
 
 class Cluster(Protocol):
-    """A place where pods run."""
+    """A cluster that runs pods."""
 
     def now(self) -> float:
-        """Seconds on the cluster's clock: monotonic, the one that every `*_at_s` of its views is told in."""
+        """Seconds on the cluster's monotonic clock, which every `*_at_s` of its views uses."""
         ...
 
     async def observe(self) -> ClusterView:
-        """Return the cluster as it is known now.  It contains the effect of every write that has returned DONE.
+        """Return the newest view of the cluster, with the effect of every write that has returned DONE.
 
-        `history` is left empty: the loop puts its own in.
+        Its `history` is empty; the loop fills in its own.
         """
         ...
 
     async def apply(self, action: Action) -> WriteOutcome:
-        """Carry out one action, whole or not at all.
+        """Carry out one action, whole or not at all; return without waiting for the pod.
 
-        CreatePod: the pod stands on its node and occupies room there.  AdmitGang: all pods, or none.  DeletePod: the
-        pod is told to leave and stays in views as TERMINATING until it is gone.  Returns at once, without waiting for
-        the pod.  Calls overlap: the loop has up to 16 deletions, starts or creations under way; their room is guarded
-        as if one had come after the other.
+        CreatePod: the pod occupies capacity on its node.  AdmitGang: all pods do, or none.  DeletePod: the pod
+        terminates and stays in views as TERMINATING until it is gone.  Calls overlap (the loop has up to 16 writes in
+        flight), and their capacity is checked as if one had come after the other.
         """
         ...
 
     async def changed(self, timeout_s: float) -> bool:
-        """Wait until something a plan could depend on has changed since the last call; False after `timeout_s` without.
+        """Wait until something has changed that a plan depends on; False after `timeout_s` without a change.
 
-        Changes that came between two calls are not lost: the next call returns at once.
+        A change between two calls is not lost: the next call returns at once.
         """
         ...

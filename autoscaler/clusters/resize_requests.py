@@ -1,9 +1,7 @@
-"""What a new size meets of the one before, in words for whoever sets it: pure.
+"""Requests of users to resize a job (`edl scale`): which sizes are allowed, and what becomes of a resize in progress.
 
-Two resizes may be asked for at once.  The newest number holds at once and replaces the one before, whether that was
-carried out or not; pods that are leaving and buckets that are on their way end first, and pods that are to stand in
-their places wait for that (ADR 0315).  A suspended job keeps the number for later.  Which sizes may be set at all is
-`sizes`.
+The newest number replaces the one before at once, whether that was carried out or not.  Pods that terminate and buckets
+that move finish first, and new pods wait for them (ADR 0315).  A suspended job keeps the number until it is resumed.
 """
 
 from __future__ import annotations
@@ -15,21 +13,21 @@ from autoscaler.domain import Job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeState:
-    """One role of a job: `wanted` until now, `there` and staying, told to leave, and buckets on their way."""
+    """One role of a job before the request: pods desired, present, terminating, and buckets that move."""
 
     desired: int
     present: int
     leaving: int = 0
     moving: int = 0
-    is_suspended: bool = False  # the job: all of its pods leave, or have left, whatever is wanted
+    is_suspended: bool = False  # the job: its pods terminate whatever is desired
 
     @property
     def is_settled(self) -> bool:
-        """Nothing of the number before is left to do."""
+        """Whether the resize before is complete."""
         return self.present == self.desired and not self.leaving and not self.moving
 
     def describe(self, count: int) -> str:
-        """What becomes of the number before, now that `count` is set (0: EDL decides); empty: it is carried out."""
+        """Return what becomes of the resize before, now that `count` is set (0: EDL decides); empty if complete."""
         if self.is_suspended:
             return "the job is suspended: the size is kept, and holds once it is resumed"
         if self.is_settled:
@@ -51,7 +49,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def find_size_problem(name: str, job: Job, role: str, count: int) -> str:
-    """Why the job called `name` cannot be pinned at so many `trainers` or `servers`: "" if it can.  0: unpinned."""
+    """Return why a job cannot have this many `trainers` or `servers`; empty if it can.  0 unpins the size."""
     if role == "servers":
         return _find_server_problem(name, job, count)
     if count and not job.trainer.is_allowed(count):

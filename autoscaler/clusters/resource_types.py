@@ -1,4 +1,4 @@
-"""The types of things that commands name, in kubectl's words: tj, node, pod, deployment."""
+"""Names of resource types on the command line, as kubectl has them: tj, node, pod, deployment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ RESOURCE_TYPES: Final[Mapping[str, Sequence[str]]] = {
     "pod": ("pod", "pods", "po"),
     "deployment": ("deployment", "deployments", "deploy", "deployments.apps"),
 }
-"""Each type with the names that kubectl users give it."""
+"""Each type with its full names and short names."""
 
 
 def parse_resource_type(word: str) -> str:
-    """The type that a word names.  Raises ValueError with what to write."""
+    """Return the type that a word names.  Raises ValueError with what to write."""
     for known, words in RESOURCE_TYPES.items():
         if word.lower() in words:
             return known

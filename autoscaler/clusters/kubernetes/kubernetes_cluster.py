@@ -1,8 +1,8 @@
-"""A Kubernetes cluster behind the port: what the planner sees of it, and how its actions are carried out.
+"""The Kubernetes adapter of the port `Cluster`: the planner's view, and how its actions are carried out.
 
-The store is fed from outside (`watching`); `views` makes of it what the planner sees, `starts` lets gangs begin,
-`pod_writer` writes.  kube-scheduler places what is un-gated: EDL has proved the room and ties the pod to its node.
-What a job's own life asks for (stop, suspend, forget) is `autoscaler.operator`'s.
+A reflector fills the object cache.  `cluster_view` derives the view, `gangs` starts jobs and `writes` changes pods.
+kube-scheduler binds pods; EDL has proved their capacity and ties each pod to its node.  A job's lifecycle (stop,
+suspend, forget) belongs to `autoscaler.operator`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from autoscaler.manifests.api_types import Mode
 DONE: Final = WriteOutcome(result=WriteResult.DONE)
 SETTLE_AGAIN_S: Final = 1.0  # after an error
 SETTLE_EVERY_S: Final = 0.25
-"""Between two looks at all gangs, each of which goes over all jobs; while many start there is news all the time."""
+"""Shortest period of `settle`, which visits all jobs; while many of them start, changes come all the time."""
 
 _FOR_JOBS: Final = frozenset({Cause.GANG, Cause.TRANSFER, Cause.PREEMPTION})  # whose beneficiary is a job
 
@@ -56,10 +56,10 @@ log = logging.getLogger(__name__)
 
 
 class KubernetesCluster:
-    """One cluster.  Whoever feeds the store calls `touch` after each change; `keep` has to run beside the loop.
+    """One cluster.  Who fills the cache calls `touch` after each change; `settle_gangs` runs beside the loop.
 
-    `clock` is the cluster's clock, `offset_s` takes Unix time to it.  `api` is fenced: it writes for the leader alone.
-    With `is_frozen` `keep` writes nothing; the loop has its own word for that (`Policy.is_frozen`).
+    `clock` is the cluster's clock, `offset_s` converts Unix time to it.  `api` is fenced: it writes for the leader
+    alone.  With `is_frozen`, `settle_gangs` writes nothing; the loop has `Policy.is_frozen`.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class KubernetesCluster:
         return self.view()
 
     def view(self) -> ClusterView:
-        """What `observe` answers, at once."""
+        """Return what `observe` returns, without waiting."""
         return self.views.build(self._clock())
 
     async def apply(self, action: Action) -> WriteOutcome:
         """Carry out one action, whole or not at all.
 
-        A refusal is no news: the same plan would be made and refused again at once, for as long as the reason stands.
+        A refusal does not wake the loop: the same plan would be made and refused again for as long as the reason lasts.
         """
         outcome = await self._apply_safely(action)
         if outcome.result is not WriteResult.REFUSED:
@@ -139,23 +139,23 @@ class KubernetesCluster:
     # ---- beside the port ----------------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Something a plan could depend on has changed."""
+        """Wake the loop and `settle_gangs`: something has changed that a plan depends on."""
         self._news.set()
         self._unsettled.set()
 
     async def delete_pod(self, raw: Raw, *, grace_s: float | None = None) -> None:
-        """Tell this very pod to leave; the next view knows.  Raises ClusterError."""
+        """Delete this very pod; the next view shows it terminating.  Raises ClusterError."""
         await self._writer.delete(raw, grace_s=grace_s)
         self.touch()
 
     def start_backoff(self, job: JobName) -> StartBackoff:
-        """Return which races for its room the job has lost lately."""
+        """Return the job's backoff after failed starts."""
         return self._gangs.starts.backoff(job)
 
     async def settle_gangs(self) -> None:
-        """Bring masters to gangs that are bound and take away what lost its race, until cancelled.
+        """Create masters of bound gangs and delete late pods, until cancelled.
 
-        News after a quiet while is looked at once; what comes in a row, every `SETTLE_EVERY_S`.
+        The first change after a quiet while is handled at once; a row of changes every `SETTLE_EVERY_S`.
         """
         while True:
             self._unsettled.clear()
@@ -258,7 +258,7 @@ class KubernetesCluster:
         return DONE
 
     async def _delete_masters(self, job: KubeJob | None) -> WriteOutcome:
-        """A job's masters leave with their Deployment, all of them."""
+        """Delete a job's masters, all of them, by their Deployment."""
         raw = None if job is None else self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
         if job is None or raw is None or controller_of(raw).get("uid") != job.uid:
             return DONE
@@ -274,7 +274,7 @@ class KubernetesCluster:
         return DONE
 
     def _with_start_backoff(self, job: KubeJob, facts: JobRuntime) -> JobRuntime:
-        """A job that has lost its room to others creates nothing for a while."""
+        """Return the runtime of a job that creates nothing while its start backoff lasts."""
         hold_until_s = self._gangs.hold_until_s(job)
         return replace(facts, hold_until_s=hold_until_s) if hold_until_s > facts.hold_until_s else facts
 

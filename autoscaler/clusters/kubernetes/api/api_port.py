@@ -1,9 +1,7 @@
-"""What EDL asks of an API server, over raw objects: plain dicts as the server sends them, less `managedFields`.
+"""The `Api` interface to an API server, over raw objects: plain dicts as the server sends them, less `managedFields`.
 
-Nothing is decided here and nothing is read out of an object: `reading` understands, `building` makes.  Every call has
-a deadline and ends in an answer or in an error of `errors`; no call is tried again behind the caller's back unless
-trying twice is the same as trying once (reads).  The contract suite is `tests/unit/clusters/kubernetes/api/contract`;
-the adapters are `client` and `memory`.
+Every call has a deadline and ends in an answer or in an error of `errors`.  Only reads are retried behind the caller's
+back.  The contract suite is `tests/unit/clusters/kubernetes/api/contract`; `http_client` and `memory_api` implement it.
 """
 
 from __future__ import annotations
@@ -16,14 +14,14 @@ from typing import Any, Final, Protocol, TypeAlias
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 
 Raw: TypeAlias = dict[str, Any]
-Trimmer: TypeAlias = Callable[[Raw], Raw]  # leaves out what nobody reads
+Trimmer: TypeAlias = Callable[[Raw], Raw]  # drops fields that EDL does not read
 
 FIELD_MANAGER: Final = "edl"
 REQUEST_TIMEOUT_S: Final = 5.0  # a leader stops writing that long before its Lease can be taken (`fenced`)
 
 
 class EventType(StrEnum):
-    """What a watch tells.  The server's ERROR is no event: it ends the watch as an error."""
+    """Types of watch events.  The server's ERROR is none of them: it raises."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -32,14 +30,14 @@ class EventType(StrEnum):
 
 
 class Subresource(StrEnum):
-    """Parts of an object with a door of their own."""
+    """Parts of an object with an endpoint of their own."""
 
     STATUS = "status"
     SCALE = "scale"
 
 
 class Propagation(StrEnum):
-    """What becomes of the objects owned by one that is deleted."""
+    """Deletion propagation: what becomes of the dependents of a deleted object."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -48,7 +46,7 @@ class Propagation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which objects of a kind: all namespaces without `namespace`; selectors as the API writes them."""
+    """Which objects of a kind: of one namespace or (None) of all, by selectors as the API writes them."""
 
     namespace: str | None = None
     labels: str = ""
@@ -57,20 +55,20 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
-    """The write happens only to this very object: else `ConflictError`, and nothing has changed."""
+    """Preconditions of a write: any other object raises ConflictError, and nothing has changed."""
 
     uid: str | None = None
     resource_version: str | None = None
 
     def as_fields(self) -> Raw:
-        """As the API spells them."""
+        """Return them as the API spells them."""
         fields = {"uid": self.uid, "resourceVersion": self.resource_version}
         return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """All objects of a scope as they stood together at `resource_version`, from which a watch goes on."""
+    """All objects of a scope as of `resource_version`, from which a watch continues."""
 
     items: tuple[Raw, ...]
     resource_version: str
@@ -78,14 +76,14 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEvent:
-    """One change.  `object` is the whole object; with DELETED its last state, with BOOKMARK only a version."""
+    """One change.  `object` is the whole object; for DELETED its last state, for BOOKMARK a version alone."""
 
     type: EventType
     object: Raw
 
     @property
     def resource_version(self) -> str:
-        """Watching since this one brings what came after."""
+        """The version after which a watch continues."""
         return str(self.object["metadata"]["resourceVersion"])
 
 
@@ -94,35 +92,35 @@ ANY: Final = Preconditions()
 
 
 def with_preconditions(change: Raw, only: Preconditions) -> Raw:
-    """A merge patch that meets only the object meant: the API compares what the patch says of `metadata`."""
+    """Return the merge patch with its preconditions, which the API compares with the object's `metadata`."""
     return change if only == ANY else change | {"metadata": change.get("metadata", {}) | only.as_fields()}
 
 
 def without_managed_fields(obj: Raw) -> Raw:
-    """The object less `managedFields`, which is half of its size and nobody's but the server's.  In place."""
+    """Drop `managedFields` in place: half of an object's size, and used by the server alone."""
     obj.get("metadata", {}).pop("managedFields", None)
     return obj
 
 
 def trim_or_keep(obj: Raw, slim: Trimmer) -> Raw:
-    """The object without what nobody reads; whole, where that cannot be told: one object stops no stream (A11)."""
+    """Return the trimmed object, or the whole one if trimming fails: one bad object must not stop a stream (A11)."""
     try:
         return slim(obj)
-    except Exception:  # noqa: BLE001 - whoever reads the object tells what is wrong with it
+    except Exception:  # noqa: BLE001 - its parser reports what is wrong with it
         return obj
 
 
 class Api(Protocol):
     """An API server.
 
-    Writes answer with the object as it stands after them.  An `UnavailableError` of a write says in
-    `may_have_happened` whether it may stand nevertheless: then read, or write the same again.
+    Writes return the object as it is afterwards.  `UnavailableError.may_have_happened` says whether a failed write may
+    have happened nevertheless: then read, or write the same again.
     """
 
     async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
         """Return all objects of the scope, at least as new as every write answered before the call.
 
-        Asked for in pages.  Raises ExpiredError when the server forgot the version between two pages: list again.
+        Reads page by page.  Raises ExpiredError if the server has compacted the version meanwhile: list again.
         """
         ...
 
@@ -131,38 +129,37 @@ class Api(Protocol):
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield every change after version `since`, in order, bookmarks included; end after about `timeout_s`.
 
-        The server sends a bookmark about 2 s before that end, and each minute.  Raises ExpiredError (410) when it has
-        forgotten `since`, UnavailableError when the connection is lost or brings nothing for `silence_s` (half open).
-        Close it (`contextlib.aclosing`).
+        The server sends a bookmark about 2 s before that end, and each minute.  Raises ExpiredError (410) if the server
+        has compacted `since`, UnavailableError if the connection is lost or silent for `silence_s` (half open).
+        Callers close the generator (`contextlib.aclosing`).
         """
         ...
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
     ) -> Raw:
-        """Return the object as it stands.  Raises NotFoundError."""
+        """Return the object.  Raises NotFoundError."""
         ...
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
-        """Make an object that is not there (`metadata.namespace` says where); AlreadyExistsError when the name is."""
+        """Create the object (`metadata.namespace` says where).  Raises AlreadyExistsError for a name in use."""
         ...
 
     async def check_create(self, kind: Kind, body: Raw) -> None:
-        """Raise what `create` would raise now, by schema, admission, quota or name; nothing is made (dry run).
+        """Dry run of `create`: raise what it would raise now, by schema, admission, quota or name.
 
-        Strict where `create` is not: BadRequestError names fields that the server does not know and would leave out.
-        Needs the same right as `create`.  BadRequestError where an admission webhook cannot be asked like that.
+        Unlike `create`, it refuses fields that the server does not know (BadRequestError).  It needs the same right as
+        `create`.  An admission webhook without support for dry runs raises BadRequestError.
         """
         ...
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
     ) -> Raw:
-        """Make the fields in `body` stand, and those that an earlier apply set and this one leaves out go.
+        """Server-side apply as the manager `edl`: set the fields of `body`, drop those that an earlier apply set alone.
 
-        Server-side apply as the manager `edl`; the object is made when it is not there, unless `body` names a
-        `metadata.uid`.  Fields of other managers stay; the same fields are taken from them, or raise ConflictError
-        without `is_forced`.
+        An object that does not exist is created, unless `body` names a `metadata.uid`.  Fields of other managers stay.
+        The same fields are taken from other managers, or raise ConflictError without `is_forced`.
         """
         ...
 
@@ -176,7 +173,7 @@ class Api(Protocol):
         only: Preconditions = ANY,
         subresource: Subresource | None = None,
     ) -> Raw:
-        """Merge `change` into the object (RFC 7386: None removes, lists are replaced whole)."""
+        """Merge `change` into the object (RFC 7386: None removes a field, lists are replaced whole)."""
         ...
 
     async def delete(
@@ -189,9 +186,9 @@ class Api(Protocol):
         grace_s: int | None = None,
         propagation: Propagation | None = None,
     ) -> None:
-        """Tell the object to go.  Pods and objects with finalizers stay for a while with a `deletionTimestamp`.
+        """Delete the object.  Pods and objects with finalizers stay for a while with a `deletionTimestamp`.
 
-        Deleting what is leaving already changes nothing, or shortens its grace.  Raises NotFoundError when it is gone.
+        A second deletion changes nothing, or shortens the grace period.  Raises NotFoundError.
         """
         ...
 
@@ -205,12 +202,12 @@ class Api(Protocol):
         is_followed: bool = False,
         is_previous: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield what the container has written; with `is_followed` until it ends.  Close it.
+        """Yield the container's log; with `is_followed` until the container ends.  Callers close the generator.
 
-        `is_previous`: what it had written before its last restart; BadRequestError when there was none.
+        `is_previous`: the log before its last restart.  Raises BadRequestError if there was none.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of all connections.  Calls under way end in UnavailableError."""
+        """Close all connections.  Calls in flight end in UnavailableError."""
         ...

@@ -1,7 +1,7 @@
-"""How far the API server's clock is ahead of ours, by the dates of its answers.  Pure.
+"""Clock skew: how far the API server's clock is ahead, by the dates of its responses.  Pure.
 
-A date is a whole second, and the answer was made at some time between question and hearing: so there is a range, and
-what is told is the least difference that explains it.  A slow machine widens the range and makes up no difference.
+A date is a whole second, and the server wrote it at some time between request and response.  So the skew lies in a
+range, and the smallest skew of that range is reported: a slow machine widens the range and invents no skew.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ RESOLUTION_S: Final = 1.0  # of the header `Date` (RFC 9110)
 
 
 def clock_ahead_s(date: str, *, asked_s: float, heard_s: float) -> float | None:
-    """Return by how much at least, negative where it is behind; 0: no difference shows; None: the date is none.
+    """Return the smallest possible skew in seconds, negative for a clock that is behind; None for an invalid date.
 
-    `asked_s`, `heard_s`: Unix time here before the question was sent and after the answer came.
+    `asked_s`, `heard_s`: Unix time here before the request was sent and after the response came.
     """
     try:
         said_s = parsedate_to_datetime(date).timestamp()

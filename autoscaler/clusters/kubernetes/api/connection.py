@@ -1,17 +1,17 @@
-"""Requests to an API server, with deadlines, credentials and typed refusals: the only module that imports `kubernetes`.
+"""HTTP connections to an API server: deadlines, credentials, retries, typed errors.  Nothing else imports `kubernetes`.
 
-Of the client library it takes the configuration (kubeconfig, service account, proxies, exec plug-ins) and the
-connections; its typed objects cost five times the time and memory (ADR 0150).  What every request gets here:
+Of the client library EDL uses the configuration (kubeconfig, service account, proxies, exec plug-ins) and the
+connections; its typed objects cost five times the time and memory (ADR 0150).  Every request has:
 
-- a deadline.  A write has one for all its attempts together, told to the server too: a write that was let through
-  (`fenced`) stands or is given up by then, also when this process was stopped between two attempts;
-- the credentials read again after a 401, once; a write goes out again within what is left of its one deadline;
-- further attempts where trying twice is the same as trying once: reads, and what the server plainly has not begun.
-  A write whose answer was lost is never repeated; `UnavailableError.may_have_happened` leaves that to the caller;
-- probes of the idle connection, so that a peer that vanished is known in seconds;
-- a look at the server's clock, for whoever wants to know (`clocks`).
+- a deadline.  A write has one for all attempts together, and the server knows it: a fenced write has happened or never
+  will by then, also if this process was stopped between two attempts;
+- credentials that are read again once after a 401; a write is sent again within its deadline;
+- retries where they are safe: of reads, and of writes that the server has not begun.  A write without an answer is
+  never repeated; `UnavailableError.may_have_happened` leaves that to the caller;
+- TCP keepalive probes, so that a peer that vanished is noticed within seconds;
+- a check of the server's clock (`clock_skew`).
 
-What is asked stands in `client`.
+The requests themselves are built in `http_client`.
 """
 
 from __future__ import annotations
@@ -56,28 +56,28 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 ReportSkew: TypeAlias = Callable[[float], None]
 LoadCredentials: TypeAlias = Callable[[Configuration], Awaitable[None]]
 NextAttempt: TypeAlias = Callable[[], tuple["ApiRequest", aiohttp.ClientTimeout]]
-"""What may be sent now, and how long its answer may take; raises UnavailableError when no time is left for it."""
+"""Returns the request to send now and its time limit; raises UnavailableError past the deadline."""
 
 
 def ignore_skew(_ahead_s: float) -> None:
-    """Nobody wants to know."""
+    """Drop the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionPolicy:
-    """How patient a connection is."""
+    """Time limits and retries of a connection."""
 
     request_timeout_s: float = REQUEST_TIMEOUT_S
     page_timeout_s: float = 30.0  # of one page of a listing: 500 pods take 0.1 s on an idle server
-    attempts: int = 4  # in all, none begun later than `budget_s`; those of a write end together with its deadline
+    attempts: int = 4  # none begins later than `budget_s`; those of a write end with its deadline
     budget_s: float = 10.0
-    longest_wait_s: float = 5.0  # between two attempts; a longer Retry-After is the caller's to wait for
-    keepalive_idle_s: int = 5  # then a probe every 2 s, twice: a peer that vanished is known after 9 s
+    longest_wait_s: float = 5.0  # between two attempts; a longer Retry-After is left to the caller
+    keepalive_idle_s: int = 5  # then a probe every 2 s, twice: a peer that vanished is noticed after 9 s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One request; `doing` opens every error message ("create pods default/x")."""
+    """One request; `description` opens every error message ("create pods default/x")."""
 
     description: str
     path: str
@@ -89,17 +89,17 @@ class ApiRequest:
 
     @property
     def is_write(self) -> bool:
-        """Whether it can change something."""
+        """Whether the request can change something."""
         return self.method != "GET"
 
 
 async def open_connection(
     kubeconfig: Path | None, context: str | None, policy: ConnectionPolicy, *, report_skew: ReportSkew = ignore_skew
 ) -> ApiConnection:
-    """A connection by a kubeconfig, or by the service account of the pod that this process runs in.
+    """Return a connection by a kubeconfig, or by the service account of the pod that this process runs in.
 
-    Nothing is sent yet.  `hear_clock` is told with each new date how far the server's clock is ahead.  Raises
-    PermanentError when neither is usable.
+    Nothing is sent yet.  `report_skew` is called with the server's clock skew at each new date.  Raises PermanentError
+    if neither is usable.
     """
 
     async def load(into: Configuration) -> None:
@@ -110,7 +110,7 @@ async def open_connection(
                 await load_kube_config(
                     str(kubeconfig), context=context, client_configuration=into, persist_config=False
                 )
-        except Exception as error:  # whatever the library stumbles over in a broken document
+        except Exception as error:  # whatever the library raises on a broken document
             raise PermanentError(f"no way to the API server: {error}; give a kubeconfig") from error
 
     configuration = Configuration()
@@ -130,15 +130,15 @@ class ApiConnection:
     ) -> None:
         self.policy: Final = policy
         self._hear_clock = hear_clock
-        self._date = ""  # the newest: one comes with each answer, and another one each second
+        self._date = ""  # of the last response
         self._configuration = configuration
         self._load = load
         self._pool = _Pool(configuration, policy)
 
     async def send(self, request: ApiRequest, *, timeout_s: float | None = None, most_bytes: int | None = None) -> Any:
-        """Return the decoded answer; attempts, deadlines and errors as the module says.
+        """Return the decoded response; retries, deadlines and errors as the module says.
 
-        Raises TooLongError for an answer of more than `most_bytes`, of which no more than that was taken.
+        Raises TooLongError once more than `most_bytes` have come; the rest is not read.
         """
         limit_s = timeout_s or self.policy.request_timeout_s
         ends_s = time.monotonic() + limit_s
@@ -157,18 +157,18 @@ class ApiConnection:
     async def stream(
         self, request: ApiRequest, *, total_s: float | None, silence_s: float | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The answer's body as it comes.  UnavailableError after `total_s`, or `silence_s` without a byte."""
+        """Open the body as a stream.  UnavailableError after `total_s`, or after `silence_s` without a byte."""
         connect_s = self.policy.request_timeout_s
         limits = aiohttp.ClientTimeout(total=total_s, connect=connect_s, sock_read=silence_s)
         async with self._answer(lambda: (request, limits)) as answer:
             try:
                 yield answer.content.iter_any()
-            finally:  # a stream left before its end takes its connection along, without the farewells of TLS
+            finally:  # a stream closed early aborts its connection without a TLS shutdown
                 if not answer.content.at_eof() and answer.connection and answer.connection.transport:
                     answer.connection.transport.abort()
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         await self._pool.close()
 
     async def _ask_once(self, request: ApiRequest, sending: NextAttempt, most_bytes: int | None) -> Any:
@@ -194,12 +194,12 @@ class ApiConnection:
 
     @asynccontextmanager
     async def _answer(self, sending: NextAttempt) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A 2xx answer, its body still to be read; what goes wrong until the end of the block is one of our errors."""
+        """Yield a 2xx response with its body unread; failures within the block are raised as `errors`."""
         request, limits = sending()
         asked_s = time.time()
         try:
             answer = await self._send(request, limits)
-            if answer.status == 401:  # nothing was done; the token file may hold a newer one
+            if answer.status == 401:  # not carried out; the token file may hold a newer token
                 answer.release()
                 async with asyncio.timeout(limits.total):
                     await self._load(self._configuration)
@@ -237,7 +237,7 @@ class ApiConnection:
 
 
 def _within(request: ApiRequest, ends_s: float) -> tuple[ApiRequest, aiohttp.ClientTimeout]:
-    """The write, which this process and the server both give up at `ends_s`."""
+    """Return the write with the deadline `ends_s` for this process and for the server."""
     left_s = round(ends_s - time.monotonic(), 2)
     if left_s <= 0:
         raise UnavailableError(f"{request.description}: no time left for it", may_have_happened=False)
@@ -250,7 +250,7 @@ async def _refuse(request: ApiRequest, answer: aiohttp.ClientResponse) -> None:
     try:
         status = decode_json(raw)
     except (ValueError, RecursionError):
-        status = None  # a proxy's page, or plain text: the code has to do
+        status = None  # a proxy's page, or plain text: the HTTP code has to do
     raise error_of_status(
         answer.status,
         status,
@@ -262,7 +262,7 @@ async def _refuse(request: ApiRequest, answer: aiohttp.ClientResponse) -> None:
 
 
 class _Pool(RESTClientObject):
-    """The library's connections, with probes on those that are idle."""
+    """The library's connection pool, with keepalive probes."""
 
     def __init__(self, configuration: Configuration, policy: ConnectionPolicy) -> None:
         super().__init__(configuration)
@@ -271,7 +271,7 @@ class _Pool(RESTClientObject):
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], body: Raw | None, limits: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        """The answer, its body still to be read."""
+        """Return the response with its body unread."""
         asked = super().request(  # type: ignore[no-untyped-call]
             method, url, headers=dict(headers), body=body, _request_timeout=limits
         )
@@ -284,7 +284,7 @@ class _Pool(RESTClientObject):
             limit=self.maxsize,
             ssl=self.ssl_context,
             socket_factory=self._socket,
-            enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,  # whoever stands still answers no farewell of TLS
+            enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,  # a peer that hangs answers no TLS shutdown
         )
 
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
@@ -303,7 +303,7 @@ class _Pool(RESTClientObject):
 
 
 class _RetryWait(wait_base):
-    """What the server asked for, and never less than a random, growing pause."""
+    """Wait between attempts: the server's Retry-After, and at least a random, growing pause."""
 
     def __init__(self, longest_s: float) -> None:
         self._pause = wait_random_exponential(multiplier=0.1, max=longest_s)

@@ -1,6 +1,6 @@
-"""An `Api` with something around its calls, so that who adds one thing to all of them says that one thing alone.
+"""Base class for `Api` decorators, and the decorator that fences writes.
 
-A subclass says what: `fenced` asks for the right to write, `autoscaler.operator.metrics` counts.
+A subclass overrides one hook to act on every call: fencing here, metrics in `autoscaler.operator.metrics`.
 """
 
 from __future__ import annotations
@@ -25,55 +25,55 @@ from autoscaler.clusters.kubernetes.api.kinds import PODS, Kind
 
 
 class ApiDecorator:
-    """`port.Api`.  What a hook raises as it is entered keeps the call from being made."""
+    """`Api` that passes every call on.  A hook that raises prevents the call."""
 
     def __init__(self, inner: Api) -> None:
         self._inner = inner
 
     def around_read(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
-        """Around list, get and check_create."""
+        """Return the context of a list, get or check_create."""
         return nullcontext()
 
     def around_write(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
-        """Around create, apply, patch and delete."""
+        """Return the context of a create, apply, patch or delete."""
         return nullcontext()
 
     def before_stream(self, verb: str, kind: Kind) -> None:
-        """Before watch and log begin."""
+        """Called before a watch or a log begins."""
 
     async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
-        """See `port.Api.list`."""
+        """See `Api.list`."""
         with self.around_read("list", kind):
             return await self._inner.list(kind, scope)
 
     def watch(
         self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
     ) -> AsyncGenerator[WatchEvent, None]:
-        """See `port.Api.watch`."""
+        """See `Api.watch`."""
         self.before_stream("watch", kind)
         return self._inner.watch(kind, scope, since=since, timeout_s=timeout_s, silence_s=silence_s)
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
     ) -> Raw:
-        """See `port.Api.get`."""
+        """See `Api.get`."""
         with self.around_read("get", kind):
             return await self._inner.get(kind, name, namespace=namespace, subresource=subresource)
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
-        """See `port.Api.create`."""
+        """See `Api.create`."""
         with self.around_write("create", kind):
             return await self._inner.create(kind, body)
 
     async def check_create(self, kind: Kind, body: Raw) -> None:
-        """See `port.Api.check_create`."""
+        """See `Api.check_create`."""
         with self.around_read("check", kind):
             await self._inner.check_create(kind, body)
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
     ) -> Raw:
-        """See `port.Api.apply`."""
+        """See `Api.apply`."""
         with self.around_write("apply", kind):
             return await self._inner.apply(kind, body, subresource=subresource, is_forced=is_forced)
 
@@ -87,7 +87,7 @@ class ApiDecorator:
         only: Preconditions = ANY,
         subresource: Subresource | None = None,
     ) -> Raw:
-        """See `port.Api.patch`."""
+        """See `Api.patch`."""
         with self.around_write("patch", kind):
             return await self._inner.patch(kind, name, change, namespace=namespace, only=only, subresource=subresource)
 
@@ -101,7 +101,7 @@ class ApiDecorator:
         grace_s: int | None = None,
         propagation: Propagation | None = None,
     ) -> None:
-        """See `port.Api.delete`."""
+        """See `Api.delete`."""
         with self.around_write("delete", kind):
             await self._inner.delete(
                 kind, name, namespace=namespace, only=only, grace_s=grace_s, propagation=propagation
@@ -117,7 +117,7 @@ class ApiDecorator:
         is_followed: bool = False,
         is_previous: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """See `port.Api.log`."""
+        """See `Api.log`."""
         self.before_stream("log", PODS)
         return self._inner.log(
             pod,
@@ -129,12 +129,12 @@ class ApiDecorator:
         )
 
     async def close(self) -> None:
-        """See `port.Api.close`."""
+        """See `Api.close`."""
         await self._inner.close()
 
 
 class FencedApi(ApiDecorator):
-    """`port.Api` whose writes raise NotLeadingError, with nothing sent, unless `may_write()` says yes."""
+    """Fencing: `Api` whose writes raise NotLeadingError, with nothing sent, unless `may_write()` holds."""
 
     def __init__(self, inner: Api, may_write: Callable[[], bool]) -> None:
         super().__init__(inner)

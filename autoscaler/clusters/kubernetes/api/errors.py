@@ -1,25 +1,25 @@
-"""How an API server refuses, typed once at the door.
+"""Errors of an API server, as one tree.
 
 ::
 
     ClusterError
     |-- TemporaryError
-    |   |-- UnavailableError    5xx, connection lost, deadline: a write may stand (`may_have_happened`)
+    |   |-- UnavailableError    5xx, connection lost, deadline: a write may have happened (`may_have_happened`)
     |   |-- ThrottledError      429: wait `retry_after_s`
-    |   |-- ConflictError       409: not the object that was meant, or another manager's field: read again
-    |   |-- ExpiredError        410: the version is forgotten: list again
-    |   |-- TooLongError        the answer is longer than was to be taken: ask for less
-    |   |-- MalformedError      an answer that is none (a proxy's, a fault's): list again
+    |   |-- ConflictError       409: a precondition failed, or another manager has the field: read again
+    |   |-- ExpiredError        410: the version is compacted: list again
+    |   |-- TooLongError        the response is longer than the caller accepts: ask for less
+    |   |-- MalformedError      no valid response (a proxy's page, say): list again
     |   `-- UnauthorizedError   401: the token is read again before the next call
     `-- PermanentError
         |-- NotFoundError       404
         |-- AlreadyExistsError  409 on a creation
         |-- InvalidError        422: `problems` name the fields
-        |-- ForbiddenError      403: `refusal` says by whom
-        |-- BadRequestError     any other 4xx: a bug of ours, or an API that the server does not have
-        `-- NotLeadingError     this process must not write
+        |-- ForbiddenError      403: `refused_by` says by whom
+        |-- BadRequestError     any other 4xx: a bug of EDL, or an API that the server lacks
+        `-- NotLeadingError     this process is not the leader and must not write
 
-A message holds no secret: of a Secret only the names of fields are told.
+A message holds no secret: of a Secret it names fields alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from autoscaler.errors import PermanentError, TemporaryError
 
 
 class RefusedBy(StrEnum):
-    """Who said no with a 403."""
+    """Who refused a request with a 403."""
 
     QUOTA = "quota"
     LIMIT_RANGE = "limit-range"
@@ -43,14 +43,14 @@ class RefusedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldProblem:
-    """What is wrong with one field; `path` as the server writes it (`spec.trainer.minReplicas`)."""
+    """One invalid field; `path` as the server writes it (`spec.trainer.minReplicas`)."""
 
     path: str
     message: str
 
 
 class UnavailableError(TemporaryError):
-    """The server did not answer.  `may_have_happened`: a write was sent and may stand; False: nothing was written."""
+    """The server did not answer.  `may_have_happened`: the write was sent; False: nothing was written."""
 
     def __init__(self, message: str, *, may_have_happened: bool, retry_after_s: float = 1.0) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
@@ -58,51 +58,51 @@ class UnavailableError(TemporaryError):
 
 
 class ThrottledError(TemporaryError):
-    """The server asks for patience: nothing was done."""
+    """The server throttles the client; the request was not carried out."""
 
 
 class ConflictError(TemporaryError):
-    """The object is not the one that was meant, or another manager holds the field: nothing was done."""
+    """A precondition failed, or another manager owns the field; nothing has changed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_s=0.0)
 
 
 class ExpiredError(TemporaryError):
-    """The server no longer knows that version: list again."""
+    """The resource version has been compacted: list again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_s=0.0)
 
 
 class MalformedError(TemporaryError):
-    """What came is no answer to what was asked: list again."""
+    """The response is not valid: list again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_s=1.0)
 
 
 class TooLongError(TemporaryError):
-    """The answer is longer than was to be taken."""
+    """The response is longer than the caller accepts."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_s=1.0)
 
 
 class UnauthorizedError(TemporaryError):
-    """The server does not know us: the token has run out, or the certificate is another cluster's."""
+    """The server rejects the credentials: an expired token, or a certificate of another cluster."""
 
 
 class NotFoundError(PermanentError):
-    """There is no such object, or no such kind or namespace."""
+    """The object, its kind or its namespace does not exist."""
 
 
 class AlreadyExistsError(PermanentError):
-    """An object of that name stands already."""
+    """An object of that name exists."""
 
 
 class InvalidError(PermanentError):
-    """The object breaks its schema or a rule."""
+    """The object violates its schema or a validation rule."""
 
     def __init__(self, message: str, problems: tuple[FieldProblem, ...] = ()) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ class InvalidError(PermanentError):
 
 
 class ForbiddenError(PermanentError):
-    """The server understood and does not want to."""
+    """The server refuses the request (RBAC, quota, admission)."""
 
     def __init__(self, message: str, refusal: RefusedBy) -> None:
         super().__init__(message)
@@ -118,8 +118,8 @@ class ForbiddenError(PermanentError):
 
 
 class BadRequestError(PermanentError):
-    """The server did not understand: our bug, or an API that it does not have."""
+    """The server does not understand the request: a bug of EDL, or an API that the server lacks."""
 
 
 class NotLeadingError(PermanentError):
-    """This process does not hold the Lease: it must not write."""
+    """This process does not hold the Lease, so it must not write."""

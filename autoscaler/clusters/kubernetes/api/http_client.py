@@ -1,6 +1,6 @@
-"""A real API server behind the port: the verbs, as paths, queries and bodies.
+"""`Api` over HTTP: the verbs as paths, queries and bodies.
 
-How a request travels (deadlines, credentials, further attempts, errors) stands in `connection`.
+Deadlines, credentials, retries and errors of a request are in `connection`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from autoscaler.clusters.kubernetes.api.responses import parse_list_page, parse_
 
 _PAGE_SIZE: Final = 500  # objects: about 2 MB of pods, decoded in 20 ms
 _PAGE_BYTES: Final = 8 << 20
-"""An object may have 1.5 MB, and anybody may make 500: a page of those took most of an operator's memory (A11)."""
+"""An object may have 1.5 MB, and anybody may create 500: one page of those filled an operator's memory (A11)."""
 
 _OBJECT_BYTES: Final = 32 << 20
-"""Of a page of one, which has to be read: what etcd holds in 1.5 MB the API server may write in 9 (`<` is \\u003c)."""
+"""Of a page of one object, which has to be read: 1.5 MB in etcd may be 9 MB of JSON (`<` is \\u003c)."""
 
-_FEWER: Final = 8  # times, after a page that was too long
+_FEWER: Final = 8  # times smaller, after a page that was too long
 
 
 async def connect(
@@ -59,18 +59,18 @@ async def connect(
     trimmers: Mapping[Kind, Trimmer] | None = None,
     report_skew: ReportSkew = ignore_skew,
 ) -> HttpApi:
-    """Open the door by `kubeconfig`, or by the service account of the pod that this process runs in.
+    """Return a client by `kubeconfig`, or by the service account of the pod that this process runs in.
 
-    Nothing is sent yet.  What listings and watches bring goes through the `slims` of its kind, page by page: a listing
-    is never held whole.  `hear_clock` is told by how many seconds the server's clock is ahead of ours.  Raises
-    PermanentError when there are no usable credentials.
+    Nothing is sent yet.  Objects of lists and watches pass through the `trimmers` of their kind page by page, so that a
+    list is never in memory untrimmed.  `report_skew` is called with the seconds by which the server's clock is ahead.
+    Raises PermanentError without usable credentials.
     """
     connection = await open_connection(kubeconfig, context, policy or ConnectionPolicy(), report_skew=report_skew)
     return HttpApi(connection, field_manager, trimmers or {})
 
 
 class HttpApi:
-    """`port.Api` on HTTP."""
+    """`Api` on HTTP."""
 
     def __init__(self, connection: ApiConnection, field_manager: str, slims: Mapping[Kind, Trimmer]) -> None:
         self._connection = connection
@@ -78,7 +78,7 @@ class HttpApi:
         self._slims = slims
 
     async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
-        """See `port.Api.list`."""
+        """See `Api.list`."""
         items: list[Raw] = []
         slim = self._slims.get(kind, _as_it_is)
         size, rest = _PAGE_SIZE, ""
@@ -103,7 +103,7 @@ class HttpApi:
     async def watch(
         self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
     ) -> AsyncGenerator[WatchEvent, None]:
-        """See `port.Api.watch`."""
+        """See `Api.watch`."""
         slim = self._slims.get(kind, _as_it_is)
         turn = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": since}
         query = _selectors(scope) | turn | {"timeoutSeconds": str(max(1, round(timeout_s)))}
@@ -117,21 +117,21 @@ class HttpApi:
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
     ) -> Raw:
-        """See `port.Api.get`."""
+        """See `Api.get`."""
         return await self._ask(_request("get", kind, namespace, name, subresource))
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
-        """See `port.Api.create`."""
+        """See `Api.create`."""
         return await self._post(kind, body)
 
     async def check_create(self, kind: Kind, body: Raw) -> None:
-        """See `port.Api.check_create`."""
+        """See `Api.check_create`."""
         await self._post(kind, body, dryRun="All", fieldValidation="Strict")
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
     ) -> Raw:
-        """See `port.Api.apply`."""
+        """See `Api.apply`."""
         namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
         request = _request("apply", kind, namespace, name, subresource)
         query = {"fieldManager": self._manager, "force": "true" if is_forced else "false"}
@@ -149,7 +149,7 @@ class HttpApi:
         only: Preconditions = ANY,
         subresource: Subresource | None = None,
     ) -> Raw:
-        """See `port.Api.patch`."""
+        """See `Api.patch`."""
         request = _request("patch", kind, namespace, name, subresource)
         query, body = {"fieldManager": self._manager}, with_preconditions(change, only)
         return await self._ask(replace(request, method="PATCH", query=query, body=body, content_type=MERGE_PATCH))
@@ -164,7 +164,7 @@ class HttpApi:
         grace_s: int | None = None,
         propagation: Propagation | None = None,
     ) -> None:
-        """See `port.Api.delete`."""
+        """See `Api.delete`."""
         options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
@@ -184,7 +184,7 @@ class HttpApi:
         is_followed: bool = False,
         is_previous: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """See `port.Api.log`."""
+        """See `Api.log`."""
         said = {"follow": is_followed, "previous": is_previous}
         query = {"container": container, "tailLines": tail_lines} | {key: "true" for key, on in said.items() if on}
         request = ApiRequest(
@@ -198,7 +198,7 @@ class HttpApi:
                 yield chunk
 
     async def close(self) -> None:
-        """See `port.Api.close`."""
+        """See `Api.close`."""
         await self._connection.close()
 
     async def _post(self, kind: Kind, body: Raw, **options: str) -> Raw:
@@ -230,10 +230,10 @@ def _as_it_is(obj: Raw) -> Raw:
 
 
 async def join_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole lines out of chunks cut anywhere; a last one without its end is given too, for its reader to refuse.
+    """Yield whole lines of a chunked body; also the last line without its end, which its parser refuses.
 
-    A long line costs its length, not its length times its chunks: an object of 9 MB that is edited all the time else
-    takes the loop from everybody (A11).
+    The cost of a line is linear in its length: an object of 9 MB that is edited all the time would otherwise block the
+    event loop (A11).
     """
     parts: list[bytes] = []
     async for chunk in chunks:

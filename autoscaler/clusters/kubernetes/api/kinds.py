@@ -1,7 +1,4 @@
-"""The kinds that EDL reads or writes, and where they stand in the API's paths.
-
-Not here: which of them are watched (`watching`), what is in them (`reading`, `building`).
-"""
+"""Kinds of Kubernetes resources that EDL reads or writes, and their paths in the API."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._:-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One resource: `group` is empty for the core group, `plural` is the word in the path."""
+    """One kind: `group` is empty for the core group, `plural` is its name in paths."""
 
     group: str = ""
     version: str = "v1"
@@ -26,13 +23,13 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """What stands in `apiVersion`."""
+        """The value of `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The path on the server; without a name the collection, without a namespace that of all namespaces.
+        """Return the path of an object; without a name of the collection, without a namespace across all namespaces.
 
-        Raises NotFoundError for what cannot be a name: `pods/..` would be the namespace itself.
+        Raises NotFoundError for what cannot be a name: `pods/..` would be the path of the namespace itself.
         """
         for said in (namespace, name):
             if said and (said in {".", ".."} or not _NAME.fullmatch(said)):

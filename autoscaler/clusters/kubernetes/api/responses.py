@@ -1,8 +1,10 @@
-"""What a server has said, as objects: pages of a listing, lines of a watch, answers.  Pure.
+"""Parsing of API responses: pages of a list, lines of a watch, single objects, and errors by HTTP code.  Pure.
 
-A proxy between may put in words of its own, a server may have a fault.  What is not what was asked for is refused here,
-typed, so that nobody behind the door meets it: `MalformedError` asks for a new listing, after a pause.  An object is
-taken for one when it says its name and its version; what else it says is `reading`'s to judge.
+A proxy may answer in the server's place, and a server may have a fault.  An invalid response raises a typed error:
+`MalformedError` asks for a new list after a pause.  An object counts as one if it has a name and a version; `parsing`
+judges the rest.  A `Status` says more than its code: a 403 comes from a quota, a LimitRange, RBAC or a namespace that
+terminates.  Where it has no machine-readable cause, its message is matched; the contract suite pins those words on a
+real server.
 """
 
 from __future__ import annotations
@@ -30,22 +32,21 @@ from autoscaler.clusters.kubernetes.api.errors import (
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.errors import ClusterError
 
-_QUOTED: Final = 80  # characters of what was said
+_QUOTED: Final = 80  # characters of a response in a message
 
 _MOST_LEVELS: Final = 100
-"""Of lists and mappings in one another that are kept, where there are too many to read; a pod has a dozen."""
+"""Nesting depth that is kept of a body too deep for Python; a pod has a dozen levels."""
 
 _TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _SIGN: Final = re.compile(rb'[\[{](?:[^"\[\]{}]++|' + _TEXT + rb")*+[\]}]|" + _TEXT + rb"|[\[{\]}]", re.DOTALL)
-"""A list or mapping with none in it, a text, or where a list or a mapping begins or ends."""
+"""A list or mapping without another one in it, a text, or the begin or end of a list or mapping."""
 
 
 def decode_json(said: bytes | bytearray) -> Any:
-    """What JSON says; where it is nested too deeply for Python, `null` stands for what lies below `_MOST_LEVELS`.
+    """Decode JSON; in a body too deep for Python, `null` replaces what lies below `_MOST_LEVELS`.
 
-    An API server takes 10,000 levels from whoever may write one object, in its managed fields or where a definition
-    keeps what it does not know; one such object made the listing of its kind unreadable (A11).  Nothing that anybody
-    reads lies so deep.  Raises ValueError or RecursionError for what is no JSON.
+    An API server accepts 10,000 levels (managed fields, unknown fields), and one such object would make the list of its
+    kind unreadable (A11).  Nothing that EDL reads lies so deep.  Raises ValueError or RecursionError for invalid JSON.
     """
     try:
         return json.loads(said)
@@ -72,7 +73,7 @@ def _without_depths(said: bytes) -> bytes:
 
 
 def parse_watch_line(line: bytes, kind: Kind, *, doing: str) -> WatchEvent:
-    """One line of a watch.  Raises what an ERROR tells, MalformedError for what is no event."""
+    """Parse one line of a watch.  Raises the error of an ERROR event, MalformedError for an invalid line."""
     try:
         told = decode_json(line)
         type_, obj = told["type"], told["object"]
@@ -87,7 +88,7 @@ def parse_watch_line(line: bytes, kind: Kind, *, doing: str) -> WatchEvent:
 
 
 def parse_list_page(page: object, kind: Kind, *, doing: str) -> tuple[list[Raw], str, str]:
-    """A page's objects, its version, and where the rest is: empty on the last page.  Raises MalformedError."""
+    """Return a page's objects, its version and its `continue` token, empty on the last page.  Raises MalformedError."""
     try:
         told: Any = page
         items = [_object(item, kind) for item in told["items"] or ()]
@@ -100,14 +101,14 @@ def parse_list_page(page: object, kind: Kind, *, doing: str) -> tuple[list[Raw],
 
 
 def parse_object(answer: object, *, doing: str, is_write: bool) -> Raw:
-    """The answer to a request for one object, or its Status.  Raises UnavailableError: a write may stand."""
+    """Return the object, or the Status, of a response.  Raises UnavailableError for an invalid one."""
     if not isinstance(answer, dict) or not isinstance(answer.get("metadata", {}), dict):
         raise UnavailableError(_words(doing, str(answer)), may_have_happened=is_write)
     return without_managed_fields(answer)
 
 
 def with_type(body: Raw, kind: Kind) -> Raw:
-    """With kind and version: an item of a list says neither on the wire; here every object does."""
+    """Return the object with `kind` and `apiVersion`, which items of a list lack on the wire."""
     return {"apiVersion": kind.api_version, "kind": kind.kind} | body
 
 
@@ -144,9 +145,9 @@ _REFUSALS: Final = (
 def error_of_status(
     code: int, status: object, *, doing: str, is_write: bool, is_secret: bool = False, retry_after: str | None = None
 ) -> ClusterError:
-    """The error for an answer of `code` whose body was `status` (a Status object, or anything else).
+    """Return the error for a response of this HTTP `code` and body `status` (a Status object, or anything else).
 
-    `doing` opens the message ("create pods default/x"); with `is_secret` only names of fields are quoted.
+    `doing` opens the message ("create pods default/x"); with `is_secret` the message quotes names of fields alone.
     """
     told = status if isinstance(status, dict) and status.get("kind") == "Status" else {}
     reason = str(told.get("reason") or "")
@@ -165,7 +166,7 @@ def error_of_status(
         case 409:
             return (AlreadyExistsError if reason == "AlreadyExists" else ConflictError)(message)
         case 422 if any(cause.get("field") == "metadata.uid" for cause in causes):
-            return ConflictError(message)  # a patch meant another object of the same name
+            return ConflictError(message)  # the patch was for another object of this name
         case 422:
             return InvalidError(message, tuple(_problem(cause, is_secret=is_secret) for cause in causes))
         case _ if code >= 500:

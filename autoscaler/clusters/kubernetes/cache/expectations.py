@@ -1,9 +1,9 @@
-"""Own writes that the watches have not shown yet: what to count on until they do.  Pure.
+"""Expectations: own writes that no watch has shown yet, and that the view counts until one does.  Pure.
 
-The answer to a write goes into the store at once (`Store.learn`).  Two kinds of writes have none to learn: a deletion,
-and a creation that is under way or whose answer was lost.  A pod told to go is leaving for us before the watch says so,
-else it would be chosen again; a pod that may have been made occupies its room, else the room would be given away twice.
-Whatever has not shown within its time did not happen: the loop, which starts from what it sees, decides again.
+The answer to a write is cached at once (`ObjectCache.put_written`).  Two kinds of writes have no answer to cache: a
+deletion, and a creation in flight or without an answer.  A pod that EDL deleted is terminating for EDL before the watch
+says so, else the planner would choose it again.  A pod that may have been created occupies its capacity, else that
+capacity would be given away twice.  An expectation ends after `EXPECTATION_LIMIT_S`, and the loop decides again.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import Key, key_of
 from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 
-EXPECTATION_LIMIT_S: Final = (
-    10.0  # a watch that has shown nothing for that long is stale, and then nothing is written at all
-)
+EXPECTATION_LIMIT_S: Final = 10.0  # a watch that is silent for that long is stale, and then EDL writes nothing at all
 
 ObjectPlace: TypeAlias = tuple[Kind, Key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedCreation:
-    """May stand: it is being sent, or was and no answer came."""
+    """The object may exist: its creation is in flight, or had no answer."""
 
     body: Raw
     until_s: float
@@ -34,7 +32,7 @@ class ExpectedCreation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedDeletion:
-    """Is leaving, or gone: the server has been told."""
+    """The object is terminating or gone: the server accepted its deletion."""
 
     uid: str
     until_s: float
@@ -45,30 +43,31 @@ ExpectationT = TypeVar("ExpectationT", ExpectedCreation, ExpectedDeletion)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What must show soon, by place."""
+    """Expected creations and deletions, by kind and key."""
 
     creations: Mapping[ObjectPlace, ExpectedCreation] = field(default_factory=dict)
     deletions: Mapping[ObjectPlace, ExpectedDeletion] = field(default_factory=dict)
 
     def with_creation(self, kind: Kind, body: Raw, *, now_s: float) -> Expectations:
-        """`body` is sent to be made, and nobody knows whether it was."""
+        """Expect the object of a create request whose outcome is not known yet."""
         entry = {(kind, key_of(body)): ExpectedCreation(body=body, until_s=now_s + EXPECTATION_LIMIT_S)}
         return replace(self, creations={**self.creations, **entry})
 
     def without_creation(self, kind: Kind, body: Raw) -> Expectations:
-        """It is known now: `body` stands in the store, or was not made."""
+        """Drop the expectation: the outcome is known, and the object is cached or was not created."""
         place = (kind, key_of(body))
         return replace(self, creations={at: one for at, one in self.creations.items() if at != place})
 
     def with_deletion(self, kind: Kind, obj: Raw, *, now_s: float) -> Expectations:
-        """This very object was told to go, and the server has heard it."""
+        """Expect the end of this very object, whose deletion the server accepted."""
         entry = {(kind, key_of(obj)): ExpectedDeletion(uid=obj["metadata"]["uid"], until_s=now_s + EXPECTATION_LIMIT_S)}
         return replace(self, deletions={**self.deletions, **entry})
 
     def settled(self, find: Callable[[Kind, Key], Raw | None], *, now_s: float, errors: JobErrors) -> Expectations:
-        """Without what has shown (`find` is `Store.get`) and what has waited too long.
+        """Return the expectations without those that are fulfilled (`find` is `ObjectCache.get`) or have expired.
 
-        What cannot be told of one object is counted on for its time, and stops nothing else (`errors`, A11).
+        An object that cannot be judged is counted until its expectation expires, and holds up nothing else (`errors`,
+        A11).
         """
         creations = _open(self.creations, lambda place, _: find(*place) is None, now_s, errors)
         deletions = _open(self.deletions, lambda place, one: _stays(find(*place), one), now_s, errors)
@@ -77,7 +76,7 @@ class Expectations:
         return Expectations(creations=creations, deletions=deletions)
 
     def is_leaving(self, kind: Kind, obj: Raw) -> bool:
-        """Whether this very object was told to go."""
+        """Whether EDL has deleted this very object."""
         told = self.deletions.get((kind, key_of(obj)))
         return told is not None and told.uid == obj["metadata"]["uid"]
 
@@ -88,7 +87,7 @@ def _open(
     now_s: float,
     errors: JobErrors,
 ) -> dict[ObjectPlace, ExpectationT]:
-    """Those that are still counted on."""
+    """Return the expectations that still count."""
     found = {}
     for place, one in entries.items():
         kind, key = place
@@ -102,5 +101,5 @@ def _open(
 
 
 def _stays(obj: Raw | None, told: ExpectedDeletion) -> bool:
-    """The store shows it as if nobody had said anything."""
+    """Whether the cache shows the object as if it had not been deleted."""
     return obj is not None and obj["metadata"]["uid"] == told.uid and "deletionTimestamp" not in obj["metadata"]

@@ -1,18 +1,17 @@
-"""What the watches have brought: the objects of each kind, how far the stream has come, and what changed.  Pure.
+"""The cache of watched objects by kind: their newest state, how far each watch has come, and which have changed.  Pure.
 
-Versions are numbers that rise over all kinds, and one kind's changes come in their order, so that two rules are enough:
-what is no newer than the stream's version is a repetition and changes nothing, and of one object the newest wins.  The
-second matters because the answers to own writes are learned at once (`learn`), ahead of the stream: the store always
-contains them.  A listing older than what is known (an API server that lags, or has travelled back) is refused whole.
+Resource versions rise over all kinds, and the changes of one kind come in order, so two rules are enough: an event no
+newer than the stream's version is a repetition and is ignored, and of one object the newest state wins.  Answers to
+EDL's own writes are stored at once (`put_written`), ahead of the watch, so the cache always contains them.  A list that
+is older than the cache (an API server that lags, or was restored) is refused whole.
 
-A kind may be followed in some namespaces only, for want of the right to all.  Each of them is then a source with a
-version and an age of its own, and the kind is as old as its oldest source.
+Without the right to watch a kind in the whole cluster, EDL follows it in some namespaces.  Each namespace is then a
+source with a version and an age of its own, and the kind is as old as its oldest source.
 
-An object that cannot be taken in stops no stream (`errors`, A11): it stays as it was until it changes again, or the
-kind is listed anew.
+An object that cannot be stored stops no stream (`errors`, A11): the cache keeps its state until the object changes
+again, or until the next list.  Kinds that age stop all writes once they are stale (`check_fresh`, A7).
 
-Not here: who asks for listings and watches (`watching`), writes without an answer (`expectations`), what the objects
-mean (`views`).
+Who lists and watches: `reflector`.  Writes without an answer: `expectations`.  What objects mean: `cluster_view`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key, raw_o
 Key: TypeAlias = tuple[str, str]  # namespace (empty for objects of the whole cluster), name
 
 AGED_KINDS: Final = (PODS, NODES, TRAINING_JOBS)
-"""The kinds whose age is the view's (A7)."""
+"""Kinds whose age is the age of the view (A7)."""
 
 WATCHED_KINDS: Final = (
     *AGED_KINDS,
@@ -59,17 +58,17 @@ Old news of a class or a quota costs a refused write at worst.
 """
 
 CLUSTER: Final = ""
-"""The source of a kind that is followed everywhere at once; the others are namespaces."""
+"""The source of a kind that is watched in the whole cluster; other sources are namespaces."""
 
 
 def key_of(obj: Raw) -> Key:
-    """Where an object stands."""
+    """Return the key of an object."""
     metadata = obj["metadata"]
     return metadata.get("namespace") or "", metadata["name"]
 
 
 class ObjectCache:
-    """The objects as last heard of.  Whoever reads one must not change it."""
+    """The newest known state of each object.  Callers must not change the objects."""
 
     def __init__(
         self,
@@ -78,51 +77,53 @@ class ObjectCache:
         *,
         namespaces: Mapping[Kind, tuple[str, ...]] | None = None,
     ) -> None:
-        """`namespaces`: of the kinds that are not followed in the whole cluster."""
+        """`namespaces`: of kinds that are not watched in the whole cluster."""
         self._errors = errors
         self._slims: Final = dict(slims or {})
         self._namespaces: Final = dict(namespaces or {})
         self._streams: dict[Kind, _KindStream] = {}
 
     def sources(self, kind: Kind) -> tuple[str, ...]:
-        """Where the kind is followed: namespaces, or CLUSTER alone."""
+        """Return where the kind is watched: namespaces, or CLUSTER alone."""
         return self._namespaces.get(kind) or (CLUSTER,)
 
     def objects(self, kind: Kind) -> Mapping[Key, Raw]:
-        """All of the kind; a living view, empty before the first listing."""
+        """Return all objects of the kind as a live mapping, empty before the first list."""
         return self._stream(kind).shown
 
     def get(self, kind: Kind, key: Key) -> Raw | None:
-        """One object."""
+        """Return one object, or None."""
         return self._stream(kind).objects.get(key)
 
     def version(self, kind: Kind, source: str = CLUSTER) -> int:
-        """How far the stream has come, 0 before the first listing: a watch goes on from here."""
+        """Return the version after which a watch continues; 0 before the first list."""
         return self._stream(kind).told[source].version
 
     def heard_at_s(self, kind: Kind, source: str = CLUSTER) -> float | None:
-        """When the server last said how things stand; None before the first listing."""
+        """Return when the server last confirmed the state of the kind; None before the first list."""
         return self._stream(kind).told[source].heard_at_s
 
     def is_synced(self, kinds: Iterable[Kind]) -> bool:
-        """Whether all of them have been listed, from every source."""
+        """Whether every source of these kinds has been listed."""
         return all(told.version for kind in kinds for told in self._stream(kind).told.values())
 
     def oldest_heard_at_s(self, kinds: Iterable[Kind]) -> float | None:
-        """How old the oldest of them is: nothing heard later is missing before it.  None unless all are synced."""
+        """Return the age limit of these kinds: every change before this instant is in the cache.  None unless all are
+        synced.
+        """
         heard = [told.heard_at_s for kind in kinds for told in self._stream(kind).told.values()]
         known = [at_s for at_s in heard if at_s is not None]
         return min(known) if known and len(known) == len(heard) else None
 
     def pop_changes(self) -> Mapping[Kind, frozenset[Key]]:
-        """Which objects have come, changed or gone since the last call."""
+        """Return the keys of objects that were added, changed or removed since the last call."""
         found = {kind: frozenset(stream.changed) for kind, stream in self._streams.items() if stream.changed}
         for kind in found:
             self._streams[kind].changed.clear()
         return found
 
     def apply_listing(self, kind: Kind, listing: Listing, *, asked_at_s: float, source: str = CLUSTER) -> bool:
-        """All that the source has of the kind, as it stood; False, and nothing changed, when more is known already."""
+        """Store a list of one source; return False, with nothing changed, if the cache is newer."""
         stream, version = self._stream(kind), int(listing.resource_version)
         told = stream.told[source]
         if version < told.version:
@@ -144,7 +145,7 @@ class ObjectCache:
         return True
 
     def apply_event(self, kind: Kind, event: WatchEvent, *, at_s: float, source: str = CLUSTER) -> None:
-        """One change; repetitions change nothing.  Raises InvariantViolationError before the first listing."""
+        """Apply one event; a repetition changes nothing.  Raises InvariantViolationError before the first list."""
         stream, version = self._stream(kind), int(event.resource_version)
         told = stream.told[source]
         if not told.version:
@@ -166,11 +167,11 @@ class ObjectCache:
                 pass
 
     def note_progress(self, kind: Kind, *, at_s: float, source: str = CLUSTER) -> None:
-        """The server has said that nothing is new."""
+        """Record that the server reported no change up to this instant."""
         self._stream(kind).told[source].heard_at_s = at_s
 
     def put_written(self, kind: Kind, obj: Raw) -> None:
-        """The answer to a write of our own.  What the stream has passed already it knows better."""
+        """Store the answer to an own write, unless the stream has passed its version."""
         stream, key = self._stream(kind), key_of(obj)
         told = stream.told.get(CLUSTER) or stream.told.get(key[0])
         if told is not None and told.version and int(obj["metadata"]["resourceVersion"]) > told.version:
@@ -184,14 +185,14 @@ class ObjectCache:
 
 @dataclass(slots=True)
 class _SourceProgress:
-    """How far one source has come: every change up to the version is in the store."""
+    """How far one source has come: every change up to `version` is in the cache."""
 
     version: int = 0
     heard_at_s: float | None = None
 
 
 class _KindStream:
-    """One kind: its objects with their versions, and how far each of its sources has come."""
+    """The objects of one kind with their versions, and the progress of each source."""
 
     def __init__(self, slim: Trimmer | None, sources: Iterable[str]) -> None:
         self.objects: dict[Key, Raw] = {}
@@ -202,7 +203,7 @@ class _KindStream:
         self._slim = slim
 
     def put(self, key: Key, obj: Raw) -> None:
-        """Unless what stands is as new."""
+        """Store the object if it is newer than the stored one."""
         version = int(obj["metadata"]["resourceVersion"])
         if version > self.versions.get(key, 0):
             self.objects[key] = trim_or_keep(obj, self._slim) if self._slim else obj
@@ -210,7 +211,7 @@ class _KindStream:
             self.changed.add(key)
 
     def drop(self, key: Key) -> None:
-        """It is gone."""
+        """Remove the object."""
         if self.objects.pop(key, None) is not None:
             del self.versions[key]
             self.changed.add(key)
@@ -220,14 +221,14 @@ STALE_LIMIT_S: Final = 10.0  # as `Policy.stale_limit_s` is by default
 
 
 class StaleViewError(TemporaryError):
-    """What is known of the cluster is too old to act on."""
+    """The view of the cluster is too old to act on."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_s=1.0)
 
 
 def check_fresh(store: ObjectCache, now_s: float) -> None:
-    """Raise StaleViewError unless the server has lately said how things stand."""
+    """Raise StaleViewError unless the server confirmed all kinds that age within `STALE_LIMIT_S`."""
     heard_at_s = store.oldest_heard_at_s(AGED_KINDS)
     if heard_at_s is None:
         raise StaleViewError("not all of the cluster has been listed yet")

@@ -1,14 +1,14 @@
-"""Keeps a store fresh: one task for each kind and source lists once and then watches, turn after turn.
+"""Reflector: lists each kind of each source once, then watches it turn after turn, and keeps the object cache fresh.
 
-A watch that says nothing proves nothing, and the server's own sign of life, a bookmark a minute, comes too seldom for
-a view that must not be older than 10 s (rule 21).  So a watch lasts one short turn: about 2 s before its end the server
-sends a bookmark, if the kind has gone on since it began, and the next turn goes on from there, a cheap question to its
-cache.  A healthy kind is heard of every 8 s at the least; one that is not for `silence_s` is cut and asked again.  A
-lost connection needs no new listing; a version that the server has forgotten (410) does, a line that is none, and so
-does a while without one: what a faulty server has swallowed shows then.
+A silent watch proves nothing, and the server's bookmarks come once a minute: too seldom for a view that must not be
+older than 10 s (rule 21).  So a watch lasts one short turn.  About 2 s before its end the server sends a bookmark if
+the kind has changed since it began, and the next turn continues from there, which its watch cache serves cheaply.  A
+healthy kind is confirmed at least every 8 s; one without a byte for `silence_s` is disconnected and watched anew.  A
+lost connection needs no new list.  A compacted version (410) and an invalid line do, and so does every `relist_s`: a
+new list shows what a faulty server has swallowed.
 
-Failures are kept by kind (`problems`), for health and for people; the task goes on with growing, jittered pauses.
-What a stale kind means for writes is decided by who asks the store how old it is.
+Failures are kept by kind (`problems`), for health and for people; each task goes on with growing, jittered pauses.  Who
+writes decides what a stale kind means (`object_cache.check_fresh`).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPolicy:
-    """How a kind is followed."""
+    """Durations of watches, lists and pauses."""
 
-    turn_s: float = 8.0  # of one watch: heard of by its bookmark, if the server gives one, else by its end
-    silence_s: float = 9.0  # longer than a turn by what a slow answer takes, shorter than rule 21's 10 s
+    turn_s: float = 8.0  # of one watch: confirmed by its bookmark, if the server sends one, else by its end
+    silence_s: float = 9.0  # longer than a turn by a slow response, shorter than the 10 s of rule 21
     relist_s: float = 600.0  # 10,000 pods cost a second
     first_pause_s: float = 0.2  # after a failure, doubling
     longest_pause_s: float = 10.0
 
 
 class Reflector:
-    """Follows `kinds` into `store`, each from all its sources there.
+    """Follows `kinds` into `store`, each from all its sources.
 
-    `jitter` gives a number in [0, 1); `notify` is called after news.
+    `jitter` returns a number in [0, 1); `notify` is called after changes.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Reflector:
         notify: Callable[[], None],
         policy: WatchPolicy | None = None,
     ) -> None:
-        self.problems: Final[dict[tuple[Kind, str], str]] = {}  # by kind and source not followed at the moment, why
+        self.problems: Final[dict[tuple[Kind, str], str]] = {}  # why a kind and source is not followed now
         self._api = api
         self._store = store
         self._followed = [(kind, source) for kind in kinds for source in store.sources(kind)]
@@ -67,7 +67,7 @@ class Reflector:
         self._policy = policy or WatchPolicy()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Follow all kinds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for kind, source in self._followed:
                 tasks.create_task(self._follow(kind, source), name=f"watch {kind.plural} {source}".rstrip())
@@ -88,7 +88,7 @@ class Reflector:
                 self._note_problem(kind, source, error)
                 has_come_on = is_listed and self._store.heard_at_s(kind, source) != heard_at_s
                 is_listed = is_listed and isinstance(error, UnavailableError | ThrottledError)
-                failures = 1 if has_come_on and is_listed else failures + 1  # a listing is dear, and no progress
+                failures = 1 if has_come_on and is_listed else failures + 1  # a list is expensive, and no progress
                 await asyncio.sleep(self._pause_s(failures, error))
 
     async def _list(self, kind: Kind, source: str) -> None:
@@ -108,12 +108,12 @@ class Reflector:
                 self._store.apply_event(kind, event, at_s=self._now(), source=source)
                 if event.type is not EventType.BOOKMARK:
                     self._notify()
-        if self._now() - began_at_s < policy.turn_s / 2:  # a server on its way down ends every watch at once
+        if self._now() - began_at_s < policy.turn_s / 2:  # a server that shuts down ends every watch at once
             raise UnavailableError(f"watch {kind.plural}: ended early", may_have_happened=False, retry_after_s=0.0)
         self._store.note_progress(kind, at_s=self._now(), source=source)
 
     def _note_problem(self, kind: Kind, source: str, error: ClusterError) -> None:
-        """Told once in the log, however often it is tried again."""
+        """Keep the problem; log it once, however often the watch is retried."""
         if (kind, source) not in self.problems and not isinstance(error, ExpiredError):
             log.warning("%s are not followed%s: %s", kind.plural, source and f" in {source}", error)
         self.problems[kind, source] = str(error)
@@ -123,7 +123,7 @@ class Reflector:
             log.info("%s are followed again%s", kind.plural, source and f" in {source}")
 
     def _pause_s(self, failures: int, error: ClusterError) -> float:
-        """Growing, and scattered so that the kinds and operators do not ask all at once."""
+        """Return a growing pause, scattered so that kinds and operators do not retry all at once."""
         policy = self._policy
         pause_s = min(policy.first_pause_s * 2.0 ** min(failures - 1, 16), policy.longest_pause_s)
         asked_s = error.retry_after_s if isinstance(error, ThrottledError) else 0.0

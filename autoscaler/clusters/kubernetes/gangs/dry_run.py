@@ -1,8 +1,8 @@
-"""Whether the API server would take what a gang is made of, asked before anything of it is made (dry run, ADR 0159).
+"""Dry run of a gang: would the API server accept its objects?  Asked before any of them is created (ADR 0159).
 
-What a user wrote into a template, and what an administrator set for the namespace, is refused by the API server alone.
-Met only when the gang is bound, such a refusal would hold the gang's room without end.  The right to create is all
-that asking needs.
+Only the API server knows whether it refuses what a user wrote into a template or what an administrator set for the
+namespace.  A refusal after the gang is bound would hold the gang's capacity without end.  A dry run needs no right
+beyond that to create.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.domain import CreatePod, NodeName, Role
 
 NO_DRY_RUN_SUPPORT = "does not support dry run"
-"""The API server's words about an admission webhook with side effects: then the write itself is the first question."""
+"""The API server's words about an admission webhook with side effects; then only the write itself tells."""
 
 
 async def check_gang(
     api: Api, job: KubeJob, seats: Iterable[CreatePod], settings: BuildSettings, *, avoid: frozenset[NodeName]
 ) -> None:
-    """Have the master's Deployment, a pod of it, and the first pod of each other role judged.
+    """Dry-run the master's Deployment, a pod of it, and the first pod of each other role.
 
-    Raises ClusterError: InvalidError or ForbiddenError with the API server's words, NameTakenError for a Deployment
-    that is somebody else's.
+    Raises ClusterError: InvalidError or ForbiddenError with the API server's message, NameTakenError for a Deployment
+    of somebody else.
     """
     deployment = build_master(job, settings)
     firsts: dict[Role, CreatePod] = {}
@@ -47,7 +47,7 @@ async def _check(api: Api, job: KubeJob, kind: Kind, body: Raw) -> None:
     metadata = body["metadata"]
     try:
         await api.check_create(kind, body)
-    except AlreadyExistsError:  # a pod of a gang that was left half made; `create_gated` asks whose it is
+    except AlreadyExistsError:  # a pod of a partly created gang; `create_gated` checks its owner
         if kind == DEPLOYMENTS:
             check_own(await api.get(kind, metadata["name"], namespace=metadata["namespace"]), kind, job)
     except BadRequestError as error:
@@ -56,7 +56,7 @@ async def _check(api: Api, job: KubeJob, kind: Kind, body: Raw) -> None:
 
 
 def _pod_of(job: KubeJob, deployment: Raw) -> Raw:
-    """A master's pod as its ReplicaSet will make it: a Deployment is taken whatever becomes of its pods."""
+    """Return a master's pod as its ReplicaSet will create it: the server accepts a Deployment whose pods it refuses."""
     template = deployment["spec"]["template"]
     named = {"name": deployment["metadata"]["name"], "namespace": job.namespace}
     metadata = {**template["metadata"], **named, "ownerReferences": [owner_reference(job)]}

@@ -1,7 +1,7 @@
-"""What stands of each job's gang, as the store has it: which pods count, which are bound, whether all that it needs is.
+"""Gang status: which pods of each job count, which are bound, and whether all that the job needs is bound.
 
-A pod counts if EDL seated it: owned by this very job, named as its labels say, and behind the gang's gate or tied to a
-node (ADR 0159).  Whoever makes other pods under a job's name changes nothing here.  Writes nothing.
+A pod counts if EDL created it: owned by this very job, named as its labels say, and gated or tied to a node (ADR 0159).
+Pods that others create under a job's name change nothing.  This module writes nothing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _MEMBERS = frozenset({Role.TRAINER.value, Role.SERVER.value})
 
 
 class GangPods:
-    """Reads store and views."""
+    """Derives the status of gangs from the object cache and the view."""
 
     def __init__(self, store: ObjectCache, views: ViewBuilder) -> None:
         self._store = store
         self._views = views
-        self._looked: dict[JobName, tuple[str, int, GangStatus]] = {}  # UID, and stamp of its pods then
+        self._looked: dict[JobName, tuple[str, int, GangStatus]] = {}  # UID, and stamp of its pods at that time
         self._started: dict[JobName, str] = {}  # UID of jobs whose master's Deployment has been seen
 
     def observe(self, job: KubeJob) -> GangStatus:
-        """What stands of the job; looked through anew only when a pod of it has changed."""
+        """Return the job's status, computed anew only when a pod of the job has changed."""
         stamp, kept = self._views.pods.stamp(job.key), self._looked.get(job.key)
         if self._started.get(job.key) != job.uid and self.has_master(job):
             self._started[job.key] = job.uid
@@ -47,14 +47,14 @@ class GangPods:
         return kept[2] if kept[2].is_starting == is_starting else replace(kept[2], is_starting=is_starting)
 
     def forget_gone(self) -> None:
-        """Keep nothing of jobs that are gone."""
+        """Drop what is kept of jobs that are gone."""
         for name in self._looked.keys() - self._views.jobs.known.keys():
             del self._looked[name]
         for name in self._started.keys() - self._views.jobs.known.keys():
             del self._started[name]
 
     def members(self, job: KubeJob) -> list[Raw]:
-        """Return the job's trainers and servers that EDL seated, that stand and stay."""
+        """Return the trainers and servers that EDL created and that neither end nor terminate."""
         return [
             raw
             for raw in self._views.pods.of_job(job.key)
@@ -65,14 +65,14 @@ class GangPods:
         ]
 
     def has_master(self, job: KubeJob) -> bool:
-        """Whether its master's Deployment stands."""
+        """Whether the master's Deployment exists."""
         raw = self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
         return raw is not None and is_own(raw, job)
 
     def is_whole(self, job: KubeJob, standing: GangStatus) -> bool:
-        """Whether all that the job cannot run without is bound, its master aside.
+        """Whether all pods are bound that the job cannot run without, its master aside.
 
-        Surplus on its way is no part of that: beside it a master that somebody deleted has to come back.
+        Surplus pods on their way do not matter: beside them a master that somebody deleted has to come back.
         """
         if any(_label(raw, TIER) == Tier.CORE.value for raw in self.raws(standing.unbound)):
             return False
@@ -81,7 +81,7 @@ class GangPods:
         return roles[Role.TRAINER.value] >= job.spec.trainer.replicas.minimum and roles[Role.SERVER.value] >= servers
 
     def raws(self, pods: Iterable[PodName]) -> list[Raw]:
-        """Return these pods as the API server has them, less those that are gone."""
+        """Return these pods as the API server has them, without those that are gone."""
         raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(pods))
         return [raw for raw in raws if raw is not None]
 
@@ -93,7 +93,7 @@ class GangPods:
             if text(raw, "spec", "nodeName"):
                 bound.add(name)
             elif gates_of(raw) <= {GATE}:
-                unbound.add(name)  # behind somebody else's gate it is their business
+                unbound.add(name)  # a pod behind a gate of others is not EDL's to judge
         return GangStatus(
             job=job.key,
             is_starting=True,
@@ -104,7 +104,7 @@ class GangPods:
 
 
 def is_seated(raw: Raw, job: KubeJob) -> bool:
-    """Whether the pod is as EDL makes it: named as its labels say, and gated or tied to a node."""
+    """Whether the pod is as EDL creates it: named as its labels say, and gated or tied to a node."""
     role, number = _label(raw, ROLE), _label(raw, ORDINAL)
     is_named = role in _MEMBERS and text(raw, "metadata", "name") == f"{job.name}-{role}-{number}"
     return is_named and (GATE in gates_of(raw) or pinned_node(raw) is not None)

@@ -1,10 +1,9 @@
-"""How gangs start (`beside-the-scheduler.md` 8 to 11): tried out, gated, the room proved again, gates lifted, then the
+"""Gang starts (`beside-the-scheduler.md` 8 to 11): dry run, gated pods, second capacity check, removal of gates,
 masters.
 
-Gangs start side by side: each proves its room beside all that are un-gated, and holds it while its own gates are lifted
-(ADR 0159).  What is remembered is who has lost which race (`gangs`) and what is being lifted; whether a gang is gated,
-un-gated, bound or half made is read from its pods each time (`gang_pods`), so a crash after any write leaves something
-that the next look goes on with.
+Gangs start concurrently (ADR 0159).  Each proves its capacity beside all un-gated pods, and reserves it while its own
+gates are removed.  Two things are kept in memory: backoffs (`start_backoff`) and the gates being removed.  Everything
+else is read from the pods each time (`gang_pods`), so after a crash at any write the next pass continues.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.manifests.api_types import Mode
 
 AT_ONCE: Final = 16
-"""Writes under way together: a gang of 60 is written in well under a second, and no server feels it."""
+"""Concurrent writes: a gang of 60 is written in well under a second, without load on the server."""
 
 LIFT_LIMIT_S: Final = 2 * REQUEST_TIMEOUT_S
-"""A patch whose answer was lost stands by then or never will, and the watch has shown it."""
+"""By then a patch without an answer was applied or never will be, and the watch has shown it."""
 
 _STEPS: Final = (GuardedStep.GANG, GuardedStep.RACE, GuardedStep.GANG_WHOLE)
-"""What `settle` does for each job before it writes."""
+"""Steps of `settle` for each job before it writes."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLift:
-    """A gang whose gates are being lifted: its room is proved, and no view shows it yet."""
+    """A gang whose gates are being removed: its capacity is proved, and no view shows it yet."""
 
     seats: tuple[CreatePod, ...]
     shapes: Mapping[Role, Shape]
@@ -63,7 +62,7 @@ class GateLift:
 
 
 class GangStarter:
-    """The gangs of all jobs.  `prepare` makes what a job owns beside pods, which its pods mount."""
+    """Starts the gangs of all jobs.  `prepare` creates the objects of a job that its pods mount."""
 
     def __init__(
         self,
@@ -90,12 +89,14 @@ class GangStarter:
         self._is_frozen = is_frozen
         self._pods = GangPods(store, views)
         self._lifts: dict[JobName, GateLift] = {}
-        self._masterless: set[JobName] = set()  # all that they need but their master was bound at the last look
+        self._masterless: set[JobName] = (
+            set()
+        )  # whose pods were all bound, and whose master was missing, at the last `settle`
         self._settled_at_s = -inf
-        self._uids: Mapping[JobName, str] = {}  # of all jobs that could be read, when they could be last
+        self._uids: Mapping[JobName, str] = {}  # of jobs, when they could last be read
 
     async def admit(self, action: AdmitGang, view: ClusterView, newest: Callable[[], ClusterView]) -> WriteOutcome:
-        """Start a gang whole or not at all.  `view` is of this instant, `newest` gives later ones."""
+        """Start a gang whole or not at all.  `view` is of this instant, `newest` returns later ones."""
         job = self._views.jobs.known[action.job]
         if problem := self._find_problem(view, action, job):
             return WriteOutcome(result=WriteResult.REFUSED, message=problem)
@@ -119,9 +120,9 @@ class GangStarter:
         return WriteOutcome(result=WriteResult.DONE)
 
     async def settle(self, now_s: float) -> None:
-        """Bring masters to gangs that are bound, and take away pods that lost their race.
+        """Create the masters of gangs that are bound, and delete pods that missed their deadline.
 
-        What fails for one is told when all have been tried.  Raises ClusterError.
+        Failures with single jobs are reported after all jobs have been tried.  Raises ClusterError.
         """
         attempt = self._errors.attempt
         is_paused = self._errors.is_paused
@@ -165,7 +166,7 @@ class GangStarter:
 
     @property
     def wake_at_s(self) -> float | None:
-        """When time alone calls for `settle` again; None: it does not."""
+        """When `settle` has to run again for reasons of time alone; None: never."""
         errors = self._errors
         masters = [at_s for at_s in self._masters_at_s().values() if at_s > self._settled_at_s]
         tried_again = [errors.again_at_s(job, step) for step in _STEPS for job in errors.paused(step)]
@@ -178,13 +179,13 @@ class GangStarter:
         return None if at_s == inf else at_s
 
     def hold_until_s(self, job: KubeJob) -> float:
-        """Return until when the job creates nothing: it has lost its room to others, or was refused as it is."""
+        """Return until when the job creates nothing, because its starts failed or were refused."""
         return self.starts.backoff(job.key).held_until_s(job.generation)
 
     def reserved_seats(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[NodeSeat]:
-        """Return what is proved for gangs whose gates are being lifted and does not stand in the view.
+        """Return the capacity proved for gangs whose gates are being removed, as far as the view does not show it.
 
-        `besides`: seats that are asked for now, each of which would be counted twice.
+        `besides`: seats requested now, which would be counted twice.
         """
         now_s = self._clock()
         lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
@@ -200,19 +201,19 @@ class GangStarter:
     # ---- the inside ---------------------------------------------------------------------------------------------
 
     def _managed(self) -> list[KubeJob]:
-        """The jobs that want to run and for which EDL writes: none under a freeze, none only observed (rule 20)."""
+        """Return active jobs that EDL writes for: none under a freeze, none that is only observed (rule 20)."""
         wanting = self._views.jobs.active().values()
         return [] if self._is_frozen else [job for job in wanting if job.spec.mode is Mode.MANAGE]
 
     def _present_jobs(self) -> set[JobName]:
-        """All jobs that there are, those too that cannot be read, but not another one under an old name."""
+        """Return all jobs, unreadable ones too, but not a new job under an old name."""
         before, known, wrong = self._uids, self._views.jobs.known, self._views.jobs.invalid
         self._uids = {name: before[name] for name in wrong if name in before}
         self._uids |= {name: job.uid for name, job in known.items()}
         return {*wrong, *(name for name, job in known.items() if before.get(name, job.uid) == job.uid)}
 
     def _masters_at_s(self) -> dict[JobName, float]:
-        """When each master that is missing may come: after a lost race, and after a fault of EDL."""
+        """Return when each missing master may be created: after a failed start, and after a fault of EDL."""
         known = self._views.jobs.known
         jobs = [known[name] for name in self._masterless if name in known]
         again_at_s = self._errors.again_at_s
@@ -228,7 +229,7 @@ class GangStarter:
         return find_capacity_problem(view, rooms, find_standing_pods(view, action.pods), held=held)
 
     async def _lift(self, job: JobName, lift: GateLift, gated: list[tuple[Raw, NodeName]]) -> None:
-        """Lift the gates.  Cut off or unanswered, the room is held on: a patch may stand whose answer was lost."""
+        """Remove the gates.  After a lost answer the capacity stays reserved: the patch may have been applied."""
         self._lifts[job] = lift
         try:
             await gather_bounded((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
@@ -264,13 +265,13 @@ class GangStarter:
             return raw
 
     async def _abandon_start(self, job: KubeJob, why: str) -> None:
-        """The API server does not want its master: a gang that starts goes whole, one that runs is left, and waits."""
+        """The API server refuses the master: delete a starting gang whole, let a running job wait."""
         standing = self._pods.observe(job)
         self._refuse(job, why)
         gone = self._pods.raws(standing.bound | standing.unbound) if standing.is_starting else []
         await gather_bounded((partial(self._writer.delete, raw) for raw in gone), at_once=AT_ONCE)
 
     async def _drop_gated(self, job: KubeJob) -> None:
-        """Half a gang behind its gate would only fill a quota."""
+        """Delete gated pods: a part of a gang would only use up a quota."""
         gated = [raw for raw in self._pods.members(job) if GATE in gates_of(raw)]
         await gather_bounded((partial(self._writer.delete, raw) for raw in gated), at_once=AT_ONCE)

@@ -1,12 +1,12 @@
-"""Starts and pods that must get there soon: who has lost that race, and how long its job waits then.
+"""Deadlines of gang starts and of single pods, and the backoff of jobs whose pods were not bound in time.
 
-EDL proves a room and ties the pod to its node; another controller's pod can still be bound there first.  A pod not
-bound within `bind_limit_s` has lost: of a starting gang all pods go, for a part of it would only hold room; of a
-running job that pod alone.  A start is over when the master's Deployment stands too; one that has not come so far
-within `MASTER_LIMIT_S` more has lost likewise.  The job then creates nothing for 10, 20, 40 s
-(`beside-the-scheduler.md` 9), and up to `LONGEST_PAUSE_S` where it is the API server that refuses again and again.
+EDL proves capacity and ties the pod to its node, but another controller's pod can still be bound there first.  A pod
+that is not bound within `bind_limit_s` is late.  If its gang is starting, all pods of the gang are deleted, since a
+part of a gang only holds capacity; if its job runs, that pod alone is.  A start is complete once the master's
+Deployment exists, and late `MASTER_LIMIT_S` after the pods' deadline.  The job then creates nothing for 10, 20, then 40
+s (`beside-the-scheduler.md` 9), and for up to `LONGEST_PAUSE_S` if the API server refuses it again and again.
 
-Pure: `look` takes in what stands and returns who has lost.  All of it can be forgotten: a new leader counts afresh.
+Pure: `observe_gangs` takes the status of all gangs and returns whose pods are late.  A new leader starts from nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ TAKEN_AFTER: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartBackoff:
-    """What a job has lost lately.  `refusal`: what the API server said, if it was that which ended the last start.
+    """Failed starts of one job, and until when it pauses.
 
-    `refused`: how often in a row it was that; `generation`: of the definition that was refused.  `verdict`: what
-    kube-scheduler said of a pod that lost, where it was not that the room is taken.
+    `refusal`: the API server's message, if a refusal ended the last start; `refused` counts such refusals in a row, and
+    `generation` is that of the refused definition.  `unschedulable_reason`: kube-scheduler's message about a late pod,
+    where the reason is not lack of capacity.
     """
 
     lost: int = 0
@@ -55,11 +56,11 @@ class StartBackoff:
 
     @property
     def is_taken(self) -> bool:
-        """Whether others take the room again and again."""
+        """Whether other pods take the proved capacity again and again."""
         return self.lost >= TAKEN_AFTER
 
     def held_until_s(self, generation: int) -> float:
-        """When the job may try again.  One that was edited since it was refused waits for the first pause at most."""
+        """Return when the job may try again.  A job edited since its refusal waits for the first pause at most."""
         if not self.refusal or generation == self.generation:
             return self.hold_until_s
         return min(self.hold_until_s, self.refused_at_s + PAUSES_S[0])
@@ -67,7 +68,7 @@ class StartBackoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangStatus:
-    """What stands of a job that EDL made.  `unbound`: gated, un-gated or created with a node, and not there yet."""
+    """Status of the pods that EDL created for a job.  `unbound`: gated, un-gated or tied pods without a node."""
 
     job: JobName
     is_starting: bool  # its master's Deployment does not stand, and has not stood
@@ -78,20 +79,20 @@ class GangStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindDeadline:
-    """Since when something is waited for, and for how long at most: the most that was ever allowed."""
+    """Since when a binding is awaited, and the longest limit that was ever allowed for it."""
 
     since_s: float
     limit_s: float
 
     @property
     def until_s(self) -> float:
-        """From when on it has lost."""
+        """The deadline."""
         return self.since_s + self.limit_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatePods:
-    """These pods of a job have to go."""
+    """Pods of a job that have missed their deadline and are to be deleted."""
 
     job: JobName
     pods: frozenset[PodName]
@@ -100,7 +101,7 @@ class LatePods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord:
-    """What is remembered of one job: since when each pod is unbound and its gang starts, and what it has lost."""
+    """Deadlines and backoff of one job.  `begun`: of the gang's start."""
 
     unbound: Mapping[PodName, BindDeadline] = field(default_factory=dict)
     begun: BindDeadline | None = None
@@ -108,23 +109,23 @@ class StartRecord:
 
     @property
     def late_at_s(self) -> float:
-        """When the next pod, or the start, has lost; infinite: none is under way."""
+        """The next deadline; infinite if nothing is awaited."""
         waits = [*self.unbound.values(), *([] if self.begun is None else [self.begun])]
         return min((wait.until_s for wait in waits), default=inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangStarts:
-    """The accounts of all jobs."""
+    """The records of all jobs."""
 
     records: Mapping[JobName, StartRecord] = field(default_factory=dict)
 
     def record(self, job: JobName) -> StartRecord:
-        """Return the job's account; of one that has none, an empty one."""
+        """Return the job's record; an empty one if it has none."""
         return self.records.get(job, StartRecord())
 
     def backoff(self, job: JobName) -> StartBackoff:
-        """Return what the job has lost lately."""
+        """Return the job's backoff."""
         return self.record(job).backoff
 
 
@@ -137,11 +138,11 @@ def observe_gangs(
     managed: Collection[JobName],
     errors: JobErrors,
 ) -> tuple[GangStarts, tuple[LatePods, ...]]:
-    """Take in what stands of jobs.  `jobs`: all that there are; the others are forgotten.
+    """Update all records by the status of gangs; return them and the late pods.  `jobs`: all that exist; others are
+    dropped.
 
-    Of a job that is not `managed` (suspended, say, or invalid) what it has lost stays: an edit there and one back lift
-    no pause.  The account of one that is stays as it was while nobody can say what stands of it, and while taking that
-    in fails: its pause and its limits go on (`errors`, A11).
+    A job that is not `managed` (suspended or invalid, say) keeps its backoff: suspending and resuming ends no pause.  A
+    job whose status cannot be determined keeps its record, so that its pause and its deadlines go on (`errors`, A11).
     """
     items = [item for item in standing if not errors.is_paused(item.job, GuardedStep.RACE)]
     limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
@@ -166,10 +167,10 @@ def observe_gangs(
 def observe_gang(
     before: StartRecord, item: GangStatus, now_s: float, limit_s: float
 ) -> tuple[StartRecord, LatePods | None]:
-    """Take in what stands of one job.  `limit_s`: how long its pods may take to be bound.
+    """Update one job's record.  `limit_s`: how long its pods may take to be bound.
 
-    A start that is over has lost nothing any more; of a job that runs that holds once its pause is over and the next
-    pod is bound: when the one that lost is gone, all that stands is bound.
+    A complete start clears the backoff.  For a running job, the next pod that is bound after the pause does: once the
+    late pod is deleted, all other pods are bound.
     """
     waits = {pod: _wait(before.unbound.get(pod), now_s, limit_s) for pod in item.unbound}
     late = frozenset(pod for pod, wait in waits.items() if now_s >= wait.until_s)
@@ -187,7 +188,7 @@ def observe_gang(
 
 
 def bind_limit_s(pods: int) -> float:
-    """How long the scheduler may take while so many pods are under way together (ADR 0159)."""
+    """Return how long the scheduler may take while this many pods await binding (ADR 0159)."""
     return min(max(BIND_LIMIT_S, pods / PODS_BOUND_PER_S), LONGEST_BIND_S)
 
 
@@ -199,7 +200,7 @@ def _wait(known: BindDeadline | None, now_s: float, limit_s: float) -> BindDeadl
 
 
 def _backoff_after_binding(before: StartRecord, item: GangStatus, now_s: float) -> StartBackoff:
-    """What is left of what a job has lost that runs, all of whose pods are bound."""
+    """Return what remains of the backoff of a running job, all of whose pods are bound."""
     race = before.backoff
     has_won = now_s >= race.hold_until_s and not item.bound.isdisjoint(before.unbound)
     is_over = before.begun is not None or has_won or now_s >= race.hold_until_s + FORGOTTEN_AFTER_S
@@ -207,14 +208,14 @@ def _backoff_after_binding(before: StartRecord, item: GangStatus, now_s: float) 
 
 
 def back_off(race: StartBackoff, now_s: float) -> StartBackoff:
-    """One more race lost: the next pause."""
+    """Return the backoff after one more failed start."""
     return StartBackoff(lost=race.lost + 1, hold_until_s=now_s + PAUSES_S[min(race.lost, len(PAUSES_S) - 1)])
 
 
 def record_refusal(starts: GangStarts, job: JobName, now_s: float, refusal: str, *, generation: int) -> GangStarts:
-    """The API server refused what the job needs (a quota, say): pauses likewise, and nothing is tried in a storm.
+    """Record that the API server refused what the job needs (a quota, say).
 
-    Those of refusals in a row double further.  `generation`: of the definition that was refused.
+    Pauses of refusals in a row double beyond `PAUSES_S`.  `generation`: of the definition that was refused.
     """
     account = starts.record(job)
     race, refused = back_off(account.backoff, now_s), account.backoff.refused + 1
@@ -228,7 +229,7 @@ def record_refusal(starts: GangStarts, job: JobName, now_s: float, refusal: str,
 def _describe_failure(
     item: GangStatus, late: frozenset[PodName], waits: Mapping[PodName, BindDeadline], start: BindDeadline
 ) -> str:
-    """Tell it to the user."""
+    """Return the reason for the user."""
     if not late:
         return f"the gang is bound and its master's Deployment not made within {start.limit_s:g} s; it starts again"
     limit_s = max(waits[pod].limit_s for pod in late)

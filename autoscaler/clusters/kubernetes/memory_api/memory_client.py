@@ -38,14 +38,14 @@ _SOON_S: Final = 1e-6  # finer than that no clock of a loop is
 
 
 class MemoryApi:
-    """`port.Api` on a `MemoryServer`."""
+    """`Api` on a `MemoryServer`."""
 
     def __init__(self, server: MemoryServer, *, field_manager: str = FIELD_MANAGER) -> None:
         self._server = server
         self._manager = field_manager
 
     async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
-        """See `port.Api.list`."""
+        """See `Api.list`."""
         matches = parse_scope(scope)
         items = tuple(_copy(obj) for obj in self._server.all(kind) if matches(obj))
         return Listing(items=items, resource_version=str(self._server.history.version))
@@ -53,7 +53,7 @@ class MemoryApi:
     async def watch(
         self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
     ) -> AsyncGenerator[WatchEvent, None]:
-        """See `port.Api.watch`."""
+        """See `Api.watch`."""
         history, matches, version = self._server.history, parse_scope(scope), int(since)
         cuts, bookmarks = history.cuts, history.bookmarks
         loop = asyncio.get_running_loop()
@@ -90,23 +90,23 @@ class MemoryApi:
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
     ) -> Raw:
-        """See `port.Api.get`."""
+        """See `Api.get`."""
         obj = self._server.get(kind, namespace, name)
         return _copy(self._scale_of(kind, obj) if subresource is Subresource.SCALE else obj)
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
-        """See `port.Api.create`."""
+        """See `Api.create`."""
         return _copy(self._server.create(kind, body, FieldOwner(self._manager, is_apply=False)))
 
     async def check_create(self, kind: Kind, body: Raw) -> None:
-        """See `port.Api.check_create`."""
+        """See `Api.check_create`."""
         check_known_fields(kind, body)
         self._server.check_new(kind, body)
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
     ) -> Raw:
-        """See `port.Api.apply`."""
+        """See `Api.apply`."""
         namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
         owner = FieldOwner(self._manager, is_apply=True, subresource=subresource or "")
         try:
@@ -136,7 +136,7 @@ class MemoryApi:
         only: Preconditions = ANY,
         subresource: Subresource | None = None,
     ) -> Raw:
-        """See `port.Api.patch`."""
+        """See `Api.patch`."""
         current = self._server.get(kind, namespace, name)
         change = with_preconditions(change, only)
         owner = FieldOwner(self._manager, is_apply=False, subresource=subresource or "")
@@ -158,7 +158,7 @@ class MemoryApi:
         grace_s: int | None = None,
         propagation: Propagation | None = None,
     ) -> None:
-        """See `port.Api.delete`."""
+        """See `Api.delete`."""
         self._server.delete(kind, namespace, name, only=only, grace_s=grace_s, propagation=propagation)
 
     async def log(
@@ -171,14 +171,14 @@ class MemoryApi:
         is_followed: bool = False,  # noqa: ARG002 - and it writes no more
         is_previous: bool = False,  # noqa: ARG002 - nor was it restarted
     ) -> AsyncGenerator[bytes, None]:
-        """See `port.Api.log`: what `server.logs` holds; its containers have always ended."""
+        """See `Api.log`: what `server.logs` holds; its containers have always ended."""
         self._server.get(PODS, namespace, pod)
         lines = self._server.logs.get((namespace, pod), [])
         for line in lines if tail_lines is None else lines[len(lines) - tail_lines :]:
             yield line
 
     async def close(self) -> None:
-        """See `port.Api.close`: nothing is held open."""
+        """See `Api.close`: nothing is held open."""
 
     def _scale_of(self, kind: Kind, obj: Raw) -> Raw:
         paths, metadata = self._server.scales[kind], obj["metadata"]

@@ -1,4 +1,4 @@
-"""Whether the room that a plan proved is still free, on the newest view: asked right before a write (A2)."""
+"""Check right before a write: is the capacity that a plan proved still free on the newest view (A2)?"""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NodeSeat: TypeAlias = tuple[NodeName, Shape]
 def find_capacity_problem(
     view: ClusterView, seats: Iterable[NodeSeat], standing: Collection[PodName], *, held: Iterable[NodeSeat] = ()
 ) -> str:
-    """Return why the seats do not all fit into room that is free now; empty: they do.
+    """Return why the seats do not all fit into free capacity; empty if they do.
 
-    `standing`: pods that are among the seats already, so that their room is not counted twice.  `held`: room that is
-    others' and that the view does not show yet.
+    `standing`: pods that occupy some of the seats already, so that their capacity is not counted twice.  `held`:
+    capacity of others that the view does not show yet.
     """
     wanted = tuple(seats)
     named = {node for node, _ in wanted}
@@ -39,9 +39,9 @@ def find_capacity_problem(
 
 
 def find_standing_pods(view: ClusterView, seats: Iterable[CreatePod]) -> frozenset[PodName]:
-    """Return the pods that are these very seats already, on their nodes.
+    """Return the pods that occupy these very seats already, on their nodes.
 
-    One that is leaving is none of them: its room is not free until it is gone, for its own job neither (A1).
+    A terminating pod does not count: its capacity is not free until it is gone, for its own job neither (A1).
     """
     wanted = {(seat.job, seat.role, seat.ordinal, seat.node) for seat in seats}
     jobs = {job for job, *_ in wanted}

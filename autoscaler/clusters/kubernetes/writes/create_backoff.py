@@ -1,8 +1,7 @@
-"""Pods that the API server did not want: a quota or a bound that changed, a webhook.  Asked again after pauses.
+"""Backoff of pod creations that the API server refused: a quota or LimitRange that changed, or a webhook.
 
-Quotas and LimitRanges are counted before anything is asked, as far as they speak of requests.  What is refused all the
-same is met here: the job's pods of that tier are not tried again with every plan, but after 10, 20, then every 40 s,
-and the other tier is not held up by it.
+The planner counts quotas and LimitRanges beforehand, as far as they limit requests.  After any other refusal EDL waits
+10, 20, then 40 s each time before it creates a pod of that job and tier again.  The other tier is not held up.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ PAUSES_S: Final = (10.0, 20.0, 40.0)
 """Pauses after the first, second and each later failure in a row; a lost gang start waits likewise."""
 
 LASTING: Final = frozenset({RefusedBy.QUOTA, RefusedBy.LIMIT_RANGE, RefusedBy.POD_SECURITY, RefusedBy.ADMISSION})
-"""What stands until somebody changes something; rights that are missing are the operator's matter, not a job's."""
+"""Refusals that last until somebody changes something.  Missing rights (RBAC) concern the operator, not a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +29,17 @@ class _CreateRefusal:
 
 @dataclass(slots=True)
 class CreateBackoff:
-    """What is remembered of refusals, by job and tier.  A new leader asks afresh."""
+    """Refusals by job and tier.  A new leader starts without any."""
 
     _known: dict[tuple[JobName, Tier], _CreateRefusal] = field(default_factory=dict)
 
     def refusal(self, job: JobName, tier: Tier, now_s: float) -> str:
-        """What the server said, while it is too early to ask again; else empty."""
+        """Return the server's message while the pause lasts; else an empty text."""
         known = self._known.get((job, tier))
         return known.message if known is not None and now_s < known.until_s else ""
 
     def record(self, job: JobName, tier: Tier, error: ForbiddenError, now_s: float) -> None:
-        """The server refused a pod of this tier; those that were sent beside it count as one with it."""
+        """Record that the server refused a pod of this tier; refusals within one pause count once."""
         known = self._known.get((job, tier))
         if error.refused_by not in LASTING or (known is not None and now_s < known.until_s):
             return
@@ -49,10 +48,10 @@ class CreateBackoff:
         self._known[job, tier] = _CreateRefusal(times=times + 1, until_s=now_s + pause_s, message=str(error))
 
     def forget(self, job: JobName, tier: Tier) -> None:
-        """It took one."""
+        """Clear the refusals: the server accepted a pod."""
         self._known.pop((job, tier), None)
 
     def retain(self, jobs: Container[JobName]) -> None:
-        """Forget all other jobs."""
+        """Forget the refusals of all other jobs."""
         for key in [key for key in self._known if key[0] not in jobs]:
             del self._known[key]

@@ -1,7 +1,7 @@
-"""Whose an object under one of a job's names is: names prove nothing (ADR 0150).
+"""Ownership of objects: whether an object under one of a job's names is the job's own (ADR 0150).
 
-What stands under the name and is not the job's is left as it is, and the job waits; what an earlier job of the name has
-left is waited out.
+A name proves nothing; the controller reference does.  EDL leaves objects of others alone, and the job waits.  EDL waits
+until what an earlier job of the same name has left is gone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from autoscaler.errors import PermanentError
 
 
 class NameTakenError(PermanentError):
-    """An object of that name stands already, and it is not the one that was meant: plan again."""
+    """An object of that name exists and is not the one that was meant: plan again."""
 
 
 def is_own(raw: Raw, job: KubeJob) -> bool:
@@ -24,7 +24,7 @@ def is_own(raw: Raw, job: KubeJob) -> bool:
 
 
 def check_own(raw: Raw, kind: Kind, job: KubeJob) -> None:
-    """Raise NameTakenError for what is somebody else's, ConflictError for what an earlier job of the name left."""
+    """Raise NameTakenError for an object of somebody else, ConflictError for one of an earlier job of this name."""
     owner, name = controller_of(raw), f"{kind.kind} {job.namespace}/{raw['metadata']['name']}"
     if is_own(raw, job):
         return

@@ -1,6 +1,6 @@
-"""Writes pods so that each write may be lost, repeated or cut short: names are fixed, objects are meant by UID.
+"""Pod writes that may be lost, repeated or interrupted: pod names are fixed, and every write names the pod's UID.
 
-What a write answers is put into the store at once, so that the next view contains it.  No decision is made here.
+The answer to a write is cached at once, so that the next view contains it.  This module decides nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class PodWriter:
-    """The pods of all jobs.  Every write raises ClusterError; on a view that is too old, before it is sent."""
+    """Writes the pods of all jobs.  Every write raises ClusterError; on a stale view before it is sent."""
 
     def __init__(
         self, api: Api, store: ObjectCache, settings: BuildSettings, *, clock: Callable[[], float], errors: JobErrors
@@ -51,16 +51,16 @@ class PodWriter:
         self._expected = Expectations()
 
     def expected(self) -> Expectations:
-        """Return what the watches have to show yet."""
+        """Return the own writes that no watch has shown yet."""
         self._expected = self._expected.settled(self._store.get, now_s=self._clock(), errors=self._errors)
         return self._expected
 
     async def create_tied(
         self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName], replaces: str = ""
     ) -> None:
-        """Let the pod stand, tied to the seat's node: made now, or found as an earlier try left it.
+        """Create the pod, tied to the seat's node; an earlier attempt may have created it.
 
-        `replaces`: which server's place it takes (`reading.successors`).
+        `replaces`: the server that it replaces (`parsing.server_replacement`).
         """
         body = build_pod(job, seat, self._settings, is_gated=False, avoid=avoid)
         if replaces:
@@ -74,14 +74,14 @@ class PodWriter:
     async def create_gated(
         self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName], masters: tuple[NodeName, ...]
     ) -> Raw:
-        """Let the pod stand behind the gang's gate, or as an earlier try left it.  `masters`: their proved seats."""
+        """Create the pod behind the gang's scheduling gate, and return it.  `masters`: nodes reserved for masters."""
         body = build_pod(job, seat, self._settings, is_gated=True, avoid=avoid)
         if masters:
             body["metadata"].setdefault("annotations", {})[MASTER_SEATS] = ",".join(masters)
         return await self._create(job, body)
 
     async def ungate(self, raw: Raw, node: NodeName) -> None:
-        """Lift the gang's gate and tie the pod to the node, in one write to this very object."""
+        """Remove the gang's gate and tie the pod to the node, in one write to this very object."""
         check_fresh(self._store, self._clock())
         metadata = raw["metadata"]
         written = await self._api.patch(
@@ -94,13 +94,13 @@ class PodWriter:
         self._store.put_written(PODS, written)
 
     async def delete(self, raw: Raw, *, grace_s: float | None = None) -> None:
-        """Tell this very pod to leave; None: within its own grace.  One that is gone has left.
+        """Delete this very pod; None: within its own grace period.  A pod that is gone is no error.
 
-        Raises ConflictError if it is not as it was when this was decided: it may have been bound meanwhile.
+        Raises ConflictError if the pod has changed since this was decided: it may have been bound meanwhile.
         """
         check_fresh(self._store, self._clock())
         metadata = raw["metadata"]
-        with suppress(NotFoundError):  # gone already: the watch will say so
+        with suppress(NotFoundError):  # gone already; the watch will show it
             await self._api.delete(
                 PODS,
                 metadata["name"],
@@ -111,7 +111,7 @@ class PodWriter:
         self._expected = self._expected.with_deletion(PODS, raw, now_s=self._clock())
 
     async def _create(self, job: KubeJob, body: Raw) -> Raw:
-        """Its room is taken from now on: others are made meanwhile."""
+        """Create the pod; its capacity counts as taken from now on, since other writes are in flight."""
         check_fresh(self._store, self._clock())
         metadata = body["metadata"]
         self._expected = self._expected.with_creation(PODS, body, now_s=self._clock())
@@ -129,7 +129,7 @@ class PodWriter:
 
 
 def check_same(raw: Raw, job: KubeJob, body: Raw) -> None:
-    """Raise NameTakenError unless this is the pod that was to be made, alive and staying."""
+    """Raise NameTakenError unless this is the pod that was to be created, alive and not terminating."""
     key = key_of(raw)
     if not is_own(raw, job):
         raise NameTakenError(f"pod {key} stands and belongs to somebody else")
