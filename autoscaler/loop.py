@@ -120,15 +120,15 @@ class Loop:
     async def step(self) -> LoopPass:
         """Make one pass and return what it did.  With a frozen policy nothing is written."""
         async with asyncio.timeout(CALL_LIMIT_S):
-            view = self._held_back((await self._cluster.observe()).evolve(history=self._history))
+            view = self._hold_failing_jobs((await self._cluster.observe()).evolve(history=self._history))
         names = {job.name for job in view.jobs}
         paused = self._errors.paused_or_failing(GuardedStep.PLAN, names, most_tried=MOST_TRIED)
         unmodelled = self._errors.paused_or_failing(GuardedStep.RECLAIM, names, most_tried=1)
         now_s = self._cluster.now()
         decided = plan(view, self.policy, now_s, memo=self._memo, excluded=paused, unmodelled=unmodelled)
-        self._note_excluded(decided, names)
+        self._track_exclusions(decided, names)
         self._remember(decided)
-        applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()
+        applied = await self._apply_plan(decided) if decided.actions and not self.policy.is_frozen else ()
         done = LoopPass(plan=decided, applied=applied, history=self._history)
         self._listener(done)
         return done
@@ -138,7 +138,7 @@ class Loop:
         """The planner's memory as the next plan finds it."""
         return self._history
 
-    async def _carry_out(self, decided: Plan) -> tuple[tuple[Action, WriteOutcome], ...]:
+    async def _apply_plan(self, decided: Plan) -> tuple[tuple[Action, WriteOutcome], ...]:
         """Write one kind after the other; before each kind and each `AT_ONCE` writes what is left is asked again."""
         applied: list[tuple[Action, WriteOutcome]] = []
         writing = PlanExecution(decided)
@@ -165,13 +165,13 @@ class Loop:
 
     async def _recheck(self, writing: PlanExecution) -> None:
         """Leave out what no longer holds on the newest view, beside what has been begun."""
-        fresh = await self._newest()
+        fresh = await self._observe_again()
         plan = replace(writing.plan, actions=(*writing.begun, *writing.left))
         valid = still_valid(plan, fresh, self.policy, memo=self._memo, begun=writing.begun)
         writing.left = deque(action for action in valid if action not in writing.begun)
         writing.since_recheck = 0
 
-    async def _newest(self) -> ClusterView:
+    async def _observe_again(self) -> ClusterView:
         """Return the view with all news that has arrived: while a plan is made no watch is read."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
@@ -195,7 +195,7 @@ class Loop:
             self._history = record_applied(self._history, action, self._cluster.now())
         return action, outcome
 
-    def _held_back(self, view: ClusterView) -> ClusterView:
+    def _hold_failing_jobs(self, view: ClusterView) -> ClusterView:
         """Return the view in which a job with a failed write creates nothing for a while: others take its turn."""
         paused = self._errors.paused(GuardedStep.WRITE)
         jobs = [job for job in view.jobs if job.name in paused] if paused else []
@@ -205,7 +205,7 @@ class Loop:
         ]
         return view.evolve(jobs=held) if held else view
 
-    def _note_excluded(self, decided: Plan, names: Collection[JobName]) -> None:
+    def _track_exclusions(self, decided: Plan, names: Collection[JobName]) -> None:
         """Keep with which jobs planning fails; who was planned is as before, and who was not reached stays as noted."""
         for one in decided.excluded:
             if one.error is not None:
@@ -227,7 +227,7 @@ class Loop:
         self._history = decided.history
         latest = {decision.job: decision for decision in decided.decisions}
         for job, decision in latest.items():
-            if gist(decision) != gist(self._last.get(job)):
+            if decision_key(decision) != decision_key(self._last.get(job)):
                 self.journal.append(JournalEntry(at_s=decided.planned_at_s, decision=decision))
         self._last = latest
 
@@ -250,7 +250,7 @@ class Loop:
                 return
 
 
-def gist(decision: Decision | None) -> tuple[object, ...]:
+def decision_key(decision: Decision | None) -> tuple[object, ...]:
     """Return what makes a decision news."""
     if decision is None:
         return ()

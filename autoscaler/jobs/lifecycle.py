@@ -17,7 +17,7 @@ from autoscaler.domain import JobState, Role
 from autoscaler.jobs.restart_policy import pause_s
 from autoscaler.manifests.api_types import RunPolicy
 
-FAREWELL_S: Final = 60.0
+FINISHING_S: Final = 60.0
 """At the end of the data trainers leave by themselves, the one with the final-save hook last; then they are told to."""
 
 JUDGEMENT_S: Final = 2.0
@@ -30,7 +30,7 @@ class LifeStage(StrEnum):
     ACTIVE = "active"
     SUSPENDING = "suspending"  # trainers finish their batches, then servers leave while the master still stands
     SUSPENDED = "suspended"
-    FAREWELL = "farewell"  # END was reached: trainers are leaving by themselves
+    FINISHING = "finishing"  # END was reached: trainers are leaving by themselves
     STOPPING = "stopping"  # pods are told to leave, trainers first, the master last
     OVER = "over"
 
@@ -56,7 +56,7 @@ class Life:
     message: str = ""
     started_at_s: float | None = None  # first pods; anew once it has been suspended
     ended_at_s: float | None = None  # when `ending` was decided
-    farewell_until_s: float = 0.0
+    finishing_until_s: float = 0.0
     failures: int = 0  # in a row
     advances: int = 0
     advances_at_failure: int = 0
@@ -76,7 +76,7 @@ class Life:
                 return JobState.ACTIVE
             case LifeStage.SUSPENDED:
                 return JobState.SUSPENDED
-            case LifeStage.SUSPENDING | LifeStage.FAREWELL | LifeStage.STOPPING:
+            case LifeStage.SUSPENDING | LifeStage.FINISHING | LifeStage.STOPPING:
                 return JobState.ENDING
             case LifeStage.OVER:
                 return JobState.OVER
@@ -180,7 +180,7 @@ def handle(life: Life, event: LifeEvent, now_s: float) -> LifeStep:
         case Advanced():
             return LifeStep(life=replace(life, advances=life.advances + 1))
         case EndReached():
-            return _bid_farewell(life, event, now_s) if life.stage in _BEFORE_THE_END else LifeStep(life=life)
+            return _begin_finishing(life, event, now_s) if life.stage in _BEFORE_THE_END else LifeStep(life=life)
         case GivenUp():
             return _end(life, JobEnding.FAILED, event.reason, now_s) if life.ending is None else LifeStep(life=life)
         case SuspendSet():
@@ -188,7 +188,7 @@ def handle(life: Life, event: LifeEvent, now_s: float) -> LifeStep:
         case DeleteAsked():
             return _delete(life, now_s)
         case PodsObserved():
-            return _look(life, event.roles, now_s)
+            return _observe_pods(life, event.roles, now_s)
         case _:
             assert_never(event)
 
@@ -210,11 +210,11 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeStep:
     return LifeStep(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
 
 
-def _bid_farewell(life: Life, event: EndReached, now_s: float) -> LifeStep:
+def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeStep:
     told = "every sample was trained and committed"
     if event.quarantined:
         told += f", but for {event.quarantined} in quarantine: trainers failed on them (edl data audit lists them)"
-    life = replace(life, stage=LifeStage.FAREWELL, farewell_until_s=now_s + FAREWELL_S, message=told)
+    life = replace(life, stage=LifeStage.FINISHING, finishing_until_s=now_s + FINISHING_S, message=told)
     return LifeStep(life=life, effects=(Announce(reason="EndReached", message=told),))
 
 
@@ -245,7 +245,7 @@ def _delete(life: Life, now_s: float) -> LifeStep:
     return _end(life, JobEnding.DELETED, "deleted", now_s)
 
 
-def _look(life: Life, roles: frozenset[Role], now_s: float) -> LifeStep:
+def _observe_pods(life: Life, roles: frozenset[Role], now_s: float) -> LifeStep:
     if life.started_at_s is None and roles:
         life = replace(life, started_at_s=now_s)
     deadline_s = _deadline_s(life)
@@ -257,8 +257,8 @@ def _look(life: Life, roles: frozenset[Role], now_s: float) -> LifeStep:
             return LifeStep(life=life)
         case LifeStage.SUSPENDING:
             return _suspend_next(life, roles)
-        case LifeStage.FAREWELL:
-            if Role.TRAINER in roles and now_s < life.farewell_until_s:
+        case LifeStage.FINISHING:
+            if Role.TRAINER in roles and now_s < life.finishing_until_s:
                 return LifeStep(life=life)
             return _end(life, JobEnding.COMPLETED, life.message, now_s)
         case LifeStage.STOPPING:

@@ -61,10 +61,10 @@ class MasterEndpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
+class _MasterConnection:
     """A connection to a master, and what proves on both sides that they know the job's secret."""
 
-    door: MasterEndpoint
+    endpoint: MasterEndpoint
     channel: grpc.aio.Channel
     prover: Prover
 
@@ -78,7 +78,7 @@ class MasterConnections:
     """
 
     def __init__(self) -> None:
-        self._lines: dict[str, dict[str, _Line]] = {}  # by job, then by address
+        self._connections: dict[str, dict[str, _MasterConnection]] = {}  # by job, then by address
         self._malformed: dict[str, str] = {}  # by job, as it was logged last
         self._reading_s: dict[str, float] = {}  # by job: what its last answer took of a core
         self._long = asyncio.Lock()  # while a long answer is read
@@ -89,39 +89,39 @@ class MasterConnections:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for job in tuple(self._lines):
+        for job in tuple(self._connections):
             await self.keep_only(job, frozenset())
 
-    async def try_progress(self, door: MasterEndpoint) -> JobProgress | None:
+    async def try_progress(self, endpoint: MasterEndpoint) -> JobProgress | None:
         """Do as `ask`; return None if there is no progress."""
-        answer = await self.ask(door)
+        answer = await self.ask(endpoint)
         return answer if isinstance(answer, JobProgress) else None
 
-    async def ask(self, door: MasterEndpoint) -> JobProgress | NoAnswer:
+    async def ask(self, endpoint: MasterEndpoint) -> JobProgress | NoAnswer:
         """Return what the master says, within a second.  Its numbers are checked for their ranges, its texts cut."""
-        line = await self._line(door)
+        line = await self._connection(endpoint)
         stub: MasterAsyncStub = MasterStub(line.channel)
-        request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=door.job, software="edl")))
+        request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=endpoint.job, software="edl")))
         try:
             reply = await ask_master(line.prover, stub.Status, STATUS, request, limit_s=_DEADLINE_S)
-            return await self._read(door.job, reply.job_status_json)
+            return await self._read(endpoint.job, reply.job_status_json)
         except grpc.aio.AioRpcError as error:
             if _has_answered(error):
                 return NoProgress.REFUSED
             if error.code() is grpc.StatusCode.UNAVAILABLE:  # no connection; one that is slow may stand the next time
-                await self._hang_up(door.job, door.address)
+                await self._close(endpoint.job, endpoint.address)
             return NoProgress.SILENT
         except ContractError as error:
-            return self._note_malformed(door.job, error)
+            return self._note_malformed(endpoint.job, error)
 
-    async def set_servers(self, door: MasterEndpoint, count: int) -> ServersAnswer | NoAnswer:
+    async def set_servers(self, endpoint: MasterEndpoint, count: int) -> ServersAnswer | NoAnswer:
         """From now on the job is to have so many servers; the answer says how many hold, durably, within a second.
 
         May be said again at any time: the newest number holds.  What cannot be is `refused`, with field and reason.
         """
-        line = await self._line(door)
+        line = await self._connection(endpoint)
         stub: MasterAsyncStub = MasterStub(line.channel)
-        hello = encode_hello(Hello(job=door.job, software="edl"))
+        hello = encode_hello(Hello(job=endpoint.job, software="edl"))
         request = master_pb2.SetServersRequest(hello=hello, count=count)
         try:
             reply = await ask_master(line.prover, stub.SetServers, SET_SERVERS, request, limit_s=_DEADLINE_S)
@@ -129,7 +129,7 @@ class MasterConnections:
         except grpc.aio.AioRpcError as error:
             return NoProgress.REFUSED if _has_answered(error) else NoProgress.SILENT
         except ContractError as error:
-            return self._note_malformed(door.job, error)
+            return self._note_malformed(endpoint.job, error)
 
     def reading_s(self, job: str) -> float:
         """Return how many seconds of a core it took to read the last answer of the job's master."""
@@ -137,8 +137,8 @@ class MasterConnections:
 
     async def keep_only(self, job: str, addresses: frozenset[str]) -> None:
         """Close the channels to masters of the job that are no more."""
-        for address in [address for address in self._lines.get(job, ()) if address not in addresses]:
-            await self._hang_up(job, address)
+        for address in [address for address in self._connections.get(job, ()) if address not in addresses]:
+            await self._close(job, address)
 
     async def _read(self, job: str, answer: bytes) -> JobProgress:
         read = partial(self._read_now, job, answer)
@@ -162,21 +162,21 @@ class MasterConnections:
         self._malformed[job] = problem
         return MalformedAnswer(problem=problem)
 
-    async def _hang_up(self, job: str, address: str) -> None:
-        known = self._lines.get(job, {})
+    async def _close(self, job: str, address: str) -> None:
+        known = self._connections.get(job, {})
         if (found := known.pop(address, None)) is not None:
             if not known:
-                del self._lines[job]
+                del self._connections[job]
                 self._malformed.pop(job, None)
                 self._reading_s.pop(job, None)
             await found.channel.close(_DEADLINE_S)  # whoever else asks there has their answer first
 
-    async def _line(self, door: MasterEndpoint) -> _Line:
-        known = self._lines.get(door.job, {}).get(door.address)
-        if known is not None and known.door == door:
+    async def _connection(self, door: MasterEndpoint) -> _MasterConnection:
+        known = self._connections.get(door.job, {}).get(door.address)
+        if known is not None and known.endpoint == door:
             return known
-        line = _Line(door=door, channel=_open(door), prover=Prover(token=door.token, job=door.job))
-        self._lines.setdefault(door.job, {})[door.address] = line
+        line = _MasterConnection(endpoint=door, channel=_open(door), prover=Prover(token=door.token, job=door.job))
+        self._connections.setdefault(door.job, {})[door.address] = line
         if known is not None:  # its certificates have been renewed
             await known.channel.close()
         return line

@@ -39,7 +39,7 @@ class ServerRatio:
     trainers: int = 0  # so many of both have stood since then
     servers: int = 0
     since_s: float = 0.0
-    looks: int = 0
+    observations: int = 0
     waiting_share: float = 0.0  # on average, of those looks
 
     def describe_change(self, before: ServerRatio) -> str:
@@ -68,14 +68,19 @@ def observe_ratio(before: ServerRatio, progress: JobProgress, replicas: ReplicaB
     is_as_before = (progress.training, progress.servers) == (before.trainers, before.servers)
     if progress.moving or replicas.pinned or not is_as_before or not (progress.training and progress.servers):
         return replace(
-            before, trainers=progress.training, servers=progress.servers, since_s=now_s, looks=0, waiting_share=0.0
+            before,
+            trainers=progress.training,
+            servers=progress.servers,
+            since_s=now_s,
+            observations=0,
+            waiting_share=0.0,
         )
-    looks = before.looks + 1
+    looks = before.observations + 1
     mean = before.waiting_share + (progress.waiting_share - before.waiting_share) / looks
-    seen = replace(before, looks=looks, waiting_share=mean)
+    seen = replace(before, observations=looks, waiting_share=mean)
     if now_s < before.since_s + SETTLED_S:
         return seen
-    return replace(seen, trainers_per_server=plan_ratio(seen, replicas), since_s=now_s, looks=0)
+    return replace(seen, trainers_per_server=plan_ratio(seen, replicas), since_s=now_s, observations=0)
 
 
 def plan_ratio(seen: ServerRatio, replicas: ReplicaBounds) -> int:

@@ -30,8 +30,8 @@ from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.loop import Loop, LoopPass
 from autoscaler.operator.controllers.definition_check import DefinitionCheck
-from autoscaler.operator.controllers.error_listener import FaultReporter
 from autoscaler.operator.controllers.event_recorder import EventRecorder
+from autoscaler.operator.controllers.fault_reporter import FaultReporter
 from autoscaler.operator.controllers.job_controller import JobController
 from autoscaler.operator.controllers.job_objects import JobCache
 from autoscaler.operator.controllers.job_reporter import JobReporter

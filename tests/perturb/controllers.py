@@ -6,10 +6,9 @@
 import asyncio
 from contextlib import suppress
 
-from autoscaler.clusters.kubernetes.objects.fields import controller_of
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, controller_of
 from autoscaler.clusters.kubernetes.objects.labels import GATE
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
-from autoscaler.clusters.kubernetes.writes.pod_writer import ENDED
 from autoscaler.domain import JobState
 from autoscaler.errors import ClusterError
 
@@ -26,7 +25,7 @@ async def run_pod_controller(one):
             for raw in views.pods.of_job(job.key):
                 if controller_of(raw).get("uid") != job.uid or "deletionTimestamp" in raw["metadata"]:
                     continue
-                has_ended = raw["status"].get("phase") in ENDED
+                has_ended = raw["status"].get("phase") in ENDED_PHASES
                 if has_ended or (GATE in gates_of(raw) and not is_active):
                     with suppress(ClusterError):
                         await one.cluster.delete_pod(raw)

@@ -16,7 +16,7 @@ from autoscaler.cli.places import LogOptions, PodSelector
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, parts, text
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, parts, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.clusters.kubernetes.objects.names import pod_name
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
@@ -27,7 +27,6 @@ from autoscaler.errors import ClusterError
 KINDS: Final[Mapping[str, Kind]] = {"tj": TRAINING_JOBS, "node": NODES, "pod": PODS, "deployment": DEPLOYMENTS}
 
 _JOBS_MAX_AGE_S: Final = 60.0  # the list of jobs is read again after this long
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _LONGEST_HINT: Final = 200  # characters
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
@@ -80,7 +79,7 @@ class ObjectReader:
         found: dict[str, Resources] = {}
         for raw in pods:
             node = text(raw, "spec", "nodeName")
-            if node and text(raw, "status", "phase") not in _ENDED:
+            if node and text(raw, "status", "phase") not in ENDED_PHASES:
                 found[node] = found.get(node, NOTHING) + pod_request(raw.get("spec", {}), raw.get("status", {}))
         return found
 

@@ -34,7 +34,7 @@ class JobCache(ObjectCache):
         """See `ObjectCache.pop_changes`."""
         changes = super().pop_changes()
         for name in self._jobs_of(changes):
-            with self._errors.isolate(name, GuardedStep.WAKE):
+            with self._errors.isolate(name, GuardedStep.QUEUE):
                 self.changed_jobs.add(name)
         return changes
 

@@ -25,7 +25,7 @@ from autoscaler.domain import (
     Role,
 )
 from autoscaler.fault_isolation import GuardedStep
-from autoscaler.loop import LoopPass, gist
+from autoscaler.loop import LoopPass, decision_key
 from autoscaler.operator.controllers.event_recorder import JobEvent
 from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.server_drain import ServerDrains
@@ -136,7 +136,7 @@ class JobReporter:
             return
         self._store.reports[decision.job] = replace(report, decision=decision)
         self._store.to_write_status.add(decision.job)
-        if gist(decision) != gist(report.decision) and is_news(decision):
+        if decision_key(decision) != decision_key(report.decision) and is_news(decision):
             self._emit(decision.job, JobEvent(reason=decision.reason, message=decision.message))
 
     def _report_writes(self, job: JobName, applied: list[tuple[Action, WriteOutcome]]) -> None:

@@ -36,7 +36,7 @@ class MasterClient:
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
         heard: NoAnswer = NoProgress.SILENT
         for name, address in addresses.items():
-            door = await self._door(job, address)
+            door = await self._endpoint(job, address)
             answer = NoProgress.SILENT if door is None else await self._masters.ask(door)
             if isinstance(answer, JobProgress):
                 return name, answer
@@ -46,7 +46,7 @@ class MasterClient:
 
     async def set_servers(self, job: KubeJob, leader: Raw, count: int) -> ServersAnswer | None:
         """Set the number of servers at the master that leads; return None if it does not answer."""
-        door = await self._door(job, self._address(job, leader))
+        door = await self._endpoint(job, self._address(job, leader))
         answer = NoProgress.SILENT if door is None else await self._masters.set_servers(door, count)
         return answer if isinstance(answer, ServersAnswer) else None
 
@@ -54,11 +54,11 @@ class MasterClient:
         """Return how many seconds of a core it took to read the last answer."""
         return self._masters.reading_s(_store_name(job))
 
-    async def hang_up(self, job: KubeJob) -> None:
+    async def close(self, job: KubeJob) -> None:
         """Close the connections to the masters of a job that is gone."""
         await self._masters.keep_only(_store_name(job), frozenset())
 
-    async def _door(self, job: KubeJob, address: str) -> MasterEndpoint | None:
+    async def _endpoint(self, job: KubeJob, address: str) -> MasterEndpoint | None:
         try:
             identity = await self._owned.identity_of(job) if address else None
         except ClusterError:

@@ -59,7 +59,7 @@ class PodFailures:
     def handle_ended(self, job: KubeJob, raw: Raw) -> None:
         """Judge a pod that has ended and that nobody deleted."""
         record, role, uid = self._store.record_of(job), role_of(raw), uid_of(raw)
-        is_paused = self._store.errors.is_paused(job.key, GuardedStep.JUDGE)
+        is_paused = self._store.errors.is_paused(job.key, GuardedStep.POD_END)
         if uid in record.judged or uid in self._judging or role is None or is_paused:
             return
         end = termination_of(raw, record.deleted_by_edl)
@@ -70,7 +70,7 @@ class PodFailures:
             self._store.handle(job, lives.TrainerEnded())
         self._judging.add(uid)
         judging = self._store.errors.attempt_async(
-            job.key, GuardedStep.JUDGE, partial(self._judge, job, raw, role, end)
+            job.key, GuardedStep.POD_END, partial(self._judge, job, raw, role, end)
         )
         task = asyncio.ensure_future(judging)
         self.tasks.add(task)

@@ -77,14 +77,14 @@ class ProgressPoller:
                 now_s = self._store.clock()
                 for job in self.pollable():
                     is_due = now_s >= self._next.get(job.key, (0.0, 0.0))[0]
-                    if is_due and job.key not in self._under_way and not errors.is_paused(job.key, GuardedStep.ASK):
+                    if is_due and job.key not in self._under_way and not errors.is_paused(job.key, GuardedStep.POLL):
                         self._under_way.add(job.key)
-                        work = errors.attempt_async(job.key, GuardedStep.ASK, partial(self._poll_in_turn, job))
+                        work = errors.attempt_async(job.key, GuardedStep.POLL, partial(self._poll_in_turn, job))
                         polls.create_task(work).add_done_callback(partial(_discard, self._under_way, job.key))
                 for job in [job for job in self._gone if job.key not in self._under_way]:
                     self._gone.remove(job)
-                    with errors.isolate(job.key, GuardedStep.HANG_UP):
-                        await self._masters.hang_up(job)
+                    with errors.isolate(job.key, GuardedStep.CLOSE):
+                        await self._masters.close(job)
                 await asyncio.sleep(TICK_S)
 
     def pollable(self) -> list[KubeJob]:

@@ -119,7 +119,7 @@ class JobAccounts:
         """
         name = store_name(job.namespace, job.name, job.uid)
         try:
-            await self._ask(partial(EtcdAccounts.make, job=name, password=password))
+            await self._call(partial(EtcdAccounts.make, job=name, password=password))
         except ClusterError as error:
             if self.is_separate:
                 raise
@@ -127,11 +127,11 @@ class JobAccounts:
 
     async def names(self) -> tuple[str, ...]:
         """Return the names in etcd of all jobs of which anything may be left.  Raises ClusterError."""
-        return await self._ask(EtcdAccounts.jobs, although_away=True)
+        return await self._call(EtcdAccounts.jobs, although_away=True)
 
     async def bar(self, name: str) -> None:
         """Take all rights in etcd from the job of this name there.  Raises ClusterError."""
-        await self._ask(partial(EtcdAccounts.bar, job=name), although_away=True)
+        await self._call(partial(EtcdAccounts.bar, job=name), although_away=True)
 
     async def run(self) -> None:
         """Drop what deleted jobs had in etcd, once a minute, until cancelled."""
@@ -148,7 +148,7 @@ class JobAccounts:
         """Drop what is due; what fails for one job waits.  Raises ClusterError while etcd is away."""
         for name in await self.due():
             try:
-                await self._ask(partial(EtcdAccounts.drop, job=name))
+                await self._call(partial(EtcdAccounts.drop, job=name))
             except ClusterError as error:
                 log.warning("job %s is gone; what it had in etcd is not: %s", name, error)
                 continue
@@ -162,7 +162,7 @@ class JobAccounts:
         Raises ClusterError.
         """
         now_s = self._clock()
-        names = await self._ask(EtcdAccounts.jobs)
+        names = await self._call(EtcdAccounts.jobs)
         gone = [name for name in names if await self._is_gone(name)]
         self._gone_since_s = {name: self._gone_since_s.get(name, now_s) for name in gone}
         return tuple(name for name in gone if now_s - self._gone_since_s[name] >= GONE_FOR_S)
@@ -181,7 +181,7 @@ class JobAccounts:
 
     # ---- etcd -------------------------------------------------------------------------------------------------------
 
-    async def _ask(
+    async def _call(
         self, question: Callable[[EtcdAccounts], Awaitable[EtcdAnswer]], *, although_away: bool = False
     ) -> EtcdAnswer:
         """`although_away`: a full etcd refuses to make accounts; who makes room asks it all the same."""

@@ -50,7 +50,7 @@ class EtcdSpaceKeeper:
         self._accounts = accounts
         self._jobs = jobs
         self._metrics = metrics
-        self._is_pressed = False
+        self._is_filling = False
 
     async def run(self) -> None:
         """Watch etcd until cancelled."""
@@ -58,7 +58,7 @@ class EtcdSpaceKeeper:
         try:
             while True:
                 try:
-                    if await self.look(upkeep):
+                    if await self.check(upkeep):
                         continue  # `look` has watched for as long as a round takes
                 except (ClusterError, MasterError) as error:
                     log.warning("how full etcd is, and of what, could not be looked at: %s", error)
@@ -66,7 +66,7 @@ class EtcdSpaceKeeper:
         finally:
             await upkeep.close()
 
-    async def look(self, upkeep: EtcdUpkeep) -> bool:
+    async def check(self, upkeep: EtcdUpkeep) -> bool:
         """Look once; return True if etcd fills.  A round then takes `WINDOW_S`, or less where a job was found.
 
         Raises ClusterError, MasterError.
@@ -75,9 +75,9 @@ class EtcdSpaceKeeper:
         if not self._accounts.settings.keeps_room:
             return False
         keys = await upkeep.keys()
-        names = await self._accounts.names() if is_pressed(size) or keys > FREE_KEYS else ()
-        was_pressed, self._is_pressed = self._is_pressed, is_pressed(size) or are_many(keys, jobs=len(names))
-        if not self._is_pressed:
+        names = await self._accounts.names() if is_filling(size) or keys > FREE_KEYS else ()
+        was_pressed, self._is_filling = self._is_filling, is_filling(size) or are_many(keys, jobs=len(names))
+        if not self._is_filling:
             return False
         if not was_pressed:
             used = (keys, size.used_bytes, size.file_bytes, size.quota_bytes)
@@ -137,7 +137,7 @@ which ends long before the quota does.
 """
 
 
-def is_pressed(size: EtcdSize) -> bool:
+def is_filling(size: EtcdSize) -> bool:
     """True if etcd fills: three quarters of its quota are left to find out which job fills it."""
     return size.is_full or size.used_bytes >= size.quota_bytes // 4 or size.file_bytes >= size.quota_bytes // 2
 

@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, condition_of, controller_of, text, unix_s, whole
+from autoscaler.clusters.kubernetes.objects.fields import (
+    ENDED_PHASES,
+    Raw,
+    condition_of,
+    controller_of,
+    text,
+    unix_s,
+    whole,
+)
 from autoscaler.clusters.kubernetes.objects.labels import GATE, ORDINAL, ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
-from autoscaler.operator.job.pod_termination import ENDED
 
 UNSTARTED_S: Final = 20.0  # images are here by then, mostly
 
@@ -69,7 +76,7 @@ def grace_beyond(raw: Raw) -> int | None:
 
 def has_ended(raw: Raw) -> bool:
     """True if the pod has ended and occupies nothing any more."""
-    return text(raw, "status", "phase") in ENDED
+    return text(raw, "status", "phase") in ENDED_PHASES
 
 
 def is_gated(raw: Raw) -> bool:

@@ -169,7 +169,7 @@ def leaving_roles(life: Life) -> frozenset[Role]:
 def next_look_at_s(life: Life, now_s: float) -> float:
     """Return when time alone may change something."""
     policy = life.policy
-    if life.stage in {LifeStage.SUSPENDING, LifeStage.FAREWELL, LifeStage.STOPPING}:
+    if life.stage in {LifeStage.SUSPENDING, LifeStage.FINISHING, LifeStage.STOPPING}:
         return now_s + SOON_S
     due_s = inf
     if life.stage is LifeStage.OVER:

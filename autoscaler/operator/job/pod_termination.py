@@ -16,10 +16,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, condition_of, key_of, part, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import (
+    ENDED_PHASES,
+    Raw,
+    condition_of,
+    key_of,
+    part,
+    parts,
+    text,
+    whole,
+)
 from autoscaler.domain import NodeName
-
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 _DISRUPTIONS: Final = {
     "PreemptionByScheduler": "scheduler",
@@ -64,11 +71,11 @@ class PodTermination:
 
 def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTermination | None:
     """Return the termination of a pod, under way or past; None while it stays.  `deleted_by_edl`: UIDs of pods."""
-    has_ended = text(raw, "status", "phase") in ENDED
-    by = _author(raw, deleted_by_edl)
+    has_ended = text(raw, "status", "phase") in ENDED_PHASES
+    by = _cause_of(raw, deleted_by_edl)
     if by is TerminationCause.ITSELF and not has_ended:
         return None
-    code, story = _story(raw)
+    code, story = _describe_exit(raw)
     return PodTermination(
         pod=key_of(raw),
         uid=text(raw, "metadata", "uid"),
@@ -80,7 +87,7 @@ def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTerminati
     )
 
 
-def _author(raw: Raw, told: Iterable[str]) -> TerminationCause:
+def _cause_of(raw: Raw, told: Iterable[str]) -> TerminationCause:
     if text(raw, "metadata", "uid") in told:
         return TerminationCause.EDL
     disruption = condition_of(raw, "DisruptionTarget")
@@ -93,7 +100,7 @@ def _author(raw: Raw, told: Iterable[str]) -> TerminationCause:
     return TerminationCause.ITSELF
 
 
-def _story(raw: Raw) -> tuple[int | None, str]:
+def _describe_exit(raw: Raw) -> tuple[int | None, str]:
     """Return the exit code of the container that failed first, and how it ended in words."""
     if reason := text(raw, "status", "reason"):
         message = text(raw, "status", "message")

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, parts, text, unix_s, whole
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, created_at_s, parts, text, unix_s, whole
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
 from autoscaler.operator.job.job_pods import has_standing_trainer
-from autoscaler.operator.job.pod_termination import ENDED
 
 _ENDINGS: Final = (JobEnding.COMPLETED, JobEnding.FAILED)
 
@@ -80,7 +79,7 @@ def _believed_ending(found: FoundJob) -> tuple[JobEnding, str] | None:
 
 
 def _started_at_s(job: KubeJob, found: FoundJob, offset_s: float, now_s: float) -> float | None:
-    oldest = [created_at_s(raw) for raw in found.pods if text(raw, "status", "phase") not in ENDED]
+    oldest = [created_at_s(raw) for raw in found.pods if text(raw, "status", "phase") not in ENDED_PHASES]
     latest_s = min([*(at_s + offset_s for at_s in oldest), now_s])
     told_s = unix_s(text(found.status, "startTime"))
     if told_s is None:

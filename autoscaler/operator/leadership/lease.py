@@ -83,7 +83,7 @@ class LeaseHolder:
         """Campaign and renew until cancelled; then give the Lease back, if the API server answers soon."""
         try:
             while True:  # noqa: ASYNC110 - a Lease brings no news of itself
-                await asyncio.sleep(await self._try())
+                await asyncio.sleep(await self._campaign_once())
         finally:
             await self._give_back()
 
@@ -100,11 +100,11 @@ class LeaseHolder:
 
     # ---- one try ------------------------------------------------------------------------------------------------
 
-    async def _try(self) -> float:
+    async def _campaign_once(self) -> float:
         """Look, decide, write; return how long to wait before the next try."""
         try:
             if not self.may_write():
-                await self._look()
+                await self._observe()
             match plan_lease(self._candidate, self._clock()):
                 case RetryAt(until_s=until_s):
                     return max(0.0, until_s - self._clock())
@@ -114,7 +114,7 @@ class LeaseHolder:
             log.warning("lease %s: %s", self.name, error)
         return self._candidate.timing.retry_s
 
-    async def _look(self) -> None:
+    async def _observe(self) -> None:
         self._candidate = observe_lease(self._candidate, await self._read(), self._clock())
 
     async def _read(self) -> LeaseRecord | None:
@@ -131,7 +131,7 @@ class LeaseHolder:
         try:
             raw = await (self._create(spec) if write.over is None else self._replace(write.over, spec))
         except (ConflictError, AlreadyExistsError, NotFoundError):
-            await self._look()  # perhaps it was ourselves, and the answer was lost
+            await self._observe()  # perhaps it was ourselves, and the answer was lost
             return
         was_leading = self.may_write()
         self._candidate = renew_hold(self._candidate, to_record(raw), sent_s=sent_s)

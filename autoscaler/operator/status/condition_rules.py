@@ -112,7 +112,7 @@ def _admitted(seen: StatusInputs) -> Condition:
 
 def _stuck(seen: StatusInputs) -> str:
     """Return why kube-scheduler finds no node for a pod of the job, if that is not for want of room."""
-    pods = (raw for role in seen.there for raw in seen.there[role])
+    pods = (raw for role in seen.standing for raw in seen.standing[role])
     return next(filter(None, map(unschedulable_reason, pods)), "")
 
 
@@ -142,7 +142,7 @@ def _ready(seen: StatusInputs) -> Condition:
     wanted = {Role.TRAINER: spec.trainer.replicas.minimum, Role.MASTER: 1}
     if spec.server is not None:
         wanted[Role.SERVER] = spec.server.replicas.minimum
-    there = {role: sum(is_ready(raw) for raw in seen.there[role]) for role in wanted}
+    there = {role: sum(is_ready(raw) for raw in seen.standing[role]) for role in wanted}
     missing = [f"{there[role]} of {count} {role.value}s" for role, count in wanted.items() if there[role] < count]
     if missing:
         return false_condition(ConditionType.READY, "NotReady", f"ready: {', '.join(missing)}")
@@ -156,7 +156,7 @@ def _scaled(seen: StatusInputs) -> Condition:
     if seen.is_contested:
         told = "a HorizontalPodAutoscaler is set upon this job: EDL leaves its count alone; delete one of the two"
         return false_condition(ConditionType.SCALED, "ConflictingAutoscaler", told)
-    there = len(seen.there[Role.TRAINER])
+    there = len(seen.standing[Role.TRAINER])
     notices = [decision.notice, *(f"server {pod} stays yet: {why}" for pod, why in seen.draining.items() if why)]
     message = "; ".join(filter(None, [f"{there} of {decision.target} trainers: {decision.message}", *notices]))
     if seen.is_observed:
@@ -169,9 +169,9 @@ def _scaled(seen: StatusInputs) -> Condition:
         return false_condition(ConditionType.SCALED, "Unschedulable", f"{message}; kube-scheduler: {stuck}")
     if there < decision.target:
         return false_condition(ConditionType.SCALED, "Growing", message)
-    if seen.heard.progress is not None and seen.heard.progress.moves_problem:
+    if seen.master_report.progress is not None and seen.master_report.progress.moves_problem:
         return false_condition(
-            ConditionType.SCALED, "BucketsLate", f"training goes on; {seen.heard.progress.moves_problem}"
+            ConditionType.SCALED, "BucketsLate", f"training goes on; {seen.master_report.progress.moves_problem}"
         )
     if there > decision.target or seen.draining:
         return false_condition(ConditionType.SCALED, "Shrinking", message)
@@ -187,7 +187,7 @@ def _of_master(
         return false_condition(kind, "NotActive", "the job has ended, or is suspended")
     if not has_started(seen):
         return false_condition(kind, "Waiting", "it has not started: it waits for room for its minimum")
-    verdict = judge_heard(seen.heard)
+    verdict = judge_heard(seen.master_report)
     tell = {True: true_condition, False: false_condition, None: unknown_condition}[verdict.holds]
     return tell(kind, verdict.reason.value, verdict.message)
 
@@ -199,14 +199,14 @@ def _degraded(seen: StatusInputs) -> Condition:
             ConditionType.DEGRADED, "NotActive" if life.stage is not LifeStage.ACTIVE else "NotStarted"
         )
     minimum = seen.job.spec.trainer.replicas.minimum
-    there = len(seen.there[Role.TRAINER])
+    there = len(seen.standing[Role.TRAINER])
     if there < minimum or (decision is not None and decision.is_degraded):
         why = decision.message if decision is not None else "they are being replaced"
         reason = decision.bottleneck.value if decision is not None else "BelowMinimum"
         if decision is not None and decision.bottleneck in {Bottleneck.MAX, Bottleneck.PINNED}:
             reason = "BelowMinimum"
         if there >= minimum and (server := seen.job.spec.server) is not None:
-            servers = len(seen.there[Role.SERVER])
+            servers = len(seen.standing[Role.SERVER])
             told = f"{servers} parameter servers of at least {server.replicas.minimum}: they are being replaced"
             return true_condition(ConditionType.DEGRADED, reason, told)
         return true_condition(ConditionType.DEGRADED, reason, f"{there} trainers of at least {minimum}: {why}")
@@ -217,7 +217,7 @@ def _ended(seen: StatusInputs, kind: ConditionType, ending: JobEnding) -> Condit
     life = seen.record.life
     if life.ending is not ending:
         return false_condition(kind, "NotSo")
-    if seen.there[Role.TRAINER]:
+    if seen.standing[Role.TRAINER]:
         return false_condition(kind, "Stopping", life.message)
     reason = {JobEnding.COMPLETED: "AllTrained", JobEnding.FAILED: failure_reason(life.message)}.get(
         ending, ending.value

@@ -38,7 +38,7 @@ def status_of(seen: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
     status: Raw = {
         "observedGeneration": job.generation,
         "conditions": conditions.write_conditions(
-            told, seen.before, generation=job.generation, now_unix_s=now_s - offset_s
+            told, seen.previous, generation=job.generation, now_unix_s=now_s - offset_s
         ),
         "reason": main_reason(told),
         "selector": f"{JOB}={job.name},{ROLE}={Role.TRAINER.value}",
@@ -55,16 +55,16 @@ def status_of(seen: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
         status["share"] = f"{seen.report.decision.share:.3f}"
     if record.progress is not None:
         status["progress"] = _progress(record, offset_s)
-    elif (standing_progress := seen.before.get("progress")) is not None:
+    elif (standing_progress := seen.previous.get("progress")) is not None:
         status["progress"] = standing_progress  # of an earlier master, until this one answers
     life = record.life
-    has_begun = bool(seen.pods) or life.ending is not None or "startTime" in seen.before
+    has_begun = bool(seen.pods) or life.ending is not None or "startTime" in seen.previous
     if record.waiting_since_s is not None:
-        status["waitingSince"] = _kept_time(seen.before, "waitingSince", record.waiting_since_s - offset_s)
+        status["waitingSince"] = _kept_time(seen.previous, "waitingSince", record.waiting_since_s - offset_s)
     if life.started_at_s is not None and life.stage is not LifeStage.SUSPENDED and has_begun:
-        status["startTime"] = _kept_time(seen.before, "startTime", life.started_at_s - offset_s)
+        status["startTime"] = _kept_time(seen.previous, "startTime", life.started_at_s - offset_s)
     if life.ended_at_s is not None and is_over(seen):
-        status["completionTime"] = _kept_time(seen.before, "completionTime", life.ended_at_s - offset_s)
+        status["completionTime"] = _kept_time(seen.previous, "completionTime", life.ended_at_s - offset_s)
     return status
 
 
@@ -94,7 +94,7 @@ def internal_error_status(told: str, before: RawRead, *, generation: int, now_un
 
 def is_over(seen: StatusInputs) -> bool:
     """True if the status may name the job's ending: each trainer is seen to be leaving, or gone (ADR 0152)."""
-    return seen.record.life.ending in {JobEnding.COMPLETED, JobEnding.FAILED} and not seen.there[Role.TRAINER]
+    return seen.record.life.ending in {JobEnding.COMPLETED, JobEnding.FAILED} and not seen.standing[Role.TRAINER]
 
 
 def differs_in_progress_alone(one: RawRead, other: RawRead) -> bool:
@@ -133,7 +133,7 @@ def _failures(seen: StatusInputs) -> int:
 
 def _trainers(seen: StatusInputs) -> Raw:
     sizes, decision = seen.job.spec.trainer.replicas, seen.report.decision
-    there = seen.there[Role.TRAINER]
+    there = seen.standing[Role.TRAINER]
     surplus = sum(text(raw, "metadata", "labels", TIER) == Tier.SURPLUS.value for raw in there)
     return {
         "ready": sum(is_ready(raw) for raw in there),
@@ -148,7 +148,7 @@ def _trainers(seen: StatusInputs) -> Raw:
 
 
 def _servers(seen: StatusInputs, sizes: ReplicaBounds) -> Raw:
-    there, decision, progress = seen.there[Role.SERVER], seen.report.decision, seen.record.progress
+    there, decision, progress = seen.standing[Role.SERVER], seen.report.decision, seen.record.progress
     is_active = seen.record.life.stage is LifeStage.ACTIVE
     servers: Raw = {
         "ready": sum(is_ready(raw) for raw in there),
@@ -173,7 +173,7 @@ def _leaving(seen: StatusInputs, role: Role) -> list[RawRead]:
 
 
 def _master(seen: StatusInputs) -> Raw:
-    there = seen.there[Role.MASTER]
+    there = seen.standing[Role.MASTER]
     master: Raw = {"ready": sum(is_ready(raw) for raw in there)}
     if any(text(raw, "metadata", "name") == seen.record.leader for raw in there):
         master["leader"] = seen.record.leader

@@ -28,18 +28,18 @@ class StatusInputs:
     race: StartBackoff
     pods: Sequence[Raw]
     has_master: bool
-    before: Raw  # the status as it stands
-    heard: MasterReport  # of its master
+    previous: Raw  # the status as it stands
+    master_report: MasterReport  # of its master
     priority: int | None  # None: there is no such class
     is_contested: bool = False
     is_observed: bool = False
     problems: Mapping[str, str]
     draining: Mapping[str, str] = field(default_factory=dict)  # servers that are to go, and why each of them stays yet
-    there: Mapping[Role, Sequence[Raw]] = field(init=False)  # the pods that stand, by role
+    standing: Mapping[Role, Sequence[Raw]] = field(init=False)  # the pods that stand, by role
 
     def __post_init__(self) -> None:
         seated = [raw for raw in self.pods if is_seated(raw, self.job.name)]
-        object.__setattr__(self, "there", standing_by_role(seated))
+        object.__setattr__(self, "standing", standing_by_role(seated))
 
     @property
     def job(self) -> KubeJob:

@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler.errors import PermanentError
 from autoscaler.operator.etcd.job_accounts import JobAccounts
-from autoscaler.operator.etcd.space_keeper import FREE_KEYS, EtcdSpaceKeeper, is_pressed
+from autoscaler.operator.etcd.space_keeper import FREE_KEYS, EtcdSpaceKeeper, is_filling
 from autoscaler.operator.metrics import Metrics
 from master.errors import StoreUnavailableError
 from master.store.etcd.etcd_channel import EtcdChannel
@@ -184,7 +184,7 @@ async def test_nobody_is_barred_while_etcd_has_room(stage):
     barred = []
     room = EtcdSpaceKeeper(stage.accounts, GivenUp(barred), Metrics())
     upkeep = EtcdUpkeep(stage.config)
-    assert not await room.look(upkeep)
+    assert not await room.check(upkeep)
     assert barred == []
     async with asking(stage.config) as ask:
         await ask("KV", "Range", rpc.RangeRequest(key=b"/", revision=first.header.revision - 50))
@@ -200,11 +200,11 @@ async def test_job_whose_keys_fill_no_file_but_memory_is_barred(stage):
     room = EtcdSpaceKeeper(stage.accounts, GivenUp(barred), Metrics())
     upkeep = EtcdUpkeep(stage.config)
     await fill(stage, job, [(f"{number:x}", b"") for number in range(FREE_KEYS)])
-    assert not is_pressed(await upkeep.size())
+    assert not is_filling(await upkeep.size())
     async with asyncio.timeout(60):
         while not barred:
             with suppress(StoreUnavailableError):  # on a busy machine
-                await room.look(upkeep)
+                await room.check(upkeep)
     assert {name for name, _ in barred} == {stage.credentials(job).user}
     assert await upkeep.keys() < 20
     assert (await beside.read((beside.keys.head,))).try_value(beside.keys.head) == b"1"
@@ -241,7 +241,7 @@ async def test_a_barred_job_is_told_although_its_keys_cannot_be_deleted(stage):
     async with asyncio.timeout(60):
         while not is_whole_round:
             with suppress(StoreUnavailableError):  # on a busy machine: what it asks first
-                is_whole_round = await room.look(upkeep)
+                is_whole_round = await room.check(upkeep)
     assert barred
     assert {name for name, _ in barred} == {stage.credentials(job).user}
     await upkeep.close()

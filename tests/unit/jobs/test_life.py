@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.domain import JobState, Role
 from autoscaler.jobs.lifecycle import (
-    FAREWELL_S,
+    FINISHING_S,
     Advanced,
     Announce,
     DeleteAsked,
@@ -66,13 +66,13 @@ def test_the_pause_grows_with_failures_and_is_told():
 def test_a_failure_while_the_job_stops_is_no_failure():
     """Pods that are told to leave may die as they like."""
     life, _ = run(Life(policy=POLICY), EndReached(), FAILURE, FAILURE, FAILURE)
-    assert life.stage is LifeStage.FAREWELL
+    assert life.stage is LifeStage.FINISHING
 
 
 def test_completion_waits_for_trainers_then_stops_servers_then_the_master():
     """The final save happens while everything it needs still runs."""
     life, effects = run(Life(policy=POLICY), PodsObserved(roles=ALL), EndReached(), PodsObserved(roles=ALL))
-    assert life.stage is LifeStage.FAREWELL
+    assert life.stage is LifeStage.FINISHING
     assert not [e for e in effects if isinstance(e, StopRole)]
     life, effects = run(life, PodsObserved(roles=ALL - {Role.TRAINER}))
     assert life.ending is JobEnding.COMPLETED
@@ -102,9 +102,9 @@ def test_what_was_left_out_is_told_at_the_end(quarantined, told):
 def test_a_trainer_that_does_not_leave_at_the_end_is_told_to():
     """The farewell has a deadline."""
     life, _ = run(Life(policy=POLICY), EndReached())
-    life, effects = run(life, PodsObserved(roles=ALL), now_s=99.0 + FAREWELL_S)
+    life, effects = run(life, PodsObserved(roles=ALL), now_s=99.0 + FINISHING_S)
     assert not effects
-    life, effects = run(life, PodsObserved(roles=ALL), now_s=100.0 + FAREWELL_S)
+    life, effects = run(life, PodsObserved(roles=ALL), now_s=100.0 + FINISHING_S)
     assert StopRole(role=Role.TRAINER) in effects
 
 

@@ -122,8 +122,8 @@ class TrackedJobs:
         planned: dict[JobName, Job] = {}
         for name, job in self.known.items():
             found = None
-            if not self._errors.is_paused(name, GuardedStep.DRAW):
-                with self._errors.isolate(name, GuardedStep.DRAW):
+            if not self._errors.is_paused(name, GuardedStep.PLAN_INPUT):
+                with self._errors.isolate(name, GuardedStep.PLAN_INPUT):
                     found = self._plan(job, classes, trainers.get(name, 0))
                     if found is not self._planned.get(name):
                         check(found)

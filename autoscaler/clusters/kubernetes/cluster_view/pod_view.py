@@ -17,17 +17,11 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
 from autoscaler.clusters.kubernetes.cache.object_cache import Key, ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view.view_delta import ChangedKeys, ViewDelta
-from autoscaler.clusters.kubernetes.objects.fields import EMPTY, part, text
+from autoscaler.clusters.kubernetes.objects.fields import EMPTY, ENDED_PHASES, part, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB, MASTER_SEATS, ROLE
 from autoscaler.clusters.kubernetes.objects.names import job_key, master_name
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import job_of_master
-from autoscaler.clusters.kubernetes.parsing.pod_objects import (
-    ENDED,
-    PodContext,
-    assign_master_ordinals,
-    gates_of,
-    parse_pod,
-)
+from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, assign_master_ordinals, gates_of, parse_pod
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import occupied_shape, shape_of_spec, split_node_pin
 from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwners, as_replacement, find_replaced_pod
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
@@ -87,7 +81,7 @@ class TrackedPods:
             with self._errors.isolate(object_key("pod", *key), GuardedStep.READ):
                 touched |= self._index(key, self._find(key))
         for job in touched:
-            with self._errors.isolate(job, GuardedStep.SEATS):
+            with self._errors.isolate(job, GuardedStep.MASTER_NODES):
                 self._number_masters(job)
             dirty |= self._labelled.get(job, set())
         dirty |= self._successors
@@ -108,7 +102,7 @@ class TrackedPods:
         """
         edited = {job for job in self._seats if jobs.get(job) is not self._seated_as.get(job)}
         for job in self._unseated | edited:
-            with self._errors.isolate(job, GuardedStep.SEATS):
+            with self._errors.isolate(job, GuardedStep.MASTER_NODES):
                 self._reserve_master_seats(job, jobs.get(job), brought)
         self._unseated.clear()
 
@@ -162,7 +156,7 @@ class TrackedPods:
         masters = {
             key
             for key in all_keys
-            if self._errors.attempt(object_key("pod", *key), GuardedStep.SEATS, partial(self._is_master, key))
+            if self._errors.attempt(object_key("pod", *key), GuardedStep.MASTER_NODES, partial(self._is_master, key))
         }
         for key in (*(all_keys - masters), *masters):  # whose seats stand on the others
             self._unread.pop(key, None)
@@ -184,7 +178,7 @@ class TrackedPods:
         ended holds none.
         """
         raw = self._store.get(PODS, key)
-        if raw is not None and text(raw, "status", "phase") in ENDED:
+        if raw is not None and text(raw, "status", "phase") in ENDED_PHASES:
             self._leave(key, brought)
             return
         before = self._read_as.get(key)

@@ -15,13 +15,13 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view import ViewBuilder
 from autoscaler.clusters.kubernetes.gangs.start_backoff import GangStatus
-from autoscaler.clusters.kubernetes.objects.fields import key_of, text
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, key_of, text
 from autoscaler.clusters.kubernetes.objects.labels import GATE, ORDINAL, ROLE, TIER
 from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of, unschedulable_reason
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import is_own
-from autoscaler.clusters.kubernetes.writes.pod_writer import ENDED, pinned_node
+from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
 from autoscaler.domain import JobName, PodName, Role, Tier
 
 _MEMBERS = frozenset({Role.TRAINER.value, Role.SERVER.value})
@@ -60,7 +60,7 @@ class GangPods:
             for raw in self._views.pods.of_job(job.key)
             if is_own(raw, job)
             and not raw["metadata"].get("deletionTimestamp")
-            and text(raw, "status", "phase") not in ENDED
+            and text(raw, "status", "phase") not in ENDED_PHASES
             and is_seated(raw, job)
         ]
 

@@ -46,7 +46,7 @@ AT_ONCE: Final = 16
 LIFT_LIMIT_S: Final = 2 * REQUEST_TIMEOUT_S
 """By then a patch without an answer was applied or never will be, and the watch has shown it."""
 
-_STEPS: Final = (GuardedStep.GANG, GuardedStep.RACE, GuardedStep.GANG_WHOLE)
+_STEPS: Final = (GuardedStep.GANG, GuardedStep.POD_BINDING, GuardedStep.GANG_WHOLE)
 """Steps of `settle` for each job before it writes."""
 
 log = logging.getLogger(__name__)

@@ -144,7 +144,7 @@ def observe_gangs(
     A job that is not `managed` (suspended or invalid, say) keeps its backoff: suspending and resuming ends no pause.  A
     job whose status cannot be determined keeps its record, so that its pause and its deadlines go on (`errors`, A11).
     """
-    items = [item for item in standing if not errors.is_paused(item.job, GuardedStep.RACE)]
+    items = [item for item in standing if not errors.is_paused(item.job, GuardedStep.POD_BINDING)]
     limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
     kept = {job: account for job, account in starts.records.items() if job in jobs}
     accounts = {
@@ -154,7 +154,7 @@ def observe_gangs(
     }
     lost: list[LatePods] = []
     for item in items:
-        with errors.isolate(item.job, GuardedStep.RACE):
+        with errors.isolate(item.job, GuardedStep.POD_BINDING):
             account, gone = observe_gang(kept.get(item.job, StartRecord()), item, now_s, limit_s)
             accounts.pop(item.job, None)
             if account != StartRecord():

@@ -15,6 +15,10 @@ Raw: TypeAlias = Mapping[str, Any]
 EMPTY: Final[Raw] = {}
 
 
+ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that have ended and occupy nothing any more."""
+
+
 def part(raw: Raw, *path: str) -> Raw:
     """The mapping that stands there."""
     for name in path:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler.clusters.kubernetes.objects.fields import (
+    ENDED_PHASES,
     Raw,
     condition_of,
     controller_of,
@@ -39,7 +40,6 @@ from autoscaler.clusters.kubernetes.parsing.pod_shapes import (
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Shape, Tier, WorkloadName
 
 LOWEST_SURPLUS: Final = -8
-ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases of pods that hold nothing any more
 LONGEST_COUNTED_GRACE_S: Final = 3_600
 """Longest grace of somebody else's pod whose room is counted on: who deletes a pod may name any, a year too (A11)."""
 
@@ -77,7 +77,7 @@ class PodSeat:
 
 def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
     """The pod as it counts; None for one that does not: it has ended, or waits behind the gate of its gang."""
-    if text(raw, "status", "phase") in ENDED:
+    if text(raw, "status", "phase") in ENDED_PHASES:
         return None
     seat = _seat_of(raw, context)
     if seat is None:

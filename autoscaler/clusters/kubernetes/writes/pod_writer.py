@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.cache.expectations import Expectations
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, check_fresh
-from autoscaler.clusters.kubernetes.objects.fields import key_of, text
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, key_of, text
 from autoscaler.clusters.kubernetes.objects.labels import (
     GATE,
     JOB,
@@ -33,8 +33,6 @@ from autoscaler.clusters.kubernetes.writes.object_ownership import NameTakenErro
 from autoscaler.domain import CreatePod, NodeName
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import JobErrors
-
-ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class PodWriter:
@@ -135,7 +133,7 @@ def check_same(raw: Raw, job: KubeJob, body: Raw) -> None:
         raise NameTakenError(f"pod {key} stands and belongs to somebody else")
     if raw["metadata"].get("deletionTimestamp"):
         raise NameTakenError(f"pod {key} is still leaving")
-    if text(raw, "status", "phase") in ENDED:
+    if text(raw, "status", "phase") in ENDED_PHASES:
         raise NameTakenError(f"pod {key} has ended and is yet to be judged")
     for label in (JOB, ROLE, ORDINAL, TIER):
         stands, wanted = text(raw, "metadata", "labels", label), text(body, "metadata", "labels", label)

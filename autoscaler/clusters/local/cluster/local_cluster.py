@@ -144,10 +144,12 @@ class LocalCluster:
         """The jobs as the planner sees them; one that cannot be drawn is as it was."""
         records, fails = self.jobs.records, self.errors.fails
         found = self.errors.read_each(
-            records.values(), lambda record: JobName(record.name), GuardedStep.DRAW, self._draw_one
+            records.values(), lambda record: JobName(record.name), GuardedStep.PLAN_INPUT, self._draw_one
         )
         before = {
-            name: job for name, job in self._drawn.items() if name in records and fails(job.name, GuardedStep.DRAW)
+            name: job
+            for name, job in self._drawn.items()
+            if name in records and fails(job.name, GuardedStep.PLAN_INPUT)
         }
         self._drawn = before | {job.name: job for job in found}
         return tuple(self._drawn[name] for name in records if name in self._drawn)
@@ -340,7 +342,7 @@ class LocalCluster:
         self.web.reconcile()
         if gone.pod.is_job_pod:
             judging = self.errors.attempt_async(
-                owner_of(gone.pod), GuardedStep.JUDGE, partial(self.jobs.handle_dropped_pod, gone)
+                owner_of(gone.pod), GuardedStep.POD_END, partial(self.jobs.handle_dropped_pod, gone)
             )
             self._do(judging, f"judge the end of {gone.pod.name}")
 

@@ -193,9 +193,9 @@ class LocalJobs:
     async def poll_masters(self) -> None:
         """Ask the masters for ever."""
         while True:
-            due = [name for name in map(JobName, self.records) if not self._errors.is_paused(name, GuardedStep.ASK)]
+            due = [name for name in map(JobName, self.records) if not self._errors.is_paused(name, GuardedStep.POLL)]
             await asyncio.gather(
-                *(self._errors.attempt_async(name, GuardedStep.ASK, partial(self._ask_master, name)) for name in due)
+                *(self._errors.attempt_async(name, GuardedStep.POLL, partial(self._ask_master, name)) for name in due)
             )
             self.reconcile()
             await asyncio.sleep(_LOOK_EVERY_S)

@@ -16,12 +16,11 @@ from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, controller_of, part, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, controller_of, part, text, whole
 from autoscaler.errors import ClusterError
 
 CONTROLLER_MANAGER: Final = FieldOwner("kube-controller-manager", is_apply=False)
 REPLICA_SET_HASH: Final = "local"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ def plan_replicas(deployment: Raw, owned: Sequence[Raw], names: Collection[str])
 
 def standing(pods: Sequence[Raw]) -> list[Raw]:
     """The pods that neither leave nor have ended."""
-    return [pod for pod in pods if not _is_deleting(pod) and text(pod, "status", "phase") not in _ENDED]
+    return [pod for pod in pods if not _is_deleting(pod) and text(pod, "status", "phase") not in ENDED_PHASES]
 
 
 def build_replica(deployment: Raw, name: str) -> dict[str, Any]:

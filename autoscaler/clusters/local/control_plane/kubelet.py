@@ -24,7 +24,7 @@ from typing import Any, Final
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer
-from autoscaler.clusters.kubernetes.objects.fields import Raw, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, parts, text, whole
 from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
@@ -48,7 +48,6 @@ LOG_BYTES: Final = 64 << 10
 NOT_RUN: Final = 127
 """Exit code of a command that could not be run, as shells have it."""
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _SIGNALLED: Final = 128
 
 
@@ -118,7 +117,7 @@ class Kubelet:
             run = self._runs.get(pod["metadata"]["uid"])
             if "deletionTimestamp" in pod["metadata"]:
                 self._leave(pod, run)
-            elif run is None and text(pod, "spec", "nodeName") and text(pod, "status", "phase") not in _ENDED:
+            elif run is None and text(pod, "spec", "nodeName") and text(pod, "status", "phase") not in ENDED_PHASES:
                 self._admit(pod)
 
     def forget(self, uid: str) -> None:
@@ -224,7 +223,7 @@ class Kubelet:
         """Tell the pod's process to leave, once; after the grace it is killed.  A shorter grace holds at once."""
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         if run is None or (not run.is_starting and not self.processes.is_running(run.key)):
-            if text(pod, "status", "phase") not in _ENDED or run is None:
+            if text(pod, "status", "phase") not in ENDED_PHASES or run is None:
                 self._server.finish(namespace, name)
             return
         if run.is_starting:
@@ -242,7 +241,7 @@ class Kubelet:
         if run is None or run.key != ended.key or self._is_closed:
             return
         owner = raw_object_key("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
-        with self._errors.isolate(owner, GuardedStep.JUDGE):
+        with self._errors.isolate(owner, GuardedStep.POD_END):
             _cancel(run)
             self._judge(run, ended.code)
 

@@ -13,14 +13,21 @@ from typing import Any, Final
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import NODES, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer
-from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, key_of, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import (
+    ENDED_PHASES,
+    condition_of,
+    created_at_s,
+    key_of,
+    parts,
+    text,
+    whole,
+)
 from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 from autoscaler.clusters.local.machine.scheduling import place_pending
 from autoscaler.domain import Node, NodeName, Pod, PodName, PodPhase, Resources, Role, Tier
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -47,7 +54,7 @@ def free_capacity(nodes: Iterable[Node], pods: Iterable[Raw]) -> dict[NodeName, 
     free = {node.name: node.allocatable for node in nodes}
     for pod in pods:
         node = NodeName(text(pod, "spec", "nodeName"))
-        if node in free and text(pod, "status", "phase") not in _ENDED:
+        if node in free and text(pod, "status", "phase") not in ENDED_PHASES:
             free[node] -= pod_request(pod["spec"], pod["status"])
     return free
 

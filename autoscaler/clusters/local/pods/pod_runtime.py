@@ -242,7 +242,7 @@ class PodRuntime:
     def _take_end(self, ended: ProcessEnd) -> None:
         name = PodName(ended.key.rpartition("#")[0])
         pod = self._table.pods.get(name)
-        with self._errors.isolate(object_key("pod", "", name) if pod is None else owner_of(pod), GuardedStep.JUDGE):
+        with self._errors.isolate(object_key("pod", "", name) if pod is None else owner_of(pod), GuardedStep.POD_END):
             self._cancel_timer(ended.key)
             if pod is None or self._is_closed:
                 return
@@ -255,9 +255,9 @@ class PodRuntime:
         if pod is None or pod.key != ended.key:
             return
         if pod.role is Role.TRAINER or pod.is_leaving:  # nothing runs behind it, and its room is others'
-            self._errors.attempt(name_of_pod(pod), GuardedStep.JUDGE, partial(self._table.drop, name))
+            self._errors.attempt(name_of_pod(pod), GuardedStep.POD_END, partial(self._table.drop, name))
         else:
-            self._launch_after(name, self._errors.again_at_s(owner_of(pod), GuardedStep.JUDGE) - self._clock())
+            self._launch_after(name, self._errors.again_at_s(owner_of(pod), GuardedStep.POD_END) - self._clock())
 
     def _judge_end(self, pod: LocalPod, ended: ProcessEnd) -> None:
         story = describe_exit(ended.code)

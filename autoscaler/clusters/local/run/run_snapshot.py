@@ -183,7 +183,7 @@ def condition_of(record: LocalJob) -> str:
         return "Suspending"
     if life.stage is LifeStage.SUSPENDED:
         return "Suspended"
-    if life.stage is LifeStage.FAREWELL:
+    if life.stage is LifeStage.FINISHING:
         return "Completing"
     return "Pending" if life.started_at_s is None else "Running"
 

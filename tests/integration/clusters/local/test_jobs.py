@@ -334,7 +334,7 @@ async def test_a_complete_job_ends_in_order_and_says_so(tmp_path):
         )
         await wait_until(cluster, lambda: cluster.table.pods["digits-master-0"].phase is PodPhase.READY)
         now["phase"] = JobPhase.COMPLETE
-        await wait_until(cluster, lambda: record(cluster).life.stage is LifeStage.FAREWELL)
+        await wait_until(cluster, lambda: record(cluster).life.stage is LifeStage.FINISHING)
         assert len(cluster.table.job_pods("digits")) == 3
         (tmp_path / "end").touch()
         await wait_until(cluster, lambda: record(cluster).life.stage is LifeStage.OVER, "the job's end")

@@ -14,7 +14,7 @@ from autoscaler.operator.etcd.space_keeper import (
     MOST_KEYS,
     are_many,
     is_defragmentation_due,
-    is_pressed,
+    is_filling,
     may_disarm,
     most_bytes,
     most_written,
@@ -50,7 +50,7 @@ def size(used, file, *, is_full=False, quota=QUOTA):
     ],
 )
 def test_etcd_is_looked_at_before_it_is_full(now, pressed, defragment, disarm):
-    assert (is_pressed(now), is_defragmentation_due(now), may_disarm(now)) == (pressed, defragment, disarm)
+    assert (is_filling(now), is_defragmentation_due(now), may_disarm(now)) == (pressed, defragment, disarm)
 
 
 def test_more_keys_than_masters_write_are_looked_at():

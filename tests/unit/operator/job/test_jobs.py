@@ -51,7 +51,7 @@ async def test_a_bug_in_judging_is_its_jobs_alone_and_the_pod_is_judged_after_a_
     bench.says = "no progress"  # what no master's door lets through
     await bench.jobs.reconcile(JOB)
     await asyncio.gather(*bench.failures.tasks)
-    assert "judge: AttributeError" in bench.errors.problem(JOB)
+    assert "pod end: AttributeError" in bench.errors.problem(JOB)
     bench.says = TRAINING
     await bench.jobs.reconcile(JOB)
     assert not bench.failures.tasks, "it is not tried again at once"
@@ -130,7 +130,7 @@ async def test_the_end_of_the_data_completes_the_job():
     bench = await started()
     bench.says = COMPLETE
     await bench.poller.poll(bench.store.objects.jobs[JOB])
-    assert bench.life.stage is LifeStage.FAREWELL
+    assert bench.life.stage is LifeStage.FINISHING
     for number in range(2):
         bench.rest.end("team-a", f"digits-trainer-{number}", code=0)
     await bench.settle()
@@ -145,7 +145,7 @@ async def test_a_trainer_that_ends_as_the_data_does_has_not_failed():
     bench.says = COMPLETE
     await fail(bench, code=0)
     assert bench.life.failures == 0
-    assert bench.life.stage in {LifeStage.FAREWELL, LifeStage.STOPPING, LifeStage.OVER}
+    assert bench.life.stage in {LifeStage.FINISHING, LifeStage.STOPPING, LifeStage.OVER}
 
 
 async def test_a_trainer_that_ends_while_another_saves_has_not_failed():

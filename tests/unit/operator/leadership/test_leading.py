@@ -294,7 +294,7 @@ def test_errors_of_objects_that_are_gone_are_told_for_an_hour():
 async def test_each_pass_forgets_old_errors():
     """Those of a job that failed once more after it was gone, for one."""
     term = Term()
-    term.metrics.count_error(JOB, "hang up", term.bench.now_s - ERRORS_KEPT_S)
+    term.metrics.count_error(JOB, "close", term.bench.now_s - ERRORS_KEPT_S)
     await term.step(2)
     assert "edl_job_errors_total" not in series_of_job(term.metrics)
 

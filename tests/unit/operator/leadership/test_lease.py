@@ -38,7 +38,7 @@ class World:
 
     async def turn(self, *names):
         for name in names or "ab":
-            await self.leases[name]._try()
+            await self.leases[name]._campaign_once()
 
     def leaders(self):
         return {name for name, lease in self.leases.items() if lease.may_write()}

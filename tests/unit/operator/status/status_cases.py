@@ -66,11 +66,11 @@ def seen(*pods, life=None, **fields):
         "race": StartBackoff(),
         "pods": pods,
         "has_master": bool(pods),
-        "before": {},
+        "previous": {},
         "priority": 0,
         "problems": {},
     } | fields
-    return StatusInputs(**{"heard": master_report_of(values["record"], NOW_S, OFFSET_S)} | values)
+    return StatusInputs(**{"master_report": master_report_of(values["record"], NOW_S, OFFSET_S)} | values)
 
 
 def status(what):

@@ -154,7 +154,7 @@ def test_silence_has_an_instant_of_its_own():
     messages = set()
     for now_s in (NOW_S, NOW_S + 40.0):
         what = seen(**quiet(NoProgress.SILENT))
-        what = replace(what, heard=master_report_of(what.record, now_s, OFFSET_S))
+        what = replace(what, master_report=master_report_of(what.record, now_s, OFFSET_S))
         told_now = status_of(what, now_s=now_s, offset_s=OFFSET_S)["conditions"]
         messages |= {one["message"] for one in told_now if one["type"] == "Progressing"}
     [message] = messages
@@ -195,9 +195,9 @@ def test_a_definition_that_lacks_a_condition_is_not_told_it():
 
 def test_a_transition_keeps_its_time_until_it_turns():
     first = status(seen(*RUNNING))
-    again = status_of(seen(*RUNNING, before=first), now_s=NOW_S + 100, offset_s=OFFSET_S)
+    again = status_of(seen(*RUNNING, previous=first), now_s=NOW_S + 100, offset_s=OFFSET_S)
     assert again == first
-    turned = status_of(seen(*RUNNING[:2], before=first), now_s=NOW_S + 100, offset_s=OFFSET_S)
+    turned = status_of(seen(*RUNNING[:2], previous=first), now_s=NOW_S + 100, offset_s=OFFSET_S)
     times = {one["type"]: one["lastTransitionTime"] for one in turned["conditions"]}
     assert times["Scaled"] == "2023-11-14T22:31:40Z"
     assert times["Admitted"] == "2023-11-14T22:30:00Z"
