@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import click
+
+T = TypeVar("T")
 
 
 class Exit(IntEnum):
@@ -35,3 +38,13 @@ class CommandError(click.ClickException):
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def try_find(find: Callable[[], T]) -> T | None:
+    """What `find` returns; None if it raises CommandError NOT_FOUND."""
+    try:
+        return find()
+    except CommandError as error:
+        if error.code is Exit.NOT_FOUND:
+            return None
+        raise

@@ -33,8 +33,7 @@ def check_document(document: Document) -> Iterator[FieldError]:
         case "TrainingJob":
             yield from _check_sizes(document, "trainer")
             yield from _check_sizes(document, "parameterServer")
-            yield from _check_pinned_servers(document)
-            yield from _check_copies(document)
+            yield from _check_server_sizes(document)
             yield from _check_allowed_sizes(document)
             yield from _check_roles(document)
         case "Deployment":
@@ -97,24 +96,17 @@ def _check_sizes(document: Document, role: str) -> Iterator[FieldError]:
         yield document.field_error(("spec", role, "minReplicas"), problem, "raise maxReplicas or lower minReplicas")
 
 
-def _check_pinned_servers(document: Document) -> Iterator[FieldError]:
+def _check_server_sizes(document: Document) -> Iterator[FieldError]:
     role = ("spec", "parameterServer")
-    low, pinned = _integer(document, *role, "minReplicas"), _integer(document, *role, "replicas")
+    low, pinned, copies = (_integer(document, *role, name) for name in ("minReplicas", "replicas", "copies"))
     high = _integer(document, *role, "maxReplicas") or low  # without a maximum the minimum is their number
-    if low is None or high is None or not pinned:
+    if high is None:
         return
-    if low <= high and not low <= pinned <= high:
+    if low is not None and pinned and low <= high and not low <= pinned <= high:
         problem = f"{pinned} is no allowed number of servers"
         yield document.field_error((*role, "replicas"), problem, f"{low} to {high}, or 0 for EDL's choice")
-
-
-def _check_copies(document: Document) -> Iterator[FieldError]:
-    role = ("spec", "parameterServer")
-    copies, low = _integer(document, *role, "copies"), _integer(document, *role, "minReplicas")
-    high = _integer(document, *role, "maxReplicas") or low
-    if copies is None or high is None or not 1 <= high < copies <= MOST_COPIES:
-        return
-    yield document.field_error((*role, "copies"), *too_many_copies(copies, high))
+    if copies is not None and 1 <= high < copies <= MOST_COPIES:
+        yield document.field_error((*role, "copies"), *too_many_copies(copies, high))
 
 
 def _check_allowed_sizes(document: Document) -> Iterator[FieldError]:
@@ -123,12 +115,11 @@ def _check_allowed_sizes(document: Document) -> Iterator[FieldError]:
         return
     if spec.get("powersOfTwo") is True and "step" in spec:
         yield document.field_error(("spec", "trainer", "step"), "stands beside powersOfTwo", "keep one of the two")
-    low, high = (
-        _integer(document, "spec", "trainer", "minReplicas"),
-        _integer(document, "spec", "trainer", "maxReplicas"),
+    low, high, pinned, step, per_node = (
+        _integer(document, "spec", "trainer", name)
+        for name in ("minReplicas", "maxReplicas", "replicas", "step", "perNode")
     )
-    pinned, step = _integer(document, "spec", "trainer", "replicas"), _integer(document, "spec", "trainer", "step")
-    per_node = _integer(document, "spec", "trainer", "perNode") or 1
+    per_node = per_node or 1
     doubles = spec.get("powersOfTwo") is True
     step = 1 if doubles else per_node if step is None else step
     if low is None or high is None or not 1 <= low <= high or step < 1 or per_node < 1:

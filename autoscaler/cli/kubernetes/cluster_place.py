@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.exit_codes import CommandError, Exit, try_find
 from autoscaler.cli.kubernetes.api_errors import to_command_error
 from autoscaler.cli.kubernetes.cluster_events import format_cluster_event, is_about, is_of_jobs, sort_by_time
 from autoscaler.cli.kubernetes.cluster_tables import cluster_columns
@@ -122,12 +122,9 @@ class ClusterPlace:
 
     def is_condition_met(self, kind: str, name: str, wanted: str) -> bool:
         kind = parse_type(kind)
-        try:
-            found = self._do(self._reader.find(kind, name))
-        except CommandError as error:
-            if error.code is Exit.NOT_FOUND and wanted == "delete":
-                return True
-            raise
+        if wanted == "delete":
+            return try_find(lambda: self._do(self._reader.find(kind, name))) is None
+        found = self._do(self._reader.find(kind, name))
         holding = conditions_of(found)
         if wanted in {"completed", "complete"} and "failed" in holding:
             raise CommandError(
@@ -164,13 +161,8 @@ class ClusterPlace:
         return found.snapshot
 
     def job_facts(self, job: str) -> JobFacts:
-        try:
-            found = self._do(self._reader.find("tj", job))
-        except CommandError as error:
-            if error.code is Exit.NOT_FOUND:
-                return JobFacts()
-            raise
-        return job_facts_of(found, time.time())
+        found = try_find(lambda: self._do(self._reader.find("tj", job)))
+        return JobFacts() if found is None else job_facts_of(found, time.time())
 
     def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
         from autoscaler.cli.kubernetes.cluster_snapshot import read_cluster_submission  # noqa: PLC0415 - with it

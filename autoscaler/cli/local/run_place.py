@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.exit_codes import CommandError, Exit, try_find
 from autoscaler.cli.local.control_client import RunGoneError, request, stream
 from autoscaler.cli.local.describe_run import format_event, job_lines, section_lines
 from autoscaler.cli.output.formats import format_content
@@ -74,14 +74,12 @@ class LocalRunPlace:
             yield EventLine(text=format_event(event), content=event)
 
     def is_condition_met(self, kind: str, name: str, wanted: str) -> bool:
+        if wanted == "delete":
+            return try_find(lambda: self.get(kind, name)) is None
         try:
             (found,) = self.get(kind, name).objects
         except RunGoneError:
-            return self._held_at_the_end(name, wanted)
-        except CommandError as error:
-            if error.code is Exit.NOT_FOUND and wanted == "delete":
-                return True
-            raise
+            return self._was_met_at_the_end(name, wanted)
         conditions = conditions_of(found)
         if wanted in {"completed", "complete"} and "failed" in conditions:
             raise CommandError(Exit.FAILED, f"{kind}/{name} has failed: {found['status']['conditions'][0]['message']}")
@@ -124,23 +122,18 @@ class LocalRunPlace:
         return replace(from_document(request(self.folder, "snapshot")), made_by=f"run {self.title}")
 
     def job_facts(self, job: str) -> JobFacts:
-        try:
-            (found,) = self.get("tj", job).objects
-        except CommandError as error:
-            if error.code is Exit.NOT_FOUND:
-                return JobFacts()
-            raise
-        return job_facts_of(found)
+        found = try_find(lambda: self.get("tj", job).objects[0])
+        return JobFacts() if found is None else job_facts_of(found)
 
     def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
         from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - not for --help
 
         return read_local_submission(file, now_s)
 
-    def _held_at_the_end(self, name: str, wanted: str) -> bool:
+    def _was_met_at_the_end(self, name: str, wanted: str) -> bool:
         """True if the run's manifest, written at its end, says so of the job."""
         phase = str(self.folder.read_manifest().get("jobs", {}).get(name, "")).lower()
-        if wanted in {phase, "delete"}:
+        if wanted == phase:
             return True
         raise RunGoneError(self.folder)
 

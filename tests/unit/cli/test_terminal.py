@@ -52,7 +52,7 @@ def test_a_record_of_a_log_forges_no_other():
     assert rest == ["    2026-11-22T00:00:00.000Z INFO master: all is well\\x1b[2J"]
 
 
-def test_a_cell_of_a_table_is_at_rest():
+def test_a_cell_of_a_table_is_escaped():
     column = Column(title="REASON", cell=lambda found: found["reason"])
     table = format_table([{"kind": "Job", "reason": "\x1b[31mEvil"}], is_wide=False, columns={"Job": [column]})
     assert table == ["REASON", "\\x1b[31mEvil"]
