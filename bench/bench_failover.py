@@ -24,7 +24,8 @@ from typing import Any, Final
 
 import grpc.aio
 
-from autoscaler.clusters.local.pods.local_pod import LocalPod, standby_processes
+from autoscaler.clusters.local.pods import standby_processes
+from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.clusters.local.run.local_run import LocalRun
 from autoscaler.domain import PodName
 from autoscaler.etcd_server.etcd_members import start_etcd

@@ -53,10 +53,10 @@ async def test_member_dies_with_the_process_that_started_it(etcd_binary, tmp_pat
         import asyncio
         from pathlib import Path
         from autoscaler.etcd_server.etcd_members import start_etcd
-        from autoscaler.etcd_server.finder import Origin, inspect
+        from autoscaler.etcd_server.finder import BinaryOrigin, inspect
 
         async def main():
-            binary = inspect(Path({str(etcd_binary.path)!r}), Origin.CACHE)
+            binary = inspect(Path({str(etcd_binary.path)!r}), BinaryOrigin.CACHE)
             async with start_etcd(binary, Path({str(tmp_path)!r})) as etcd:
                 print(etcd.members[0].pid, flush=True)
                 await asyncio.sleep(60)

@@ -247,12 +247,12 @@ from trainer_sdk import session as sessions
 with edl.open() as session:
     data = session.dataset("d", size=10, epochs=1, batch_size=2)
     session.own_model(save=lambda: {"a": np.zeros(1)}, restore=lambda arrays: None)
-    connect, sessions.Driver = sessions.Driver, None
+    connect, sessions.TrainerDriver = sessions.TrainerDriver, None
     try:
         next(data)
     except TypeError:
         print("broken off")
-    sessions.Driver = connect
+    sessions.TrainerDriver = connect
     for batch in data:
         batch.done()
     print("ended:", session.has_ended)
