@@ -41,3 +41,9 @@ def test_every_field_is_described(name):
 def test_the_schemas_have_fields():
     """So that the test above cannot pass on nothing."""
     assert sum(1 for schema in SCHEMAS.values() for _ in fields(schema)) > 300
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_no_part_of_a_description_is_a_key_of_its_own(name):
+    """A comma ends a plain text in a flow mapping: the API server refused the whole definition."""
+    assert [path for path, field in fields(SCHEMAS[name]) if any(" " in key for key in field)] == []
