@@ -1,4 +1,4 @@
-"""One program of the cluster as a process: it dies with the process that started it, and its log is kept."""
+"""One program as a process: it dies with the process that started it, and its log is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +25,14 @@ LOG_LINES: Final = 12
 class Program:
     """Started by the constructor, from the main thread: on Linux it dies with the thread that started it."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], folder: Path, *, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.log_file = folder / f"{name}.log"
         self._command = command
         self._folder = folder
+        self._environment = environment
         self._process = self._begin()
 
     @property
@@ -60,9 +63,13 @@ class Program:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL; afterwards it is gone."""
+        """SIGKILL; afterwards it is gone, if it still ran, or was stopped."""
         self._process.kill()
         self._process.wait()
+
+    def wait(self, budget_s: float) -> int:
+        """Its exit code, once it has ended.  Raises TimeoutExpired."""
+        return self._process.wait(budget_s)
 
     def start_again(self) -> None:
         """After it has ended: the same command, the same log."""
@@ -91,6 +98,7 @@ class Program:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
+                env=self._environment,
                 start_new_session=True,  # an interrupt at the terminal is ours to handle: it must not end etcd first
             )
 
