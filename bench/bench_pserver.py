@@ -34,7 +34,8 @@ from cryptography.x509.oid import NameOID
 from bench.rows import Row, print_rows
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import CutId, Incarnation, Lineage, MemberName, Route, ServerPlace, TableSpec, Term, Version
-from master.api.messages import Cut, Held, Hold, Restore, ServerMessage
+from master.api.messages.from_members import Held, ServerMessage
+from master.api.messages.to_members import Cut, Hold, Restore
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.pserver.client.pserver_client import PserverClient
 from trainer_sdk.pserver.process.data_listener import DataListener

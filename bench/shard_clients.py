@@ -22,18 +22,8 @@ import grpc
 
 from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lease, MemberName
-from master.api.messages import (
-    Ack,
-    Acquire,
-    Declare,
-    Granted,
-    Leave,
-    MasterMessage,
-    Registered,
-    RegisterTrainer,
-    Return,
-    Wait,
-)
+from master.api.messages.from_members import Ack, Acquire, Declare, Leave, RegisterTrainer, Return
+from master.api.messages.to_members import Granted, MasterMessage, Registered, Wait
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import decode_master_envelope, encode_member_envelope
 

@@ -19,7 +19,8 @@ import grpc
 
 from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.errors import MessageError
-from master.api.messages import MasterMessage, MemberMessage
+from master.api.messages.from_members import MemberMessage
+from master.api.messages.to_members import MasterMessage
 from master.api.wire.call_proof import MOST_CHALLENGES, Prover, UnprovenMasterError
 from master.api.wire.calls import CONNECT
 from master.api.wire.grpc_options import CLIENT_OPTIONS

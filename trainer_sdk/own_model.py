@@ -20,7 +20,7 @@ from master.api.checkpoints.folder_lock import hold_as_writer
 from master.api.checkpoints.storage import Storage, open_storage
 from master.api.errors import StorageError
 from master.api.identities import Lineage
-from master.api.messages import BucketMarks, FileRecord
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.positions import PositionSet
 from trainer_sdk.errors import CheckpointError, UsageError
 from trainer_sdk.protocol.trainer_events import CheckpointWritten

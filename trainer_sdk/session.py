@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from master.api.identities import Incarnation, MemberName, OptimiserSpec
-from master.api.messages import Declare
+from master.api.messages.from_members import Declare
 from master.api.wire.hello import Hello
 from trainer_sdk.dataset import Data
 from trainer_sdk.environment import Environment, parse_environment

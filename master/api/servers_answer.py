@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from master.api.document import decode_document
 from master.api.errors import DocumentError
-from master.api.messages import Refused
+from master.api.messages.to_members import Refused
 
 MOST_SERVERS = 2**31 - 1
 

@@ -47,7 +47,7 @@ from master.api.errors import (
 )
 from master.api.identities import HistoryId, Lineage, ManifestId
 from master.durable.retention import discard_leftovers, retain
-from master.job.domain import RefoundingRecord
+from master.job.domain.durable_records import RefoundingRecord
 
 log: Final = logging.getLogger(__name__)
 

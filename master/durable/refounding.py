@@ -13,7 +13,7 @@ from master.api.checkpoints.manifest import Manifest
 from master.api.document import encode_document
 from master.api.identities import Lineage, Term
 from master.durable.transactions import durable_keys, head_id, read_record
-from master.job.domain import DatasetRecord, LineageRecord, RefoundingRecord
+from master.job.domain.durable_records import DatasetRecord, LineageRecord, RefoundingRecord
 from master.store.job_keys import JobKeys, Key
 from master.store.store_port import Absent, Comparison, Delete, Put, Revision, StoreSnapshot, Transaction, ValueIs
 

@@ -17,7 +17,7 @@ from master.api.document import decode_document, encode_document
 from master.api.errors import DocumentError
 from master.api.identities import ManifestId, Route, Term
 from master.errors import PermanentError
-from master.job.domain import (
+from master.job.domain.durable_records import (
     Backups,
     ChangeTable,
     DatasetRecord,

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, assert_never
 
 from master.api.identities import Term
-from master.api.messages import (
+from master.api.messages.from_members import (
     Ack,
     Acquire,
     Declare,
     Failed,
-    Fenced,
     FinalSaved,
     Leave,
     MemberMessage,
@@ -25,24 +24,33 @@ from master.api.messages import (
     RegisterTrainer,
     Return,
 )
+from master.api.messages.to_members import Fenced
 from master.job.commit import commit_protocol, head_swap, model_offers
 from master.job.dispatch import high_water, skip_agreement
-from master.job.domain import (
+from master.job.domain.durable_records import (
+    ChangeTable,
+    Durable,
+    Instant,
+    MemberKey,
+    RaiseLineage,
+    RecordDataset,
+    RecordQuarantine,
+    RecordServers,
+    ReserveHighWater,
+    SwapHead,
+)
+from master.job.domain.effects import FindAdoptable, StepDown
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import (
     AdoptableFound,
     AnswersOverdue,
-    ChangeTable,
     CommitDue,
     CoreEvent,
     CutExpired,
-    Durable,
-    FindAdoptable,
     HoldExpired,
-    Instant,
-    JobConfig,
     LeaseExpired,
     ManifestWriteFailed,
     ManifestWritten,
-    MemberKey,
     MessageReceived,
     MovesExpired,
     MovesRequested,
@@ -50,17 +58,10 @@ from master.job.domain import (
     OwnersWaitEnded,
     Persisted,
     PersistRefused,
-    RaiseLineage,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
-    RecordDataset,
-    RecordQuarantine,
-    RecordServers,
-    ReserveHighWater,
     ServersRequested,
-    StepDown,
     StreamBroken,
-    SwapHead,
 )
 from master.job.moves import move_lifecycle, move_timeouts, rebalancing, server_scaling
 from master.job.recovery import model_recovery, rollback, server_quorum, server_restore

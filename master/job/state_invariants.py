@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from master.api.positions import EMPTY
 from master.errors import InvariantViolationError
-from master.job.domain import RaiseLineage, RecordQuarantine, SwapHead
+from master.job.domain.durable_records import RaiseLineage, RecordQuarantine, SwapHead
 from master.job.moves.move_lifecycle import is_safe
 from master.job.state import dispatch_state
 from master.job.state.bucket_table import owned, owner_of, owners

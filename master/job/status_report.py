@@ -9,7 +9,7 @@ from typing import Final
 from master.api.identities import MemberRole
 from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import PositionSet
-from master.job.domain import SECOND, Instant
+from master.job.domain.durable_records import SECOND, Instant
 from master.job.moves import move_timeouts
 from master.job.state.bucket_table import alone, owned
 from master.job.state.job_state import MasterState

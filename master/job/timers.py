@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from master.job.domain import (
+from master.job.domain.durable_records import Instant
+from master.job.domain.job_events import (
     AnswersOverdue,
     CommitDue,
     CutExpired,
     Deadline,
     HoldExpired,
-    Instant,
     LeaseExpired,
     MovesExpired,
     MovesRetryDue,

@@ -48,7 +48,8 @@ from master.api.errors import ManifestError
 from master.api.host.unix_sockets import SCHEME, is_socket_address, socket_path
 from master.api.identities import HistoryId, WhenUnreadable, parse_when_unreadable
 from master.errors import InvalidSettingError
-from master.job.domain import SECOND, AfterLoss, JobConfig
+from master.job.domain.durable_records import SECOND
+from master.job.domain.job_config import AfterLoss, JobConfig
 from master.leadership.election_state import LeadershipTiming
 from master.store.etcd.etcd_config import EtcdConfig
 from master.store.job_keys import JobKeys

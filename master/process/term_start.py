@@ -41,7 +41,7 @@ from master.durable.refounding import (
 )
 from master.durable.transactions import durable_keys, head_id, parse_durable, read_record
 from master.errors import FencedError, HeadDamagedError, PermanentError, StoreUnavailableError
-from master.job.domain import SECOND, Durable, Instant, LineageRecord, ManifestOrigin, RefoundingRecord
+from master.job.domain.durable_records import SECOND, Durable, Instant, LineageRecord, ManifestOrigin, RefoundingRecord
 from master.leadership.election import HeldTerm
 from master.process.grpc_server import MasterServer
 from master.process.master_config import Settings, new_history

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from master import job
-from master.job.domain import ChangeTable, CoreEvent, Instant, MemberKey, Persisted, StreamBroken
+from master.job.domain.durable_records import ChangeTable, Instant, MemberKey
+from master.job.domain.job_events import CoreEvent, Persisted, StreamBroken
 from master.job.state.job_state import MasterState
 
 log: Final = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from master.job.domain import CoreEvent
+from master.job.domain.job_events import CoreEvent
 
 
 class EventQueue:

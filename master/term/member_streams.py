@@ -11,8 +11,8 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from master.api.messages import MasterMessage
-from master.job.domain import MemberKey
+from master.api.messages.to_members import MasterMessage
+from master.job.domain.durable_records import MemberKey
 
 log: Final = logging.getLogger(__name__)
 

@@ -17,7 +17,9 @@ from typing import Final, assert_never
 from master.api.identities import Term
 from master.durable.transactions import number_key, transaction_of
 from master.errors import FencedError, InvariantViolationError, StoreUnavailableError
-from master.job.domain import DurableWrite, Persist, Persisted, PersistRefused
+from master.job.domain.durable_records import DurableWrite
+from master.job.domain.effects import Persist
+from master.job.domain.job_events import Persisted, PersistRefused
 from master.store.settlement import settle
 from master.store.store_port import Committed, Conflict, StateStore, Transaction, Unknown
 

@@ -26,37 +26,35 @@ from master import job
 from master.api.errors import ContractError, MessageError
 from master.api.identities import HistoryId, ManifestId, Term
 from master.api.master_status import LONGEST_AGE_S, JobStatus
-from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
+from master.api.messages.from_members import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.servers_answer import ServersAnswer
 from master.durable.checkpoint_folder import ADOPTION_BUDGET_S, CheckpointFolder, in_time
 from master.durable.head_file import HeadFile
 from master.errors import HeadDamagedError, TermEndedError
-from master.job.domain import (
-    SECOND,
-    AdoptableFound,
+from master.job.domain.durable_records import SECOND, Durable, Instant, MemberKey, SwapHead
+from master.job.domain.effects import (
     AnswerServers,
     CloseStream,
     CoreEffect,
-    CoreEvent,
-    Durable,
     FallBack,
     FindAdoptable,
-    Instant,
-    JobConfig,
-    ManifestWriteFailed,
-    ManifestWritten,
-    MemberKey,
-    MessageReceived,
     Persist,
-    Persisted,
-    PersistRefused,
     Retain,
     Send,
-    ServersRequested,
     StepDown,
-    StreamBroken,
-    SwapHead,
     WriteManifest,
+)
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import (
+    AdoptableFound,
+    CoreEvent,
+    ManifestWriteFailed,
+    ManifestWritten,
+    MessageReceived,
+    Persisted,
+    PersistRefused,
+    ServersRequested,
+    StreamBroken,
 )
 from master.leadership.election import HeldTerm
 from master.store.store_port import StateStore

@@ -13,18 +13,8 @@ import grpc.aio
 
 from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, MemberName
-from master.api.messages import (
-    Ack,
-    Acquire,
-    Declare,
-    Declared,
-    Ended,
-    Fenced,
-    Granted,
-    Registered,
-    RegisterTrainer,
-    Wait,
-)
+from master.api.messages.from_members import Ack, Acquire, Declare, RegisterTrainer
+from master.api.messages.to_members import Declared, Ended, Fenced, Granted, Registered, Wait
 from master.api.positions import EMPTY, PositionSet
 from master.api.wire.call_proof import Prover
 from master.api.wire.calls import CONNECT

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from master.api.identities import CutId, Incarnation, Lineage, ManifestId, Term, Version
-from master.api.messages import Cut, Drop, FileRecord, Hold, Restore, Skip
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.to_members import Cut, Drop, Hold, Restore, Skip
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.pserver.core.event_table import handle, next_deadline
 from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict

@@ -11,16 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from master import job
-from master.api.messages import Ack, Acquire, Ended, Failed, Fenced, Granted, Leave, Wait
+from master.api.messages.from_members import Ack, Acquire, Failed, Leave
+from master.api.messages.to_members import Ended, Fenced, Granted, Wait
 from master.api.positions import EMPTY
-from master.job.domain import (
-    AnswersOverdue,
-    CommitDue,
-    Instant,
-    JobConfig,
-    ReclaimWindowEnded,
-    StreamBroken,
-)
+from master.job.domain.durable_records import Instant
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import AnswersOverdue, CommitDue, ReclaimWindowEnded, StreamBroken
 from tests.unit.master.job.driver import SPEC, key, run_servers, serving
 
 NAMES = st.sampled_from(["t0", "t1"])

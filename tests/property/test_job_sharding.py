@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 
 from master import job
-from master.api.messages import Ack, Acquire, Ended, Failed, Granted, Leave, Progress, Return, Wait
+from master.api.messages.from_members import Ack, Acquire, Failed, Leave, Progress, Return
+from master.api.messages.to_members import Ended, Granted, Wait
 from master.api.positions import PositionSet, union
-from master.job.domain import CommitDue, Instant, JobConfig, LeaseExpired, ReclaimWindowEnded, StreamBroken
+from master.job.domain.durable_records import Instant
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import CommitDue, LeaseExpired, ReclaimWindowEnded, StreamBroken
 from tests.unit.master.job.driver import SPEC, Driver, key
 
 NAMES = st.sampled_from(["t0", "t1", "t2"])

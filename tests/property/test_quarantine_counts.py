@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from master.api.positions import PositionSet
-from master.job.domain import Instant
+from master.job.domain.durable_records import Instant
 from master.job.state.trainer_failures import FailureCounts, FailureNote, acquit, count_failure
 from tests.unit.master.job.driver import key
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Incarnation, Term
-from master.api.messages import Ended, Granted, Wait
-from master.job.domain import Instant
+from master.api.messages.to_members import Ended, Granted, Wait
+from master.job.domain.durable_records import Instant
 from master.job.domain.frozen_map import FrozenMap
 from master.job.state.dispatch_state import NO_REQUEST
 from tests.protocol.dead import drop_dead

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import BucketId, Incarnation, Version
 from master.api.positions import PositionSet, union
-from master.job.domain import BucketTable, Retain
+from master.job.domain.durable_records import BucketTable
+from master.job.domain.effects import Retain
 from master.job.state import bucket_table as tables
 from tests.protocol import ledger
 from tests.protocol.masters import Etcd

@@ -16,24 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from master.api.identities import BucketId, Lineage, Term
-from master.api.messages import (
-    Ack,
-    MasterMessage,
-    MemberMessage,
-    Refused,
-    RegisterServer,
-    Released,
-    ServerWelcome,
-)
+from master.api.messages.from_members import Ack, MemberMessage, RegisterServer
+from master.api.messages.to_members import MasterMessage, Refused, Released, ServerWelcome
 from master.api.positions import EMPTY, PositionSet, union
-from master.job.domain import (
-    CloseStream,
-    CoreEvent,
-    MemberKey,
-    MessageReceived,
-    Send,
-    StreamBroken,
-)
+from master.job.domain.durable_records import MemberKey
+from master.job.domain.effects import CloseStream, Send
+from master.job.domain.job_events import CoreEvent, MessageReceived, StreamBroken
 from tests.protocol import claims, masters, servers, trainers
 from tests.protocol.masters import Etcd
 from tests.protocol.servers import Shipment

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from master.api.identities import BucketId
-from master.api.messages import FileRecord
+from master.api.messages.checkpoint_files import FileRecord
 from master.api.positions import PositionSet
 
 Ledger: TypeAlias = tuple[int, ...]

@@ -17,27 +17,29 @@ from master.api.checkpoints.manifest import Manifest
 from master.api.document import encode_document
 from master.api.identities import Term
 from master.durable.transactions import number_key, parse_durable, transaction_of
-from master.job.domain import (
-    AnswerServers,
-    CloseStream,
-    CoreEvent,
+from master.job.domain.durable_records import (
     DatasetRecord,
     Durable,
     DurableWrite,
-    FindAdoptable,
     Instant,
     IntentsRecord,
-    JobConfig,
     LineageRecord,
     MemberKey,
+    SwapHead,
+    TrainersRecord,
+)
+from master.job.domain.effects import (
+    AnswerServers,
+    CloseStream,
+    FindAdoptable,
     Persist,
     Retain,
     Send,
     StepDown,
-    SwapHead,
-    TrainersRecord,
     WriteManifest,
 )
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import CoreEvent
 from master.job.state.job_state import JobStep, MasterState
 from master.store.job_keys import JobKeys, Key
 from master.store.store_port import Delete, Entry, Put, Revision, StoreSnapshot, is_met

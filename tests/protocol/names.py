@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from master.api.identities import CutId, DatasetSpec, Incarnation, LeaseToken, TableSpec, Term
 from master.api.positions import PositionSet
-from master.job.domain import JobConfig
 from master.job.domain.frozen_map import FrozenMap
+from master.job.domain.job_config import JobConfig
 
 _MANIFEST: Final = re.compile(r"\d{6}-\d{10}-\d{6}|m\d+")
 _LEAVES: Final = (int, float, bool, type(None), PositionSet, DatasetSpec, TableSpec, JobConfig)

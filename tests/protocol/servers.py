@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from master.api.identities import NO_LINEAGE, BucketId, Incarnation, Lineage, MemberName, ServerPlace
-from master.api.messages import FileRecord, Restore, ServerMessage
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.from_members import ServerMessage
+from master.api.messages.to_members import Restore
 from master.api.positions import EMPTY, PositionSet
 from tests.protocol import ledger
 from tests.protocol.interning import hashed_once

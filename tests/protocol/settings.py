@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from master.api.identities import DatasetSpec, TableSpec
-from master.job.domain import AfterLoss, DatasetRecord, JobConfig
+from master.job.domain.durable_records import DatasetRecord
+from master.job.domain.job_config import AfterLoss, JobConfig
 from master.job.state.protocol_state import CommitPhase
 from tests.protocol import masters
 from tests.protocol.masters import Etcd

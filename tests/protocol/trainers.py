@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from master.api.identities import Incarnation, Lineage, MemberName, Route, Version
-from master.api.messages import BucketMarks, Declare, FileRecord, Leave, TrainerMessage
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.from_members import Declare, Leave, TrainerMessage
 from master.api.positions import PositionSet
 from tests.protocol import ledger
 from tests.protocol.interning import hashed_once

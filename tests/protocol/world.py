@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from master import job
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Incarnation, Lineage, MemberName, Term
-from master.api.messages import (
+from master.api.messages.from_members import Declare
+from master.api.messages.to_members import (
     Activate,
     Cut,
-    Declare,
     Drain,
     Drop,
     Fenced,
@@ -31,10 +31,8 @@ from master.api.messages import (
     Skip,
 )
 from master.api.positions import PositionSet
-from master.job.domain import (
-    CloseStream,
-    MemberKey,
-)
+from master.job.domain.durable_records import MemberKey
+from master.job.domain.effects import CloseStream
 from tests.protocol import claims, masters, servers, trainers
 from tests.protocol.interning import Interned, Remembered
 from tests.protocol.masters import Etcd, MasterProcess

@@ -10,17 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from master.api.identities import NO_LINEAGE, Lease
-from master.api.messages import (
-    Ack,
-    Acquire,
-    Ended,
-    Granted,
-    Leave,
-    Registered,
-    RegisterTrainer,
-    Return,
-    Wait,
-)
+from master.api.messages.from_members import Ack, Acquire, Leave, RegisterTrainer, Return
+from master.api.messages.to_members import Ended, Granted, Registered, Wait
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.protocol.trainer_events import (
     AcquireLater,

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from master.api.identities import Lineage, Route
-from master.api.messages import Declare, FileRecord, OfferAnswered, ToTrainer, TrainerMessage
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.from_members import Declare, TrainerMessage
+from master.api.messages.to_members import OfferAnswered, ToTrainer
 from master.api.positions import PositionSet
 from trainer_sdk.pserver.core.messages import Ruling
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from master.api.identities import NO_LINEAGE, Incarnation, LeaseToken, Lineage, MemberName
-from master.api.messages import Declare, OfferCheckpoint
+from master.api.messages.from_members import Declare, OfferCheckpoint
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.protocol.trainer_events import Finish, TrainerEffect
 

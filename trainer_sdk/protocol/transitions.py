@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from master.api.messages import (
+from master.api.messages.from_members import Failed, FinalSaved, OfferCheckpoint, Progress
+from master.api.messages.to_members import (
     Declared,
     Drain,
     Ended,
-    Failed,
     Fenced,
-    FinalSaved,
     Granted,
     OfferAnswered,
-    OfferCheckpoint,
-    Progress,
     RankChanged,
     Refused,
     Registered,

@@ -18,7 +18,8 @@ from typing import assert_never
 
 from master.api.checkpoints.storage import Storage
 from master.api.identities import BucketId, Incarnation
-from master.api.messages import Restore, ServerMessage
+from master.api.messages.from_members import ServerMessage
+from master.api.messages.to_members import Restore
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import InvariantViolationError, WireError
 from trainer_sdk.pserver.core import event_table, pushes

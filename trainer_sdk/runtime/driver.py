@@ -14,7 +14,8 @@ from time import monotonic
 from typing import assert_never, cast
 
 from master.api.identities import Lineage
-from master.api.messages import Drain, MasterMessage, OfferAnswered, Registered, ToTrainer, TrainerMessage
+from master.api.messages.from_members import TrainerMessage
+from master.api.messages.to_members import Drain, MasterMessage, OfferAnswered, Registered, ToTrainer
 from trainer_sdk.errors import LeaveNow, MasterUnavailableError, UsageError
 from trainer_sdk.master_stream import MasterStream
 from trainer_sdk.protocol.trainer_events import (

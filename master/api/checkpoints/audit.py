@@ -22,7 +22,7 @@ from master.api.checkpoints.resume import overtaken_by
 from master.api.checkpoints.storage import Storage, open_storage
 from master.api.errors import ContractError, StorageAlteredError, StorageError, StorageMissingError
 from master.api.identities import ManifestId
-from master.api.messages import FileRecord
+from master.api.messages.checkpoint_files import FileRecord
 from master.api.positions import PositionSet
 
 _MOST_LOOKS: Final = 5

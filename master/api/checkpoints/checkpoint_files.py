@@ -11,7 +11,7 @@ from master.api.checkpoints.manifest import Manifest, decode_manifest, encode_ma
 from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageAlteredError, StorageError, StorageMissingError
 from master.api.identities import ManifestId
-from master.api.messages import FileRecord
+from master.api.messages.checkpoint_files import FileRecord
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _WRITTEN_ELSEWHERE: Final = (

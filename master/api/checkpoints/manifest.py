@@ -22,7 +22,7 @@ from master.api.document import from_plain, parse_json, to_plain
 from master.api.errors import DocumentError, ManifestError
 from master.api.format_version import check_version
 from master.api.identities import DatasetSpec, HistoryId, Lineage, ManifestId, TableSpec, Term
-from master.api.messages import FileRecord
+from master.api.messages.checkpoint_files import FileRecord
 from master.api.positions import PositionSet
 
 _FORMAT: Final = "edl-manifest"

@@ -22,7 +22,7 @@ from master.api.checkpoints.resume import overtaken_by
 from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageError
 from master.api.identities import ManifestId
-from master.api.messages import FileRecord
+from master.api.messages.checkpoint_files import FileRecord
 
 _MOST_LOOKS: Final = 3
 """At a folder whose job goes on meanwhile: what it has retired and deleted since is no damage."""

@@ -245,3 +245,27 @@ class Leave:
     """Drained: nothing held any more, the process is about to end (rule 13)."""
 
     reason: str = ""
+
+
+TrainerMessage = (
+    RegisterTrainer | Declare | Acquire | Ack | Return | Progress | Failed | OfferCheckpoint | FinalSaved | Leave
+)
+
+ServerMessage = (
+    RegisterServer
+    | MarksReport
+    | Restored
+    | RestoreFailed
+    | Held
+    | CutTaken
+    | CutRefused
+    | Written
+    | SkipAnswer
+    | Installed
+    | Activated
+    | ServerLeaving
+    | ServerReport
+    | BackupSilent
+)
+
+MemberMessage = TrainerMessage | ServerMessage

@@ -243,3 +243,37 @@ class Forget:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
     """This server owns nothing any more and may end (rule 49)."""
+
+
+ToTrainer = (
+    Registered
+    | Declared
+    | Granted
+    | Wait
+    | Ended
+    | Drain
+    | RouteChanged
+    | RankChanged
+    | OfferAnswered
+    | Fenced
+    | Refused
+)
+
+ToServer = (
+    ServerWelcome
+    | AskMarks
+    | Restore
+    | Hold
+    | Cut
+    | Drop
+    | Skip
+    | Warm
+    | Freeze
+    | Activate
+    | Forget
+    | Released
+    | Fenced
+    | Refused
+)
+
+MasterMessage = ToTrainer | ToServer

@@ -20,7 +20,8 @@ from google.protobuf.message import Message
 from master.api import messages
 from master.api.edl.master.v1 import master_pb2
 from master.api.errors import MessageError
-from master.api.messages import MasterMessage, MemberMessage
+from master.api.messages.from_members import MemberMessage
+from master.api.messages.to_members import MasterMessage
 from master.api.positions import PositionsError, PositionSet
 from master.api.shape import ByName, Fixed, Many, OneOf, Optional, Positions, Record, Scalar, Shape, Word, record_of
 from master.api.wire.hello import Hello

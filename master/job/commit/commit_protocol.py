@@ -14,11 +14,12 @@ from collections.abc import Container
 from dataclasses import replace
 
 from master.api.identities import CutId
-from master.api.messages import Cut, CutRefusal, CutRefused, Held, Hold, Written
+from master.api.messages.from_members import CutRefusal, CutRefused, Held, Written
+from master.api.messages.to_members import Cut, Hold
 from master.api.positions import EMPTY, PositionSet, union
 from master.job.commit.head_swap import record_manifest
 from master.job.dispatch.skip_agreement import finish_skip
-from master.job.domain import CommitDue, CutExpired, HoldExpired
+from master.job.domain.job_events import CommitDue, CutExpired, HoldExpired
 from master.job.moves.move_lifecycle import is_quiet
 from master.job.recovery.rollback import lose_model
 from master.job.state.bucket_marks import compare_marks, file_problem, lists_exactly

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from master.api.checkpoints.manifest import Manifest
-from master.api.messages import FileRecord, OfferAnswered
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.to_members import OfferAnswered
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import ManifestWriteFailed, ManifestWritten, SwapHead, WriteManifest
+from master.job.domain.durable_records import SwapHead
+from master.job.domain.effects import WriteManifest
+from master.job.domain.job_events import ManifestWriteFailed, ManifestWritten
 from master.job.state.bucket_marks import manifest_id
 from master.job.state.commit_attempt import end_attempt, give_up, retain
 from master.job.state.dispatch_state import apply_head

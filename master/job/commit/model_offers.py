@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from master.api.messages import OfferAnswered, OfferCheckpoint
+from master.api.messages.from_members import OfferCheckpoint
+from master.api.messages.to_members import OfferAnswered
 from master.job.commit.head_swap import record_manifest
-from master.job.domain import MemberKey
+from master.job.domain.durable_records import MemberKey
 from master.job.state.bucket_marks import compare_marks
 from master.job.state.job_state import Turn
 from master.job.state.protocol_state import CommitPhase, ModelOffer, RecoveryStage

@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Final
 
 from master.api.identities import MemberName
-from master.job.domain import Durable, Instant, MemberKey, Persist, ReserveHighWater
+from master.job.domain.durable_records import Durable, Instant, MemberKey, ReserveHighWater
+from master.job.domain.effects import Persist
 from master.job.domain.frozen_map import FrozenMap
 from master.job.state.job_state import Turn
 from master.job.state.protocol_state import NO_TRAINERS, HighWaterMark, LeaseHolders, RecoveryStage

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from master.api.identities import Incarnation
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import SECOND, JobConfig
+from master.job.domain.durable_records import SECOND
+from master.job.domain.job_config import JobConfig
 from master.job.state.dispatch_state import DispatchState
 from master.job.state.members import Trainer
 from master.job.state.trainer_failures import FailureCounts

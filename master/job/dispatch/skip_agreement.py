@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import Skip, SkipAnswer
+from master.api.messages.from_members import SkipAnswer
+from master.api.messages.to_members import Skip
 from master.api.positions import PositionSet
-from master.job.domain import BucketTable, RecordQuarantine
+from master.job.domain.durable_records import BucketTable, RecordQuarantine
 from master.job.state.bucket_table import all_backed, backed, changed, owned
 from master.job.state.dispatch_state import add_quarantine, begin_skip, end_skip
 from master.job.state.job_state import Turn

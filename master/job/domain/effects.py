@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Lineage, ManifestId
-from master.api.messages import MasterMessage
+from master.api.messages.to_members import MasterMessage
 from master.api.servers_answer import ServersAnswer
 from master.job.domain.durable_records import DurableWrite, MemberKey
 

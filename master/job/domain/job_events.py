@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import CutId, ManifestId
-from master.api.messages import MemberMessage
+from master.api.messages.from_members import MemberMessage
 from master.job.domain.durable_records import DurableWrite, Instant, MemberKey
 from master.job.placement.owner_placement import Move
 

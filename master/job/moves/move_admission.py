@@ -19,7 +19,7 @@ from typing import Final
 
 from master.api.identities import BucketId, ServerPlace
 from master.api.positions import PositionSet
-from master.job.domain import BucketTable, Intent
+from master.job.domain.durable_records import BucketTable, Intent
 from master.job.moves import rebalancing
 from master.job.placement.owner_placement import Move
 from master.job.state import bucket_table

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import Activated, Installed
+from master.api.messages.from_members import Activated, Installed
 from master.job.dispatch import skip_agreement
-from master.job.domain import BucketTable, ChangeTable, MemberKey, Persist
+from master.job.domain.durable_records import BucketTable, ChangeTable, MemberKey
+from master.job.domain.effects import Persist
 from master.job.domain.frozen_map import FrozenMap
 from master.job.moves import move_admission, move_timeouts, promotion, rebalancing, server_commands
 from master.job.state import bucket_table

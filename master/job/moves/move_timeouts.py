@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from master.api.identities import BucketId
-from master.job.domain import SECOND, Instant, Intent, MovesExpired, MovesRetryDue
+from master.job.domain.durable_records import SECOND, Instant, Intent
 from master.job.domain.frozen_map import FrozenMap
+from master.job.domain.job_events import MovesExpired, MovesRetryDue
 from master.job.moves import rebalancing
 from master.job.state.job_state import MasterState, Turn
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from master.job.domain import BucketTable, MemberKey
+from master.job.domain.durable_records import BucketTable, MemberKey
 from master.job.domain.frozen_map import FrozenMap
 from master.job.placement.owner_placement import NOBODY
 from master.job.state import bucket_table

@@ -18,10 +18,12 @@ from statistics import fmean
 from typing import Final
 
 from master.api.identities import BucketId, Version
-from master.api.messages import Restore, ServerLeaving, ServerReport
+from master.api.messages.from_members import ServerLeaving, ServerReport
+from master.api.messages.to_members import Restore
 from master.api.positions import EMPTY
-from master.job.domain import BucketTable, MovesRequested
+from master.job.domain.durable_records import BucketTable
 from master.job.domain.frozen_map import FrozenMap
+from master.job.domain.job_events import MovesRequested
 from master.job.moves import promotion
 from master.job.placement.backup_placement import place_backups
 from master.job.placement.owner_placement import NOBODY, Move, Weight, moves, place

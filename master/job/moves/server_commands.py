@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from master.api.identities import BucketId
-from master.api.messages import Activate, Forget, Freeze, RouteChanged
+from master.api.messages.to_members import Activate, Forget, Freeze, RouteChanged
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import BucketTable, Instant, Intent, MemberKey
+from master.job.domain.durable_records import BucketTable, Instant, Intent, MemberKey
 from master.job.state import bucket_table
 from master.job.state.job_state import Turn
 from master.job.state.members import Server

@@ -12,9 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from master.api.messages import Refused
+from master.api.messages.to_members import Refused
 from master.api.servers_answer import ServersAnswer
-from master.job.domain import AnswerServers, Persist, RecordServers, ServersRequested
+from master.job.domain.durable_records import RecordServers
+from master.job.domain.effects import AnswerServers, Persist
+from master.job.domain.job_events import ServersRequested
 from master.job.moves import rebalancing
 from master.job.state.job_state import MasterState, Turn
 

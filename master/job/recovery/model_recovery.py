@@ -18,10 +18,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from master.api.checkpoints.manifest import Manifest
-from master.api.messages import AskMarks, MarksReport, RouteChanged
+from master.api.messages.from_members import MarksReport
+from master.api.messages.to_members import AskMarks, RouteChanged
 from master.api.positions import EMPTY
 from master.job.dispatch.skip_agreement import finish_skip
-from master.job.domain import AdoptableFound, Instant, SwapHead
+from master.job.domain.durable_records import Instant, SwapHead
+from master.job.domain.job_events import AdoptableFound
 from master.job.moves import move_lifecycle, promotion, rebalancing, server_commands
 from master.job.recovery import rollback, server_quorum
 from master.job.state.bucket_marks import compare_marks, lists_exactly

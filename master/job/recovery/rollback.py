@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from master.api.identities import Lineage, Route, Version
-from master.api.messages import Fenced
+from master.api.messages.to_members import Fenced
 from master.api.positions import EMPTY
-from master.job.domain import AfterLoss, Backups, LineageRecord, RaiseLineage
+from master.job.domain.durable_records import Backups, LineageRecord, RaiseLineage
+from master.job.domain.job_config import AfterLoss
 from master.job.placement.backup_placement import place_backups
 from master.job.placement.owner_placement import NOBODY, place
 from master.job.recovery import server_quorum

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.job.domain import OwnersWaitEnded
+from master.job.domain.job_events import OwnersWaitEnded
 from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server, put_server
 from master.job.state.protocol_state import RecoveryStage

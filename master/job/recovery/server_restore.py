@@ -12,10 +12,12 @@ from __future__ import annotations
 from typing import Final
 
 from master.api.identities import ServerPlace, Version
-from master.api.messages import BackedBuckets, KeptBuckets, Refused, Restore, Restored, RestoreFailed
+from master.api.messages.from_members import Restored, RestoreFailed
+from master.api.messages.to_members import BackedBuckets, KeptBuckets, Refused, Restore
 from master.api.positions import EMPTY, PositionSet
 from master.job.dispatch import high_water
-from master.job.domain import FallBack, RaiseLineage
+from master.job.domain.durable_records import RaiseLineage
+from master.job.domain.effects import FallBack
 from master.job.moves import rebalancing
 from master.job.recovery import model_recovery, rollback, server_quorum
 from master.job.state.bucket_table import backed, backup_place, by_version, holders, owned

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import BackupSilent
-from master.job.domain import SECOND, Instant
+from master.api.messages.from_members import BackupSilent
+from master.job.domain.durable_records import SECOND, Instant
 from master.job.moves import promotion, server_commands
 from master.job.state import bucket_table
 from master.job.state.job_state import MasterState, Turn

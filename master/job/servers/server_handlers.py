@@ -10,32 +10,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from master.api.messages import (
+from master.api.messages.from_members import (
     Activated,
     BackupSilent,
-    Cut,
     CutRefused,
     CutTaken,
-    Fenced,
     Held,
-    Hold,
     Installed,
     MarksReport,
     MemberMessage,
-    Refused,
     RegisterServer,
-    Released,
     Restored,
     RestoreFailed,
     ServerLeaving,
     ServerReport,
-    ServerWelcome,
     SkipAnswer,
     Written,
 )
+from master.api.messages.to_members import Cut, Fenced, Hold, Refused, Released, ServerWelcome
 from master.job.commit import commit_protocol
 from master.job.dispatch import skip_agreement
-from master.job.domain import SECOND, AnswersOverdue, Instant, MemberKey
+from master.job.domain.durable_records import SECOND, Instant, MemberKey
+from master.job.domain.job_events import AnswersOverdue
 from master.job.moves import move_lifecycle, promotion, rebalancing, server_commands
 from master.job.recovery import model_recovery, rollback, server_quorum, server_restore
 from master.job.servers import disconnect_grace

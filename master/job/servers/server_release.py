@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from master.api.identities import NO_LINEAGE
-from master.api.messages import Released
+from master.api.messages.to_members import Released
 from master.job.recovery import server_quorum
 from master.job.state import bucket_table
 from master.job.state.job_state import MasterState, Turn

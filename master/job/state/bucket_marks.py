@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from master.api.identities import Lineage, ManifestId, Term
-from master.api.messages import BucketMarks, FileRecord
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.positions import PositionSet, common, union
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from master.api.identities import Incarnation, Route, ServerPlace, Version
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import Backups, BucketTable, Intent, MemberKey
+from master.job.domain.durable_records import Backups, BucketTable, Intent, MemberKey
 from master.job.placement.owner_placement import NOBODY
 
 _T = TypeVar("_T")

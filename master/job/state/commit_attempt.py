@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import Drop, OfferAnswered
+from master.api.messages.to_members import Drop, OfferAnswered
 from master.api.positions import EMPTY
-from master.job.domain import Retain
+from master.job.domain.effects import Retain
 from master.job.state.job_state import Turn
 from master.job.state.protocol_state import CommitPhase, CommitState
 

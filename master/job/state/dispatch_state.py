@@ -18,7 +18,7 @@ from typing import Final
 from master.api.identities import Incarnation, Lease, LeaseToken, Lineage, Term
 from master.api.positions import EMPTY, PositionSet, union
 from master.errors import InvariantViolationError
-from master.job.domain import Instant
+from master.job.domain.durable_records import Instant
 from master.job.domain.frozen_map import FrozenMap, copy_with
 
 NO_REQUEST: Final = -2

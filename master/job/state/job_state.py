@@ -11,27 +11,25 @@ from typing import Any, Final
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import NO_LINEAGE, Lineage, ManifestId, Route, Term
-from master.api.messages import MasterMessage
+from master.api.messages.to_members import MasterMessage
 from master.api.positions import EMPTY
-from master.job.domain import (
+from master.job.domain.durable_records import (
     UNNAMED_ORIGIN,
     Backups,
     BucketTable,
-    CoreEffect,
     DatasetRecord,
     DurableWrite,
     Instant,
-    JobConfig,
     LineageRecord,
     ManifestOrigin,
     MemberKey,
-    Persist,
     RaiseLineage,
     RecordQuarantine,
-    Send,
     SwapHead,
 )
+from master.job.domain.effects import CoreEffect, Persist, Send
 from master.job.domain.frozen_map import FrozenMap, copy_with
+from master.job.domain.job_config import JobConfig
 from master.job.placement.owner_placement import Weight
 from master.job.state.dispatch_state import DispatchState
 from master.job.state.members import Members, Server

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from master.api.identities import NO_LINEAGE, Incarnation, Lineage, MemberName, ServerPlace
-from master.api.messages import RegisterServer, RegisterTrainer
+from master.api.messages.from_members import RegisterServer, RegisterTrainer
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import Instant, MemberKey
+from master.job.domain.durable_records import Instant, MemberKey
 from master.job.domain.frozen_map import FrozenMap
 
 RETIRED_KEPT: Final = 256

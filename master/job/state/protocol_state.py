@@ -11,9 +11,10 @@ from typing import Final
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import BucketId, CutId, MemberName, Route
-from master.api.messages import BucketMarks, FileRecord, MarksReport
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.from_members import MarksReport
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import ChangeTable, Instant, Intent, MemberKey
+from master.job.domain.durable_records import ChangeTable, Instant, Intent, MemberKey
 from master.job.domain.frozen_map import FrozenMap
 from master.job.placement.owner_placement import Move
 

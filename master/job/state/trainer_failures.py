@@ -18,7 +18,7 @@ from typing import Final
 
 from master.api.identities import Incarnation
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import Instant, MemberKey
+from master.job.domain.durable_records import Instant, MemberKey
 
 NOTES_KEPT: Final = 20  # for the status; older ones are in the log
 COUNTED_KEPT: Final = 256

@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import Final
 
 from master.api.identities import TableSpec
-from master.api.messages import Declare, Declared, Refused
+from master.api.messages.from_members import Declare
+from master.api.messages.to_members import Declared, Refused
 from master.api.positions import EMPTY, MAX_POSITION
-from master.job.domain import DatasetRecord, Persist, RecordDataset
+from master.job.domain.durable_records import DatasetRecord, RecordDataset
+from master.job.domain.effects import Persist
 from master.job.state.dispatch_state import DispatchState, open_dispatch
 from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Trainer, put_trainer

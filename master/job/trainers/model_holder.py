@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from master.api.messages import FileRecord, Refused
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.to_members import Refused
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import MemberKey
+from master.job.domain.durable_records import MemberKey
 from master.job.recovery.rollback import fence_all, lose_model
 from master.job.state.dispatch_state import mark_done, unmark_done, void_leases
 from master.job.state.job_state import MasterState, Turn

@@ -8,23 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from master.api.messages import (
-    Ack,
-    Acquire,
-    Ended,
-    FinalSaved,
-    Granted,
-    Progress,
-    Refused,
-    Registered,
-    RegisterTrainer,
-    Return,
-    RouteChanged,
-    Wait,
-)
+from master.api.messages.from_members import Ack, Acquire, FinalSaved, Progress, RegisterTrainer, Return
+from master.api.messages.to_members import Ended, Granted, Refused, Registered, RouteChanged, Wait
 from master.job.dispatch.high_water import add_trainer
 from master.job.dispatch.lease_size import batches_to_grant, choose_positions
-from master.job.domain import SECOND, Instant, MemberKey
+from master.job.domain.durable_records import SECOND, Instant, MemberKey
 from master.job.domain.frozen_map import FrozenMap
 from master.job.state.dispatch_state import (
     TrainerLeases,

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import Failed, Fenced, RankChanged
+from master.api.messages.from_members import Failed
+from master.api.messages.to_members import Fenced, RankChanged
 from master.api.positions import EMPTY, PositionSet, union
 from master.job.dispatch.high_water import remove_trainer
-from master.job.domain import LeaseExpired, MemberKey
+from master.job.domain.durable_records import MemberKey
+from master.job.domain.job_events import LeaseExpired
 from master.job.state.dispatch_state import DispatchState, drop_leases
 from master.job.state.job_state import Turn
 from master.job.state.members import Trainer, drop_trainer, put_trainer, rank_changes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from master.api.identities import ServerPlace
 from master.durable.transactions import durable_keys, parse_durable
 from master.errors import StoreUnavailableError
-from master.job.domain import UNNAMED_ORIGIN
+from master.job.domain.durable_records import UNNAMED_ORIGIN
 from master.job.placement.owner_placement import NOBODY
 from master.store.etcd.etcd_config import EtcdConfig
 from master.store.etcd.etcd_store import EtcdStore

@@ -10,9 +10,11 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, Route, ServerPlace, Term, Version
-from master.api.messages import Activate, Cut, FileRecord, Forget, Freeze, Hold, Warm
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.to_members import Activate, Cut, Forget, Freeze, Hold, Warm
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import Backups, BucketTable, ChangeTable, Intent, Persisted
+from master.job.domain.durable_records import Backups, BucketTable, ChangeTable, Intent
+from master.job.domain.job_events import Persisted
 from master.job.placement.owner_placement import NOBODY
 from master.job.state import bucket_table
 from tests.chaos.moves.failpoints import COPY_STEPS, HOOK, SENT_STEPS, Failpoints, Step

@@ -14,7 +14,8 @@ from autoscaler.jobs.progress import JobProgress, NoProgress
 from master.api.checkpoints.audit import read_checkpoint, try_head_hint
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import DatasetSpec
-from master.api.messages import Acquire, Granted
+from master.api.messages.from_members import Acquire
+from master.api.messages.to_members import Granted
 from master.api.positions import EMPTY, union
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from tests.harness.master_process import (

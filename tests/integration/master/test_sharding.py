@@ -8,7 +8,8 @@ import pytest
 
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.identities import DatasetSpec
-from master.api.messages import Ack, Acquire, Declare, Ended, Granted, Refused, Registered, Wait
+from master.api.messages.from_members import Ack, Acquire, Declare
+from master.api.messages.to_members import Ended, Granted, Refused, Registered, Wait
 from master.api.positions import EMPTY, PositionSet, union
 from master.api.wire.hello import Hello
 from tests.harness.master_process import (

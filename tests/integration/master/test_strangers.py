@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from autoscaler.jobs.master_connections import JobProgress, MasterConnections, MasterEndpoint
-from master.api.messages import RegisterTrainer
+from master.api.messages.from_members import RegisterTrainer
 from master.api.wire.call_proof import CHALLENGE_KEY, PROOF_KEY
 from master.api.wire.calls import SET_SERVERS, STATUS
 from master.api.wire.grpc_options import CLIENT_OPTIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from master.api.messages import Activate
+from master.api.messages.to_members import Activate
 from master.api.positions import EMPTY, PositionSet
 from master.job.moves import move_lifecycle
 from master.job.state.job_state import Turn

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from master.api.messages import Written
+from master.api.messages.from_members import Written
 from master.api.positions import EMPTY, PositionSet
 from master.job.commit import commit_protocol
 from master.job.recovery import model_recovery, rollback

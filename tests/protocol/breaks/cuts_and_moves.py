@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from master.api.messages import CutRefusal, Hold
+from master.api.messages.from_members import CutRefusal
+from master.api.messages.to_members import Hold
 from master.api.positions import EMPTY, PositionSet
 from master.job.commit import commit_protocol
 from master.job.state.protocol_state import CommitPhase, SkipState

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from master.api.messages import Restore
+from master.api.messages.to_members import Restore
 from master.api.positions import EMPTY, union
 from master.job.commit import commit_protocol
 from master.job.recovery import rollback

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from master.api.messages import Installed
+from master.api.messages.from_members import Installed
 from master.job.commit import commit_protocol
 from master.job.servers import server_handlers
 from tests.protocol.explore import Limits, Report, Verdict

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from master.api.positions import EMPTY, PositionSet
 from master.job.dispatch import skip_agreement
-from master.job.domain import RaiseLineage, SwapHead
+from master.job.domain.durable_records import RaiseLineage, SwapHead
 from master.job.recovery import model_recovery, rollback
 from master.job.state import dispatch_state
 from master.job.state.job_state import MasterState, Turn

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from master.api.positions import EMPTY, PositionSet
 from master.job.dispatch import skip_agreement
-from master.job.domain import BucketTable
+from master.job.domain.durable_records import BucketTable
 from master.job.state import bucket_table
 from tests.protocol import servers as shell
 from tests.protocol.breaks.copies import handed_over_unfrozen

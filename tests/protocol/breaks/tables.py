@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from master.api.messages import Activate, Forget
+from master.api.messages.to_members import Activate, Forget
 from master.api.positions import PositionSet
 from master.job import machine
-from master.job.domain import BucketTable, MovesExpired, RaiseLineage
+from master.job.domain.durable_records import BucketTable, RaiseLineage
+from master.job.domain.job_events import MovesExpired
 from master.job.moves import move_admission, move_lifecycle, move_timeouts
 from master.job.recovery import server_quorum, server_restore
 from master.job.state import bucket_table

@@ -8,8 +8,9 @@ from typing import assert_never
 
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import Term
-from master.api.messages import Cut, Hold
-from master.job.domain import (
+from master.api.messages.to_members import Cut, Hold
+from master.job.domain.durable_records import MemberKey, RaiseLineage, ReserveHighWater
+from master.job.domain.job_events import (
     AdoptableFound,
     AnswersOverdue,
     CommitDue,
@@ -18,16 +19,13 @@ from master.job.domain import (
     HoldExpired,
     LeaseExpired,
     ManifestWritten,
-    MemberKey,
     MovesExpired,
     MovesRetryDue,
     OwnersWaitEnded,
     Persisted,
     PersistRefused,
-    RaiseLineage,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
-    ReserveHighWater,
 )
 from master.job.state.protocol_state import CommitPhase
 from tests.protocol import claims, masters

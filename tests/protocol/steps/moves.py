@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from master.api.messages import ServerLeaving, Warm
-from master.job.domain import MessageReceived, MovesRequested, ServersRequested
+from master.api.messages.from_members import ServerLeaving
+from master.api.messages.to_members import Warm
+from master.job.domain.job_events import MessageReceived, MovesRequested, ServersRequested
 from master.job.placement.owner_placement import Move as BucketMove
 from master.job.state.bucket_table import owner_of
 from master.job.state.protocol_state import RecoveryStage

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from master.api.messages import Activate, Cut, Forget, Freeze, Released
-from master.job.domain import CloseStream, StreamBroken
+from master.api.messages.to_members import Activate, Cut, Forget, Freeze, Released
+from master.job.domain.effects import CloseStream
+from master.job.domain.job_events import StreamBroken
 from master.job.state.protocol_state import CommitPhase
 from tests.protocol import servers
 from tests.protocol.draft import Draft

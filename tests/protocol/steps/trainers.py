@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from master.api.positions import union
-from master.job.domain import (
-    CloseStream,
-    StreamBroken,
-)
+from master.job.domain.effects import CloseStream
+from master.job.domain.job_events import StreamBroken
 from tests.protocol.draft import Draft
 from tests.protocol.servers import Pulled
 from tests.protocol.steps.change import Change, Label

@@ -3,7 +3,7 @@
 from autoscaler.domain import Role
 from autoscaler.jobs.progress import JobProgress, NoProgress
 from master.api.master_status import JobPhase
-from master.api.messages import Refused
+from master.api.messages.to_members import Refused
 from master.api.servers_answer import ServersAnswer
 
 

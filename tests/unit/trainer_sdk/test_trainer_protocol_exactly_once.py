@@ -11,18 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from master.api.identities import DatasetSpec, Incarnation, Lease, LeaseToken, Lineage, MemberName, TableSpec, Term
-from master.api.messages import (
-    Ack,
-    Acquire,
-    Declare,
-    Fenced,
-    Granted,
-    Registered,
-    RegisterTrainer,
-    Return,
-    RouteChanged,
-    Wait,
-)
+from master.api.messages.from_members import Ack, Acquire, Declare, RegisterTrainer, Return
+from master.api.messages.to_members import Fenced, Granted, Registered, RouteChanged, Wait
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.protocol.trainer_events import (
     BatchRequested,

@@ -3,26 +3,19 @@
 import pytest
 
 from master.api.identities import DatasetSpec, Incarnation, Lease, LeaseToken, Lineage, ManifestId, MemberName, Term
-from master.api.messages import (
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.from_members import (
     Ack,
     Acquire,
-    BucketMarks,
     Declare,
-    Drain,
-    Ended,
     Failed,
-    Fenced,
-    FileRecord,
     FinalSaved,
-    Granted,
     Leave,
-    OfferAnswered,
     OfferCheckpoint,
-    Registered,
     RegisterTrainer,
     Return,
-    Wait,
 )
+from master.api.messages.to_members import Drain, Ended, Fenced, Granted, OfferAnswered, Registered, Wait
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.protocol.trainer_events import (
     AcquireDue,

@@ -19,7 +19,9 @@ from dataclasses import replace
 from typing import Final
 
 from master.api.identities import BucketId, ServerPlace, Version
-from master.api.messages import Activate, Activated, BucketMarks, CutRefusal, Forget, Freeze, Installed, Warm
+from master.api.messages.checkpoint_files import BucketMarks
+from master.api.messages.from_members import Activated, CutRefusal, Installed
+from master.api.messages.to_members import Activate, Forget, Freeze, Warm
 from master.api.positions import PositionSet, union
 from trainer_sdk.pserver.core import fork
 from trainer_sdk.pserver.core.messages import CopyHead

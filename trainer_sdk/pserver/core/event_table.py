@@ -9,20 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from master.api.messages import (
-    Activate,
-    AskMarks,
-    Cut,
-    Drop,
-    Forget,
-    Freeze,
-    Hold,
-    MarksReport,
-    Restore,
-    Skip,
-    SkipAnswer,
-    Warm,
-)
+from master.api.messages.from_members import MarksReport, SkipAnswer
+from master.api.messages.to_members import Activate, AskMarks, Cut, Drop, Forget, Freeze, Hold, Restore, Skip, Warm
 from master.api.positions import EMPTY
 from trainer_sdk.pserver.core import bucket_moves, fork
 from trainer_sdk.pserver.core.restore import handle_load_failed, handle_model_loaded, handle_restore

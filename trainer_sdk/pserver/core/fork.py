@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from master.api.identities import CutId
-from master.api.messages import Cut, CutRefusal, CutRefused, CutTaken, Drop, Held, Hold, Written
+from master.api.messages.from_members import CutRefusal, CutRefused, CutTaken, Held, Written
+from master.api.messages.to_members import Cut, Drop, Hold
 from master.api.positions import PositionSet
 from trainer_sdk.pserver.core.server_events import (
     DropFork,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from master.api.identities import BucketId, Incarnation, Lineage, Version
-from master.api.messages import Freeze
+from master.api.messages.to_members import Freeze
 from trainer_sdk.pserver.core.server_events import SendCopy
 
 FROZEN_BYTES: Final = 8 << 20

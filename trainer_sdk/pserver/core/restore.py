@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from master.api.identities import NO_LINEAGE
-from master.api.messages import Restore, Restored, RestoreFailed
+from master.api.messages.from_members import Restored, RestoreFailed
+from master.api.messages.to_members import Restore
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.pserver.core import fork
 from trainer_sdk.pserver.core.server_events import LoadFailed, LoadModel, ModelLoaded, NotifyMaster

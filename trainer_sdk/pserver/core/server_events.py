@@ -9,21 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from master.api.identities import BucketId, CutId, Lineage, ServerPlace, Version
-from master.api.messages import (
-    Activate,
-    AskMarks,
-    BucketMarks,
-    Cut,
-    Drop,
-    FileRecord,
-    Forget,
-    Freeze,
-    Hold,
-    Restore,
-    ServerMessage,
-    Skip,
-    Warm,
-)
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.from_members import ServerMessage
+from master.api.messages.to_members import Activate, AskMarks, Cut, Drop, Forget, Freeze, Hold, Restore, Skip, Warm
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core.messages import CopyHead
 

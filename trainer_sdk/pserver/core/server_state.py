@@ -13,7 +13,9 @@ from enum import StrEnum
 from functools import lru_cache
 
 from master.api.identities import NO_LINEAGE, CutId, Incarnation, Lineage, ServerPlace, Version
-from master.api.messages import BucketMarks, FileRecord, Held, Restore
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.from_members import Held
+from master.api.messages.to_members import Restore
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.errors import InvariantViolationError
 from trainer_sdk.pserver.core.server_events import ServerEffect

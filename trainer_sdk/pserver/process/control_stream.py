@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from master.api.identities import Incarnation, MemberName
-from master.api.messages import (
+from master.api.messages.from_members import RegisterServer, ServerLeaving, ServerMessage
+from master.api.messages.to_members import (
     Activate,
     AskMarks,
     Cut,
@@ -22,11 +23,8 @@ from master.api.messages import (
     Hold,
     MasterMessage,
     Refused,
-    RegisterServer,
     Released,
     Restore,
-    ServerLeaving,
-    ServerMessage,
     ServerWelcome,
     Skip,
     Warm,

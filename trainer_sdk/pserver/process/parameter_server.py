@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, assert_never
 
 from master.api.identities import Incarnation, Lineage, MemberName
-from master.api.messages import Activate, Forget, Freeze, Restore
+from master.api.messages.to_members import Activate, Forget, Freeze, Restore
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.core import pushes

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from master.api.identities import Lineage, TableSpec
-from master.api.messages import ServerReport
+from master.api.messages.from_members import ServerReport
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.tables.layout import Ids, Layout, buckets_of_rows, row_bytes
 from trainer_sdk.pserver.tables.model import Model

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from master.api.identities import BucketId, MemberName, Version
-from master.api.messages import Freeze, Warm
+from master.api.messages.to_members import Freeze, Warm
 from trainer_sdk.pserver.core import bucket_moves
 from trainer_sdk.pserver.core.freeze_queue import FreezeQueue
 from trainer_sdk.pserver.core.messages import CopyHead

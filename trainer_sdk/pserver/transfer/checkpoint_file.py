@@ -18,7 +18,7 @@ from master.api.checkpoints.storage import Storage
 from master.api.document import encode_document, from_plain, parse_json
 from master.api.format_version import check_version
 from master.api.identities import BucketId, CutId, Incarnation, MemberName, TableSpec
-from master.api.messages import BucketMarks, FileRecord
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.positions import PositionSet
 from trainer_sdk.errors import CheckpointError
 from trainer_sdk.pserver.tables.bucket_codec import bucket_digest

@@ -18,7 +18,8 @@ from dataclasses import replace
 from master.api.checkpoints.storage import Storage
 from master.api.errors import StorageAlteredError, StorageError, StorageMissingError
 from master.api.identities import MemberName
-from master.api.messages import BucketMarks, Restore
+from master.api.messages.checkpoint_files import BucketMarks
+from master.api.messages.to_members import Restore
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import CheckpointError, EdlError, TableError
 from trainer_sdk.pserver.core.server_events import (

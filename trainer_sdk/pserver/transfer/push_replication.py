@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from master.api.identities import Incarnation, Lineage, MemberName
-from master.api.messages import BackupSilent
+from master.api.messages.from_members import BackupSilent
 from master.api.positions import PositionSet
 from trainer_sdk.errors import AuthenticationError, TemporaryError, WireError
 from trainer_sdk.pserver.core import pushes

@@ -13,7 +13,7 @@ from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.jobs.progress import JobProgress, NoProgress
 from autoscaler.jobs.server_count import EXIT_OWNING
 from master.api.master_status import JobPhase
-from master.api.messages import Refused
+from master.api.messages.to_members import Refused
 from master.api.servers_answer import ServersAnswer
 from tests.integration.clusters.local.local_cluster import job, nodes, running, template, wait_until
 

@@ -20,12 +20,8 @@ from master.api.identities import (
     Term,
     Version,
 )
-from master.api.messages import (
-    Cut,
-    Hold,
-    Restore,
-    Restored,
-)
+from master.api.messages.from_members import Restored
+from master.api.messages.to_members import Cut, Hold, Restore
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.client.pserver_client import PserverClient
 from trainer_sdk.pserver.core.server_state import ServerLimits

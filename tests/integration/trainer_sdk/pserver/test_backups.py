@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from master.api.identities import Lineage, Version
-from master.api.messages import Activate, Activated, BackedBuckets, BackupSilent
+from master.api.messages.from_members import Activated, BackupSilent
+from master.api.messages.to_members import Activate, BackedBuckets
 from master.api.positions import PositionSet
 from tests.harness.certificates import JobAuthority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, span, verdicts

@@ -10,14 +10,8 @@ from master.api.identities import (
     Lineage,
     Term,
 )
-from master.api.messages import (
-    Cut,
-    CutRefusal,
-    CutRefused,
-    CutTaken,
-    RestoreFailed,
-    Written,
-)
+from master.api.messages.from_members import CutRefusal, CutRefused, CutTaken, RestoreFailed, Written
+from master.api.messages.to_members import Cut
 from tests.integration.trainer_sdk.pserver.in_process_servers import FIRST, span, verdicts
 from trainer_sdk.errors import NotReadyError
 from trainer_sdk.pserver.core.messages import PushVerdict

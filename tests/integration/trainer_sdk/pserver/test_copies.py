@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from master.api.identities import BucketId, Incarnation, Lineage, MemberName, ServerPlace, Version
-from master.api.messages import Activate, Activated, Forget, Freeze, Installed, Restored, Warm, Written
+from master.api.messages.from_members import Activated, Installed, Restored, Written
+from master.api.messages.to_members import Activate, Forget, Freeze, Warm
 from master.api.positions import EMPTY, PositionSet
 from tests.harness.certificates import JobAuthority
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts

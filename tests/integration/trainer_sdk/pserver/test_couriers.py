@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import BucketId, Incarnation, Lineage, MemberName, Version
-from master.api.messages import Installed
+from master.api.messages.from_members import Installed
 from master.api.positions import EMPTY
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, PATIENCE_S, TABLES, span
 from trainer_sdk.errors import WireError

@@ -13,14 +13,8 @@ from master.api.identities import (
     Route,
     ServerPlace,
 )
-from master.api.messages import (
-    CutRefusal,
-    CutRefused,
-    Held,
-    Hold,
-    Restore,
-    Restored,
-)
+from master.api.messages.from_members import CutRefusal, CutRefused, Held, Restored
+from master.api.messages.to_members import Hold, Restore
 from tests.integration.trainer_sdk.pserver.in_process_servers import BUCKETS, FIRST, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, ServerUnavailableError, TableError
 from trainer_sdk.pserver.core.messages import PushVerdict

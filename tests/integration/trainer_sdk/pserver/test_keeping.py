@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from master.api.identities import CutId, Lineage, ManifestId, Term, Version
-from master.api.messages import Cut, Hold, KeptBuckets, Restored, RestoreFailed, Written
+from master.api.messages.from_members import Restored, RestoreFailed, Written
+from master.api.messages.to_members import Cut, Hold, KeptBuckets
 from tests.integration.trainer_sdk.pserver.in_process_servers import (
     BUCKETS,
     FIRST,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from master.api.edl.master.v1 import master_pb2
 from master.api.errors import MessageError
 from master.api.identities import Incarnation, LeaseToken, Lineage, Term
-from master.api.messages import Ack, Acquire, MasterMessage, MemberMessage
+from master.api.messages.from_members import Ack, Acquire, MemberMessage
+from master.api.messages.to_members import MasterMessage
 from master.api.positions import PositionSet
 from master.api.shape import ByName, Fixed, Many, Optional, Positions, Record, Scalar, Shape, Word, record_of
 from master.api.wire.hello import Hello, agreed_version

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from master.durable.transactions import durable_keys, parse_durable
-from master.job.domain import UNNAMED_ORIGIN, Persist, Persisted, RecordServers, ReserveHighWater
+from master.job.domain.durable_records import UNNAMED_ORIGIN, RecordServers, ReserveHighWater
+from master.job.domain.effects import Persist
+from master.job.domain.job_events import Persisted
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Conflict, Unknown
 from master.term.store_writer import StoreWriter

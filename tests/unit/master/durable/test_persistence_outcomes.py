@@ -9,7 +9,9 @@ import pytest
 from master.api.identities import Lineage, ManifestId
 from master.api.positions import PositionSet
 from master.errors import InvariantViolationError, StoreUnavailableError
-from master.job.domain import LineageRecord, Persist, Persisted, PersistRefused, ReserveHighWater, SwapHead
+from master.job.domain.durable_records import LineageRecord, ReserveHighWater, SwapHead
+from master.job.domain.effects import Persist
+from master.job.domain.job_events import Persisted, PersistRefused
 from master.store.memory_store import MemoryCluster, MemoryStore
 from master.store.store_port import Unknown
 from master.term.store_writer import MAX_WAITING_WRITES, StoreWriter

@@ -20,7 +20,7 @@ from master.api.positions import PositionSet
 from master.durable.refounding import emptying, is_empty, refounding
 from master.durable.transactions import durable_keys, head_id, number_key, parse_durable, transaction_of
 from master.errors import FencedError, PermanentError
-from master.job.domain import (
+from master.job.domain.durable_records import (
     UNNAMED_ORIGIN,
     Backups,
     BucketTable,

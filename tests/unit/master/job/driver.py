@@ -10,54 +10,38 @@ from dataclasses import dataclass, field, replace
 from master import job
 from master.api.checkpoints.manifest import Manifest
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lineage, MemberName, TableSpec, Term
-from master.api.messages import (
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.from_members import (
     Acquire,
-    Activate,
     Activated,
-    AskMarks,
-    BucketMarks,
-    Cut,
     CutTaken,
     Declare,
-    FileRecord,
-    Forget,
-    Granted,
     Held,
-    Hold,
     MarksReport,
     RegisterServer,
     RegisterTrainer,
-    Restore,
     Restored,
-    Skip,
     SkipAnswer,
     Written,
 )
+from master.api.messages.to_members import Activate, AskMarks, Cut, Forget, Granted, Hold, Restore, Skip
 from master.api.positions import EMPTY, PositionSet, union
-from master.job.domain import (
-    AdoptableFound,
-    AnswerServers,
+from master.job.domain.durable_records import (
     BucketTable,
     ChangeTable,
     Durable,
-    FindAdoptable,
     Instant,
-    JobConfig,
-    ManifestWritten,
     MemberKey,
-    MessageReceived,
-    Persist,
-    Persisted,
     RaiseLineage,
     RecordDataset,
     RecordQuarantine,
     RecordServers,
     ReserveHighWater,
-    Send,
-    ServersRequested,
     SwapHead,
-    WriteManifest,
 )
+from master.job.domain.effects import AnswerServers, FindAdoptable, Persist, Send, WriteManifest
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import AdoptableFound, ManifestWritten, MessageReceived, Persisted, ServersRequested
 
 SPEC = DatasetSpec(name="digits", size=100, epochs=2, batch_size=10)
 TABLES = (TableSpec(name="w", shape=(4,)),)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from master.api.identities import Version
-from master.api.messages import Ack, Installed
-from master.job.domain import JobConfig, MovesRequested
+from master.api.messages.from_members import Ack, Installed
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import MovesRequested
 from master.job.placement.owner_placement import Move
 from tests.unit.master.job.driver import Marks, key, run_servers
 

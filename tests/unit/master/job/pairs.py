@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from master.api.messages import Activate, Activated, Forget, Restore, Skip, SkipAnswer
+from master.api.messages.from_members import Activated, SkipAnswer
+from master.api.messages.to_members import Activate, Forget, Restore, Skip
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import JobConfig, ReconnectWindowEnded, StreamBroken
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import ReconnectWindowEnded, StreamBroken
 from master.job.state import bucket_table
 from tests.unit.master.job.driver import Driver, Marks, run_servers
 

@@ -6,20 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.messages import Activate, AskMarks, Fenced, Freeze, Released, Restore, RouteChanged, ServerLeaving, Skip
+from master.api.messages.from_members import ServerLeaving
+from master.api.messages.to_members import Activate, AskMarks, Fenced, Freeze, Released, Restore, RouteChanged, Skip
 from master.api.positions import EMPTY, PositionSet, union
 from master.job import deadlines
-from master.job.domain import (
-    SECOND,
-    AfterLoss,
-    AnswersOverdue,
-    CommitDue,
-    Instant,
-    LineageRecord,
-    OwnersWaitEnded,
-    ReconnectWindowEnded,
-    StreamBroken,
-)
+from master.job.domain.durable_records import SECOND, Instant, LineageRecord
+from master.job.domain.job_config import AfterLoss
+from master.job.domain.job_events import AnswersOverdue, CommitDue, OwnersWaitEnded, ReconnectWindowEnded, StreamBroken
 from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import T0, carry, owners, to, train

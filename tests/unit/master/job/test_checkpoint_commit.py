@@ -8,35 +8,21 @@ import pytest
 
 from master import job
 from master.api.master_status import JobPhase
-from master.api.messages import (
-    Ack,
-    Acquire,
-    BucketMarks,
-    Cut,
-    CutRefusal,
-    CutRefused,
-    Drop,
-    Granted,
-    Held,
-    Hold,
-    Written,
-)
+from master.api.messages.checkpoint_files import BucketMarks
+from master.api.messages.from_members import Ack, Acquire, CutRefusal, CutRefused, Held, Written
+from master.api.messages.to_members import Cut, Drop, Granted, Hold
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import (
-    SECOND,
+from master.job.domain.durable_records import SECOND, SwapHead
+from master.job.domain.effects import Persist, Retain, StepDown, WriteManifest
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import (
     CommitDue,
     CutExpired,
     HoldExpired,
-    JobConfig,
     ManifestWriteFailed,
-    Persist,
     PersistRefused,
     ReconnectWindowEnded,
-    Retain,
-    StepDown,
     StreamBroken,
-    SwapHead,
-    WriteManifest,
 )
 from master.job.state.bucket_marks import compare_marks, lists_exactly
 from master.job.state.protocol_state import CommitPhase

@@ -11,35 +11,13 @@ from master import job
 from master.api.document import decode_document, encode_document
 from master.api.identities import DatasetSpec, OptimiserSpec, TableSpec
 from master.api.master_status import JobPhase, JobStatus
-from master.api.messages import (
-    Ack,
-    Declare,
-    Declared,
-    Ended,
-    Failed,
-    FinalSaved,
-    Granted,
-    Leave,
-    Progress,
-    RankChanged,
-    Refused,
-    Registered,
-    RegisterTrainer,
-    ServerWelcome,
-)
+from master.api.messages.from_members import Ack, Declare, Failed, FinalSaved, Leave, Progress, RegisterTrainer
+from master.api.messages.to_members import Declared, Ended, Granted, RankChanged, Refused, Registered, ServerWelcome
 from master.api.positions import EMPTY
 from master.job import machine
-from master.job.domain import (
-    SECOND,
-    CoreEvent,
-    Durable,
-    Instant,
-    JobConfig,
-    ReclaimWindowEnded,
-    ReconnectWindowEnded,
-    RecordDataset,
-    StreamBroken,
-)
+from master.job.domain.durable_records import SECOND, Durable, Instant, RecordDataset
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import CoreEvent, ReclaimWindowEnded, ReconnectWindowEnded, StreamBroken
 from tests.unit.master.job.driver import SPEC, TABLES, Driver, key, serving
 
 T0 = key("t0")

@@ -9,31 +9,14 @@ import pytest
 
 from master import job
 from master.api.identities import Lease, LeaseToken
-from master.api.messages import (
-    Ack,
-    Acquire,
-    Fenced,
-    Granted,
-    Leave,
-    Progress,
-    Refused,
-    Registered,
-    RegisterTrainer,
-    Return,
-    Wait,
-)
+from master.api.messages.from_members import Ack, Acquire, Leave, Progress, RegisterTrainer, Return
+from master.api.messages.to_members import Fenced, Granted, Refused, Registered, Wait
 from master.api.positions import EMPTY, PositionSet
 from master.job.dispatch.high_water import next_block
-from master.job.domain import (
-    SECOND,
-    Instant,
-    JobConfig,
-    LeaseExpired,
-    Persist,
-    ReclaimWindowEnded,
-    ReserveHighWater,
-    StreamBroken,
-)
+from master.job.domain.durable_records import SECOND, Instant, ReserveHighWater
+from master.job.domain.effects import Persist
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import LeaseExpired, ReclaimWindowEnded, StreamBroken
 from master.job.state import dispatch_state
 from master.job.state.protocol_state import HighWaterMark
 from tests.unit.master.job.driver import SPEC, Driver, key

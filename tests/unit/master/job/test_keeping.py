@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import Ack, AskMarks, Fenced, KeptBuckets, Restore, Wait
+from master.api.messages.from_members import Ack
+from master.api.messages.to_members import AskMarks, Fenced, KeptBuckets, Restore, Wait
 from master.api.positions import EMPTY, PositionSet, union
-from master.job.domain import (
-    AfterLoss,
-    CommitDue,
-    JobConfig,
-    LineageRecord,
-    OwnersWaitEnded,
-    ReconnectWindowEnded,
-    StreamBroken,
-)
+from master.job.domain.durable_records import LineageRecord
+from master.job.domain.job_config import AfterLoss, JobConfig
+from master.job.domain.job_events import CommitDue, OwnersWaitEnded, ReconnectWindowEnded, StreamBroken
 from master.job.state.protocol_state import CommitPhase, RecoveryStage
 from tests.unit.master.job.driver import key, run_servers, serving
 from tests.unit.master.job.test_quarantine import FRONT, fail_at_the_front

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from master.api.identities import Version
-from master.api.messages import Activate, Activated, Forget, Freeze, RouteChanged
+from master.api.messages.from_members import Activated
+from master.api.messages.to_members import Activate, Forget, Freeze, RouteChanged
 from master.api.positions import PositionSet
-from master.job.domain import ChangeTable, JobConfig, MovesRequested, Persist
+from master.job.domain.durable_records import ChangeTable
+from master.job.domain.effects import Persist
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import MovesRequested
 from master.job.placement.owner_placement import Move
 from tests.unit.master.job.driver import serving
 from tests.unit.master.job.moving import CONFIG, T0, TO_S1, carry, installed, to

@@ -7,22 +7,12 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import Version
-from master.api.messages import (
-    Activated,
-    Cut,
-    Failed,
-    FileRecord,
-    Freeze,
-    Hold,
-    Leave,
-    Released,
-    ServerLeaving,
-    Skip,
-    SkipAnswer,
-    Written,
-)
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.from_members import Activated, Failed, Leave, ServerLeaving, SkipAnswer, Written
+from master.api.messages.to_members import Cut, Freeze, Hold, Released, Skip
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import CommitDue, JobConfig, MovesRequested, ReconnectWindowEnded, StreamBroken
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import CommitDue, MovesRequested, ReconnectWindowEnded, StreamBroken
 from master.job.placement.owner_placement import Move
 from master.job.state.protocol_state import CommitPhase, RecoveryStage
 from tests.unit.master.job.driver import run_servers, serving

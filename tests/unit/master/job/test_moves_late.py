@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import Version
-from master.api.messages import Activate, Forget, Freeze, ServerLeaving, ServerReport
+from master.api.messages.from_members import ServerLeaving, ServerReport
+from master.api.messages.to_members import Activate, Forget, Freeze
 from master.api.positions import PositionSet
 from master.job import deadlines
-from master.job.domain import SECOND, AnswersOverdue, Instant, MovesExpired, StreamBroken
+from master.job.domain.durable_records import SECOND, Instant
+from master.job.domain.job_events import AnswersOverdue, MovesExpired, StreamBroken
 from tests.unit.master.job.driver import run_servers, serving
 from tests.unit.master.job.moving import CONFIG, TO_S1, carry, grow, installed, owners_of, to
 

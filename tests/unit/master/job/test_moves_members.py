@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from master.api.identities import Incarnation
-from master.api.messages import Activate, AskMarks, Refused, Released, Restore, ServerLeaving
+from master.api.messages.from_members import ServerLeaving
+from master.api.messages.to_members import Activate, AskMarks, Refused, Released, Restore
 from master.api.positions import EMPTY
-from master.job.domain import ReconnectWindowEnded, StreamBroken
+from master.job.domain.job_events import ReconnectWindowEnded, StreamBroken
 from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import Marks, run_servers, serving
 from tests.unit.master.job.moving import CONFIG, TO_S1, carry, installed, owners, to

@@ -6,24 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.messages import (
-    Ack,
-    BucketMarks,
-    Declare,
-    Declared,
-    Ended,
-    Fenced,
-    FileRecord,
-    Leave,
-    OfferAnswered,
-    OfferCheckpoint,
-    Refused,
-    Registered,
-    RegisterTrainer,
-    Wait,
-)
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.from_members import Ack, Declare, Leave, OfferCheckpoint, RegisterTrainer
+from master.api.messages.to_members import Declared, Ended, Fenced, OfferAnswered, Refused, Registered, Wait
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import JobConfig, LeaseExpired
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import LeaseExpired
 from tests.unit.master.job.driver import SPEC, Driver, key
 
 OWN = Declare(dataset=SPEC, own_model=True)

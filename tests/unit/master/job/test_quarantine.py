@@ -6,9 +6,12 @@ import pytest
 
 from master import job
 from master.api.master_status import JobPhase
-from master.api.messages import Ack, Failed, Granted, Leave, Refused, Return, Skip, SkipAnswer, Wait
+from master.api.messages.from_members import Ack, Failed, Leave, Return, SkipAnswer
+from master.api.messages.to_members import Granted, Refused, Skip, Wait
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReconnectWindowEnded, StreamBroken
+from master.job.domain.durable_records import Instant
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import AnswersOverdue, CommitDue, ReconnectWindowEnded, StreamBroken
 from master.job.state.trainer_failures import FailureCounts, FailureNote, acquit, count_failure
 from tests.unit.master.job.driver import Driver, Marks, key, run_servers, serving
 

@@ -8,8 +8,8 @@ import pytest
 
 from master import job
 from master.api.master_status import JobPhase
-from master.api.messages import (
-    Ack,
+from master.api.messages.from_members import Ack, RegisterServer, RegisterTrainer, Restored, RestoreFailed
+from master.api.messages.to_members import (
     AskMarks,
     Drop,
     Fenced,
@@ -17,30 +17,15 @@ from master.api.messages import (
     Hold,
     Refused,
     Registered,
-    RegisterServer,
-    RegisterTrainer,
     Restore,
-    Restored,
-    RestoreFailed,
     RouteChanged,
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import (
-    SECOND,
-    AdoptableFound,
-    AnswersOverdue,
-    CommitDue,
-    Durable,
-    FallBack,
-    Instant,
-    JobConfig,
-    LineageRecord,
-    Persist,
-    RaiseLineage,
-    ReconnectWindowEnded,
-    StreamBroken,
-)
+from master.job.domain.durable_records import SECOND, Durable, Instant, LineageRecord, RaiseLineage
+from master.job.domain.effects import FallBack, Persist
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import AdoptableFound, AnswersOverdue, CommitDue, ReconnectWindowEnded, StreamBroken
 from master.job.recovery import model_recovery
 from master.job.state.job_state import Turn
 from master.job.state.protocol_state import CommitPhase, RecoveryStage

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import Released, ServerLeaving
-from master.job.domain import OwnersWaitEnded, ReconnectWindowEnded, StreamBroken
+from master.api.messages.from_members import ServerLeaving
+from master.api.messages.to_members import Released
+from master.job.domain.job_events import OwnersWaitEnded, ReconnectWindowEnded, StreamBroken
 from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import carry, owners, to, train

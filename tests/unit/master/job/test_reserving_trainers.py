@@ -6,19 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.messages import Granted, Leave, Wait
+from master.api.messages.from_members import Leave
+from master.api.messages.to_members import Granted, Wait
 from master.api.positions import EMPTY
 from master.durable.transactions import transaction_of
 from master.job.dispatch.high_water import MOST_NAMED
-from master.job.domain import (
-    JobConfig,
-    Persist,
-    ReclaimWindowEnded,
-    ReconnectWindowEnded,
-    ReserveHighWater,
-    StreamBroken,
-)
+from master.job.domain.durable_records import ReserveHighWater
+from master.job.domain.effects import Persist
 from master.job.domain.frozen_map import FrozenMap
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import ReclaimWindowEnded, ReconnectWindowEnded, StreamBroken
 from master.job.state.protocol_state import LeaseHolders
 from master.store.job_keys import JobKeys
 from master.store.store_port import MAX_VALUE_BYTES, Put

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from master.api.messages import Released, Restore, ServerLeaving
-from master.job.domain import AnswerServers, JobConfig, Persist, RecordServers
+from master.api.messages.from_members import ServerLeaving
+from master.api.messages.to_members import Released, Restore
+from master.job.domain.durable_records import RecordServers
+from master.job.domain.effects import AnswerServers, Persist
+from master.job.domain.job_config import JobConfig
 from master.job.moves.server_scaling import MAX_ASKING
 from tests.unit.master.job.driver import Driver, Marks, run_servers, serving
 from tests.unit.master.job.moving import ELASTIC as CONFIG

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.messages import FileRecord, Held, Hold, Released, ServerLeaving, Written
+from master.api.messages.checkpoint_files import FileRecord
+from master.api.messages.from_members import Held, ServerLeaving, Written
+from master.api.messages.to_members import Hold, Released
 from master.job import deadlines
-from master.job.domain import (
+from master.job.domain.job_events import (
     CommitDue,
     HoldExpired,
     OwnersWaitEnded,

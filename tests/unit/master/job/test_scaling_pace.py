@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.messages import Freeze, Installed, ServerLeaving, ServerReport
+from master.api.messages.from_members import Installed, ServerLeaving, ServerReport
+from master.api.messages.to_members import Freeze
 from master.api.positions import PositionSet
 from master.job import deadlines, status
-from master.job.domain import CommitDue, MovesExpired, MovesRetryDue
+from master.job.domain.job_events import CommitDue, MovesExpired, MovesRetryDue
 from master.job.placement.owner_placement import Weight
 from tests.unit.master.job.driver import Marks, run_servers, serving
 from tests.unit.master.job.moving import ELASTIC as CONFIG

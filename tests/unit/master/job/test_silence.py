@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from master.api.messages import Activate, BackupSilent, Fenced
+from master.api.messages.from_members import BackupSilent
+from master.api.messages.to_members import Activate, Fenced
 from master.job import deadlines
-from master.job.domain import SECOND, ReconnectWindowEnded, StreamBroken
+from master.job.domain.durable_records import SECOND
+from master.job.domain.job_events import ReconnectWindowEnded, StreamBroken
 from master.job.state.protocol_state import RecoveryStage
 from tests.unit.master.job.driver import run_servers
 from tests.unit.master.job.moving import carry, owners, to

@@ -5,9 +5,11 @@ from dataclasses import replace
 from master import job
 from master.api.identities import MemberRole
 from master.api.master_status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
-from master.api.messages import Ack, Progress
+from master.api.messages.from_members import Ack, Progress
 from master.api.positions import EMPTY
-from master.job.domain import SECOND, CommitDue, Instant, JobConfig, StreamBroken
+from master.job.domain.durable_records import SECOND, Instant
+from master.job.domain.job_config import JobConfig
+from master.job.domain.job_events import CommitDue, StreamBroken
 from tests.unit.master.job.driver import Driver, key, run_servers, serving
 from tests.unit.master.job.test_quarantine import FRONT, fail_at_the_front
 

@@ -4,7 +4,8 @@ import pytest
 
 from master.api.identities import WhenUnreadable
 from master.errors import InvalidSettingError
-from master.job.domain import SECOND, AfterLoss, JobConfig
+from master.job.domain.durable_records import SECOND
+from master.job.domain.job_config import AfterLoss, JobConfig
 from master.leadership.election_state import LeadershipTiming
 from master.process.master_config import ListenAddress, Settings, parse_address
 from trainer_sdk.environment import parse_environment

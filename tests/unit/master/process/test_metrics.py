@@ -6,7 +6,8 @@ from prometheus_client import CollectorRegistry
 
 from master import job
 from master.api.master_status import JobStatus
-from master.job.domain import SECOND, CommitDue, Instant
+from master.job.domain.durable_records import SECOND, Instant
+from master.job.domain.job_events import CommitDue
 from master.process.metrics import MasterCollector
 from master.term.counters import Counters
 from tests.unit.master.job.driver import run_servers, serving

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from master.api.identities import Incarnation, MemberName
-from master.api.messages import Fenced, Wait
-from master.job.domain import MemberKey, StreamBroken
+from master.api.messages.to_members import Fenced, Wait
+from master.job.domain.durable_records import MemberKey
+from master.job.domain.job_events import StreamBroken
 from master.term.event_queue import EventQueue
 from master.term.member_streams import MemberStream, MemberStreams
 

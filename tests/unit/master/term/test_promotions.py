@@ -6,7 +6,8 @@ import pytest
 
 from master.api.checkpoints.local_storage import LocalStorage
 from master.durable.checkpoint_folder import CheckpointFolder
-from master.job.domain import SECOND, Instant, Persisted, ReconnectWindowEnded, StreamBroken
+from master.job.domain.durable_records import SECOND, Instant
+from master.job.domain.job_events import Persisted, ReconnectWindowEnded, StreamBroken
 from master.store.memory_store import MemoryCluster, MemoryStore
 from master.term.counters import MOST_BROKEN, Counters, PromotionLog
 from master.term.term_runtime import TermRuntime

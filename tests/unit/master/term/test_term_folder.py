@@ -15,7 +15,7 @@ from master.api.master_status import JobPhase
 from master.api.wire.hello import Hello
 from master.durable import checkpoint_folder as folders
 from master.durable.checkpoint_folder import CheckpointFolder
-from master.job.domain import Retain
+from master.job.domain.effects import Retain
 from master.process import term_start as lives
 from master.process.grpc_server import MasterServer
 from master.process.leader_terms import LeaderTerms

@@ -17,7 +17,7 @@ from master.api.positions import EMPTY
 from master.api.wire.hello import Hello
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import PermanentError, StoreUnavailableError
-from master.job.domain import DatasetRecord, LineageRecord
+from master.job.domain.durable_records import DatasetRecord, LineageRecord
 from master.process import term_start as lives
 from master.process.grpc_server import MasterServer
 from master.process.leader_terms import LeaderTerms

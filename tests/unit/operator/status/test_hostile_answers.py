@@ -14,7 +14,7 @@ from autoscaler.jobs.progress import LONGEST_PROBLEM, MalformedAnswer, progress_
 from master.api.document import encode_document
 from master.api.errors import ContractError
 from master.api.master_status import MOST_MEMBERS, decode_status
-from master.api.messages import Refused
+from master.api.messages.to_members import Refused
 from master.api.servers_answer import ServersAnswer, decode_answer
 from tests.unit.master.api.test_master_status import TOLD
 from tests.unit.operator.bench import JOB

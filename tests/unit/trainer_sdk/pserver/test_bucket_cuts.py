@@ -5,19 +5,9 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import CutId, Incarnation, Lineage, Term, Version
-from master.api.messages import (
-    BucketMarks,
-    Cut,
-    CutRefusal,
-    CutRefused,
-    CutTaken,
-    Drop,
-    FileRecord,
-    Held,
-    Hold,
-    Skip,
-    Written,
-)
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.from_members import CutRefusal, CutRefused, CutTaken, Held, Written
+from master.api.messages.to_members import Cut, Drop, Hold, Skip
 from master.api.positions import PositionSet
 from trainer_sdk.pserver.core.event_table import handle, next_deadline
 from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict

@@ -7,27 +7,18 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import CutId, Incarnation, Lineage, MemberName, ServerPlace, Term, Version
-from master.api.messages import (
-    Activate,
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
+from master.api.messages.from_members import (
     Activated,
-    AskMarks,
-    BucketMarks,
-    Cut,
     CutRefusal,
     CutRefused,
-    FileRecord,
-    Forget,
-    Freeze,
     Held,
-    Hold,
     Installed,
     MarksReport,
-    Restore,
-    Skip,
     SkipAnswer,
-    Warm,
     Written,
 )
+from master.api.messages.to_members import Activate, AskMarks, Cut, Forget, Freeze, Hold, Restore, Skip, Warm
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core.bucket_moves import can_stage, try_current
 from trainer_sdk.pserver.core.event_table import handle

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import Incarnation, Lineage, Version
-from master.api.messages import AskMarks, BucketMarks, MarksReport, Restore, Restored, RestoreFailed, Skip, SkipAnswer
+from master.api.messages.checkpoint_files import BucketMarks
+from master.api.messages.from_members import MarksReport, Restored, RestoreFailed, SkipAnswer
+from master.api.messages.to_members import AskMarks, Restore, Skip
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core.event_table import handle
 from trainer_sdk.pserver.core.messages import Push, PushTarget, PushVerdict, Ruling

@@ -4,7 +4,7 @@ import pytest
 
 from master.api.checkpoints.local_storage import LocalStorage
 from master.api.identities import CutId, Incarnation, Lineage, MemberName, TableSpec, Term
-from master.api.messages import BucketMarks
+from master.api.messages.checkpoint_files import BucketMarks
 from master.api.positions import PositionSet
 from trainer_sdk.errors import CheckpointError
 from trainer_sdk.pserver.transfer import checkpoint_file

@@ -5,18 +5,9 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, ServerPlace, Term, Version
-from master.api.messages import (
-    Activate,
-    BucketMarks,
-    Cut,
-    Forget,
-    Freeze,
-    Hold,
-    KeptBuckets,
-    Restore,
-    Restored,
-    RestoreFailed,
-)
+from master.api.messages.checkpoint_files import BucketMarks
+from master.api.messages.from_members import Restored, RestoreFailed
+from master.api.messages.to_members import Activate, Cut, Forget, Freeze, Hold, KeptBuckets, Restore
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.core.event_table import handle
 from trainer_sdk.pserver.core.messages import CopyHead, Push, PushTarget, PushVerdict

@@ -3,7 +3,7 @@
 import pytest
 
 from master.api.identities import BucketId, Incarnation, Lineage, MemberName, ServerPlace, Version
-from master.api.messages import Freeze
+from master.api.messages.to_members import Freeze
 from master.api.positions import EMPTY
 from trainer_sdk.pserver.core.freeze_queue import FROZEN_BYTES, FreezeQueue
 from trainer_sdk.pserver.core.server_events import SendCopy

@@ -11,7 +11,8 @@ import pytest
 
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, TableSpec, Term, Version
-from master.api.messages import Cut, Drop, Hold, KeptBuckets, Restore, Restored
+from master.api.messages.from_members import Restored
+from master.api.messages.to_members import Cut, Drop, Hold, KeptBuckets, Restore
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import TableError
 from trainer_sdk.pserver.core.messages import CopyHead

@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungat
 from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER
 from autoscaler.domain import Policy, Role, Tier
 from autoscaler.jobs.server_count import SPARE_ORDINALS
-from master.job.domain import AfterLoss
+from master.job.domain.job_config import AfterLoss
 from master.process.master_config import Settings
 from tests.unit.clusters.kubernetes.builders.secret_files import NOW, write_files
 from tests.unit.clusters.kubernetes.raw_objects import SETTINGS, UID, kube_job, planner_settings, seat, template

@@ -27,7 +27,8 @@ from master.api.identities import (
     Term,
     Version,
 )
-from master.api.messages import BucketMarks, Restore
+from master.api.messages.checkpoint_files import BucketMarks
+from master.api.messages.to_members import Restore
 from master.api.positions import EMPTY, PositionSet
 from master.durable.checkpoint_folder import CheckpointFolder
 from tests.unit.master.api.checkpoints.test_manifest_codec import MANIFEST

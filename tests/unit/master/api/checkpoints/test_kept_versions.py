@@ -20,7 +20,7 @@ from master.api.identities import Lineage, OptimiserSpec, Route
 from master.api.positions import PositionSet
 from master.durable.transactions import read_record
 from master.errors import PermanentError
-from master.job.domain import Backups, DatasetRecord, IntentsRecord, LineageRecord
+from master.job.domain.durable_records import Backups, DatasetRecord, IntentsRecord, LineageRecord
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Put, Transaction
 from trainer_sdk.pserver.transfer.checkpoint_file import INDEX_VERSION, read_index

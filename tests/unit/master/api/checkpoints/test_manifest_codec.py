@@ -16,7 +16,7 @@ from master.api.checkpoints.manifest import (
 )
 from master.api.errors import ManifestError
 from master.api.identities import BucketId, DatasetSpec, HistoryId, Lineage, ManifestId, TableSpec, Term
-from master.api.messages import BucketMarks, FileRecord
+from master.api.messages.checkpoint_files import BucketMarks, FileRecord
 from master.api.positions import EMPTY, PositionSet
 
 DATA = PositionSet.from_ranges([(0, 900), (960, 1000)])

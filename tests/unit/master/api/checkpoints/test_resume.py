@@ -13,7 +13,7 @@ from master.api.checkpoints.verification import verify_folder
 from master.api.errors import ManifestError, StorageError, UnreadableCheckpointError
 from master.api.identities import HistoryId, Lineage, ManifestId
 from master.durable.checkpoint_folder import CheckpointFolder
-from master.job.domain import RefoundingRecord
+from master.job.domain.durable_records import RefoundingRecord
 from tests.unit.master.api.checkpoints.test_manifest_codec import FILE, MANIFEST
 
 NOW_S = MANIFEST.created_at_s + 7200
