@@ -55,7 +55,7 @@ class Flight:
 class TrainerState:
     """State of the trainer's protocol; it hashes, so that a checker can keep it in a set.
 
-    Without slots for the sake of `with_hand`, which runs twice a batch.
+    Without slots for the sake of `with_work`, which runs twice a batch.
     """
 
     name: MemberName

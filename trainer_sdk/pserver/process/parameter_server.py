@@ -1,7 +1,7 @@
 """Parameter server: pushes and pulls of trainers, orders of the master, transfers with other servers.
 
 Connections call `push` and `pull` from their own threads, the control stream calls `control`.  A push that meets a hold
-waits here, no longer than the hold may last.  Other servers use `copies`; state and lock are in `shell`.
+waits here, no longer than the hold may last.  Other servers use `transfer`; state and lock are in `shell`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _SAMPLE_EVERY: Final = 17
 """Messages of a table.  A prime: trainers may take turns by twos or fours, and each of them must be sampled."""
 
 _FLOOR_ROWS: Final = 32
-"""Sampled rows that are added to each bucket.  The master calls a bucket hot above twice the mean (`resizing.HOT`);
+"""Sampled rows that are added to each bucket.  The master calls a bucket hot above twice the mean (`rebalancing.HOT`);
 with n rows added that takes n rows more than twice the mean, at least twice the root of n = 11 standard deviations."""
 
 _ID_BYTES: Final = 8

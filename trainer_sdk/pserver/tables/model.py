@@ -168,14 +168,14 @@ class Model:
     def _rows_in(self, gradient: SparseGradient, buckets: PositionSet, pushed: PositionSet) -> tuple[Ids, Array]:
         if buckets == pushed:
             return gradient.ids, gradient.rows
-        wanted = bucket_mask(buckets, self.layout.bucket_count)[buckets_of_rows(gradient.ids, self.layout.bucket_count)]
-        return gradient.ids[wanted], gradient.rows[wanted]
+        inside = bucket_mask(buckets, self.layout.bucket_count)[buckets_of_rows(gradient.ids, self.layout.bucket_count)]
+        return gradient.ids[inside], gradient.rows[inside]
 
     def _check_sparse(self, gradient: SparseGradient, store: SparseStore, pushed: PositionSet) -> None:
         path = _path(gradient)
         check_ids(path, gradient.ids, store.spec.shape[0])
-        homes = buckets_of_rows(gradient.ids, self.layout.bucket_count)
-        if not bucket_mask(pushed, self.layout.bucket_count)[homes].all():
+        row_buckets = buckets_of_rows(gradient.ids, self.layout.bucket_count)
+        if not bucket_mask(pushed, self.layout.bucket_count)[row_buckets].all():
             raise TableError(f"{path}.ids", "rows of buckets that are not pushed", hint="Route rows by their bucket")
 
 
@@ -216,10 +216,10 @@ def check_ids(path: str, ids: Ids, row_count: int) -> None:
 
 
 def _check_dense(gradient: DenseGradient, store: DenseStore, pushed: PositionSet) -> None:
-    wanted = store.layout.count(pushed)
-    if len(gradient.values) != wanted:
+    inside = store.layout.count(pushed)
+    if len(gradient.values) != inside:
         raise TableError(
-            _path(gradient), f"{len(gradient.values)} numbers for {wanted}", hint="Push all elements of the buckets"
+            _path(gradient), f"{len(gradient.values)} numbers for {inside}", hint="Push all elements of the buckets"
         )
 
 
