@@ -26,7 +26,7 @@ SHARED: Final[Mapping[str, str]] = {
 }
 
 # Names that still mean two things.  A name goes from here when one owner is left; no name is added.
-AMBIGUOUS: Final = frozenset({"Ended", "Groups", "JobRecord", "Pod"})
+AMBIGUOUS: Final = frozenset({"Ended", "JobRecord", "Pod"})
 
 
 def modules(root: Path = ROOT) -> Iterator[Path]:

@@ -1,6 +1,6 @@
 """Upper bounds that no planner can exceed: exact ones for an instant of an experiment, a linear one for any cluster.
 
-`packing_patterns` and `filling` bound whole pods on given nodes (*pinned* and *free*), `relaxed` bounds a whole
+`whole_pod_patterns` and `filling` bound whole pods on given nodes (*pinned* and *free*), `relaxed` bounds a whole
 `ClusterView`, `configured` does so with whole pods on every node, `optimum` solves small views exactly.  The solver
 proves all of them; none plans anything.
 """

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, hstack
 
 from autoscaler.domain import ClusterView
 from experiments.bounds.demands import Demands, RoomKind, Worth, read_demands
-from experiments.bounds.packing_patterns import Pattern, copies
+from experiments.bounds.whole_pod_patterns import Pattern, copies
 from experiments.errors import UnsolvedError
 
 ROUNDS: Final = 200

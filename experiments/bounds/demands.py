@@ -14,7 +14,7 @@ from functools import reduce
 from math import gcd
 
 from autoscaler.domain import NOTHING, ClusterView, JobState, Node, NodeName, Resources, Role, Shape
-from experiments.bounds.packing_patterns import Vector
+from experiments.bounds.whole_pod_patterns import Vector
 
 
 class Worth(StrEnum):

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from experiments.bounds.packing_patterns import Pattern, Vector, list_patterns
+from experiments.bounds.whole_pod_patterns import Pattern, Vector, list_patterns
 from experiments.errors import UnsolvedError
 
 

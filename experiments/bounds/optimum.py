@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from autoscaler.domain import ClusterView
 from experiments.bounds.demands import Demands, Worth, read_demands
-from experiments.bounds.packing_patterns import copies
+from experiments.bounds.whole_pod_patterns import copies
 from experiments.errors import UnsolvedError
 
 

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from autoscaler.domain import ClusterView
 from experiments.bounds.demands import Demands, RoomKind, Worth, read_demands
-from experiments.bounds.packing_patterns import copies
+from experiments.bounds.whole_pod_patterns import copies
 from experiments.errors import UnsolvedError
 
 SUM_LIMIT: Final = 200_000

@@ -2,8 +2,8 @@
 
     python -m experiments.demo [--seed N] [--no-faults] [--duration TIME] [--json]
 
-The run itself is a local cluster like that of `edl run`: another terminal can run `edl get tj` meanwhile.  `timeline`
-plans the load and the faults, `load_driver` applies them, `evaluation` audits the outcome, `figure` draws it.
+The run itself is a local cluster like that of `edl run`: another terminal can run `edl get tj` meanwhile.
+`load_and_faults` plans them, `load_driver` applies them, `evaluation` audits the outcome, `figure` draws it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from autoscaler.manifests.conversion import make_virtual_node
 from experiments.demo.baseline import SCRIPT, Training, measure_epochs_per_s
 from experiments.demo.digits import export_digits
 from experiments.demo.evaluation import FinishedDemo, evaluate, print_outcome
+from experiments.demo.load_and_faults import WebLoad, plan_faults
 from experiments.demo.load_driver import LoadDriver
-from experiments.demo.timeline import WebLoad, plan_faults
 
 HERE: Final = Path(__file__).parent
 JOBS: Final = {"digits-a": 200, "digits-b": 100}  # and their weights

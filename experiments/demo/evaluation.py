@@ -16,10 +16,10 @@ from rich.table import Table
 
 from autoscaler.clusters.local.run.local_run import LocalRun
 from experiments.demo.baseline import Training, measure_accuracy, start_alone
+from experiments.demo.demo_samples import Sample, count_servers, measure_waits, parse_samples, read_lines
 from experiments.demo.figure import draw_run
 from experiments.demo.load_driver import WORKLOAD, LoadDriver
 from experiments.demo.outcome import SUMMARY_HEAD, UNFINISHED, DemoOutcome, JobOutcome, count_positions, summary_rows
-from experiments.demo.run_samples import Sample, count_servers, measure_waits, parse_samples, read_lines
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.errors import ContractError
 

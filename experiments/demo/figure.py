@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.demo.run_samples import FaultMark, JobSample, Sample
+from experiments.demo.demo_samples import FaultMark, JobSample, Sample
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

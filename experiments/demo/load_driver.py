@@ -13,8 +13,8 @@ from typing import Final
 from autoscaler.clusters.local.run.local_run import LocalRun
 from autoscaler.clusters.local.run.run_snapshot import PodLine
 from autoscaler.domain import PodName, PodPhase, Role
-from experiments.demo.run_samples import FaultMark
-from experiments.demo.timeline import Fault, PlannedFault, WebLoad
+from experiments.demo.demo_samples import FaultMark
+from experiments.demo.load_and_faults import Fault, PlannedFault, WebLoad
 
 STEP_S: Final = 0.2
 TARGET_TIMEOUT_S: Final = 20.0  # a fault waits this long for a ready pod

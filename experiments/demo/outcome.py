@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.demo.run_samples import FaultMark, WaitTimes
+from experiments.demo.demo_samples import FaultMark, WaitTimes
 
 ACCURACY_TOLERANCE = 0.015
 UNFINISHED = "unfinished"

@@ -16,7 +16,7 @@ from typing import Final
 from autoscaler.clusters.simulated import SimPod, SimulatedCluster
 from autoscaler.domain import Job, JobState, Node, NodeName, Resources, Role, Shape
 from experiments.bounds import PackingItem, Worth, fill, upper_bound
-from experiments.bounds.packing_patterns import TooManyPatternsError, Vector
+from experiments.bounds.whole_pod_patterns import TooManyPatternsError, Vector
 
 CORE: Final = frozenset([Role.SERVER, Role.MASTER])
 

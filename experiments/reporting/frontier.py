@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib import pyplot as plt
 
-from experiments.reporting.statistics import Gathered
+from experiments.reporting.statistics import Gathered, Groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,6 @@ TITLES: Final = {
     "jain_after_last_arrival_min": "least Jain index after the last arrival",
 }
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73")
-
-Groups = Mapping[tuple[str, str], Gathered]
 
 
 def draw_frontier(gathered: Groups, folder: Path) -> dict[str, Path]:

@@ -9,9 +9,7 @@ from typing import Final
 from experiments.calibration.mixes import read_mixes
 from experiments.published.published_numbers import Figure
 from experiments.reporting.goals import GoalResult
-from experiments.reporting.statistics import Gathered
-
-Groups = Mapping[tuple[str, str], Gathered]
+from experiments.reporting.statistics import Groups
 
 QUANTITIES: Final = {
     "mean_utilisation_percent": "mean utilisation, %",

@@ -11,7 +11,7 @@ from typing import Final
 from experiments.running.result_store import StoredPass
 
 MEDIANS: Final = frozenset(["web_rise_s"])
-"""Told as the median of passes, as in 2017: one pass that never gets there must not be the figure."""
+"""Reported as the median of passes, as in 2017, so that one pass that never gets there is not the figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Gathered:
     by_mix: Mapping[str, Sequence[StoredPass]]
 
     def has(self, metric: str) -> bool:
-        """Whether the metric was measured."""
+        """True if every pass has the metric."""
         return all(metric in p.metrics for passes in self.by_mix.values() for p in passes)
 
     def on(self, mix: str, metric: str) -> Range:
@@ -60,6 +60,10 @@ class Gathered:
             (rows[0][0], mean([row[1] for row in rows]), mean([row[2] for row in rows]))
             for rows in zip(*samples, strict=True)
         ]
+
+
+Groups = Mapping[tuple[str, str], Gathered]
+"""By experiment and arm."""
 
 
 def gather(passes: Sequence[StoredPass]) -> dict[tuple[str, str], Gathered]:

@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
+from experiments.demo.demo_samples import count_servers, parse_samples
 from experiments.demo.outcome import JobOutcome, summary_rows
-from experiments.demo.run_samples import count_servers, parse_samples
 
 
 def line(at_s, *, trainers, servers, target):

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.demo.__main__ import parse_options
-from experiments.demo.timeline import Fault, WebLoad, plan_faults
+from experiments.demo.load_and_faults import Fault, WebLoad, plan_faults
 
 
 def test_web_load_starts_and_ends_low_and_reaches_high():
