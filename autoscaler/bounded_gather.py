@@ -1,7 +1,7 @@
-"""Several things done at a time: never more than a few, and each of them whatever becomes of the others.
+"""Gather of awaitables, a bounded number at a time, each of them awaited whatever becomes of the others.
 
-What one write meets says nothing about the next.  Whoever is level-triggered wants all of them tried and then to be
-told; what is left undone is found again.
+What one write meets says nothing about the next.  A level-triggered caller wants all of them tried and hears of the
+first error afterwards; what is left undone is found again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ WorkResult = TypeVar("WorkResult")
 
 
 async def gather_bounded(works: Iterable[Callable[[], Awaitable[WorkResult]]], *, at_once: int) -> list[WorkResult]:
-    """Do all of it, begun in order and `at_once` at a time; return the answers in order.
+    """Do all works, begun in order and `at_once` at a time; return their results in order.
 
-    When all have ended, the first error in order is raised, if there was one.  Cancelled, it cancels what is under way
-    and begins nothing more.
+    When all have ended, the first error in order is raised, if there was one.  A cancelled gather cancels what is under
+    way and begins nothing more.
     """
     turn = asyncio.Semaphore(at_once)
 

@@ -1,4 +1,4 @@
-"""The errors of the cluster side, in one tree.
+"""Errors of the cluster side, in one tree.
 
 ::
 

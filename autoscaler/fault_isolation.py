@@ -1,15 +1,14 @@
-"""The wall around each job: what goes wrong with one is noted on it, and nobody else's work stops (A11, ADR 0157).
+"""Fault isolation of jobs: a fault in one job's step is kept with that job, and the work for all others goes on.
 
-The problem: the loops of the cluster side go over all jobs, and what a job's owner writes, or its master answers, may
-meet a fault of EDL.  So every step that is taken for one job is taken inside `around`: an exception that nobody
-expected is kept with the job's name and step, told (log, event, metric, status: `Listener`), and the step is not taken
-again for that job before a pause that doubles with each failure.  A step that succeeds forgets its failures.
+The loops of the cluster side go over all jobs, and what a job's owner writes, or its master answers, may meet a fault
+of EDL.  So every step that is taken for one job is taken inside `isolate`.  An exception that nobody expected is kept
+with the job's name and step and passed to the `FaultListener` (log, event, metric, status); the step is not taken again
+for that job before a pause that doubles with each failure.  A step that succeeds forgets its failures.  Source: A11.
 
-What passes through: errors of the cluster (ClusterError, the fence's among them), which the callers know how to wait
-out, and what is no Exception (a cancelled task, a signal).  A fault that is no job's ends the term as before.  Pure:
-who logs and tells is the listener (`fault_log`).
+What passes through: errors of the cluster (ClusterError, the fence's among them), which callers wait out, and what is
+no Exception (a cancelled task, a signal).  A fault that is no job's ends the term as before.  Pure: `fault_log` logs.
 
-An object that is no job's (a Deployment, a quota, somebody's pod) has a name of its own here: `of_object`.
+A fault with an object that is no job's (a Deployment, a quota, somebody's pod) is kept under `object_key`.
 """
 
 from __future__ import annotations
@@ -142,8 +141,8 @@ class JobErrors:
         """Return what is wrong, in words for the job's owner; empty: nothing."""
         if not (errors := self._errors.get(job)):
             return ""
-        told = "; ".join(f"{error.step}: {error.problem}" for _, error in sorted(errors.items()))
-        return f"EDL fails at a step of this job and tries again; other jobs go on ({told})"
+        steps = "; ".join(f"{error.step}: {error.problem}" for _, error in sorted(errors.items()))
+        return f"EDL fails at a step of this job and tries again; other jobs go on ({steps})"
 
     def attempt(self, job: JobName, step: GuardedStep, work: Callable[[], StepResult]) -> StepResult | None:
         """Do the work as this step of the job; return its result, None if it failed."""

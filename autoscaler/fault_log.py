@@ -1,4 +1,4 @@
-"""The log of what goes wrong with single jobs (`fault_isolation`): name and step, and the traceback of what is new."""
+"""The log of faults at steps of single jobs (`fault_isolation`): job, step, and the traceback of what is new."""
 
 from __future__ import annotations
 

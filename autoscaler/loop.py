@@ -1,8 +1,8 @@
-"""Observe, plan, revalidate, apply; then wait for a change.  The same loop for every cluster.
+"""The planner's loop: observe, plan, revalidate, apply, then wait for a change.  The same for every cluster.
 
-The planner decides, the adapter writes; this shell joins them and keeps the planner's memory.  It is level-triggered:
+The planner decides, the adapter writes; the loop joins them and keeps the planner's memory.  It is level-triggered:
 each pass starts from what stands, so a lost event, a refused write or a restart costs time and nothing else.  It waits
-through the port alone, so it runs in virtual time as it does in real time.
+through the cluster's port alone, so it runs in virtual time as it does in real time.
 """
 
 from __future__ import annotations

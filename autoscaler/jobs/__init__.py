@@ -1,1 +1,1 @@
-"""The life of a training job beside its sizes, wherever it runs: `life` decides, `masters` asks how far a job is."""
+"""The life of a training job beside its sizes, wherever it runs: `lifecycle` decides, `master_connections` asks."""

@@ -1,10 +1,10 @@
-"""The life of one job beside its sizes: when it has failed, when it is complete, in which order its pods stop.
+"""State machine of one job's life: when it has failed, when it is complete, in which order its pods stop.  Pure.
 
-Pure: `handle(life, event, now_s) -> Step(life, effects)`; `jobs` carries the effects out.  The planner sees of it
-only `Life.state`: ENDING means that pods leave by themselves, OVER that the job asks for nothing any more.
+`handle(life, event, now_s) -> LifeStep(life, effects)`; a controller carries the effects out.  The planner sees only
+`Life.state`: ENDING means that pods leave by themselves, OVER that the job asks for nothing any more.
 
-A *failure* is a trainer that ends unasked.  `backoffLimit` of them in a row, without one batch completed between them,
-fail the job; a batch starts the count afresh, so that kills from outside never fail a job that gets on.
+A *failure* is a trainer that ends unasked.  `backoffLimit` failures in a row, without one batch completed between them,
+fail the job.  A completed batch starts the count afresh, so kills from outside never fail a job that gets on.
 """
 
 from __future__ import annotations
@@ -197,25 +197,24 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeStep:
     failures = life.failures + 1 if life.advances == life.advances_at_failure else 1
     limit = max(1, life.policy.backoff_limit)
     life = replace(life, failures=failures, advances_at_failure=life.advances)
-    told = f"trainer {event.pod} {event.story}"
+    message = f"trainer {event.pod} {event.story}"
     if failures >= limit:
-        why = (
-            f"{failures} trainer failures in a row without one batch completed (backoffLimit {limit}); the last: {told}"
-        )
+        why = f"{failures} trainer failures in a row without one batch completed (backoffLimit {limit})"
+        why = f"{why}; the last: {message}"
         return _end(life, JobEnding.FAILED, why, now_s)
     pause = pause_s(failures)
     following = "at once" if pause == 0 else f"in {pause:.0f} s"
     outlook = f"failure {failures} of {limit} in a row without a batch completed; a new trainer starts {following}"
-    announced = Announce(reason="TrainerFailed", message=f"{told}\n{outlook}")
+    announced = Announce(reason="TrainerFailed", message=f"{message}\n{outlook}")
     return LifeStep(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
 
 
 def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeStep:
-    told = "every sample was trained and committed"
+    message = "every sample was trained and committed"
     if event.quarantined:
-        told += f", but for {event.quarantined} in quarantine: trainers failed on them (edl data audit lists them)"
-    life = replace(life, stage=LifeStage.FINISHING, finishing_until_s=now_s + FINISHING_S, message=told)
-    return LifeStep(life=life, effects=(Announce(reason="EndReached", message=told),))
+        message += f", but for {event.quarantined} in quarantine: trainers failed on them (edl data audit lists them)"
+    life = replace(life, stage=LifeStage.FINISHING, finishing_until_s=now_s + FINISHING_S, message=message)
+    return LifeStep(life=life, effects=(Announce(reason="EndReached", message=message),))
 
 
 def _end(life: Life, ending: JobEnding, message: str, now_s: float) -> LifeStep:
@@ -227,11 +226,11 @@ def _suspend(life: Life, event: SuspendSet) -> LifeStep:
     if event.on is (life.stage is not LifeStage.ACTIVE):
         return LifeStep(life=life)
     if event.on:
-        told: tuple[LifeEffect, ...] = (
+        message: tuple[LifeEffect, ...] = (
             Announce(reason="Suspended", message="all pods leave"),
             StopRole(role=Role.TRAINER),
         )
-        return LifeStep(life=replace(life, stage=LifeStage.SUSPENDING, stopped=1), effects=told)
+        return LifeStep(life=replace(life, stage=LifeStage.SUSPENDING, stopped=1), effects=message)
     resumed = Announce(reason="Resumed", message="waits for its minimum")
     started_at_s = None if life.stage is LifeStage.SUSPENDED else life.started_at_s
     return LifeStep(life=replace(life, stage=LifeStage.ACTIVE, started_at_s=started_at_s), effects=(resumed,))

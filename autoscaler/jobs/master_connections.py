@@ -1,4 +1,4 @@
-"""Asks a job's master how far it is and tells it how many servers are wanted: the cluster side's one door to it."""
+"""Connections to the masters of jobs: ask for progress, set the number of parameter servers."""
 
 from __future__ import annotations
 

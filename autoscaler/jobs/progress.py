@@ -164,7 +164,7 @@ def progress_events(
     news: list[tuple[str, str]] = []
     if not now.has_failed:
         known = dict(_problems(before)) if before is not None else {}
-        news += [(reason, told) for reason, told in _problems(now) if told and not known.get(reason)]
+        news += [(reason, text) for reason, text in _problems(now) if text and not known.get(reason)]
         if now.fell_back and (before is None or now.fell_back != before.fell_back):  # its masters tell it on and on
             news.append(("FellBack", now.fell_back))
     fresh = now.quarantined - (before.quarantined if before is not None else 0)
@@ -177,12 +177,12 @@ def progress_events(
     return tuple(news)
 
 
-def _problems(told: JobProgress) -> tuple[tuple[str, str], ...]:
+def _problems(progress: JobProgress) -> tuple[tuple[str, str], ...]:
     return (
-        ("Problem", told.problem),
-        ("CommitFails", told.checkpoint_problem),
-        ("StoreAway", told.store_problem),
-        ("BucketsLate", told.moves_problem),
+        ("Problem", progress.problem),
+        ("CommitFails", progress.checkpoint_problem),
+        ("StoreAway", progress.store_problem),
+        ("BucketsLate", progress.moves_problem),
     )
 
 
@@ -242,10 +242,10 @@ def why_too_soon(progress: JobProgress | None, *, has_servers: bool) -> str:
     """Return what a trainer did wrong that ended with 0 before the data had ended, to follow "exited with code 0"."""
     if progress is None or progress.epochs:
         return ", but data is left to train: a script ends when its loop over the session's data set ends"
-    told = ", but no trainer has declared a data set: a script loops over session.dataset(...)"
+    text = ", but no trainer has declared a data set: a script loops over session.dataset(...)"
     if not has_servers:
-        return told
-    return f"{told} and keeps its model in session.tables(...), or the job has no spec.parameterServer"
+        return text
+    return f"{text} and keeps its model in session.tables(...), or the job has no spec.parameterServer"
 
 
 class NoProgress(StrEnum):

@@ -1,10 +1,11 @@
-"""How many parameter servers a job's master is to reckon with, from the pods that stand: pure.
+"""The number of parameter servers that a job's master is set to, read from the pods that stand.  Pure.
 
-The planner decides the number and the cluster creates and ends pods; the master moves the buckets.  It is told one
-number, again and again until it holds (level-triggered): n servers, with the ordinals 0 to n - 1.  A pod that comes
-raises it at once; one that is told to leave or is lost lowers it at once, if it was the last, never below the minimum.
-One lost in the middle is missed: the master gives the one in its place a reconnect window to come, and goes on with
-those that are there (ADR 0315).  What it does is docs/protocol-moves.md.  Asking and telling is `masters`.
+The planner decides the number of servers, the cluster creates and ends pods, the master moves the buckets.  The master
+is set to one number n, again and again until it holds (level-triggered): n servers, with the ordinals 0 to n - 1.  A
+pod that comes raises n at once.  A pod that is deleted or lost lowers n at once if it was the last, never below the
+minimum.  A server that is lost in the middle is missed: the master gives the one in its place a reconnect window to
+come, and goes on with those that are there (ADR 0315; docs/protocol-moves.md).  Not here: asking masters
+(`master_connections`).
 """
 
 from __future__ import annotations
@@ -70,12 +71,12 @@ def only_copies_of(ordinal: int, progress: JobProgress | None) -> int:
 
 def describe_loss(name: str, buckets: int, after_loss: AfterServerLoss) -> str:
     """Return in words what follows from the end of a server that had the only copy of so many buckets."""
-    told = f"{name} has ended with {'a bucket' if buckets == 1 else f'{buckets} buckets'} that nobody else has"
+    text = f"{name} has ended with {'a bucket' if buckets == 1 else f'{buckets} buckets'} that nobody else has"
     goes = "it goes" if buckets == 1 else "they go"
     match after_loss:
         case AfterServerLoss.ROLL_BACK:
-            return f"{told}: the job goes back to its last checkpoint"
+            return f"{text}: the job goes back to its last checkpoint"
         case AfterServerLoss.KEEP:
-            return f"{told}: {goes} back to the last checkpoint, the other servers keep what they have"
+            return f"{text}: {goes} back to the last checkpoint, the other servers keep what they have"
         case _:
             assert_never(after_loss)

@@ -51,10 +51,10 @@ class ServerRatio:
         return f"one server for every {each} now, in place of {before.trainers_per_server}: {waited}"
 
 
-def parse_ratio(told: Any) -> ServerRatio:
+def parse_ratio(text: Any) -> ServerRatio:
     """Return the ratio that an earlier leader wrote; the first one if that is no number of trainers."""
-    is_number = isinstance(told, int) and not isinstance(told, bool) and 1 <= told <= MOST_REPLICAS
-    return ServerRatio(trainers_per_server=told) if is_number else ServerRatio()
+    is_number = isinstance(text, int) and not isinstance(text, bool) and 1 <= text <= MOST_REPLICAS
+    return ServerRatio(trainers_per_server=text) if is_number else ServerRatio()
 
 
 def ratio_in_status(status: Mapping[str, Any]) -> ServerRatio:
@@ -130,9 +130,9 @@ class ServersHint:
 
     def describe(self, most: int) -> str:
         """For people; `most`: what the job's file allows."""
-        told = f"trainers wait for servers {self.waiting_share:.0%} of their time"
-        told = f"{told}; {self.better} in place of {self.servers}: at most {self.gain:+.0%}"
-        return told if self.better <= most else f"{told} (maxReplicas is {most})"
+        text = f"trainers wait for servers {self.waiting_share:.0%} of their time"
+        text = f"{text}; {self.better} in place of {self.servers}: at most {self.gain:+.0%}"
+        return text if self.better <= most else f"{text} (maxReplicas is {most})"
 
 
 def find_hint(*, servers: int, waiting_share: float) -> ServersHint | None:

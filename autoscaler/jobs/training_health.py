@@ -123,42 +123,41 @@ _PHASES: Final = {
 }
 
 
-def judge_training(heard: MasterReport) -> HealthVerdict:
+def judge_training(report: MasterReport) -> HealthVerdict:
     """Return whether samples are trained now."""
-    if (quiet := _quiet(heard)) is not None:
+    if (quiet := _quiet(report)) is not None:
         return quiet
-    progress = heard.progress
+    progress = report.progress
     assert progress is not None
     if progress.problem:
         tries = "it is tried again by itself, where a checkpoint cannot be read for a minute"
-        told = f"nothing is trained until this is over; {tries}: {progress.problem}"
-        return HealthVerdict(holds=False, reason=HealthReason.PROBLEM, message=told)
+        message = f"nothing is trained until this is over; {tries}: {progress.problem}"
+        return HealthVerdict(holds=False, reason=HealthReason.PROBLEM, message=message)
     if progress.phase in TRAINING_PHASES:
         return HealthVerdict(holds=True, reason=HealthReason.TRAINING, message=f"the master says: {progress.phase}")
-    why, told = _PHASES[progress.phase]
-    return HealthVerdict(holds=False, reason=why, message=told)
+    why, message = _PHASES[progress.phase]
+    return HealthVerdict(holds=False, reason=why, message=message)
 
 
-def judge_checkpoints(heard: MasterReport) -> HealthVerdict:
+def judge_checkpoints(report: MasterReport) -> HealthVerdict:
     """Return whether what is trained comes into checkpoints."""
-    if (quiet := _quiet(heard)) is not None:
+    if (quiet := _quiet(report)) is not None:
         return quiet
-    progress = heard.progress
+    progress = report.progress
     assert progress is not None
     if progress.store_problem:
-        told = f"{_SINCE_LAST}. Bring etcd back, the rest follows by itself: {progress.store_problem}"
+        message = f"{_SINCE_LAST}. Bring etcd back, the rest follows by itself: {progress.store_problem}"
         return HealthVerdict(
-            holds=False, reason=HealthReason.STORE_AWAY, message=f"training goes on, checkpoints wait. {told}"
+            holds=False, reason=HealthReason.STORE_AWAY, message=f"training goes on, checkpoints wait. {message}"
         )
     if progress.checkpoint_problem:
         goes_on = "training goes on, " if progress.phase in TRAINING_PHASES else ""
-        told = f"{goes_on}commits fail and are tried again by themselves, at least every 30 s. {_SINCE_LAST}"
-        return HealthVerdict(
-            holds=False, reason=HealthReason.COMMIT_FAILS, message=f"{told}. Mend this: {progress.checkpoint_problem}"
-        )
-    if heard.is_overdue:
-        told = f"no commit fails, and none came for {OVERDUE_INTERVALS} times checkpoint.everySeconds. {_SINCE_LAST}"
-        return HealthVerdict(holds=False, reason=HealthReason.OVERDUE, message=f"{told}; {_LOOK_AT_MASTER}")
+        message = f"{goes_on}commits fail and are tried again by themselves, at least every 30 s. {_SINCE_LAST}"
+        message = f"{message}. Mend this: {progress.checkpoint_problem}"
+        return HealthVerdict(holds=False, reason=HealthReason.COMMIT_FAILS, message=message)
+    if report.is_overdue:
+        message = f"no commit fails, and none came for {OVERDUE_INTERVALS} times checkpoint.everySeconds. {_SINCE_LAST}"
+        return HealthVerdict(holds=False, reason=HealthReason.OVERDUE, message=f"{message}; {_LOOK_AT_MASTER}")
     return HealthVerdict(holds=True, reason=HealthReason.UP_TO_DATE, message="commits go through")
 
 
@@ -187,27 +186,27 @@ def uncommitted_since_s(contact: MasterContact) -> float | None:
     return max(contact.started_at_s, contact.checkpoint_at_s)
 
 
-def _quiet(heard: MasterReport) -> HealthVerdict | None:
-    if isinstance(heard.quiet, MalformedAnswer):
-        told = f"its master's answer is not taken, so whether it trains is not known: {heard.quiet.problem}"
+def _quiet(report: MasterReport) -> HealthVerdict | None:
+    if isinstance(report.quiet, MalformedAnswer):
+        message = f"its master's answer is not taken, so whether it trains is not known: {report.quiet.problem}"
         return HealthVerdict(
             holds=None,
             reason=HealthReason.MALFORMED_ANSWER,
-            message=f"{told}; compare the versions of EDL in its image",
+            message=f"{message}; compare the versions of EDL in its image",
         )
-    if heard.quiet is NoProgress.REFUSED:
-        told = (
-            f"its masters answer {heard.since}, and none leads: etcd is away or slow. Trainers finish what they hold "
+    if report.quiet is NoProgress.REFUSED:
+        message = (
+            f"its masters answer {report.since}, and none leads: etcd is away or slow. Trainers finish what they hold "
             f"and wait then, nothing is committed; {_LEAVE_ALONE}. Look at etcd, and at the master's log"
         )
-        return HealthVerdict(holds=None, reason=HealthReason.NO_LEADER, message=told)
-    if heard.quiet is NoProgress.SILENT and (heard.progress is not None or heard.is_known):
-        told = (
-            f"its master has not answered {heard.since}: cut off, it goes on with all it does; gone, trainers finish "
+        return HealthVerdict(holds=None, reason=HealthReason.NO_LEADER, message=message)
+    if report.quiet is NoProgress.SILENT and (report.progress is not None or report.is_known):
+        message = (
+            f"its master has not answered {report.since}: cut off, it goes on with all it does; gone, trainers finish "
             f"what they hold and wait then, and nothing is committed; {_LEAVE_ALONE}, and {_LOOK_AT_MASTER}"
         )
-        return HealthVerdict(holds=None, reason=HealthReason.MASTER_SILENT, message=told)
-    if heard.progress is None:
-        told = f"its master has not answered yet, and no job begins before it has; if that lasts, {_LOOK_AT_MASTER}"
-        return HealthVerdict(holds=None, reason=HealthReason.NO_ANSWER, message=told)
+        return HealthVerdict(holds=None, reason=HealthReason.MASTER_SILENT, message=message)
+    if report.progress is None:
+        message = f"its master has not answered yet, and no job begins before it has; if that lasts, {_LOOK_AT_MASTER}"
+        return HealthVerdict(holds=None, reason=HealthReason.NO_ANSWER, message=message)
     return None

@@ -32,11 +32,11 @@ def problem_of(definition: Mapping[str, Any] | None) -> str:
     """Return what is wrong with the definition and what to do; empty: nothing."""
     if definition is None:
         return f"there is no CustomResourceDefinition {NAME}; apply charts/edl/files/trainingjobs.yaml"
-    said = text(definition, "metadata", "annotations", REVISION) or "0"
-    if said.isdecimal() and int(said) >= NEEDED:
+    revision = text(definition, "metadata", "annotations", REVISION) or "0"
+    if revision.isdecimal() and int(revision) >= NEEDED:
         return ""
     return (
-        f"CustomResourceDefinition {NAME} is older than this operator (revision {said[:20]}, at least {NEEDED} is "
+        f"CustomResourceDefinition {NAME} is older than this operator (revision {revision[:20]}, at least {NEEDED} is "
         "needed): no pod is made; upgrade the chart with crd.install, or apply charts/edl/files/trainingjobs.yaml"
     )
 

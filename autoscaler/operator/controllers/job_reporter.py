@@ -142,8 +142,8 @@ class JobReporter:
     def _report_writes(self, job: JobName, applied: list[tuple[Action, WriteOutcome]]) -> None:
         done = [action for action, outcome in applied if outcome.result is WriteResult.DONE]
         refused = [outcome for _, outcome in applied if outcome.result is not WriteResult.DONE]
-        told = [(reason_of(one.message, is_final=one.result is WriteResult.REFUSED), one.message) for one in refused]
-        self._report_refusals(job, [(reason, message) for reason, message in told if reason], has_done=bool(done))
+        reasons = [(reason_of(one.message, is_final=one.result is WriteResult.REFUSED), one.message) for one in refused]
+        self._report_refusals(job, [(reason, message) for reason, message in reasons if reason], has_done=bool(done))
         for role in (Role.SERVER, Role.TRAINER):
             change = self._resize_of(job, done, role)
             if change is not None:

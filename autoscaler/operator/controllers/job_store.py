@@ -169,12 +169,12 @@ class JobStore:
 
     def problems_of(self, job: KubeJob) -> Mapping[str, str]:
         """Return what keeps EDL from its work for the job: one-word reason to message."""
-        told = {
+        problems = {
             "PriorityClassTooLow": self._rank_problem(job),
             "LimitRange": self.objects.views.jobs.refused.get(job.key, ""),
             "InternalError": self.errors.problem(job.key),
         }
-        return self.cluster_problems() | {reason: message for reason, message in told.items() if message}
+        return self.cluster_problems() | {reason: message for reason, message in problems.items() if message}
 
     def cluster_problems(self) -> dict[str, str]:
         """Return what keeps EDL from its work for all jobs: one-word reason to message."""

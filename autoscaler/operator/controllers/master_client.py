@@ -34,15 +34,15 @@ class MasterClient:
         """Return the pod that leads and what it says; REFUSED if some answer and none leads, as while etcd is away."""
         addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := self._address(job, raw))}
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
-        heard: NoAnswer = NoProgress.SILENT
+        best: NoAnswer = NoProgress.SILENT
         for name, address in addresses.items():
             door = await self._endpoint(job, address)
             answer = NoProgress.SILENT if door is None else await self._masters.ask(door)
             if isinstance(answer, JobProgress):
                 return name, answer
-            if isinstance(answer, MalformedAnswer) or heard is NoProgress.SILENT:
-                heard = answer
-        return heard
+            if isinstance(answer, MalformedAnswer) or best is NoProgress.SILENT:
+                best = answer
+        return best
 
     async def set_servers(self, job: KubeJob, leader: Raw, count: int) -> ServersAnswer | None:
         """Set the number of servers at the master that leads; return None if it does not answer."""

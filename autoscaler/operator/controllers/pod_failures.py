@@ -163,8 +163,8 @@ class PodFailures:
         self._store.events.emit(job, JobEvent(reason="ServerFailed", message=message, is_warning=True, pod=end.pod))
         lost = only_copies_of(ordinal_of(raw), record.progress) if is_seated(raw, job.name) else 0
         if lost and job.spec.server is not None:
-            told = describe_loss(name, lost, job.spec.server.after_loss)
-            self._store.events.emit(job, JobEvent(reason="ServerLost", message=told, is_warning=True, pod=end.pod))
+            message = describe_loss(name, lost, job.spec.server.after_loss)
+            self._store.events.emit(job, JobEvent(reason="ServerLost", message=message, is_warning=True, pod=end.pod))
 
     async def _story(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination) -> str:
         story = end.story

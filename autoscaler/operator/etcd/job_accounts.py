@@ -1,4 +1,4 @@
-"""What jobs have in etcd: made before a job's first pod, and gone some time after the job (ADR 0165).
+"""Accounts of jobs in etcd, made before a job's first pod and dropped some time after the job (ADR 0165).
 
 A job's name there holds the start of its UID, so that a job made again under its name has other keys and another user.
 Nothing holds a TrainingJob back when it is deleted (ADR 0152): what it had is found by its record and dropped once the
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 class AccountSettings:
     """How the operator reaches etcd.  `is_separate`: as a user that makes users, so that each job has its own user.
 
-    `keeps_room`: etcd is EDL's alone, so the operator compacts it and bars who fills it (`etcd_room`).
+    `keeps_room`: etcd is EDL's alone, so the operator compacts it and bars jobs that fill it (`space_keeper`).
     """
 
     config: EtcdConfig

@@ -1,6 +1,6 @@
-"""Which of a job's pods stand, and in which roles it is present.  Pure.
+"""Pods of one job: which of them stay, have ended or are leaving, and in which roles the job is present.  Pure.
 
-A pod counts only if the job owns it, as everywhere (`reading.pods`): labels alone can be anybody's.
+A pod counts only if the job owns it: labels alone can be anybody's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Nodes where a job's pods keep failing, which it avoids for a while.  Pure.
+"""Blocklist of nodes on which a job's pods keep failing, and on which it starts none for a while.  Pure.
 
 One failure says nothing about a node; three of one job on the same node in ten minutes do (a broken GPU, a full disk).
-What is remembered is lost with the leader: three more failures then, at most.
+The blocklist is lost with the leader: three more failures then, at most.
 """
 
 from __future__ import annotations

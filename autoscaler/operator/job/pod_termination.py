@@ -1,11 +1,11 @@
-"""How a pod of a job came to its end, told from the pod alone: who wanted it, or what went wrong.  Pure.
+"""Termination of a job's pod, read from the pod alone: who wanted it to end, or what went wrong.  Pure.
 
-Nobody's memory is needed: a pod that was told to leave has a `deletionTimestamp`, whoever told it; a disruption names
-its author in a condition; what the kubelet ended says so in `status.reason`.  What is left ended by itself, and of a
-trainer that is a failure while there is data to train (`jobs.life`).
+A pod that was deleted has a `deletionTimestamp`, whoever deleted it; a disruption names its author in a condition; what
+the kubelet ended says so in `status.reason`.  Any other pod ended by itself: for a trainer that is a failure while
+there is data to train (`jobs.lifecycle`).
 
-What EDL itself told to leave is known to who told it (`told`), so that a person's `kubectl delete` is not put down to
-EDL; after a change of leader such a pod counts as a person's.
+Who was deleted by EDL is known to EDL alone (`deleted_by_edl`).  After a change of leader such a pod counts as one that
+a person deleted.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTerminati
     )
 
 
-def _cause_of(raw: Raw, told: Iterable[str]) -> TerminationCause:
-    if text(raw, "metadata", "uid") in told:
+def _cause_of(raw: Raw, words: Iterable[str]) -> TerminationCause:
+    if text(raw, "metadata", "uid") in words:
         return TerminationCause.EDL
     disruption = condition_of(raw, "DisruptionTarget")
     if disruption.get("status") == "True" and (by := _DISRUPTIONS.get(text(disruption, "reason"))):
@@ -113,14 +113,14 @@ def _describe_exit(raw: Raw) -> tuple[int | None, str]:
     failed = [(name, ended) for name, ended in over if whole(ended, "exitCode")]
     name, ended = min(failed or over, key=lambda item: text(item[1], "finishedAt"))
     code = whole(ended, "exitCode")
-    told = _code_in_words(code)
+    words = _code_in_words(code)
     if (why := text(ended, "reason")) and why not in _TOLD_REASONS:
-        told += f" ({why}: it asked for more memory than its limit)" if why == "OOMKilled" else f" ({why})"
+        words += f" ({why}: it asked for more memory than its limit)" if why == "OOMKilled" else f" ({why})"
     if len(statuses) > 1:
-        told = f"ended: its container {name} {told}"
+        words = f"ended: its container {name} {words}"
     if message := text(ended, "message").strip():
-        told += f"; it left the message: {message}"
-    return code, told
+        words += f"; it left the message: {message}"
+    return code, words
 
 
 def _code_in_words(code: int) -> str:

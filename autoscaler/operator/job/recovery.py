@@ -1,16 +1,16 @@
-"""The life of a job as an operator that has just begun to lead finds it: out of its object, its status and its pods.
+"""Recovery of a job's life by a new leader, from the job's object, its status and its pods.  Pure.
 
 What stands decides; the status is believed where nothing that stands speaks against it (ADR 0152):
 
-- An ending (Completed, Failed) is believed only while no trainer stands that was not told to leave: EDL writes it only
-  then.  Beside standing trainers it is forged or somebody's mistake, and the job goes on.
+- An ending (Completed, Failed) is believed only while no trainer stands that was not deleted: EDL writes it only then.
+  Beside standing trainers it is forged or somebody's mistake, and the job goes on.
 - Failures in a row are believed up to one below the limit: a number alone ends no job.
 - The start is believed between the job's creation and that of its oldest pod.
 - The last checkpoint's instant and the one since when the job waits are believed up to now: alerts alone rest on them.
-- The number of trainers that a server serves, where it is measured, is believed: it moves servers within the bounds
-  that the job's owner has set, and is measured anew.
+- The measured number of trainers per server is believed: it moves servers within the bounds that the job's owner has
+  set, and is measured anew.
 
-Everything else of the status is written for people and never read again.  Pure.
+Everything else of the status is written for people and never read again.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float
     if ending is not None:
         kind, message = ending
         created_s = job.created_at_s + offset_s
-        told_s = unix_s(text(found.status, "completionTime"))
-        ended_at_s = now_s if told_s is None else min(max(told_s + offset_s, created_s), now_s)
+        written_s = unix_s(text(found.status, "completionTime"))
+        ended_at_s = now_s if written_s is None else min(max(written_s + offset_s, created_s), now_s)
         return Life(
             policy=policy,
             stage=LifeStage.STOPPING if found.roles else LifeStage.OVER,
@@ -59,8 +59,8 @@ def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float
         )
     failures = max(0, min(whole(found.status, "failures"), max(1, policy.backoff_limit) - 1))
     stage = _stage(job, found)
-    told = int(stage is LifeStage.SUSPENDING)  # its trainers have been, at least
-    return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped=told)
+    stopped = int(stage is LifeStage.SUSPENDING)  # its trainers have been, at least
+    return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped=stopped)
 
 
 def _stage(job: KubeJob, found: FoundJob) -> LifeStage:
@@ -81,16 +81,16 @@ def _believed_ending(found: FoundJob) -> tuple[JobEnding, str] | None:
 def _started_at_s(job: KubeJob, found: FoundJob, offset_s: float, now_s: float) -> float | None:
     oldest = [created_at_s(raw) for raw in found.pods if text(raw, "status", "phase") not in ENDED_PHASES]
     latest_s = min([*(at_s + offset_s for at_s in oldest), now_s])
-    told_s = unix_s(text(found.status, "startTime"))
-    if told_s is None:
+    written_s = unix_s(text(found.status, "startTime"))
+    if written_s is None:
         return None
-    return max(job.created_at_s + offset_s, min(told_s + offset_s, latest_s))
+    return max(job.created_at_s + offset_s, min(written_s + offset_s, latest_s))
 
 
 def recover_checkpoint_at_s(status: Raw, *, offset_s: float, now_s: float) -> float:
     """Return when the last checkpoint was committed by the status; -inf: it names none."""
-    told_s = unix_s(text(status, "progress", "lastCheckpointTime"))
-    return -inf if told_s is None else min(told_s + offset_s, now_s)
+    written_s = unix_s(text(status, "progress", "lastCheckpointTime"))
+    return -inf if written_s is None else min(written_s + offset_s, now_s)
 
 
 def recover_waiting_since_s(job: KubeJob, status: Raw, *, offset_s: float, now_s: float) -> float | None:
@@ -98,5 +98,5 @@ def recover_waiting_since_s(job: KubeJob, status: Raw, *, offset_s: float, now_s
     created_s = job.created_at_s + offset_s
     if not status:
         return min(created_s, now_s)
-    told_s = unix_s(text(status, "waitingSince"))
-    return None if told_s is None else max(created_s, min(told_s + offset_s, now_s))
+    written_s = unix_s(text(status, "waitingSince"))
+    return None if written_s is None else max(created_s, min(written_s + offset_s, now_s))

@@ -1,15 +1,15 @@
-"""Which of the operators may write: decided here from what a Lease object says, done by `lease`.
+"""Leader election by a Lease: decides which operator may write.  Pure; `lease` reads and writes the object.
 
 A Lease carries its holder and the time of the last renewal, but clocks of two machines differ.  So a candidate never
-reads that time: it takes a lease over when it has *seen it unchanged* for the lease's duration on its own clock.  The
+reads that time: it takes a Lease over when it has *seen it unchanged* for the Lease's duration on its own clock.  The
 holder counts from the instant before it sent the renewal that succeeded, and stops at the renew deadline, before
 anybody else can have waited long enough:
 
-    renewal sent ──── retry period ──── renew deadline ──── lease duration
+    renewal sent ---- retry period ---- renew deadline ---- lease duration
                       renews again      writes no more      somebody else may take it
 
-An operator that was stopped and goes on finds its deadline passed before it can write.  Two writers of one Lease are
-kept apart by its resourceVersion.  Instants are seconds of a clock that runs on while the machine sleeps.
+An operator that was stopped and goes on finds its deadline passed before it can write.  The Lease's resourceVersion
+keeps two writers apart.  Instants are seconds of a clock that runs on while the machine sleeps.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The operator process: settings, leadership, probes, kopf."""
+"""The operator process: settings, probes, kopf, and the program that leads or stands by."""

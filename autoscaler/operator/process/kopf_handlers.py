@@ -108,13 +108,13 @@ def edit_of(path: tuple[str, ...], before: Any, after: Any) -> JobEvent | None:
     match path:
         case ("trainer", "replicas"):
             if after:
-                told = f"spec.trainer.replicas pins the job to {after} trainers"
-                return JobEvent(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
+                message = f"spec.trainer.replicas pins the job to {after} trainers"
+                return JobEvent(reason="Pinned", message=f"{message}, in place of {before}" if before else message)
             return JobEvent(reason="Unpinned", message="EDL decides the number of trainers again")
         case ("parameterServer", "replicas"):
             if after:
-                told = f"spec.parameterServer.replicas pins the job to {after} servers"
-                return JobEvent(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
+                message = f"spec.parameterServer.replicas pins the job to {after} servers"
+                return JobEvent(reason="Pinned", message=f"{message}, in place of {before}" if before else message)
             return JobEvent(reason="Unpinned", message="EDL decides the number of servers again")
         case (
             ("trainer", "minReplicas" | "maxReplicas" | "step")

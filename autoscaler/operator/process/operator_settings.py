@@ -1,4 +1,4 @@
-"""What an operator is told at its start: the command line, the environment, the policy file; all of it checked.
+"""Settings of the operator process, from its command line, environment and policy file; all of them checked.
 
     edl operator --listen 0.0.0.0:8080 --policy /etc/edl/policy.yaml --lease NAMESPACE/NAME
 

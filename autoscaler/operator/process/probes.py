@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics on one port.
+"""Probes of the operator: /healthz, /readyz and /metrics on one port.
 
 *Healthy*: this process answers and, while it leads, its loop goes round.  *Ready*: it knows who leads; a leader has
 seen the cluster.  An API server that does not answer makes nobody unhealthy: a restart would not help.

@@ -1,4 +1,4 @@
-"""What each condition of a job says now.  Pure; `conditions` writes them, `status` puts the rest beside them."""
+"""Rules of a job's conditions: which status, reason and message each of them has now.  Pure."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _NOT_ASKED: Final = frozenset({"NotActive", "Waiting"})
 _SERVING_AGAIN: Final = frozenset({HealthReason.WAITING_FOR_SERVERS, HealthReason.RESTORING})
 
 
-def conditions_of(seen: StatusInputs) -> tuple[Condition, ...]:
+def conditions_of(inputs: StatusInputs) -> tuple[Condition, ...]:
     """Return all conditions, in the order in which people read them."""
     return (
-        _admitted(seen),
-        _ready(seen),
-        _scaled(seen),
-        _of_master(seen, ConditionType.PROGRESSING, judge_training),
-        _of_master(seen, ConditionType.CHECKPOINTS_CURRENT, judge_checkpoints),
-        _degraded(seen),
-        _ended(seen, ConditionType.COMPLETED, JobEnding.COMPLETED),
-        _ended(seen, ConditionType.FAILED, JobEnding.FAILED),
-        _suspended(seen),
+        _admitted(inputs),
+        _ready(inputs),
+        _scaled(inputs),
+        _of_master(inputs, ConditionType.PROGRESSING, judge_training),
+        _of_master(inputs, ConditionType.CHECKPOINTS_CURRENT, judge_checkpoints),
+        _degraded(inputs),
+        _ended(inputs, ConditionType.COMPLETED, JobEnding.COMPLETED),
+        _ended(inputs, ConditionType.FAILED, JobEnding.FAILED),
+        _suspended(inputs),
     )
 
 
-def main_reason(told: Sequence[Condition]) -> str:
+def main_reason(conditions: Sequence[Condition]) -> str:
     """The reason that says most, for a column of a table: how it ended, else what keeps it from training, from its
     minimum, from checkpoints, from its next size."""
-    by_kind = {one.type: one for one in told}
+    by_kind = {one.type: one for one in conditions}
     for kind in (ConditionType.FAILED, ConditionType.COMPLETED, ConditionType.SUSPENDED):
         if kind in by_kind and by_kind[kind].status is ConditionStatus.TRUE:
             return by_kind[kind].reason if kind is ConditionType.FAILED else kind.value
@@ -76,49 +76,49 @@ def _by_weight(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Condition
     yield admitted
 
 
-def has_started(seen: StatusInputs) -> bool:
+def has_started(inputs: StatusInputs) -> bool:
     """True if the job's gang stands: the master is made once the other pods are bound."""
-    return seen.has_master
+    return inputs.has_master
 
 
-def _admitted(seen: StatusInputs) -> Condition:
-    life, decision = seen.record.life, seen.report.decision
+def _admitted(inputs: StatusInputs) -> Condition:
+    life, decision = inputs.record.life, inputs.report.decision
     if life.ending is not None:
         return false_condition(ConditionType.ADMITTED, "Over", "the job has ended")
     if life.stage in {LifeStage.SUSPENDING, LifeStage.SUSPENDED}:
         return false_condition(ConditionType.ADMITTED, "Suspended", "spec.runPolicy.suspend is true")
-    if has_started(seen):
+    if has_started(inputs):
         return true_condition(ConditionType.ADMITTED, "Started", "all that it cannot run without has room")
-    if seen.priority is None:
-        name = seen.job.spec.priority_class
+    if inputs.priority is None:
+        name = inputs.job.spec.priority_class
         return false_condition(
             ConditionType.ADMITTED, "PriorityClassMissing", f"spec.priorityClassName: there is no class {name!r}"
         )
-    for reason, message in seen.problems.items():
+    for reason, message in inputs.problems.items():
         return false_condition(ConditionType.ADMITTED, reason, message)
-    if seen.is_observed:
+    if inputs.is_observed:
         why = decision.message if decision is not None else ""
         return false_condition(
             ConditionType.ADMITTED, "Observed", f"spec.mode is observe: EDL writes nothing. {why}".strip()
         )
-    if stuck := _stuck(seen):
+    if stuck := _stuck(inputs):
         return false_condition(ConditionType.ADMITTED, "Unschedulable", f"kube-scheduler: {stuck}")
-    if (lost := _last_start(seen)) is not None:
+    if (lost := _last_start(inputs)) is not None:
         return lost
     if decision is None:
         return unknown_condition(ConditionType.ADMITTED, "NotPlanned", "no plan has been made with it yet")
     return false_condition(ConditionType.ADMITTED, decision.bottleneck.value, decision.message)
 
 
-def _stuck(seen: StatusInputs) -> str:
+def _stuck(inputs: StatusInputs) -> str:
     """Return why kube-scheduler finds no node for a pod of the job, if that is not for want of room."""
-    pods = (raw for role in seen.standing for raw in seen.standing[role])
+    pods = (raw for role in inputs.standing for raw in inputs.standing[role])
     return next(filter(None, map(unschedulable_reason, pods)), "")
 
 
-def _last_start(seen: StatusInputs) -> Condition | None:
+def _last_start(inputs: StatusInputs) -> Condition | None:
     """Return why the last start came to nothing, if that is what keeps the job waiting."""
-    race, refused = seen.race, seen.report.refusal
+    race, refused = inputs.race, inputs.report.refusal
     if race.refusal:  # gates lifted or not
         return false_condition(
             ConditionType.ADMITTED, reason_of(race.refusal, is_final=True) or "Refused", race.refusal
@@ -132,92 +132,90 @@ def _last_start(seen: StatusInputs) -> Condition | None:
             f"kube-scheduler, {race.lost} times in a row: {race.unschedulable_reason}",
         )
     if race.is_taken:
-        told = f"{race.lost} times in a row others took the room that was proved for it"
-        return false_condition(ConditionType.ADMITTED, "RoomTaken", told)
+        detail = f"{race.lost} times in a row others took the room that was proved for it"
+        return false_condition(ConditionType.ADMITTED, "RoomTaken", detail)
     return None
 
 
-def _ready(seen: StatusInputs) -> Condition:
-    spec = seen.job.spec
+def _ready(inputs: StatusInputs) -> Condition:
+    spec = inputs.job.spec
     wanted = {Role.TRAINER: spec.trainer.replicas.minimum, Role.MASTER: 1}
     if spec.server is not None:
         wanted[Role.SERVER] = spec.server.replicas.minimum
-    there = {role: sum(is_ready(raw) for raw in seen.standing[role]) for role in wanted}
+    there = {role: sum(is_ready(raw) for raw in inputs.standing[role]) for role in wanted}
     missing = [f"{there[role]} of {count} {role.value}s" for role, count in wanted.items() if there[role] < count]
     if missing:
         return false_condition(ConditionType.READY, "NotReady", f"ready: {', '.join(missing)}")
     return true_condition(ConditionType.READY, "AllReady", f"{there[Role.TRAINER]} trainers are ready")
 
 
-def _scaled(seen: StatusInputs) -> Condition:
-    decision = seen.report.decision
-    if seen.record.life.stage is not LifeStage.ACTIVE or decision is None:
+def _scaled(inputs: StatusInputs) -> Condition:
+    decision = inputs.report.decision
+    if inputs.record.life.stage is not LifeStage.ACTIVE or decision is None:
         return unknown_condition(ConditionType.SCALED, "NotActive", "no size is wanted for it now")
-    if seen.is_contested:
-        told = "a HorizontalPodAutoscaler is set upon this job: EDL leaves its count alone; delete one of the two"
-        return false_condition(ConditionType.SCALED, "ConflictingAutoscaler", told)
-    there = len(seen.standing[Role.TRAINER])
-    notices = [decision.notice, *(f"server {pod} stays yet: {why}" for pod, why in seen.draining.items() if why)]
+    if inputs.is_contested:
+        detail = "a HorizontalPodAutoscaler is set upon this job: EDL leaves its count alone; delete one of the two"
+        return false_condition(ConditionType.SCALED, "ConflictingAutoscaler", detail)
+    there = len(inputs.standing[Role.TRAINER])
+    notices = [decision.notice, *(f"server {pod} stays yet: {why}" for pod, why in inputs.draining.items() if why)]
     message = "; ".join(filter(None, [f"{there} of {decision.target} trainers: {decision.message}", *notices]))
-    if seen.is_observed:
+    if inputs.is_observed:
         return false_condition(ConditionType.SCALED, "Observed", f"EDL would want {message}")
-    for reason, told in seen.problems.items():
-        return false_condition(ConditionType.SCALED, reason, told)
-    if there < decision.target and seen.report.refusal is not None:
-        return false_condition(ConditionType.SCALED, seen.report.refusal.reason, seen.report.refusal.message)
-    if stuck := _stuck(seen) or (seen.race.unschedulable_reason if there < decision.target else ""):
+    for reason, detail in inputs.problems.items():
+        return false_condition(ConditionType.SCALED, reason, detail)
+    if there < decision.target and inputs.report.refusal is not None:
+        return false_condition(ConditionType.SCALED, inputs.report.refusal.reason, inputs.report.refusal.message)
+    if stuck := _stuck(inputs) or (inputs.race.unschedulable_reason if there < decision.target else ""):
         return false_condition(ConditionType.SCALED, "Unschedulable", f"{message}; kube-scheduler: {stuck}")
     if there < decision.target:
         return false_condition(ConditionType.SCALED, "Growing", message)
-    if seen.master_report.progress is not None and seen.master_report.progress.moves_problem:
+    if inputs.master_report.progress is not None and inputs.master_report.progress.moves_problem:
         return false_condition(
-            ConditionType.SCALED, "BucketsLate", f"training goes on; {seen.master_report.progress.moves_problem}"
+            ConditionType.SCALED, "BucketsLate", f"training goes on; {inputs.master_report.progress.moves_problem}"
         )
-    if there > decision.target or seen.draining:
+    if there > decision.target or inputs.draining:
         return false_condition(ConditionType.SCALED, "Shrinking", message)
     return true_condition(ConditionType.SCALED, decision.bottleneck.value, message)
 
 
-def _of_master(
-    seen: StatusInputs, kind: ConditionType, judge_heard: Callable[[MasterReport], HealthVerdict]
-) -> Condition:
+def _of_master(inputs: StatusInputs, kind: ConditionType, judge: Callable[[MasterReport], HealthVerdict]) -> Condition:
     """Return a condition that only the job's master knows."""
-    life = seen.record.life
+    life = inputs.record.life
     if life.ending is not None or life.stage in {LifeStage.SUSPENDING, LifeStage.SUSPENDED}:
         return false_condition(kind, "NotActive", "the job has ended, or is suspended")
-    if not has_started(seen):
+    if not has_started(inputs):
         return false_condition(kind, "Waiting", "it has not started: it waits for room for its minimum")
-    verdict = judge_heard(seen.master_report)
+    verdict = judge(inputs.master_report)
     tell = {True: true_condition, False: false_condition, None: unknown_condition}[verdict.holds]
     return tell(kind, verdict.reason.value, verdict.message)
 
 
-def _degraded(seen: StatusInputs) -> Condition:
-    life, decision = seen.record.life, seen.report.decision
-    if life.stage is not LifeStage.ACTIVE or not has_started(seen):
+def _degraded(inputs: StatusInputs) -> Condition:
+    life, decision = inputs.record.life, inputs.report.decision
+    if life.stage is not LifeStage.ACTIVE or not has_started(inputs):
         return false_condition(
             ConditionType.DEGRADED, "NotActive" if life.stage is not LifeStage.ACTIVE else "NotStarted"
         )
-    minimum = seen.job.spec.trainer.replicas.minimum
-    there = len(seen.standing[Role.TRAINER])
+    minimum = inputs.job.spec.trainer.replicas.minimum
+    there = len(inputs.standing[Role.TRAINER])
     if there < minimum or (decision is not None and decision.is_degraded):
         why = decision.message if decision is not None else "they are being replaced"
         reason = decision.bottleneck.value if decision is not None else "BelowMinimum"
         if decision is not None and decision.bottleneck in {Bottleneck.MAX, Bottleneck.PINNED}:
             reason = "BelowMinimum"
-        if there >= minimum and (server := seen.job.spec.server) is not None:
-            servers = len(seen.standing[Role.SERVER])
-            told = f"{servers} parameter servers of at least {server.replicas.minimum}: they are being replaced"
-            return true_condition(ConditionType.DEGRADED, reason, told)
+        if there >= minimum and (server := inputs.job.spec.server) is not None:
+            servers = len(inputs.standing[Role.SERVER])
+            detail = f"{servers} parameter servers of at least {server.replicas.minimum}: they are being replaced"
+            return true_condition(ConditionType.DEGRADED, reason, detail)
         return true_condition(ConditionType.DEGRADED, reason, f"{there} trainers of at least {minimum}: {why}")
     return false_condition(ConditionType.DEGRADED, "AsWanted")
 
 
-def _ended(seen: StatusInputs, kind: ConditionType, ending: JobEnding) -> Condition:
-    life = seen.record.life
+def _ended(inputs: StatusInputs, kind: ConditionType, ending: JobEnding) -> Condition:
+    life = inputs.record.life
     if life.ending is not ending:
         return false_condition(kind, "NotSo")
-    if seen.standing[Role.TRAINER]:
+    if inputs.standing[Role.TRAINER]:
         return false_condition(kind, "Stopping", life.message)
     reason = {JobEnding.COMPLETED: "AllTrained", JobEnding.FAILED: failure_reason(life.message)}.get(
         ending, ending.value
@@ -236,8 +234,8 @@ def failure_reason(message: str) -> str:
     return "GivenUp"
 
 
-def _suspended(seen: StatusInputs) -> Condition:
-    match seen.record.life.stage:
+def _suspended(inputs: StatusInputs) -> Condition:
+    match inputs.record.life.stage:
         case LifeStage.SUSPENDED:
             return true_condition(
                 ConditionType.SUSPENDED, "Suspended", "spec.runPolicy.suspend is true; all pods leave"

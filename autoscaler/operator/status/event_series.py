@@ -1,4 +1,4 @@
-"""Which events are said anew, which are one more of a series, and which are kept back.  Pure.
+"""Series of events: which events are new, which raise the count of a series, and which wait.  Pure.
 
 The same reason with the same words about the same job is one event whose count rises, as `events.k8s.io` has it; its
 count is written at most every half minute.
@@ -54,26 +54,26 @@ class RaiseCount:
 
 
 def plan_event(
-    said: RecentEvents, subject: SeriesKey, name: str, now_s: float
+    recent: RecentEvents, subject: SeriesKey, name: str, now_s: float
 ) -> tuple[RecentEvents, CreateEvent | RaiseCount | None]:
     """Return what to write for one more event; `name` is for a new one."""
-    before = said.series.get(subject)
+    before = recent.series.get(subject)
     if before is None or now_s - before.last_at_s > SERIES_S:
         new = EventSeries(name=name, count=1, last_at_s=now_s, written=1, written_at_s=now_s)
-        return _remember(said, subject, new), CreateEvent(name=name)
+        return _remember(recent, subject, new), CreateEvent(name=name)
     series = replace(before, count=before.count + 1, last_at_s=now_s)
     if now_s - before.written_at_s < WRITE_EVERY_S:
-        return _remember(said, subject, series), None
+        return _remember(recent, subject, series), None
     series = replace(series, written=series.count, written_at_s=now_s)
-    return _remember(said, subject, series), RaiseCount(name=series.name, count=series.count)
+    return _remember(recent, subject, series), RaiseCount(name=series.name, count=series.count)
 
 
-def forget_event(said: RecentEvents, subject: SeriesKey) -> RecentEvents:
+def forget_event(recent: RecentEvents, subject: SeriesKey) -> RecentEvents:
     """Forget an event that could not be written: the next one is a new event."""
-    return RecentEvents(series={known: series for known, series in said.series.items() if known != subject})
+    return RecentEvents(series={known: series for known, series in recent.series.items() if known != subject})
 
 
-def _remember(said: RecentEvents, subject: SeriesKey, series: EventSeries) -> RecentEvents:
-    kept = {known: one for known, one in said.series.items() if known != subject}
+def _remember(recent: RecentEvents, subject: SeriesKey, series: EventSeries) -> RecentEvents:
+    kept = {known: one for known, one in recent.series.items() if known != subject}
     kept[subject] = series
     return RecentEvents(series=dict(list(kept.items())[-MOST:]))

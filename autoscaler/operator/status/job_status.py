@@ -1,7 +1,7 @@
-"""The status of a TrainingJob: what is known of a job -> what its object says.  Pure.
+"""Status of a TrainingJob, from the inputs of one instant.  Pure.
 
 The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the cluster's clock, out the time of day;
-`offset_s` lies between.  What of all this is ever read back says `restoring`.
+`offset_s` lies between.  What of a status is ever read back: `job.recovery`.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ SHORTEST_STEP_S: Final = 1.0
 _OF_THIS_DEFINITION: Final = frozenset({ConditionType.CHECKPOINTS_CURRENT})
 
 
-def status_of(seen: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
+def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
     """Return the status; values that are not known are left out."""
-    record, job = seen.record, seen.job
-    told = _known(conditions_of(seen), seen)
+    record, job = inputs.record, inputs.job
+    told = _known(conditions_of(inputs), inputs)
     status: Raw = {
         "observedGeneration": job.generation,
         "conditions": conditions.write_conditions(
-            told, seen.previous, generation=job.generation, now_unix_s=now_s - offset_s
+            told, inputs.previous, generation=job.generation, now_unix_s=now_s - offset_s
         ),
         "reason": main_reason(told),
         "selector": f"{JOB}={job.name},{ROLE}={Role.TRAINER.value}",
-        "failures": _failures(seen),
-        "trainers": _trainers(seen),
-        "master": _master(seen),
-        "resizes": _resizes(seen, offset_s),
+        "failures": _failures(inputs),
+        "trainers": _trainers(inputs),
+        "master": _master(inputs),
+        "resizes": _resizes(inputs, offset_s),
     }
     if job.spec.server is not None:
-        status["servers"] = _servers(seen, job.spec.server.replicas)
-    if seen.priority is not None:
-        status["priority"] = seen.priority
-    if seen.report.decision is not None:
-        status["share"] = f"{seen.report.decision.share:.3f}"
+        status["servers"] = _servers(inputs, job.spec.server.replicas)
+    if inputs.priority is not None:
+        status["priority"] = inputs.priority
+    if inputs.report.decision is not None:
+        status["share"] = f"{inputs.report.decision.share:.3f}"
     if record.progress is not None:
         status["progress"] = _progress(record, offset_s)
-    elif (standing_progress := seen.previous.get("progress")) is not None:
+    elif (standing_progress := inputs.previous.get("progress")) is not None:
         status["progress"] = standing_progress  # of an earlier master, until this one answers
     life = record.life
-    has_begun = bool(seen.pods) or life.ending is not None or "startTime" in seen.previous
+    has_begun = bool(inputs.pods) or life.ending is not None or "startTime" in inputs.previous
     if record.waiting_since_s is not None:
-        status["waitingSince"] = _kept_time(seen.previous, "waitingSince", record.waiting_since_s - offset_s)
+        status["waitingSince"] = _kept_time(inputs.previous, "waitingSince", record.waiting_since_s - offset_s)
     if life.started_at_s is not None and life.stage is not LifeStage.SUSPENDED and has_begun:
-        status["startTime"] = _kept_time(seen.previous, "startTime", life.started_at_s - offset_s)
-    if life.ended_at_s is not None and is_over(seen):
-        status["completionTime"] = _kept_time(seen.previous, "completionTime", life.ended_at_s - offset_s)
+        status["startTime"] = _kept_time(inputs.previous, "startTime", life.started_at_s - offset_s)
+    if life.ended_at_s is not None and is_over(inputs):
+        status["completionTime"] = _kept_time(inputs.previous, "completionTime", life.ended_at_s - offset_s)
     return status
 
 
@@ -92,9 +92,9 @@ def internal_error_status(told: str, before: RawRead, *, generation: int, now_un
     return {**before, "conditions": [*others, *condition], "reason": "InternalError"}
 
 
-def is_over(seen: StatusInputs) -> bool:
+def is_over(inputs: StatusInputs) -> bool:
     """True if the status may name the job's ending: each trainer is seen to be leaving, or gone (ADR 0152)."""
-    return seen.record.life.ending in {JobEnding.COMPLETED, JobEnding.FAILED} and not seen.standing[Role.TRAINER]
+    return inputs.record.life.ending in {JobEnding.COMPLETED, JobEnding.FAILED} and not inputs.standing[Role.TRAINER]
 
 
 def differs_in_progress_alone(one: RawRead, other: RawRead) -> bool:
@@ -109,19 +109,19 @@ def _less_progress(status: RawRead) -> RawRead:
 # ---- parts ----------------------------------------------------------------------------------------------------------
 
 
-def _known(told: tuple[Condition, ...], seen: StatusInputs) -> tuple[Condition, ...]:
+def _known(told: tuple[Condition, ...], inputs: StatusInputs) -> tuple[Condition, ...]:
     """Less what an older definition refuses, and the whole status with it."""
-    return tuple(one for one in told if "OldDefinition" not in seen.problems or one.type not in _OF_THIS_DEFINITION)
+    return tuple(one for one in told if "OldDefinition" not in inputs.problems or one.type not in _OF_THIS_DEFINITION)
 
 
-def _failures(seen: StatusInputs) -> int:
+def _failures(inputs: StatusInputs) -> int:
     """Failures in a row, less those whose pods still stand: whoever leads next judges these again (ADR 0152)."""
-    life, record = seen.record.life, seen.record
+    life, record = inputs.record.life, inputs.record
     if life.advances != life.advances_at_failure:
         return 0
     proofs = [
         raw
-        for raw in seen.pods
+        for raw in inputs.pods
         if uid_of(raw) in record.judged
         and role_of(raw) is Role.TRAINER
         and not is_leaving(raw)
@@ -131,36 +131,36 @@ def _failures(seen: StatusInputs) -> int:
     return max(0, life.failures - len(proofs))
 
 
-def _trainers(seen: StatusInputs) -> Raw:
-    sizes, decision = seen.job.spec.trainer.replicas, seen.report.decision
-    there = seen.standing[Role.TRAINER]
+def _trainers(inputs: StatusInputs) -> Raw:
+    sizes, decision = inputs.job.spec.trainer.replicas, inputs.report.decision
+    there = inputs.standing[Role.TRAINER]
     surplus = sum(text(raw, "metadata", "labels", TIER) == Tier.SURPLUS.value for raw in there)
     return {
         "ready": sum(is_ready(raw) for raw in there),
-        "target": decision.target if decision is not None and seen.record.life.stage is LifeStage.ACTIVE else 0,
+        "target": decision.target if decision is not None and inputs.record.life.stage is LifeStage.ACTIVE else 0,
         "min": sizes.minimum,
         "max": sizes.maximum,
         "core": len(there) - surplus,
         "surplus": surplus,
-        "leaving": len(_leaving(seen, Role.TRAINER)),
+        "leaving": len(_leaving(inputs, Role.TRAINER)),
         "names": _names(there),
     }
 
 
-def _servers(seen: StatusInputs, sizes: ReplicaBounds) -> Raw:
-    there, decision, progress = seen.standing[Role.SERVER], seen.report.decision, seen.record.progress
-    is_active = seen.record.life.stage is LifeStage.ACTIVE
+def _servers(inputs: StatusInputs, sizes: ReplicaBounds) -> Raw:
+    there, decision, progress = inputs.standing[Role.SERVER], inputs.report.decision, inputs.record.progress
+    is_active = inputs.record.life.stage is LifeStage.ACTIVE
     servers: Raw = {
         "ready": sum(is_ready(raw) for raw in there),
         "target": decision.servers_target if decision is not None and is_active else 0,
         "min": sizes.minimum,
         "max": sizes.maximum,
-        "leaving": len(_leaving(seen, Role.SERVER)),
-        "draining": len(seen.draining),
+        "leaving": len(_leaving(inputs, Role.SERVER)),
+        "draining": len(inputs.draining),
         "names": _names(there),
     }
-    if is_ratio_measured(seen.job):
-        servers["trainersPerServer"] = seen.record.ratio.trainers_per_server
+    if is_ratio_measured(inputs.job):
+        servers["trainersPerServer"] = inputs.record.ratio.trainers_per_server
     if progress is not None:
         servers["wanted"] = progress.servers_wanted
     if progress is not None and progress.copies > 1 and progress.lineage and there:  # somebody holds a model
@@ -168,15 +168,15 @@ def _servers(seen: StatusInputs, sizes: ReplicaBounds) -> Raw:
     return servers
 
 
-def _leaving(seen: StatusInputs, role: Role) -> list[RawRead]:
-    return [raw for raw in seen.pods if role_of(raw) is role and is_leaving(raw) and not has_ended(raw)]
+def _leaving(inputs: StatusInputs, role: Role) -> list[RawRead]:
+    return [raw for raw in inputs.pods if role_of(raw) is role and is_leaving(raw) and not has_ended(raw)]
 
 
-def _master(seen: StatusInputs) -> Raw:
-    there = seen.standing[Role.MASTER]
+def _master(inputs: StatusInputs) -> Raw:
+    there = inputs.standing[Role.MASTER]
     master: Raw = {"ready": sum(is_ready(raw) for raw in there)}
-    if any(text(raw, "metadata", "name") == seen.record.leader for raw in there):
-        master["leader"] = seen.record.leader
+    if any(text(raw, "metadata", "name") == inputs.record.leader for raw in there):
+        master["leader"] = inputs.record.leader
     return master
 
 
@@ -209,10 +209,10 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
     return told
 
 
-def _resizes(seen: StatusInputs, offset_s: float) -> list[RawRead]:
+def _resizes(inputs: StatusInputs, offset_s: float) -> list[RawRead]:
     """A change of leader is no end of the job's story: what earlier ones told is told on."""
-    own = [_resize(one, offset_s) for one in seen.report.resizes]
-    return [*own, *seen.record.resizes_before][:MOST]
+    own = [_resize(one, offset_s) for one in inputs.report.resizes]
+    return [*own, *inputs.record.resizes_before][:MOST]
 
 
 def _resize(resize: ResizeRecord, offset_s: float) -> Raw:
