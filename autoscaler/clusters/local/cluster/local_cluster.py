@@ -1,7 +1,7 @@
-"""The local cluster behind the port: what the planner sees of it, and how its actions are carried out.
+"""Local cluster: the adapter of `autoscaler.cluster_port` for virtual nodes on this machine.
 
-Beside the port it does what on Kubernetes others do: it runs Deployments (`web`) and lets jobs live (`jobs`).  Sizes
-and the places of EDL's pods are the planner's.  `run` puts a whole run around it.
+It also does what the controllers of Kubernetes do there: it runs Deployments (`web_deployments`) and jobs
+(`local_jobs`).  The planner decides the sizes and nodes of EDL's pods.  `run` puts a whole run around the cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The jobs of a run: their record, and what is done about what happens to them.
+"""Jobs of a run: their records, and what is done about the events of their lives.
 
-`lives` decides; this module feeds it events, carries its effects out, and keeps an eye on each master's Status.  What
-goes wrong with one job is that job's alone (`errors`, A11).
+`jobs.lifecycle` decides; this module hands it events, carries out its effects, and polls each master's status.  A fault
+of EDL with one job stays that job's alone (`errors`, A11).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SetServers = Callable[[LocalJob, int], Awaitable[ServersAnswer | NoAnswer]]
 
 
 def to_domain(record: LocalJob) -> Job:
-    """What the planner sees."""
+    """The job as the planner sees it."""
     planned = planned_job(
         record.job, priority=record.priority, pinned=record.pinned, submitted_at_s=record.submitted_at_s
     )
@@ -83,7 +83,7 @@ def to_domain(record: LocalJob) -> Job:
 
 
 class LocalJobs:
-    """The records, by name.  `look_at` asks a job's master how far it is, `set_servers` tells it how many servers."""
+    """Records of all jobs by name.  `look_at` asks a master for progress, `set_servers` sets its number of servers."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class LocalJobs:
         self._set_servers = set_servers
         self._said: dict[str, str] = {}  # by the job's master about its servers
         self._unanswered: set[str] = set()  # jobs whose master has not yet said what became of the number
-        self._standstill = HungProcesses(runtime, clock=clock)
+        self._hung_processes = HungProcesses(runtime, clock=clock)
         self.records: dict[str, LocalJob] = {}
 
     def add(self, record: LocalJob) -> None:
@@ -116,13 +116,13 @@ class LocalJobs:
         self._table.touch()
 
     def pin(self, name: str, trainers: int, *, met: str = "") -> None:
-        """From now on this size; 0: EDL decides.  `met`: what becomes of the size before, for people."""
+        """Pin the job to this size; 0 lets EDL decide.  `met` says what became of the size before, for people."""
         self.records[name] = replace(self.records[name], pinned=trainers)
         message = f"pinned to {_counted(trainers, 'trainer')}" if trainers else "EDL decides the size again"
         self._note_pin(name, trainers, message, met)
 
     def pin_servers(self, name: str, servers: int, *, met: str = "") -> None:
-        """From now on so many parameter servers; 0: EDL decides.  The job has some, and the number is within bounds."""
+        """Pin the number of parameter servers, which must be in bounds; 0 lets EDL decide.  The job must have some."""
         record = self.records[name]
         assert record.job.server is not None
         replicas = replace(record.job.server.replicas, pinned=servers)
@@ -137,7 +137,7 @@ class LocalJobs:
         self._table.touch()
 
     def use_etcd(self, endpoints: str) -> None:
-        """The masters' store has moved: each master starts again, where it was, with the new address."""
+        """Restart each master in place with the new address of etcd."""
         for name, record in self.records.items():
             with self._errors.isolate(JobName(name), GuardedStep.START):
                 self.records[name] = replace(record, place=replace(record.place, etcd=endpoints))
@@ -146,7 +146,7 @@ class LocalJobs:
                     self._runtime.send_signal(pod.name, signal.SIGKILL)
 
     def handle_event(self, name: str, event: lives.LifeEvent) -> None:
-        """Let the job's life react, and do what it says."""
+        """Hand the event to the job's life, and carry out its effects."""
         record = self.records.get(name)
         if record is None:
             return
@@ -158,7 +158,7 @@ class LocalJobs:
             self._carry_out(name, effect)
 
     def reconcile(self) -> None:
-        """Tell every life which pods its job still has; to be called after changes and now and then."""
+        """Tell every life which pods its job still has; called after changes and now and then."""
         for name in map(JobName, tuple(self.records)):
             if not self._errors.is_paused(name, GuardedStep.LIFE):
                 self._errors.attempt(name, GuardedStep.LIFE, partial(self._look, name))
@@ -168,7 +168,7 @@ class LocalJobs:
         self.handle_event(name, lives.PodsObserved(roles=roles))
 
     async def handle_dropped_pod(self, gone: DroppedPod) -> None:
-        """A pod of a job is gone.  A trainer that ended unasked is judged after one more look at the progress."""
+        """Handle the end of a pod.  A trainer that ended unasked is judged after one more question to the master."""
         name, pod = gone.pod.owner, gone.pod
         record = self.records.get(name)
         if record is None:
@@ -182,7 +182,7 @@ class LocalJobs:
         self.reconcile()
 
     def handle_restart(self, pod: LocalPod) -> None:
-        """A pod's process has ended unasked: what only this server had is lost, whoever comes in its place."""
+        """Record what is lost when a server's process ends unasked: the buckets that no other server has."""
         record = self.records.get(pod.owner)
         if record is None or record.job.server is None or pod.role is not Role.SERVER:
             return
@@ -191,7 +191,7 @@ class LocalJobs:
             self._recorder.record_event("Job", f"tj/{record.name}", "ServerLost", told)
 
     async def poll_masters(self) -> None:
-        """Ask the masters for ever."""
+        """Poll the masters until cancelled."""
         while True:
             due = [name for name in map(JobName, self.records) if not self._errors.is_paused(name, GuardedStep.POLL)]
             await asyncio.gather(
@@ -223,7 +223,7 @@ class LocalJobs:
             await self._tell_servers(name, answer.servers_wanted)
 
     async def _tell_servers(self, name: str, known: int) -> None:
-        """Tell the master how many servers there are to be, unless it knows; it is asked again soon whether it does."""
+        """Set the master's number of servers where it counts on another one."""
         record = self.records.get(name)
         if record is None or record.job.server is None or record.life.stage is not lives.LifeStage.ACTIVE:
             return  # what stops takes its servers along
@@ -241,7 +241,7 @@ class LocalJobs:
             self._unanswered.add(name)  # it may hold all the same: asked again, so that the user hears of it
 
     def _note_servers(self, name: str, wanted: int, standing: Iterable[int], answer: ServersAnswer) -> None:
-        """What the master says to a number, once: it is asked again and again."""
+        """Record the master's answer to a number of servers, if it differs from the last."""
         if answer.refused is not None:
             said = f"{wanted} servers are refused: {answer.refused.field} {answer.refused.message}"
         else:
@@ -256,12 +256,12 @@ class LocalJobs:
         self, masters: Iterable[LocalPod], servers: Iterable[LocalPod], answer: JobProgress | NoAnswer
     ) -> None:
         for master in masters:
-            self._standstill.note(master, is_heard=answer is not NoProgress.SILENT, lacking="no answer")
+            self._hung_processes.observe(master, is_heard=answer is not NoProgress.SILENT, lacking="no answer")
         if not isinstance(answer, JobProgress):
             return  # nothing is known of its servers
         for server in servers:
             is_heard = server.name in answer.connected
-            self._standstill.note(server, is_heard=is_heard, lacking="not connected to its master")
+            self._hung_processes.observe(server, is_heard=is_heard, lacking="not connected to its master")
 
     def _take(self, record: LocalJob, progress: JobProgress) -> None:
         name = record.name
@@ -282,7 +282,7 @@ class LocalJobs:
             self.handle_event(name, lives.EndReached(quarantined=progress.quarantined))
 
     def _measure(self, record: LocalJob, progress: JobProgress) -> ServerRatio:
-        """How many trainers one server is to serve from now on."""
+        """Measure how many trainers one server is to serve from now on."""
         server, before = record.job.server, record.ratio
         if server is None or not server.is_ratio_measured or record.life.stage is not lives.LifeStage.ACTIVE:
             return before
@@ -304,7 +304,7 @@ class LocalJobs:
         self.handle_event(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
 
     def _note_loss(self, record: LocalJob, gone: DroppedPod) -> None:
-        """A server that was told to leave has ended; where its job is over, nobody asks what it held."""
+        """Record what a server that was told to leave still held, unless its job is over."""
         goes_on = record.life.trains_on and any(
             not pod.is_leaving for pod in self._table.job_pods(record.name, Role.MASTER)
         )

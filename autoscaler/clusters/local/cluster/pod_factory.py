@@ -1,4 +1,4 @@
-"""Makes pods on the table: their ports, their GPUs, their log; whether one may be made is asked before."""
+"""Pod factory: puts new pods on the table with their port, their GPUs and their log."""
 
 from __future__ import annotations
 

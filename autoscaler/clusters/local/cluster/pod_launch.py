@@ -1,4 +1,4 @@
-"""What a pod's process is: its program, its environment, its folder, and the addresses that its job shares."""
+"""Launch of a pod's process: its program, its environment, its folder, and the addresses that its job shares."""
 
 from __future__ import annotations
 

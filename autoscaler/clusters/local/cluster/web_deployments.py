@@ -1,7 +1,7 @@
-"""The Deployments of a run: web pods are created, bound, and told to leave, as on Kubernetes others do.
+"""Deployments of a run: web pods are created, bound and deleted, as other controllers do on Kubernetes.
 
-Which ones is decided by `deployments` (how many) and `scheduling` (where); both are pure.  A pod that fits nowhere
-stays pending with its verdict, which is the planner's demand.
+`web_replicas` decides how many there are and `machine.scheduling` where they run; both are pure.  A pod that fits
+nowhere stays pending with its verdict, which is the planner's demand.
 """
 
 from __future__ import annotations

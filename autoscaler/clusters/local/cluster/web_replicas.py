@@ -1,6 +1,6 @@
-"""How many web pods there should be, and which ones leave when there are too many: a Deployment's whole wisdom.
+"""Replica arithmetic of a Deployment: how many web pods are missing, and which leave if there are too many.
 
-Pure; `cluster` creates and stops the pods.
+Pure; `web_deployments` creates and deletes the pods.
 """
 
 from __future__ import annotations

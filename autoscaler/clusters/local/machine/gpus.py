@@ -1,7 +1,7 @@
-"""Which GPUs this machine has, and which pod has which: a trainer's GPUs are its alone.
+"""GPUs of this machine: counting them and choosing devices for a pod, which has them alone.
 
-NVML is asked once, for `--gpu auto`; it answers without touching the devices.  What a pod sees of them is
-CUDA_VISIBLE_DEVICES (`environment`).
+`--gpu auto` asks NVML once, which answers without touching the devices.  A pod sees its devices in
+CUDA_VISIBLE_DEVICES (`process_environment`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class GpuLookupError(PermanentError):
 
 
 def count_gpus() -> int:
-    """How many GPUs the NVIDIA driver knows.  Raises GpuLookupError, saying what is missing."""
+    """Return how many GPUs the NVIDIA driver knows.  Raises GpuLookupError with what is missing."""
     try:
         import pynvml  # noqa: PLC0415 - asked for rarely, and slow to import
     except ImportError:
@@ -34,7 +34,7 @@ def count_gpus() -> int:
 
 
 def spread(devices: int, nodes: int) -> tuple[tuple[int, ...], ...]:
-    """The machine's devices over virtual nodes, in order, as evenly as they go: 3 over 2 is (0, 1), (2)."""
+    """Divide the machine's devices among virtual nodes in order, as evenly as possible: 3 over 2 is (0, 1), (2)."""
     each, rest = divmod(devices, nodes)
     shares: list[tuple[int, ...]] = []
     start = 0
@@ -46,7 +46,7 @@ def spread(devices: int, nodes: int) -> tuple[tuple[int, ...], ...]:
 
 
 def choose(devices: Sequence[int], used: Iterable[int], count: int) -> tuple[int, ...]:
-    """The lowest `count` devices that nobody uses.  Raises ValueError when there are fewer: a bug in accounting."""
+    """Return the lowest `count` unused devices.  Raises ValueError if there are fewer, which is a bug in accounting."""
     taken = set(used)
     free = [device for device in devices if device not in taken]
     if len(free) < count:

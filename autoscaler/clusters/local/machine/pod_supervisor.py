@@ -1,10 +1,12 @@
-"""The process that owns all pods of a run: starts them, reaps them, and takes them along when the run dies.
+"""Pod supervisor: the process that starts and reaps all pods of a run, and kills them when the run dies.
 
-Why a process of its own: it is single-threaded, so forking is safe beside gRPC's threads; it is the pods' parent and
-sub-reaper, so that what a pod starts ends with the pod, sessions of its own included (only what also clears its
-environment lives until the run ends); and it notices the end of the run, `kill -9` included, by the end
-of its socket.  It speaks JSON lines over the inherited descriptor named on its command line; `processes` is the other
-end.  It decides nothing: graces, restarts and readiness are the run's.
+It is a process of its own for three reasons.  It has one thread, so forking is safe, which it is not beside gRPC's
+threads.  It is the pods' parent and sub-reaper, so everything that a pod starts ends with the pod, also in a session of
+its own; only a process that clears its environment as well lives until the run ends.  And the end of its socket tells
+it that the run has ended, `kill -9` included.
+
+It speaks JSON lines over the inherited descriptor named on its command line; `processes` is the other end.  It decides
+nothing: graces, restarts and readiness are the run's.
 
     -> {"op": "start", "key", "argv", "env", "cwd", "log", "waits"}      <- {"key", "pid"} | {"key", "error", "errno"}
     -> {"op": "signal", "key", "signal", "group"}               <- {"key", "code", "pid"} when its processes are gone
@@ -36,7 +38,7 @@ _CLEAR_ROUNDS: Final = 10_000
 """Rounds of killing what pods left behind before giving up: a fork bomb is not chased for ever."""
 
 _MARK: Final = "EDL_PROCESS_KEY"
-"""In the environment of everything that a pod starts: tells whose an orphan is."""
+"""Variable in the environment of everything that a pod starts; it names the pod of an orphan."""
 
 _KIN_ROUNDS: Final = 20
 _KIN_PAUSE_S: Final = 0.005
@@ -44,7 +46,7 @@ _KIN_PAUSE_S: Final = 0.005
 
 
 def main() -> int:
-    """Serve the descriptor in argv[1] until it ends; then leave no pod behind."""
+    """Serve the descriptor in argv[1] until it is closed; no pod is left afterwards."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
@@ -55,7 +57,7 @@ def main() -> int:
 
 
 class PodSupervisor:
-    """Children by key, and the wire to the run."""
+    """Children by key, and the connection to the run."""
 
     def __init__(self, run: socket.socket) -> None:
         self._run = run
@@ -65,7 +67,7 @@ class PodSupervisor:
         self._libc = ctypes.CDLL(None)
 
     def serve(self) -> None:
-        """Obey and report until the run's end closes the wire."""
+        """Carry out orders and report ends until the run closes the connection."""
         woken, wake = socket.socketpair()
         woken.setblocking(False)
         wake.setblocking(False)
@@ -101,16 +103,16 @@ class PodSupervisor:
         if len(self._buffer) > _LONGEST_LINE_BYTES:
             raise ValueError("a line from the run has no end")
         for line in lines:
-            self._obey(json.loads(line))
+            self._carry_out(json.loads(line))
         return True
 
-    def _obey(self, order: dict[str, Any]) -> None:
+    def _carry_out(self, order: dict[str, Any]) -> None:
         key = order["key"]
         if order["op"] == "start":
             try:
                 self._start(key, order)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                self._say(key=key, error=str(error), errno=getattr(error, "errno", None))
+                self._report(key=key, error=str(error), errno=getattr(error, "errno", None))
         elif key in self._children:
             send = os.killpg if order["group"] else os.kill
             with contextlib.suppress(ProcessLookupError):
@@ -130,10 +132,10 @@ class PodSupervisor:
             )
         self._children[key] = child
         self._keys[child.pid] = key
-        self._say(key=key, pid=child.pid)
+        self._report(key=key, pid=child.pid)
 
     def _die_with_parent(self) -> None:
-        """In the child: should the supervisor itself be killed, the pod goes with it."""
+        """In the child: have the kernel kill the pod when the supervisor is killed."""
         self._libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -155,10 +157,10 @@ class PodSupervisor:
             self._end_kin(key)
             child = self._children.pop(key)
             del self._keys[info]
-            self._say(key=key, pid=info, code=child.wait())
+            self._report(key=key, pid=info, code=child.wait())
 
     def _end_kin(self, key: str) -> None:
-        """Kill what the pod left outside its group: it is this process' orphan by now, or the child of one."""
+        """Kill what the pod left outside its group: orphans of this process by now, and their children."""
         mark = f"{_MARK}={key}".encode()
         for _ in range(_KIN_ROUNDS):
             orphans = [pid for pid in _children_of(os.getpid()) if pid not in self._keys]
@@ -171,7 +173,7 @@ class PodSupervisor:
             time.sleep(_KIN_PAUSE_S)
 
     def _clear(self) -> None:
-        """Kill every pod and whatever they started, sessions of their own included."""
+        """Kill every pod and everything that pods started, also in sessions of their own."""
         for child in self._children.values():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -184,12 +186,12 @@ class PodSupervisor:
             except ChildProcessError:
                 return
 
-    def _say(self, **message: object) -> None:
+    def _report(self, **message: object) -> None:
         self._run.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _try_wait() -> int | None:
-    """The pid of a child that has ended and is not yet reaped."""
+    """The pid of a child that has ended and is not yet reaped; None if there is none."""
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -198,7 +200,7 @@ def _try_wait() -> int | None:
 
 
 def _children_of(parent: int) -> list[int]:
-    """Of all its threads."""
+    """Child processes of all threads of the process."""
     children: list[int] = []
     with contextlib.suppress(OSError):  # no descriptor is left, say: other pods go on, and the rest ends with the run
         for listing in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -208,14 +210,14 @@ def _children_of(parent: int) -> list[int]:
 
 
 def _family_of(pid: int) -> Iterator[int]:
-    """The process and all below it."""
+    """The process and all its descendants."""
     yield pid
     for child in _children_of(pid):
         yield from _family_of(child)
 
 
 def _environment_of(pid: int) -> list[bytes]:
-    """As it was given to the program; empty when the process has ended."""
+    """Environment with which the process was started; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,8 +1,8 @@
-"""Free ports for pods, so that no two of them, and no passing connection, ever get the same one.
+"""Port allocation for web pods: no two pods and no outgoing connection get the same port.
 
-Ports come from below the range that the system gives to outgoing connections, each is tried by binding it, and none is
-handed out twice while it is in use.  Two runs on one machine start at different places; should they meet all the same,
-the process that finds its port taken ends and is started again with another one.
+Ports come from below the range that the system gives to outgoing connections.  Each port is tried by binding it, and
+none is allocated twice while it is in use.  Two runs on one machine begin at different ports; if they meet all the
+same, the process that finds its port taken ends and is started again with another one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LAST: Final = 32_767  # Linux hands out 32768 and above
 
 
 class PortAllocator:
-    """The ports of one run."""
+    """Ports of one run."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
         self._next = self._numbers(_FIRST + os.getpid() * 61 % (_LAST - _FIRST))
 
     def allocate(self) -> int:
-        """A port on which nobody listens now.  Raises TemporaryError when there is none."""
+        """Return a port on which nobody listens now.  Raises TemporaryError if there is none."""
         for _ in range(_LAST - _FIRST):
             port = next(self._next)
             if port not in self._taken and _is_free(port):
@@ -36,7 +36,7 @@ class PortAllocator:
         raise TemporaryError(f"no free port between {_FIRST} and {_LAST}", retry_after_s=1.0)
 
     def release(self, port: int) -> None:
-        """Its process is gone."""
+        """The process of the port is gone: the port may be allocated again."""
         self._taken.discard(port)
 
     @staticmethod

@@ -1,6 +1,7 @@
-"""Pods as processes, from the run's side: start, signal, and hear of their end.
+"""Client of the pod supervisor: starts processes, sends them signals, and reports their ends.
 
-`pod_supervisor` does it, in a process of its own; this module keeps the wire to it.  Nothing here knows jobs or nodes.
+`pod_supervisor` is the process that owns them; this module keeps the connection to it.  Nothing here knows jobs or
+nodes.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What to run.  `log` takes standard output and error.
+    """Command line, environment and folder of one process.  `log` takes standard output and error.
 
-    `waits`: it begins with SIGUSR1 blocked, so that this order may be given before the program is ready for it.
+    `waits`: the process begins with SIGUSR1 blocked, so that the signal may be sent before the program handles it.
     """
 
     argv: Sequence[str]
@@ -45,7 +46,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnd:
-    """All processes of `key` are gone.  `code` is negative for a signal, as Python has it."""
+    """End of all processes of `key`.  `code` is negative for a signal, as Python has it."""
 
     key: str
     pid: int
@@ -53,22 +54,22 @@ class ProcessEnd:
 
 
 class SupervisorLostError(PermanentError):
-    """The process that owns the pods has died, and the pods with it."""
+    """The pod supervisor has died, and the pods with it."""
 
 
 class StartError(PermanentError):
-    """The command could not be run; the message is the system's."""
+    """The command could not be run; the message is the operating system's."""
 
 
 class MachineFullError(StartError):
-    """The machine has no room for another process now, be it for others' sake; the command is not at fault."""
+    """The machine has no room for another process now, for whatever reason; the command is not at fault."""
 
 
 class Processes:
-    """The pods' processes.  An async context: at its end every process is killed.
+    """Processes of all pods.  An async context: at its end every process is killed.
 
-    `on_end` is called in the event loop once for every process that started.  `on_lost` hears why no more ends will be
-    told: the supervisor has died, or `on_end` has failed.
+    `on_end` is called in the event loop once for every process that started.  `on_lost` is called when no
+    more ends can be reported: the supervisor has died, or `on_end` has failed.
     """
 
     def __init__(
@@ -116,12 +117,12 @@ class Processes:
 
     @property
     def pid(self) -> int:
-        """The supervisor's."""
+        """Process id of the supervisor."""
         assert self._supervisor is not None
         return self._supervisor.pid
 
     async def start(self, key: str, command: Command) -> int:
-        """Start the command under a key that nothing else has; its pid.
+        """Start the command under a key that nothing else has; return its pid.
 
         Raises StartError, MachineFullError, SupervisorLostError.
         """
@@ -148,25 +149,25 @@ class Processes:
             self._starting.pop(key, None)
 
     def pid_of(self, key: str) -> int:
-        """Of its first process, which has started."""
+        """Process id of the first process of the key, which has started."""
         return self._running[key]
 
     def is_running(self, key: str) -> bool:
-        """Whether any process of the key may still exist."""
+        """True while any process of the key may still exist."""
         return key in self._running
 
     def signal(self, key: str, number: signal.Signals) -> None:
         """Send a signal; nothing happens when the process has ended already.
 
-        SIGTERM goes to the first process alone, as in a container: what it does about its own children (data loader
-        workers, say) is its business.  Every other signal goes to the whole group.
+        SIGTERM goes to the first process alone, as in a container: what it does about its own children, such as
+        data loader workers, is its business.  Every other signal goes to the whole group.
         """
         if key in self._running:
             is_group = number is not signal.SIGTERM
             self._send({"op": "signal", "key": key, "signal": int(number), "group": is_group})
 
     def end(self, key: str) -> None:
-        """Kill all processes of the key, those too whose start is under way; it need not exist."""
+        """Kill all processes of the key, also of one that is just starting; an unknown key is ignored."""
         self._send({"op": "signal", "key": key, "signal": int(signal.SIGKILL), "group": True})
 
     def _send(self, order: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Masters and servers that stand still are ended, and start again in place like any other that ends.
+"""Hang detection for masters and servers: kills a process that stands still, so that it starts again in place.
 
-When that is decided is `jobs.silence`.  Trainers are left alone: their script may compute for an hour after its session
-is closed, what they held goes to others when their leases end, and at the end of the job they are told to leave.
+`jobs.hang_detection` decides when a process counts as hung.  Trainers are left alone, because their script may compute
+for an hour after its session is closed: what they held goes to others when their leases end.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from autoscaler.jobs.restart_policy import MasterSilence, observe_answer
 
 
 class HungProcesses:
-    """What was heard of each process."""
+    """Since when each process has been silent."""
 
     def __init__(self, runtime: PodRuntime, *, clock: Callable[[], float]) -> None:
         self._runtime = runtime
         self._clock = clock
         self._heard: dict[PodName, MasterSilence] = {}
 
-    def note(self, pod: LocalPod, *, is_heard: bool, lacking: str) -> None:
-        """The process that `pod` told of, before it was asked, has answered or not; `lacking`: what, for the user."""
+    def observe(self, pod: LocalPod, *, is_heard: bool, lacking: str) -> None:
+        """Note whether the process that `pod` had when it was asked has answered; kill it once it counts as hung.
+
+        `lacking` names the missing sign of life, for the user.
+        """
         before = self._heard.pop(pod.name, None)
         if not self._runtime.is_present(pod):
             return

@@ -1,6 +1,6 @@
 """One pod of the local cluster, from its creation until its processes are gone.
 
-Values only; `cluster` replaces them, one after another, and `to_view` is what the planner sees of one.
+These are values: `pod_table` replaces them one after another, and `to_view` is what the planner sees of one.
 """
 
 from __future__ import annotations

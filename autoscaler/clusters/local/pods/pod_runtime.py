@@ -1,10 +1,10 @@
-"""Keeps one process behind each bound pod: starts it, finds out when it is ready, ends it in time, restarts it.
+"""Runtime of pods: keeps one process behind each bound pod, from its start and readiness to its grace and restart.
 
-Behind a master stands a second process, which takes over within moments (`standbys`): it is told only when no process
-of the one before is left.
+Servers, masters and web pods restart in place, at once first, then with growing pauses; a trainer that has ended is
+gone.  Behind a master stands a second process that takes over within moments (`standby_processes`); it is told to do so
+only when no process of the one before is left.
 
-Which pods there are is not decided here, nor what the end of a trainer means for its job (`on_gone`).  Servers, masters
-and web pods restart in place, at once first, then with growing pauses; a trainer that ends is gone.
+Not here: which pods there are, and what the end of a trainer means for its job (`on_gone`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOT_RUN: Final = 127
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedPod:
-    """A pod has been dropped.  `story`: how its process ended, with the last lines of its log when that was unasked."""
+    """Pod that was dropped.  `story` tells how its process ended, with its last log lines if nobody asked it to end."""
 
     pod: LocalPod
     code: int | None
@@ -46,7 +46,7 @@ class DroppedPod:
 
 
 class PodRuntime:
-    """The processes behind the pods of a table.
+    """Processes behind the pods of a table.
 
     `command_of` says what a pod runs, `standby_of` what stands by for it, if anything; `on_gone` hears of each pod that
     was dropped, `on_restart` of each whose process has ended unasked and is started again.
@@ -81,7 +81,7 @@ class PodRuntime:
         self.standbys = StandbyProcesses(table, self.processes, recorder, command_of=standby_of)
 
     async def close(self) -> None:
-        """No timer and no task is left, and nothing that ends starts again; the processes are the context's."""
+        """End all timers and tasks; nothing starts again.  The processes end with their own context."""
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -94,7 +94,7 @@ class PodRuntime:
         self._do(self._launch(name), f"start {name}")
 
     def leave(self, name: PodName, *, grace_s: float, why: str) -> None:
-        """Tell the pod to leave; after the grace it is killed.  Said again with less grace, the shorter one holds."""
+        """Send the pod SIGTERM, and SIGKILL after the grace; of two calls the shorter grace holds."""
         pod = self._table.pods[name]
         first_time = not pod.is_leaving
         pod = self._table.update(name, phase=PodPhase.TERMINATING, grace_s=grace_s, leaving=pod.leaving or why)
@@ -121,18 +121,18 @@ class PodRuntime:
         return True
 
     def is_present(self, pod: LocalPod) -> bool:
-        """Whether the process that this value tells of still runs, and was not told to leave."""
+        """True if the process of this value still runs and was not told to leave."""
         current = self._table.pods.get(pod.name)
         return current is not None and current.key == pod.key and current.pid is not None and not current.is_leaving
 
     def end_hung(self, name: PodName, *, why: str) -> None:
-        """Kill a process that stands still, stopped or hung; what restarts in place does so."""
+        """Kill a hung process; it restarts in place where its role does."""
         pod = self._table.pods[name]
         self._recorder.record_event("Killed", f"pod/{name}", "Unresponsive", f"{why}: pid {pod.pid} is killed")
         self.processes.signal(pod.key, signal.SIGKILL)
 
     def mark_ready(self, name: PodName) -> None:
-        """The pod serves."""
+        """Record that the pod is ready."""
         pod = self._table.pods.get(name)
         if pod is None or pod.phase is not PodPhase.STARTING:
             return
@@ -141,7 +141,7 @@ class PodRuntime:
         self.standbys.note_ready(pod)
 
     async def _launch(self, name: PodName) -> None:
-        """Start it; where that meets a fault of EDL, again after a pause, and other pods know nothing of it (A11)."""
+        """Start the pod; after a fault of EDL try again later, without harm to other pods (A11)."""
         pod = self._table.pods.get(name)
         if pod is None:
             return
@@ -211,7 +211,7 @@ class PodRuntime:
             self._starting.discard(name)
 
     def _wait_for_room(self, name: PodName, error: MachineFullError) -> None:
-        """Nobody's failure is counted: a neighbour that fills the machine for a while must not fail a job."""
+        """Try again later and count no failure: a neighbour that fills the machine for a while must not fail a job."""
         pod = self._table.pods[name]
         if pod.is_leaving:
             self._drop(pod, code=None, story="had no process")
@@ -325,12 +325,12 @@ class PodRuntime:
 
 
 def owner_of(pod: LocalPod) -> JobName:
-    """Under which name stands what goes wrong with the pod (`fault_isolation`)."""
+    """Name under which faults with the pod's owner are kept (`fault_isolation`)."""
     return JobName(pod.owner) if pod.is_job_pod else object_key("deployment", "", pod.owner)
 
 
 def name_of_pod(pod: LocalPod) -> JobName:
-    """Under which name stands what goes wrong with this one pod alone."""
+    """Name under which faults with this one pod are kept."""
     return object_key("pod", "", pod.name)
 
 

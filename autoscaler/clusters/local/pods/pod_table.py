@@ -1,7 +1,7 @@
-"""What stands on the local cluster right now: nodes and pods, and the one place where they change.
+"""Table of nodes and pods of the local cluster, and the one place where they change.
 
-Everything runs in one event loop, so a change is whole when the function that makes it returns.  `free_room` is the
-accounting: a pod takes its room from binding until it is dropped, which is when its processes are gone.
+Everything runs in one event loop, so a change is whole when the function that makes it returns.  A pod takes its room
+from binding until it is dropped, which is when its processes are gone; `free_room` is that accounting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What stands by for pods' processes: started, started anew when it dies, and told when its time has come (ADR 0202).
+"""Standby processes: each waits, started and connected, for the pod's process before it to die (ADR 0202).
 
-Its key is that of the pod's next process, which it becomes.  Not here: the pods' own processes and their ends
-(`runtime`).
+A standby has the key of the pod's next process, which it becomes.  One that dies is replaced.  Not here: the pods' own
+processes and their ends (`pod_runtime`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from autoscaler.jobs.restart_policy import pause_s
 from master.api.host.signals import TAKE_OVER
 
 FIRST_AFTER_S: Final = 2.0
-"""After a pod's first process serves: the interpreter of the one that stands by is in nobody's way at a job's start."""
+"""After a pod's first process serves: the standby's interpreter must not slow the start of a job."""
 NEXT_AFTER_S: Final = 0.3
-"""After one that stood by serves: members come back first, and another death may be near."""
+"""After a standby has taken over: members reconnect first, and another death may be near."""
 
 
 class StandbyProcesses:
-    """`command_of`: what stands by for a pod, if anything."""
+    """Standbys of all pods.  `command_of` gives the command of a pod's standby; None: it has none."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class StandbyProcesses:
         self._deaths: dict[PodName, int] = {}  # in a row, of those that stood by for one process
 
     async def close(self) -> None:
-        """Nothing is started any more."""
+        """Start nothing any more."""
         for timer in self._due.values():
             timer.cancel()
         for task in self._starting.values():
@@ -53,12 +53,12 @@ class StandbyProcesses:
         await asyncio.gather(*self._starting.values(), return_exceptions=True)
 
     def note_ready(self, pod: LocalPod) -> None:
-        """Its process serves: in a while another one stands by for it."""
+        """The pod's process serves: plan a standby for it."""
         self._deaths.pop(pod.name, None)
         self._plan(pod, FIRST_AFTER_S if pod.starts == 1 else NEXT_AFTER_S)
 
     def note_end(self, ended: ProcessEnd) -> None:
-        """What stood by has died: another one is started, after pauses that grow, while its pod's process lives."""
+        """A standby has died: start another one after a growing pause, while its pod's process lives."""
         name = PodName(ended.key.rpartition("#")[0])
         pod = self._table.pods.get(name)
         if pod is None or pod.next_key != ended.key or pod.is_leaving:
@@ -70,7 +70,7 @@ class StandbyProcesses:
         self._plan(pod, max(FIRST_AFTER_S, pause_s(deaths)))
 
     def end(self, pod: LocalPod) -> None:
-        """Nothing stands by for this pod's process."""
+        """End the pod's standby."""
         self._cancel(pod.name)
         self._deaths.pop(pod.name, None)
         starting = self._starting.pop(pod.next_key, None)
@@ -80,7 +80,7 @@ class StandbyProcesses:
             self._processes.end(pod.next_key)
 
     async def take_over(self, pod: LocalPod) -> int | None:
-        """Tell what stands by that all processes before it are gone; its pid, None where nothing stands by."""
+        """Tell the standby that all processes before it are gone; return its pid, None if there is no standby."""
         self._cancel(pod.name)
         if (starting := self._starting.pop(pod.key, None)) is not None:
             await asyncio.gather(starting, return_exceptions=True)
@@ -95,7 +95,7 @@ class StandbyProcesses:
             self._due[pod.name] = asyncio.get_running_loop().call_later(delay_s, self._begin, pod.name, pod.key)
 
     def _begin(self, name: PodName, key: str) -> None:
-        """For this very process, unless that is gone or leaves."""
+        """Start a standby for this very process, unless that is gone or leaves."""
         self._due.pop(name, None)
         pod = self._table.pods.get(name)
         if pod is not None and pod.key == key and not pod.is_leaving and (command := self._command_of(pod)) is not None:

@@ -1,7 +1,7 @@
-"""What other terminals may ask of a run, in kubectl's words: get, describe, scale, drain, delete, logs, events.
+"""Requests of other terminals to a run, in kubectl's words: get, describe, scale, drain, delete, logs, events.
 
-A request comes in as a plain mapping and is checked here; the cluster does it.  `control` is the socket, `objects` the
-shape of what is answered.
+A request comes in as a plain mapping and is checked here; the cluster carries it out.  `control_server` is the socket,
+`object_documents` the form of the answers.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from autoscaler.snapshots import to_document
 
 _EVENTS_DESCRIBED: Final = 12
 _TOLD_ELSEWHERE: Final = ("Decided", "Scheduled", "Started", "Ready")
-"""Kinds of events that the decisions and, of a job, the list of its pods tell already."""
+"""Kinds of events that `describe` leaves out, because decisions and the list of pods show the same."""
 
 _MOST_REPLICAS: Final = 10_000
 _MOST_EVENTS: Final = 10**12
 
 
 def parse_type(word: str) -> str:
-    """The type that a word names.  Raises RequestError."""
+    """Return the type that a word names.  Raises RequestError."""
     try:
         return parse_resource_type(word)
     except ValueError as error:
@@ -45,7 +45,7 @@ def parse_type(word: str) -> str:
 
 
 class ControlRequests:
-    """Does one request after the other, in the run's event loop."""
+    """Requests to one run, carried out one after the other in its event loop."""
 
     def __init__(self, run: LocalRun) -> None:
         self._run = run
@@ -64,7 +64,7 @@ class ControlRequests:
         }
 
     def do(self, request: Mapping[str, Any]) -> Any:
-        """The result.  Raises RequestError, and then nothing has changed."""
+        """Carry out the request and return its result.  Raises RequestError, and then nothing has changed."""
         verb = request.get("do")
         if not isinstance(verb, str) or verb not in self._verbs:
             raise RequestError(RequestProblem.USAGE, f"there is no request {verb!r}; known: {', '.join(self._verbs)}")
@@ -98,7 +98,7 @@ class ControlRequests:
         }
 
     def _logs(self, request: Mapping[str, Any]) -> Mapping[str, str]:
-        """Where the log is: the asker reads the file itself, of a pod that is gone too."""
+        """Return the path of the log, which the caller reads itself, also of a pod that is gone."""
         pod = self._pod_name(request)
         log = self._run.folder.log_of(pod)
         if not log.exists():
@@ -140,7 +140,7 @@ class ControlRequests:
         return self._scale_job(request, name)
 
     def _scale_job(self, request: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-        """Trainers, servers or both: all of it or nothing, and the next plan sees both."""
+        """Set trainers, servers or both, all or none; the next plan sees both."""
         asked = {Role.TRAINER: "trainers", Role.SERVER: "servers"}
         counts = {
             role: _number(request, field, most=_MOST_REPLICAS)
@@ -254,7 +254,7 @@ class ControlRequests:
         return job
 
     def _pod_name(self, request: Mapping[str, Any]) -> str:
-        """The pod that TYPE/NAME and --trainer N, --server N or --master mean."""
+        """Return the pod that TYPE/NAME with --trainer N, --server N or --master names."""
         kind, name = parse_type(_text(request, "type")), _text(request, "name")
         if kind == "pod":
             return name
@@ -279,7 +279,7 @@ class ControlRequests:
 
 
 def objects_of(snapshot: RunSnapshot, kind: str) -> list[Object]:
-    """Everything of a type, by name."""
+    """Return every object of a type, by name."""
     match kind:
         case "tj":
             found = [job_object(job) for job in snapshot.jobs]
@@ -295,7 +295,7 @@ def objects_of(snapshot: RunSnapshot, kind: str) -> list[Object]:
 
 
 def _belongs(pod: PodLine, kind: str, name: str) -> bool:
-    """Whether `describe` shows the pod with the thing of this type and name."""
+    """True if `describe` shows the pod beside the object of this type and name."""
     match kind:
         case "tj":
             return pod.owner == name and pod.role is not Role.OTHER

@@ -1,7 +1,7 @@
-"""The control socket of a run: other terminals of the same user ask here.
+"""Control socket of a run, on which other terminals of the same user send requests.
 
-One connection, one request, one answer (or a stream of items for what is watched).  The file is for its owner alone;
-lines, connections and the time to say something are bounded.
+One connection carries one request and one answer, or a stream of items for what is watched.  The socket is its owner's
+alone; lines, connections and the time to speak are bounded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EVENT_BACKLOG: Final = 10_000  # more than a recorder has at hand
 
 
 class ControlServer:
-    """Serves one run.  An async context: the socket is there inside it."""
+    """Control socket of one run.  An async context: the socket exists inside it."""
 
     def __init__(self, run: LocalRun) -> None:
         self._run = run
@@ -128,7 +128,7 @@ class ControlServer:
             self._run.recorder.on_event.remove(put)
 
     async def _watch_objects(self, request: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
-        """Each object when it first is there and whenever it is different (ages apart)."""
+        """Send each object when it first exists and whenever it changes, ages apart."""
         self._requests.do({**request, "do": "get"})  # refuses what is not there
         kind, name = parse_type(str(request.get("type"))), request.get("name")
         shown: dict[str, bytes] = {}
@@ -168,7 +168,7 @@ def _bind_for_owner(path: Path) -> socket.socket:
 
 
 async def _while_heard(reader: asyncio.StreamReader, telling: Coroutine[Any, Any, None]) -> None:
-    """Tell until the asker has gone: without news to tell its end would not be noticed, and its place stay taken."""
+    """Send news until the caller has gone: without news its end would not be noticed, and its place stay taken."""
     told, gone = asyncio.create_task(telling), asyncio.create_task(reader.read(1))
     try:
         await asyncio.wait({told, gone}, return_when=asyncio.FIRST_COMPLETED)

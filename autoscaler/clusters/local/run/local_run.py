@@ -1,12 +1,12 @@
-"""A whole run on this machine: folder, etcd, cluster, the planner's loop, samples; started and stopped as one.
+"""A whole run on this machine, started and stopped as one: folder, etcd, cluster, the planner's loop, samples.
 
     async with LocalRun(RunSettings(...)) as run:
         run.submit(manifests)
         ...
         await run.stop()
 
-`control` answers other terminals about it, `autoscaler.cli` shows it.  Leaving the context without `stop` kills all
-that runs.
+`control_server` answers other terminals, `autoscaler.cli` shows the run.  Leaving the context without `stop` kills
+everything that runs.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from master.api.servers_answer import ServersAnswer
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0
 LOCAL_POLICY: Final = Policy(burst_window_s=0.0, server_moves_per_minute=0, server_moves_percent_per_minute=0)
-"""The jobs of a run are submitted by one command, before the first plan: there is no row of them to wait for.  Servers
-stay on their nodes, unless they are asked for."""
+"""Policy of a run.  One command submits all its jobs before the first plan, so no further submissions are waited for.
+Servers stay on their nodes."""
 
 MOVING_SERVERS_POLICY: Final = Policy(burst_window_s=0.0)
-"""The same, with servers that move to where they waste least (ADR 0118)."""
+"""The same policy with servers that move to where they waste least (ADR 0118)."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What a run is made of.  `devices`: GPU numbers of each machine, in order; `parent`: where its folder is made."""
+    """Settings of a run.  `devices`: GPU numbers of each machine, in order; `parent`: where the run folder is made."""
 
     name: str
     machines: tuple[VirtualNode, ...]
@@ -164,7 +164,7 @@ class LocalRun:
         if settings.with_etcd:
             await self._start_etcd()
             processes, etcd_log = self.cluster.runtime.processes, self.folder.log_of("etcd")
-            self._do(keep_etcd(processes, etcd_log, restart=self._restart_etcd, hear=self._note_etcd), "etcd")
+            self._do(keep_etcd(processes, etcd_log, restart=self._restart_etcd, on_news=self._record_etcd_news), "etcd")
         self.loop = Loop(self.cluster, settings.policy, listener=self._listen, errors=self.cluster.errors)
         self._do(self.loop.run(), "planner loop")
         self._do(self._sample(), "samples")
@@ -187,19 +187,19 @@ class LocalRun:
         await self._start_etcd()
         self.cluster.jobs.use_etcd(self._launching.etcd)
 
-    def _note_etcd(self, news: EtcdNews) -> None:
-        """The server itself was killed: masters wait for it, and training goes on meanwhile (M5)."""
+    def _record_etcd_news(self, news: EtcdNews) -> None:
+        """Record what befell the etcd server: masters wait for it, and training goes on meanwhile (M5)."""
         if not self._is_stopped:
             self.recorder.record_event(news.kind, "etcd/etcd", news.reason, news.message)
 
     # ---- what a run does ----------------------------------------------------------------------------------------
 
     def submit(self, manifests: Manifests) -> None:
-        """Take in all jobs and Deployments.
+        """Submit all jobs and Deployments.
 
         Raises:
-            FolderInUseError, StorageError: a job's checkpoint folder is not to be had, or what stands there cannot be
-                read (M11); nothing is taken in.
+            CheckpointFolderLockedError, StorageError: a job's checkpoint folder is in use, or what stands there cannot
+                be read (M11); nothing was submitted.
             ValueError: a name is taken.
         """
         for job in manifests.jobs:
@@ -215,7 +215,7 @@ class LocalRun:
             self.recorder.record_event("Notice", "run", "Notice", notice)
 
     def _check_start(self, job: TrainingJob) -> None:
-        """What its master will find, told before anything starts.  Raises StorageError."""
+        """Check what the job's master will find, before anything starts.  Raises StorageError."""
         history = HistoryId(self.folder.root.name)  # nothing of this run is there yet: any answer is to be followed
         answer = parse_requested_start(job.checkpoint.start, history) if job.checkpoint.start else None
         storage = open_storage(job.checkpoint.uri)
@@ -228,12 +228,12 @@ class LocalRun:
         return take_snapshot(self.folder.root.name, self.cluster, self.recorder, decided, journal)
 
     def planner_snapshot(self) -> SnapshotContent:
-        """All that the next plan depends on, as it stands now."""
+        """Everything that the next plan depends on, as it stands now."""
         view = replace(self.cluster.view(), history=self.loop.history)
         return SnapshotContent(now_s=self.cluster.now(), policy=self.loop.policy, view=view)
 
     def are_jobs_over(self) -> bool:
-        """Whether every job has ended and all its pods are gone; also when there is none."""
+        """True if every job has ended and all its pods are gone, also if there is no job."""
         records = self.cluster.jobs.records.values()
         return all(
             record.life.ending is not None and not self.cluster.table.job_pods(record.name) for record in records
@@ -244,7 +244,7 @@ class LocalRun:
         return tuple(n for n, record in self.cluster.jobs.records.items() if record.life.ending is JobEnding.FAILED)
 
     def crash(self, error: BaseException) -> None:
-        """Something that cannot be was seen; whoever waits for `crashed` gets it."""
+        """End the run with this error, which `crashed` raises."""
         if not self._crash.done() and not self._is_stopped:
             self._crash.set_exception(error)
 
@@ -253,16 +253,16 @@ class LocalRun:
         await asyncio.shield(self._crash)
 
     def outcomes(self) -> dict[str, str]:
-        """How each job stands, in one word; kept in run.json at the end."""
+        """State of each job in one word; kept in run.json at the end."""
         return {name: condition_of(record) for name, record in self.cluster.jobs.records.items()}
 
     @property
     def is_stopping(self) -> bool:
-        """Whether `stop` has been called."""
+        """True once `stop` has been called."""
         return self._is_stopped
 
     async def stop(self) -> None:
-        """Everything leaves in order, within its grace: web and trainers, then servers, masters, etcd."""
+        """End everything in order and within its grace: web and trainers, then servers, masters, etcd."""
         self._is_stopped = True
         self._outcomes = self.outcomes()
         for task in tuple(self._tasks):
@@ -288,7 +288,7 @@ class LocalRun:
     # ---- the inside ---------------------------------------------------------------------------------------------
 
     def _listen(self, step: LoopPass) -> None:
-        """Write down what was decided and done."""
+        """Record what was decided and done."""
         errors = self.cluster.errors
         for action, outcome in step.applied:
             errors.attempt(action.job, GuardedStep.REPORT_WRITES, partial(self._record_write, action, outcome))

@@ -1,6 +1,6 @@
-"""A run's things in Kubernetes' shapes, for `edl get -o json|yaml` and everything that reads it.
+"""Objects of a run in Kubernetes' form, for `edl get -o json|yaml` and everything that reads it.
 
-Pure: from a snapshot's lines to plain mappings that JSON can carry.
+Pure: from the lines of a snapshot to plain mappings that JSON can carry.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def job_object(job: JobLine) -> Object:
 
 
 def _verdicts(job: JobLine) -> list[Object]:
-    """As a cluster's job has them among its conditions."""
+    """Conditions Progressing and CheckpointsCurrent, as on Kubernetes."""
     if job.heard is None:
         return []
     told = (("Progressing", judge_training(job.heard)), ("CheckpointsCurrent", judge_checkpoints(job.heard)))
@@ -95,7 +95,7 @@ def _verdicts(job: JobLine) -> list[Object]:
 
 
 def _reason(job: JobLine) -> str:
-    """What says most now: what keeps it from training or from checkpoints, else from its next size."""
+    """The most urgent reason: what keeps the job from training or from checkpoints, else from its next size."""
     verdicts = () if job.heard is None else (judge_training(job.heard), judge_checkpoints(job.heard))
     urgent = next((one.reason.value for one in verdicts if one.reason in URGENT), "")
     return urgent or (job.decision.bottleneck.value if job.decision is not None else "")
@@ -155,7 +155,7 @@ def deployment_object(deployment: DeploymentLine) -> Object:
 
 
 def pod_phase(pod: PodLine) -> str:
-    """As kubectl shows it: a pod that waits after a crash says so."""
+    """Phase of the pod as kubectl shows it, CrashLoopBackOff for one that waits after a crash."""
     if pod.phase is PodPhase.TERMINATING:
         return "Terminating"
     if pod.reason.startswith("CrashLoopBackOff"):

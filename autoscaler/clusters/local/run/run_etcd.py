@@ -1,8 +1,8 @@
-"""The run's own etcd: one member in the run folder, for the masters of its jobs.
+"""etcd of a run: one member in the run folder, for the masters of its jobs.
 
-Finding or building a server is `python -m autoscaler.etcd_server`'s business; here it is a process of the run like any
-other, started before the first master and ended after the last.  That process brings a killed member back itself;
-should it be killed too, `keep_etcd` starts it again on the same data.
+`python -m autoscaler.etcd_server` finds or builds a server, runs it and starts a killed member again.  Here that
+program is a process of the run like any other, started before the first master and ended after the last; if it is
+killed itself, `keep_etcd` starts it again on the same data.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _MOST_FAILED_STARTS: Final = 8
 
 
 class EtcdUnavailableError(PermanentError):
-    """The run has no etcd; the message is the server's last words."""
+    """The run has no etcd; the message holds the server's last log lines."""
 
 
 class EtcdRefusedError(EtcdUnavailableError):
-    """Nor can it have one before the user changes `$EDL_ETCD`, which names what does not serve."""
+    """The server that `$EDL_ETCD` names does not serve: the user has to change the variable."""
 
 
 async def start_etcd(
     processes: Processes, folder: RunFolder, log: Path, environment: Mapping[str, str], *, say: Callable[[str], None]
 ) -> str:
-    """Start it; its endpoints, Unix sockets, once it serves.  Raises EtcdUnavailableError."""
+    """Start etcd; return its endpoints, Unix sockets, once it serves.  Raises EtcdUnavailableError."""
     program = (sys.executable, "-P", "-m", "autoscaler.etcd_server")
     argv = (*program, "--serve", str(folder.etcd), "--sockets", str(folder.sockets), "--demo")
     offset = _size_of(log)
@@ -67,7 +67,7 @@ async def start_etcd(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdNews:
-    """Of the server behind its keeper, as the run's events have it."""
+    """Event of the server behind its keeper."""
 
     kind: str
     reason: str
@@ -79,9 +79,9 @@ async def keep_etcd(
     log: Path,
     *,
     restart: Callable[[str], Awaitable[None]],
-    hear: Callable[[EtcdNews], None],
+    on_news: Callable[[EtcdNews], None],
 ) -> None:
-    """Call `restart` with the story whenever the keeper has ended, and `hear` with its news; never ends.
+    """Call `restart` with the story whenever the keeper has ended, and `on_news` with its news; never ends.
 
     A start that fails is tried again, with longer pauses.  Raises what `restart` raises when that is of no use.
     """
@@ -91,7 +91,7 @@ async def keep_etcd(
         await asyncio.sleep(_LOOK_EVERY_S)
         found, read = read_news(log, read)
         for news in found:
-            hear(news)
+            on_news(news)
         if processes.is_running(KEY):
             continue
         quick_ends = 1 if time.monotonic() - started_at_s >= STEADY_AFTER_S else quick_ends + 1
@@ -103,12 +103,12 @@ async def keep_etcd(
             failed_starts += 1
             if failed_starts == _MOST_FAILED_STARTS:
                 raise
-            hear(EtcdNews(kind="Failed", reason="NotStarted", message=f"{error}\ntried again"))
+            on_news(EtcdNews(kind="Failed", reason="NotStarted", message=f"{error}\ntried again"))
         started_at_s, read = time.monotonic(), _size_of(log)
 
 
 def read_news(log: Path, offset: int) -> tuple[list[EtcdNews], int]:
-    """What the keeper has told behind `offset`, and from where to read on."""
+    """Return the keeper's news behind `offset`, and the offset to read on from."""
     size = _size_of(log)
     if size <= offset:
         return [], size  # nothing new, or its beginning was dropped (`pod_logs`)
@@ -133,7 +133,7 @@ def _news_of(said: Mapping[str, Any]) -> EtcdNews | None:
 
 
 async def stop_etcd(processes: Processes) -> None:
-    """End it; what does not leave in time is killed with the run."""
+    """End etcd; a process that does not leave in time is killed with the run."""
     if not processes.is_running(KEY):
         return
     processes.signal(KEY, signal.SIGTERM)
@@ -146,7 +146,7 @@ async def stop_etcd(processes: Processes) -> None:
 
 
 def _try_read(log: Path, offset: int) -> str | None:
-    """The endpoints, from the line of JSON that says that it serves."""
+    """Return the endpoints from the line of JSON that reports the server ready."""
     return next((",".join(said["endpoints"]) for said in _answers(_lines(log, offset)) if "endpoints" in said), None)
 
 
@@ -175,7 +175,7 @@ def _size_of(log: Path) -> int:
 
 
 def _lines(log: Path, offset: int) -> list[str]:
-    """Those behind `offset`."""
+    """Lines of the log behind `offset`."""
     try:
         return log.read_bytes()[offset:].decode(errors="replace").splitlines()
     except FileNotFoundError:

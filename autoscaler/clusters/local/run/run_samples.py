@@ -1,4 +1,4 @@
-"""What a run records about itself over time: a snapshot shortened to the numbers of the figure."""
+"""Samples of a run over time: a snapshot shortened to the numbers of the figure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A whole run at one instant, as plain values: what the live view draws, the control socket answers and samples record.
+"""Snapshot of a whole run at one instant, as plain values: the live view, the control socket and the samples read it.
 
-Building one reads the cluster and changes nothing.  `autoscaler.cli.output.live_view` draws it, `samples` shortens it.
+Building one reads the cluster and changes nothing.
 """
 
 from __future__ import annotations

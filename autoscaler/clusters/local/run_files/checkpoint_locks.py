@@ -1,9 +1,8 @@
-"""One run per checkpoint folder.
+"""Locks on checkpoint folders: one run per folder.
 
-The problem: two runs have two stores, so neither fences the other's commits; both would write manifests of one lineage
-into one folder, and which model is the job's is anybody's guess.  So a run claims each folder of this machine that its
-jobs name, as long as it or a child of it lives (`master.api.checkpoints.folder_lock`).  Elsewhere (`s3://...`) there
-is no lock.
+Two runs have two stores, so neither fences the other's commits: both would write manifests of one lineage into one
+folder.  A run therefore locks each folder of this machine that its jobs name.  The lock lasts while the run or a child
+of it lives (`master.api.checkpoints.folder_lock`).  Object stores (`s3://...`) have no lock.
 """
 
 from __future__ import annotations
@@ -19,28 +18,28 @@ from master.api.checkpoints.storage import open_storage
 
 
 class CheckpointFolderLockedError(PermanentError):
-    """Another job writes its checkpoints there."""
+    """Another job writes its checkpoints into the folder."""
 
 
 class CheckpointLocks:
-    """The folders that one run holds.  A context: they are given back at its end."""
+    """The folders that one run has locked.  A context: the locks are released at its end."""
 
     def __init__(self, *, run: str, allows_shared: bool = False) -> None:
         self._run = run
         self._allows_shared = allows_shared  # folders that every user of this machine may write to
-        self._claims = ExitStack()
+        self._locks = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._claims.close()
+        self._locks.close()
 
     def lock(self, job: str, uri: str, *, working_dir: Path) -> None:
-        """The job has this folder to itself, and part files of dead writers are gone from it.
+        """Lock the folder for the job, and delete part files that dead writers left in it.
 
         Raises:
-            CheckpointFolderInUseError: a job of this or another run holds it; with its name.
+            CheckpointFolderLockedError: a job of this or another run holds the lock; the message names the job.
             StorageError: the URI is unusable, or the folder cannot be made or locked.
         """
         storage = open_storage(uri)
@@ -53,4 +52,4 @@ class CheckpointLocks:
             problem = f"spec.checkpoint.uri {uri} of tj/{job} is in use by {error.holder}"
             raise CheckpointFolderLockedError(f"{problem}: give the job another folder, or stop that run") from None
         if claim is not None:
-            self._claims.callback(claim.release)
+            self._locks.callback(claim.release)

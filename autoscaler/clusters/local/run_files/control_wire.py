@@ -1,4 +1,4 @@
-"""What travels on the control socket: one JSON line a message, bounded, with a version in each request.
+"""Messages on the control socket: one bounded JSON line each, with a version in each request.
 
     -> {"v": 1, "do": "get", "type": "tj", "name": "digits"}
     <- {"ok": true, "result": ...}                              once
@@ -21,7 +21,7 @@ LONGEST_ANSWER_BYTES: Final = 16 << 20
 
 
 class RequestProblem(StrEnum):
-    """Why a request is not done; the command line makes an exit code of it."""
+    """Why a request was refused; the command line turns it into an exit code."""
 
     NOT_FOUND = "NotFound"
     REFUSED = "Refused"
@@ -30,7 +30,7 @@ class RequestProblem(StrEnum):
 
 
 class RequestError(Exception):
-    """The run does not do what was asked; nothing has changed."""
+    """The run refuses the request; nothing has changed."""
 
     def __init__(self, problem: RequestProblem, message: str) -> None:
         super().__init__(message)

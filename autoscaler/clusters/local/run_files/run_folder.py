@@ -1,4 +1,4 @@
-"""The folder of one run: everything that it wrote, and the way for other terminals to find it.
+"""Run folder: everything that one run writes, and where other terminals find the run.
 
     runs/20260102-150405-digits/
       run.json         what was run, by which version (format 1); `ended` once it is over
@@ -113,7 +113,7 @@ class RunFolder:
 
 
 class RunFolderError(PermanentError):
-    """The run has no place to write to."""
+    """The run folder cannot be made."""
 
 
 def make_run_folder(parent: Path, name: str, *, described: Mapping[str, Any]) -> RunFolder:

@@ -1,6 +1,6 @@
-"""What a run writes down: events, decisions and samples as JSON lines, and the newest events at hand.
+"""Journal of a run: events, decisions and samples as JSON lines, and the newest events in memory.
 
-Three files of the run folder, appended line by line and flushed, so that they can be read while the run goes on and
+Three files of the run folder are appended line by line without buffering: they can be read while the run goes on and
 after any end of it.  Times `t_s` are seconds since the start of the run.  A full disk costs lines, never the run.
 """
 
@@ -27,7 +27,7 @@ _EVENTS_AT_HAND: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """Something that happened.  `object` is TYPE/NAME; `number` counts from 1."""
+    """Event of a run.  `object` is TYPE/NAME; `number` counts from 1."""
 
     number: int
     t_s: float
@@ -38,7 +38,7 @@ class RunEvent:
 
 
 class RunJournal:
-    """The run's memory.  A context: its files are open inside."""
+    """Journal of one run.  A context: its files are open inside."""
 
     def __init__(self, folder: RunFolder, *, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -67,7 +67,7 @@ class RunJournal:
         return round((self._clock() if at_s is None else at_s) - self._started_at_s, 3)
 
     def record_event(self, kind: str, target: str, reason: str, message: str = "") -> None:
-        """Record an event about TYPE/NAME and pass it to whoever watches."""
+        """Write an event about TYPE/NAME and pass it to every watcher."""
         self._count += 1
         event = RunEvent(
             number=self._count, t_s=self.elapsed_s(), kind=kind, object=target, reason=reason, message=message
@@ -99,14 +99,14 @@ class RunJournal:
             self._torn.discard(path)
 
     def _tear(self, path: Path, why: str) -> None:
-        """The next line that can be written begins on a line of its own."""
+        """Mark the file, so that the next line that can be written begins on a line of its own."""
         if path not in self._torn:
             log.warning("%s: %s; the run goes on, lines are missing there", path, why)
         self._torn.add(path)
 
 
 class RecordedErrors(FaultLog):
-    """What goes wrong with one job or pod at a step of EDL's own: in the log, and an event of it (A11)."""
+    """Fault log that also writes an event of the job or pod that a fault of EDL concerns (A11)."""
 
     def __init__(self, recorder: RunJournal) -> None:
         self._recorder = recorder
