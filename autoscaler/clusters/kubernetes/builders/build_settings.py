@@ -1,4 +1,4 @@
-"""What all jobs of a cluster have in common, chosen by its owner."""
+"""Settings of the cluster's owner that concern the objects of every job."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from autoscaler.domain import Reclaim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdAccess:
-    """Where etcd is and what masters show it.  PEM and password as they are handed on by the master's secret.
+    """Address of etcd and the credentials of masters.  PEM and password as the master's Secret holds them.
 
-    `is_separate`: each job has a user and a password of its own (0165); else all show `user` and `password`.
+    `is_separate`: each job has a user and a password of its own (ADR 0165); else all use `user` and `password`.
     """
 
     endpoints: str
@@ -28,7 +28,7 @@ class EtcdAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
-    """Grace in seconds."""
+    """Settings for building a job's objects.  Grace periods in seconds."""
 
     image: str
     """For masters, and for servers whose template names no image."""
@@ -37,11 +37,11 @@ class BuildSettings:
     reclaim: Reclaim = Reclaim.SCHEDULER
 
     elastic_servers: bool = False
-    """Whether parameter servers come and go while their job trains; else it keeps its minimum of them (0156)."""
+    """Whether a job's number of parameter servers may change while it trains; else it has its minimum (ADR 0156)."""
 
     moves_servers: bool = False
-    """Besides, whether they go to where they waste least once the web has changed (0118)."""
+    """Whether parameter servers may also move to nodes where they waste less (ADR 0118)."""
 
     surplus_grace_s: float = 10.0
-    """Surplus gets at most this much of the user's grace: it is the web's waiting time (`beside-the-scheduler.md`
+    """Longest grace period of surplus pods, because web pods wait for it (`beside-the-scheduler.md`
     7)."""

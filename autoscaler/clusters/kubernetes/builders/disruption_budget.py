@@ -1,6 +1,6 @@
-"""The one PodDisruptionBudget of a job: over its core pods, which leave one at a time (`beside-the-scheduler.md` 18).
+"""PodDisruptionBudget of a job: over its core pods, which may be evicted one at a time (`beside-the-scheduler.md` 18).
 
-An integer `minAvailable`, kept by the operator: a percentage or `maxUnavailable` would be counted against the job's
+The operator maintains an integer `minAvailable`: a percentage or `maxUnavailable` would count against the job's
 `/scale`, which knows trainers only.
 """
 
@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 
 
 def build_budget(job: KubeJob, core_pods: int) -> dict[str, Any]:
-    """The budget's body while the job has so many core pods, its masters included."""
+    """Return the budget's body for this number of core pods, masters included."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

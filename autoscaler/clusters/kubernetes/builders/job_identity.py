@@ -1,15 +1,15 @@
-"""Who belongs to a job: a shared secret and certificates of the job's own authority, in three Secrets.
+"""Credentials of a job: a shared token and certificates of the job's own authority, in three Secrets.
 
-`JOB-authority` holds the authority's key and is mounted nowhere; `JOB-member` is what trainers and servers show, and
-`JOB-master` what masters show, to members and to etcd.  Only the master's certificate names the master's host, so that
-no member can stand in for it.
+`JOB-authority` holds the authority's key, and no pod mounts it.  `JOB-member` holds what trainers and servers present,
+`JOB-master` what masters present, to members and to etcd.  Only the master's certificate names the master's host, so
+that no member can impersonate it.
 
-*Rotation.*  Certificates live a year and are signed anew when a third of that is left; the authority lives ten years
-and its key stays, so that old and new certificates are good beside one another.  The kubelet brings the new files into
-running pods; a process that holds connections reads them with its next one, a master when it starts again.  The shared
-secret stays for the job's life.
+*Rotation.*  Certificates are valid for a year and are renewed when a third of it is left.  The authority is valid for
+ten years and keeps its key, so that old and new certificates work beside each other.  The kubelet updates the files in
+running pods; a process reads them at its next connection, a master at its next start.  The token lasts for the job's
+life.
 
-The one file of `building` with chance in it; the time is an argument.
+The only module of `builders` that draws random numbers; the time is an argument.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ SKEW: Final = timedelta(minutes=5)
 
 _LONGEST_CERTIFICATE: Final = 4096
 _LONGEST_KEY: Final = 512
-"""Bytes of PEM; those that are issued here have some 800 and 241.  Reading a key of tens of kilobytes takes hours."""
+"""Bytes of PEM; issued ones have some 800 and 241.  Reading a key of tens of kilobytes takes hours."""
 
 _LONGEST_TOKEN: Final = 256
-"""Characters; ours has 43.  It is kept for each job, and a Secret holds a megabyte."""
+"""Characters; issued tokens have 43.  The operator keeps one per job, and a Secret may hold a megabyte."""
 
 _PASSWORD_BYTES: Final = 32
-_PASSWORD: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of so many bytes in URL-safe base64: what users wrote is not ours
+_PASSWORD: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of that many bytes in URL-safe base64; anything else is a user's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPair:
-    """PEM: a certificate and its key."""
+    """A certificate and its key in PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -75,7 +75,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobIdentity:
-    """All secrets of one job."""
+    """All credentials of one job."""
 
     authority: KeyPair
     master: KeyPair
@@ -84,7 +84,7 @@ class JobIdentity:
 
 
 def issue_identity(job: KubeJob, now: datetime) -> JobIdentity:
-    """A new identity.  `now` has a time zone."""
+    """Return new credentials.  `now` has a time zone."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"{job.name} authority")
     builder = _builder(name, name, key.public_key(), now, AUTHORITY_LIFE, is_authority=True)
@@ -93,23 +93,23 @@ def issue_identity(job: KubeJob, now: datetime) -> JobIdentity:
 
 
 def renew_identity(identity: JobIdentity, job: KubeJob, now: datetime) -> JobIdentity:
-    """New certificates for masters and members from the same authority; from a new one only when that is old too."""
+    """Return new certificates from the same authority; from a new one only if the authority is old too."""
     if _is_old(identity.authority, AUTHORITY_LIFE, now):
         return replace(issue_identity(job, now), token=identity.token)
     return _with_leaves(identity.authority, job, now, token=identity.token)
 
 
 def is_renewal_due(identity: JobIdentity, now: datetime) -> bool:
-    """Whether a third of a certificate's life or less is left: `renewed` is called for."""
+    """Whether a third or less of a certificate's validity is left."""
     is_leaf_old = any(_is_old(pair, LEAF_LIFE, now) for pair in (identity.master, identity.member))
     return is_leaf_old or _is_old(identity.authority, AUTHORITY_LIFE, now)
 
 
 def parse_identity(authority: Raw, member: Raw, master: Raw) -> JobIdentity | None:
-    """The identity that stands in the three Secrets; None when a part is missing or is not what it should be.
+    """Return the credentials in the three Secrets; None if a part is missing or invalid.
 
-    Whoever may write the job's Secrets chose what stands there: nothing that is longer or of another kind than what
-    `issue` makes is read, since an RSA key's primes are tested in the operator's loop.
+    Whoever may write the job's Secrets chose their content.  So nothing is read that is longer or of another type than
+    what `issue_identity` makes: checking an RSA key's primes would block the operator's event loop.
     """
     try:
         identity = JobIdentity(
@@ -130,7 +130,7 @@ def parse_identity(authority: Raw, member: Raw, master: Raw) -> JobIdentity | No
 
 
 def etcd_password_of(master: Raw | None) -> str:
-    """The job's own password of etcd as it stands in the master's Secret, or a new one where none of ours does."""
+    """Return the job's own etcd password from the master's Secret, or a new one if there is no valid one."""
     with suppress(KeyError, ValueError, TypeError, BadBase64Error):
         password = _of(master or {}, OWN_PASSWORD).decode("ascii")
         if _PASSWORD.fullmatch(password):
@@ -141,10 +141,12 @@ def etcd_password_of(master: Raw | None) -> str:
 def build_secrets(
     job: KubeJob, identity: JobIdentity, etcd: EtcdAccess, standing: Raw | None = None
 ) -> tuple[dict[str, Any], ...]:
-    """The bodies of the three Secrets, the authority's first: members without it could not be renewed.
+    """Return the bodies of the three Secrets, the authority's first: without it members' certificates could not be
+    renewed.
 
-    `standing`: the master's Secret as it is.  Files of etcd that `etcd` says nothing of any more stay in it: running
-    masters were told to show them.
+    `standing`: the master's Secret as it is.  Files of etcd that `etcd` no longer contains stay in it, because running
+    masters use them.
+
     """
     known = {"ca.crt": identity.authority.certificate, TOKEN: identity.token.encode()}
     said = {file: getattr(etcd, name) for name, file in ETCD_KEYS.items()} | {password_file(etcd): etcd.password}
@@ -220,7 +222,7 @@ def _is_old(pair: KeyPair, life: timedelta, now: datetime) -> bool:
 
 
 def _certificate_of(pair: KeyPair) -> x509.Certificate:
-    """Raises ValueError or TypeError for what `issue` cannot have made."""
+    """Return the certificate.  Raises ValueError or TypeError for one that `issue_identity` cannot have made."""
     if len(pair.certificate) > _LONGEST_CERTIFICATE:
         raise ValueError(f"a certificate of {len(pair.certificate)} bytes")
     certificate = x509.load_pem_x509_certificate(pair.certificate)
@@ -230,7 +232,7 @@ def _certificate_of(pair: KeyPair) -> x509.Certificate:
 
 
 def _key_of(pair: KeyPair) -> ec.EllipticCurvePrivateKey:
-    """Raises ValueError or TypeError for what `issue` cannot have made."""
+    """Return the key.  Raises ValueError or TypeError for one that `issue_identity` cannot have made."""
     if len(pair.key) > _LONGEST_KEY:
         raise ValueError(f"a key of {len(pair.key)} bytes")
     key = serialization.load_pem_private_key(pair.key, password=None)

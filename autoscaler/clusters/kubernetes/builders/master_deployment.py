@@ -1,9 +1,9 @@
-"""The job's master as a Deployment of one to three replicas, and the headless Service at which its members find it.
+"""Master of a job: a Deployment of one to three replicas, and the headless Service at which members find it.
 
-A Deployment and not a pod of EDL's: a lost master is replaced while the operator is down (`beside-the-scheduler.md`
-8).  It has no gate and is tied to no node; the room for it was proved with the gang's, and its pods are sent there.
-Standbys prefer other nodes and zones.  The Service lists masters that are not ready too: members ask until they meet
-the one that leads.
+A Deployment replaces a lost master while the operator is down (`beside-the-scheduler.md` 8).  Its pods have no gate and
+are not tied to a node; capacity for them was proved with the gang's, and they prefer those nodes.  Standbys prefer
+other nodes and zones.  The Service lists masters that are not ready too, since members try each until they meet the
+leader.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _PORTS: Final = (("edl-members", MASTER_PORT), ("edl-metrics", METRICS_PORT))
 def build_master(
     job: KubeJob, settings: BuildSettings, *, avoid: frozenset[NodeName] = frozenset(), seats: Sequence[NodeName] = ()
 ) -> dict[str, Any]:
-    """The Deployment's body.  An update replaces one master at a time, in the room of the one before.
+    """Return the Deployment's body.  An update replaces one master at a time, in the capacity of the one before.
 
-    `seats`: where its room was proved.  Its pods are sent there and not tied: a lost node's has to come back elsewhere.
+    `seats`: nodes with proved capacity.  Its pods prefer them and are not tied: the master of a lost node must come
+    back elsewhere.
     """
     template = job.template(Role.MASTER)
     labels = pod_labels(job.name, Role.MASTER, ordinal=None, tier=Tier.CORE)
@@ -77,7 +78,7 @@ def build_master(
 
 
 def build_service(job: KubeJob) -> dict[str, Any]:
-    """The headless Service's body."""
+    """Return the headless Service's body."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -97,14 +98,14 @@ def build_service(job: KubeJob) -> dict[str, Any]:
 
 
 def _readiness() -> dict[str, Any]:
-    """Ready: it listens.  Which one leads is settled between them in etcd."""
+    """Return the readiness probe: the port is open.  Masters elect their leader in etcd."""
     return {"tcpSocket": {"port": MASTER_PORT}, "periodSeconds": 2, "timeoutSeconds": 1}
 
 
 def _liveness() -> dict[str, Any]:
-    """A process that stands still keeps its ports: it has to say something.  One that is busy has two minutes for that.
+    """Return the liveness probe: a process that hangs keeps its port open, so it has to answer within two minutes.
 
-    The metrics come from a thread of their own, so that neither a long commit nor an etcd that is away is taken for it.
+    A thread of its own serves the metrics, so that neither a long commit nor a missing etcd looks like a hang.
     """
     timing = {
         "initialDelaySeconds": 60,
@@ -117,6 +118,6 @@ def _liveness() -> dict[str, Any]:
 
 
 def _ports(container: Raw) -> list[dict[str, Any]]:
-    taken = [port for _, port in _PORTS]  # no set: what a template says need not be hashable
+    taken = [port for _, port in _PORTS]  # no set: values of a template need not be hashable
     own = [dict(port) for port in parts(container, "ports") if port.get("containerPort") not in taken]
     return [*own, *({"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _PORTS)]

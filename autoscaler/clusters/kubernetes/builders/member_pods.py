@@ -1,8 +1,8 @@
-"""Trainers and servers as pods of their TrainingJob, and the patch that lifts a gang's gate.
+"""Trainers and servers as pods of their TrainingJob, and the patch that removes a gang's gate.
 
-The user's template stays what it is; EDL adds an owner, labels, a class, an environment, the job's identity, the
-defaults of restricted pods, and where the pod may stand.  What it takes away from the user: class, restart policy (a
-trainer that ends is judged and replaced by EDL), and of surplus the longer grace.  Masters are in `master`.
+EDL adds to the user's template: an owner, labels, a priority class, environment variables, credentials, defaults of
+restricted pods, and node affinity.  EDL overrides: the priority class, the restart policy (EDL judges and replaces a
+trainer that ends), and the longer grace period of surplus.  Masters are in `master_deployment`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def build_pod(
     is_gated: bool,
     avoid: frozenset[NodeName] = frozenset(),
 ) -> dict[str, Any]:
-    """The body of a trainer or server.  Gated it has no node yet (`ungate_patch`); else it is tied to the seat's."""
+    """Return the body of a trainer or server: gated without a node (`ungate_patch`), or tied to the seat's node."""
     template = job.template(seat.role)
     grace_s = grace_of(template, seat.tier, settings)
     spec = keep_to_willing_nodes(template.spec, avoid=avoid)
@@ -73,9 +73,9 @@ def build_pod(
 
 
 def ungate_patch(pod: Raw, node: NodeName) -> dict[str, Any]:
-    """A JSON merge patch that lifts EDL's gate and, in the same write, ties the pod to its node (rule 8).
+    """Return a JSON merge patch that removes EDL's gate and ties the pod to its node in one write (rule 8).
 
-    To be written only to this very object (UID and resourceVersion): its lists are replaced whole.
+    It must name this very object (UID and resourceVersion), because it replaces lists whole.
     """
     gates = [dict(gate) for gate in parts(pod, "spec", "schedulingGates") if gate.get("name") != GATE]
     tied = tie_to_node(part(pod, "spec"), node)
@@ -83,9 +83,9 @@ def ungate_patch(pod: Raw, node: NodeName) -> dict[str, Any]:
 
 
 def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
-    """The PriorityClass of a pod (`beside-the-scheduler.md` 1 to 4); its preemption policy comes with it.
+    """Return the PriorityClass of a pod (`beside-the-scheduler.md` 1 to 4); its preemption policy comes with it.
 
-    With `reclaim: planner` surplus carries a class of core's value, so that the scheduler never takes it.
+    With `reclaim: planner` surplus has a class of core's value, so that the scheduler never preempts it.
     """
     if seat.tier is not Tier.SURPLUS:
         return job.spec.priority_class
@@ -93,16 +93,16 @@ def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
 
 
 def grace_of(template: RoleTemplate, tier: Tier, settings: BuildSettings) -> float:
-    """Seconds between SIGTERM and SIGKILL, whole ones as the API has them, so that a trainer is told what it gets.
+    """Return the grace period in whole seconds, as the API has it, so that a trainer is told what it gets.
 
-    Core keeps the user's, surplus gets at most the cluster's (rule 7).
+    Core keeps the user's grace period; surplus gets at most the cluster's (rule 7).
     """
     grace_s = min(template.grace_s, settings.surplus_grace_s) if tier is Tier.SURPLUS else template.grace_s
     return float(max(1, int(grace_s)))
 
 
 def owner_reference(job: KubeJob) -> dict[str, Any]:
-    """The job controls what it owns, and is not gone before it."""
+    """Return the reference of a job as the controller of its object, which blocks the job's foreground deletion."""
     return {
         "apiVersion": API_VERSION,
         "kind": "TrainingJob",
@@ -114,7 +114,7 @@ def owner_reference(job: KubeJob) -> dict[str, Any]:
 
 
 def template_metadata(template: RoleTemplate, labels: Raw) -> dict[str, Any]:
-    """The user's own labels and annotations, with EDL's over them."""
+    """Return the user's labels and annotations, overridden by EDL's."""
     metadata = part(template.raw, "metadata")
     told: dict[str, Any] = {"labels": {**part(metadata, "labels"), **labels}}
     if annotations := part(metadata, "annotations"):
@@ -123,7 +123,7 @@ def template_metadata(template: RoleTemplate, labels: Raw) -> dict[str, Any]:
 
 
 def with_identity(spec: Raw, template: RoleTemplate, variables: list[dict[str, Any]], *, secret: str) -> dict[str, Any]:
-    """The pod's spec, of which EDL's container knows its job: by variables and by a read-only folder of secrets."""
+    """Return the pod's spec whose EDL container has these variables and a read-only volume of credentials."""
     containers = [dict(container) for container in parts(spec, "containers")]
     own = containers[template.container]
     mounts = [dict(mount) for mount in parts(own, "volumeMounts") if mount.get("name") != _IDENTITY_VOLUME]
@@ -135,12 +135,12 @@ def with_identity(spec: Raw, template: RoleTemplate, variables: list[dict[str, A
 
 
 def runs_our_program(container: Raw) -> bool:
-    """Whether its owner named neither a command nor arguments."""
+    """Whether the user named neither a command nor arguments."""
     return not container.get("command") and not container.get("args")
 
 
 def with_program(container: Raw, command: tuple[str, ...], image: str) -> dict[str, Any]:
-    """The container with the role's own program and image where its owner named none."""
+    """Return the container with the role's own program and image where the user named none."""
     told = dict(container)
     if runs_our_program(container):
         told["command"] = list(command)
@@ -149,10 +149,10 @@ def with_program(container: Raw, command: tuple[str, ...], image: str) -> dict[s
 
 
 def _liveness(container: Raw) -> dict[str, Any]:
-    """A server that has not answered for two minutes stands still: it is killed, and replaced as any that fails.
+    """Return the liveness probe of a server that has not answered for two minutes: it is killed and replaced.
 
-    It is asked on the data port, to the end of the handshake; images of others are not, for they may not know the
-    probe.  To SIGTERM it would not listen either, so that grace is short.
+    The probe uses the data port up to the end of the handshake.  Images of users get no probe, since they may lack the
+    program.  A server that hangs ignores SIGTERM too, so the probe's grace period is short.
     """
     if not runs_our_program(container) or container.get("image"):
         return {}

@@ -1,7 +1,7 @@
-"""The environment of a job's pods on Kubernetes: the same published list as on one machine (docs/environment.md).
+"""Environment variables of a job's pods on Kubernetes: the same published list as on one machine (docs/environment.md).
 
-What EDL says comes first, so that the user's own variables may refer to it, and wins over a variable of the same name.
-Addresses are known only when the pod runs; they come through the downward API.
+EDL's variables come first, so that the user's may refer to them, and override the user's of the same name.  Addresses
+are known only when the pod runs; they come through the downward API.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ETCD_KEYS: Final = {
 }
 SHARED_PASSWORD: Final = "etcd-password"  # noqa: S105  as above
 OWN_PASSWORD: Final = "etcd-own-password"  # noqa: S105
-"""Beside the other, not over it: masters that run go on showing the one that they were told of."""
+"""A key of its own: running masters go on using the shared password."""
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def member_variables(job: KubeJob, role: Role, *, ordinal: int, tier: Tier, grace_s: float) -> list[dict[str, Any]]:
-    """What a trainer or server is told."""
+    """Return the variables of a trainer or server."""
     told = _told(job, role) | {
         "EDL_ORDINAL": str(ordinal),
         "EDL_TIER": tier.value,
@@ -53,7 +53,7 @@ def member_variables(job: KubeJob, role: Role, *, ordinal: int, tier: Tier, grac
 
 
 def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
-    """What a master is told."""
+    """Return the variables of a master."""
     spec = job.spec
     told = _told(job, Role.MASTER) | {
         "EDL_LISTEN": f"0.0.0.0:{MASTER_PORT}",
@@ -64,7 +64,7 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
         "EDL_BACKOFF_LIMIT": str(spec.run_policy.backoff_limit),
         "EDL_MASTERS": str(spec.master.replicas),
         "EDL_ETCD_ENDPOINTS": etcd.endpoints,
-        "EDL_HISTORY": job.uid,  # another one when the job is made again
+        "EDL_HISTORY": job.uid,  # another one when the job is created again
         "EDL_CHECKPOINT_START": spec.checkpoint.start,
         "EDL_WHEN_UNREADABLE": spec.checkpoint.when_unreadable.value,
     }
@@ -83,12 +83,12 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
 
 
 def password_file(etcd: EtcdAccess) -> str:
-    """Under which name the master's Secret holds what is shown to etcd: the job's own password, or the shared one."""
+    """Return the key of the etcd password in the master's Secret: the job's own password, or the shared one."""
     return OWN_PASSWORD if etcd.is_separate else SHARED_PASSWORD
 
 
 def merge_variables(said: Sequence[Raw], container: Raw, template: RoleTemplate) -> list[dict[str, Any]]:
-    """What EDL says, then the user's own variables, then the threads that fit the request unless somebody said so."""
+    """Return EDL's variables, the user's, and thread counts by the CPU request unless either sets them."""
     names = {text(variable, "name") for variable in said}
     own = [dict(variable) for variable in parts(container, "env") if text(variable, "name") not in names]
     names |= {text(variable, "name") for variable in own}

@@ -1,7 +1,7 @@
-"""Restricted pods (Pod Security Standards) unless their owner chose otherwise, field by field.
+"""Pod security: defaults of the restricted Pod Security Standard, for each field that the user left open.
 
-What the user wrote stays, also where it is less strict: the namespace's own policy refuses it then, and its words reach
-the user.  Nothing is set that would contradict what was written (`runAsUser: 0`, `privileged`, added capabilities).
+What the user wrote stays, also where it is less strict: the namespace's policy then refuses it, and its message reaches
+the user.  No default contradicts the user's fields (`runAsUser: 0`, `privileged`, added capabilities).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
 
 
 def with_restricted_defaults(spec: Raw) -> dict[str, Any]:
-    """The pod's spec with the defaults of the restricted level, and without a token of the API server."""
+    """Return the pod's spec with the restricted defaults, and without a token of the API server."""
     told = dict(spec)
     told["securityContext"] = _of_pod(spec)
     for kind in ("containers", "initContainers"):

@@ -1,4 +1,6 @@
-"""TrainingJobs: read once each time they change, planned anew in each view, since their lives go on without them."""
+"""TrainingJobs in the view: parsed once per change, converted for the planner in each view, since their runtime
+changes.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +28,21 @@ from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 from autoscaler.manifests.api_types import Mode
 
 NEVER_S: Final = 1e15
-"""An instant that does not come."""
+"""An instant that never comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRuntime:
-    """What a job's own life adds to what its object says.  Instants on the cluster's clock."""
+    """What the operator knows of a running job beside its object.  Instants are on the cluster's clock."""
 
     state: JobState
     hold_until_s: float = 0.0
     checkpoint_age_s: float | None = None
     remaining_s: float | None = None
-    trainers_per_server: int | None = None  # measured; None: as its file says
-    waiting_share: float = 0.0  # of its trainers' time, 0 to 1: for parameter servers to answer
+    trainers_per_server: int | None = None  # measured; None: as its spec says
+    waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers
     avoided_nodes: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
-    bucket_owners: BucketOwners | None = None  # which of its servers own buckets; None: nobody says so now
+    bucket_owners: BucketOwners | None = None  # which of its servers own buckets; None: unknown now
 
 
 RuntimeOf: TypeAlias = Callable[[KubeJob], JobRuntime]
@@ -49,16 +51,17 @@ _life_of: Final = attrgetter("state", "hold_until_s", "checkpoint_age_s", "remai
 
 
 class TrackedJobs:
-    """The TrainingJobs of the store.
+    """The TrainingJobs of the cache.
 
-    `known` are those that could be read, `wrong` those that could not, and why; `contested` those whose count somebody
-    else's autoscaler owns (A10); `refused` those whose pods a LimitRange forbids, and why: they get none.  `by_uid` is
-    what pods are owned by.
+    `known` are parsed jobs, `invalid` those that could not be parsed, and why.  `contested` jobs have a size that
+    another autoscaler owns (A10).  `refused` jobs get no pods, because a LimitRange forbids them, and why.  `by_uid`
+    finds the owner of a pod.
 
-    With `leaves_observed` a job that is only observed is planned as it stands: no room is kept for what it would like,
-    and none is counted on that it would give.  `observed` has it as it would be planned if EDL acted on it.
+    With `leaves_observed` a job in mode observe is planned as it is: no capacity is kept for its growth, and none is
+    expected from it.  `observed` has it as it would be planned if EDL acted on it.
 
-    A job that cannot be read or drawn for a reason that nobody expected is wrong, or stays as it was (`errors`, A11).
+    A job that fails for an unexpected reason is invalid, or stays as it was (`errors`, A11).
+
     """
 
     def __init__(
@@ -84,10 +87,10 @@ class TrackedJobs:
         self._leaves_observed = leaves_observed
         self._generations: dict[JobName, int] = {}
         self._planned: dict[JobName, Job] = {}
-        self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # before its life is put in
+        self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # without its runtime
 
     def read(self, changes: ChangedKeys) -> set[JobName]:
-        """Read what has changed; return the jobs that came, went or are another one under the old name."""
+        """Parse what has changed; return the jobs that were added, removed or replaced under their name."""
         raws, moved = self._store.objects(TRAINING_JOBS), set[JobName]()
         if changes.get(LIMIT_RANGES):
             self._read_limits()
@@ -117,7 +120,7 @@ class TrackedJobs:
         return moved
 
     def plan(self, classes: PriorityClasses, trainers: Mapping[JobName, int]) -> ViewDelta[Job, JobName]:
-        """Return the planner's jobs that are new or different.  `trainers`: how many stand, of `counted` jobs."""
+        """Return the planner's jobs that are new or different.  `trainers`: how many run, of `counted` jobs."""
         self.observed = {}
         planned: dict[JobName, Job] = {}
         for name, job in self.known.items():
@@ -141,7 +144,7 @@ class TrackedJobs:
 
     @property
     def counted(self) -> frozenset[JobName]:
-        """The jobs whose size is the one that they have."""
+        """The jobs whose size is the number of trainers that they have."""
         left = (name for name, job in self.known.items() if self._leaves_observed and job.spec.mode is Mode.OBSERVE)
         return self.contested.union(left)
 
@@ -150,7 +153,7 @@ class TrackedJobs:
         return {name: self.known[name] for name, job in self._planned.items() if job.state is JobState.ACTIVE}
 
     def runtime(self, job: KubeJob) -> JobRuntime:
-        """Return what the job's own life says now."""
+        """Return what the operator knows of the job."""
         return self._runtime_of(job)
 
     def bucket_owners(self, name: JobName) -> BucketOwners | None:
@@ -169,14 +172,14 @@ class TrackedJobs:
             self.invalid[name] = error
 
     def _store_job(self, job: KubeJob) -> None:
-        """Keep the job with what its namespace's LimitRanges make of it."""
+        """Keep the job with the LimitRanges of its namespace."""
         self.known[job.key] = job = replace(job, limits=self._limits.get(job.namespace, NO_LIMITS))
         self.refused.pop(job.key, None)
         if refusal := job.refusal:
             self.refused[job.key] = refusal
 
     def _read_limits(self) -> None:
-        """Hold other LimitRanges against every job."""
+        """Apply changed LimitRanges to every job."""
         by_namespace: dict[str, list[Raw]] = {}
         for (namespace, _), raw in self._store.objects(LIMIT_RANGES).items():
             by_namespace.setdefault(namespace, []).append(raw)
@@ -189,7 +192,7 @@ class TrackedJobs:
                 self._store_job(job)
 
     def _convert(self, job: KubeJob, priority: int, avoid: frozenset[NodeName]) -> Job:
-        """Read the job for the planner; once while nothing of it changes, since every view asks for all."""
+        """Return the planner's job; converted once while nothing of it changes, since every view needs all jobs."""
         kept = self._drawn.get(job.key)
         if kept is not None and kept[0] is job and kept[1:3] == (priority, avoid):
             return kept[3]
@@ -229,7 +232,7 @@ class TrackedJobs:
 
 
 def as_it_stands(job: Job, trainers: int) -> Job:
-    """The same job, for a planner that can change nothing of it: nothing comes, and nothing can be taken."""
+    """Return the job for a planner that cannot change it: nothing is created, and nothing can be deleted."""
     held = replace(job, hold_until_s=NEVER_S)
     if not trainers:
         return held

@@ -1,4 +1,4 @@
-"""Nodes: read again when they change, and while their DaemonSets may still be on their way."""
+"""Nodes in the view: parsed when they change, and while pods of their DaemonSets may still come."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from autoscaler.domain import Node, NodeName
 
 
 class TrackedNodes:
-    """The nodes of the store."""
+    """The nodes of the cache."""
 
     def __init__(self, store: ObjectCache, *, offset_s: float) -> None:
         self._store = store
         self._offset_s = offset_s
         self._daemonsets: tuple[DaemonSet, ...] = ()
         self._young: set[Key] = set()
-        self._bare: dict[Key, Node] = {}  # young ones, with the room of what has not arrived
+        self._bare: dict[Key, Node] = {}  # new nodes, before capacity is kept for DaemonSets
         self._read_as: dict[Key, Node] = {}
 
     def read(self, changes: ChangedKeys, now_s: float) -> ViewDelta[Node, NodeName]:
@@ -62,7 +62,7 @@ class TrackedNodes:
         return created_at_s(self._store.objects(NODES)[key]) + self._offset_s + ARRIVAL_S
 
     def _arrivals(self) -> dict[str, set[str]]:
-        """Return by young node the DaemonSets that have a pod there."""
+        """Return by new node the DaemonSets that have a pod there."""
         found: dict[str, set[str]] = {name: set() for _, name in self._young}
         for raw in self._store.objects(PODS).values():
             node, owner = text(raw, "spec", "nodeName"), controller_of(raw)

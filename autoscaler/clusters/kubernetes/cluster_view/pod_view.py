@@ -1,8 +1,8 @@
-"""Pods, EDL's and others': read again when they change, or when what tells whose they are does.
+"""Pods in the view, EDL's and foreign ones: parsed when they change, or when the owner of a pod does.
 
-A pod is EDL's if a TrainingJob *owns* it, a master's if that job's Deployment does.  Two things stand in a view that
-the API server does not show like that: own writes stand as done before the watch says so (`expectations`), and the
-seats of a starting gang's masters stand until their Deployment has pods.
+A TrainingJob owns EDL's pods, and its Deployment the masters.  In two points the view differs from what the watches
+have shown: own writes count at once (`expectations`), and capacity stays reserved for the masters of a starting gang
+until their Deployment has pods.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SIZED = frozenset({PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY})
 
 
 class TrackedPods:
-    """The pods of the store, and of own writes that the watches have not shown yet."""
+    """The pods of the cache, and own writes that no watch has shown yet."""
 
     def __init__(
         self,
@@ -50,10 +50,12 @@ class TrackedPods:
     ) -> None:
         self._store = store
         self._errors = errors
-        self._unread: dict[Key, JobName] = {}  # pods that could not be read: they stay in the view as they were
+        self._unread: dict[Key, JobName] = {}  # unreadable pods: they stay in the view as they were
         self._expected = expected
         self._owning = bucket_owners
-        self._successors: set[Key] = set()  # servers whose place depends on what their job's master says
+        self._successors: set[Key] = (
+            set()
+        )  # servers that replace another one; their state depends on their job's master
         self._counted_on = Expectations()
         self._masters: dict[str, str] = {}  # NAMESPACE/DEPLOYMENT -> UID of its job
         self._ordinals: dict[str, int] = {}  # of masters' pods, by UID
@@ -71,10 +73,10 @@ class TrackedPods:
         self._seated_as: dict[JobName, KubeJob | None] = {}  # what these were drawn from
         self._unseated: set[JobName] = set()
         self._stamps: dict[JobName, int] = {}
-        self._stamping = count(1)  # for all jobs, so that none of them meets a number again
+        self._stamping = count(1)  # for all jobs, so that no job gets a number twice
 
     def read(self, changes: ChangedKeys, moved: Iterable[JobName]) -> ViewDelta[Pod, PodName]:
-        """Return the pods that are new or different.  `moved`: jobs that came, went or are another one."""
+        """Return the pods that are new or different.  `moved`: jobs that were added, removed or replaced."""
         touched = set(moved) | self._read_masters(changes)
         dirty = set(changes.get(PODS, ())) | self._take_expectations()
         for key in dirty:
@@ -96,7 +98,7 @@ class TrackedPods:
         return brought
 
     def reserve_master_seats(self, jobs: Mapping[JobName, KubeJob], brought: ViewDelta[Pod, PodName]) -> None:
-        """Add to `brought` the seats of masters that are yet to come, and those that are no longer kept.
+        """Add reserved seats of masters to `brought`, and remove those that are no longer reserved.
 
         `jobs`: those that want to run.
         """
@@ -107,7 +109,7 @@ class TrackedPods:
         self._unseated.clear()
 
     def trainers(self, jobs: Iterable[JobName]) -> dict[JobName, int]:
-        """Return how many trainers of each job stand."""
+        """Return how many trainers of each job run or are pending."""
         return {
             job: sum(
                 pod.role is Role.TRAINER and pod.phase in SIZED
@@ -118,21 +120,21 @@ class TrackedPods:
         }
 
     def of_job(self, job: JobName) -> list[Raw]:
-        """Return the job's pods as the API server has them, ended and gated ones too, whatever its deletions do."""
+        """Return the job's pods as the API server has them, with ended and gated ones and own deletions ignored."""
         raws = self._store.objects(PODS)
         return [raws[key] for key in sorted(self._labelled.get(job, ())) if key in raws]
 
     def seat_nodes(self, job: JobName) -> list[NodeName]:
-        """Return where room was proved for the masters, as the gang's pods say."""
+        """Return the nodes reserved for the masters, by the annotation of the gang's pods."""
         told = (text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._standing(job))
         return next(([NodeName(node) for node in line.split(",")] for line in told if line), [])
 
     def stamp(self, job: JobName) -> int:
-        """Return a number that is another one after each change of the job's pods; 0: it has none."""
+        """Return a number that differs after each change of the job's pods; 0: it has none."""
         return self._stamps.get(job, 0)
 
     def _find(self, key: Key) -> Raw | None:
-        """Return the pod as the watch has shown it, or as it may have been made."""
+        """Return the pod as the watch has shown it, or as it may have been created."""
         creation = self._counted_on.creations.get((PODS, key))
         return self._store.get(PODS, key) or (creation.body if creation is not None else None)
 
@@ -140,7 +142,7 @@ class TrackedPods:
         return self._store.get(PODS, (namespace, name))
 
     def _take_expectations(self) -> set[Key]:
-        """Count on what is expected now; return the pods of which something else was expected before."""
+        """Update the expectations; return the pods that they concern."""
         before, self._counted_on = self._counted_on, self._expected()
         if before is self._counted_on:
             return set()
@@ -148,7 +150,7 @@ class TrackedPods:
         return {key for kind, key in places if kind == PODS}
 
     def _read_all(self, keys: set[Key], brought: ViewDelta[Pod, PodName]) -> None:
-        """Read these pods, and those again that could not be read; what goes wrong is their job's alone (A11)."""
+        """Parse these pods, and unreadable ones again; a failure concerns its job alone (A11)."""
         before = set(self._unread.values())
         again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, GuardedStep.PODS)}
         failed: dict[JobName, Exception] = {}
@@ -158,7 +160,7 @@ class TrackedPods:
             for key in all_keys
             if self._errors.attempt(object_key("pod", *key), GuardedStep.MASTER_NODES, partial(self._is_master, key))
         }
-        for key in (*(all_keys - masters), *masters):  # whose seats stand on the others
+        for key in (*(all_keys - masters), *masters):  # masters last: their seats depend on the other pods
             self._unread.pop(key, None)
             try:
                 self._read(key, self._find(key), brought)
@@ -172,10 +174,10 @@ class TrackedPods:
             self._errors.clear_failure(job, GuardedStep.PODS)
 
     def _occupy(self, key: Key, brought: ViewDelta[Pod, PodName]) -> None:
-        """Let a pod that cannot be read hold its room as somebody's, unless it is known from before.
+        """Let a pod that cannot be parsed occupy its capacity as a foreign one, unless it is known from before.
 
-        Its room is where it stands, or where EDL has tied it to: the scheduler is about to bind it there.  One that has
-        ended holds none.
+        It occupies its node, or the node that EDL tied it to, since the scheduler is about to bind it there.  An ended
+        pod occupies nothing.
         """
         raw = self._store.get(PODS, key)
         if raw is not None and text(raw, "status", "phase") in ENDED_PHASES:
@@ -220,12 +222,12 @@ class TrackedPods:
             brought.found.append(pod)
 
     def _leave(self, key: Key, brought: ViewDelta[Pod, PodName]) -> None:
-        """It is not in the view any more."""
+        """Remove the pod from the view."""
         if self._read_as.pop(key, None) is not None:
             brought.gone.add(PodName(f"{key[0]}/{key[1]}"))
 
     def _index(self, key: Key, raw: Raw | None) -> set[JobName]:
-        """Remember whose pod it says it is; return the jobs concerned."""
+        """Index the pod by the job that its label names; return the jobs concerned."""
         namespace = key[0]
         said = text(raw, "metadata", "labels", JOB) if raw is not None else ""
         after, before = (job_key(namespace, said) if said else None), self._said.pop(key, None)
@@ -241,7 +243,7 @@ class TrackedPods:
     # ---- masters ------------------------------------------------------------------------------------------------
 
     def _read_masters(self, changes: ChangedKeys) -> set[JobName]:
-        """Bring up to date whose masters the Deployments are; return the jobs concerned."""
+        """Update which Deployments are masters; return the jobs concerned."""
         deployments, touched = self._store.objects(DEPLOYMENTS), set[JobName]()
         for key in changes.get(DEPLOYMENTS, ()):
             named = f"{key[0]}/{key[1]}"
@@ -259,7 +261,7 @@ class TrackedPods:
         return touched
 
     def _number_masters(self, job: JobName) -> None:
-        """Give each of the masters' pods an ordinal of its own; those that have one keep it."""
+        """Give each of the masters' pods an ordinal; known ones keep theirs."""
         uids = {text(raw, "metadata", "uid") for raw in self._master_pods(job)}
         known = {uid: self._ordinals[uid] for uid in uids if uid in self._ordinals}
         self._ordinals |= assign_master_ordinals(known, uids)
@@ -276,14 +278,14 @@ class TrackedPods:
         return raw is not None and text(raw, "metadata", "labels", ROLE) == Role.MASTER.value
 
     def _seated(self, pod: Pod) -> Pod:
-        """A master's pod takes the room that was proved for it until the scheduler has said something about it."""
+        """Return a pending master's pod with its reserved node, until the scheduler has judged it."""
         if pod.job is None or pod.phase is not PodPhase.PENDING or pod.place or pod.unschedulable_since_s is not None:
             return pod
         nodes = self.seat_nodes(pod.job)
         return replace(pod, nominated_node=nodes[pod.ordinal]) if pod.ordinal < len(nodes) else pod
 
     def _reserve_master_seats(self, job: JobName, known: KubeJob | None, brought: ViewDelta[Pod, PodName]) -> None:
-        """Let the seats of masters that are yet to come stand, or take them away."""
+        """Reserve seats for masters that do not exist yet, or release them."""
         seats: dict[PodName, Pod] = {}
         if known is not None:
             come = [self._ordinals.get(text(raw, "metadata", "uid")) for raw in self._master_pods(job)]
@@ -310,7 +312,7 @@ class TrackedPods:
             self._seats[job], self._seated_as[job] = seats, known
 
     def _standing(self, job: JobName) -> Iterable[Raw]:
-        """Yield the job's pods that are in the view and stay."""
+        """Yield the job's pods that are in the view and do not terminate."""
         for key in self._labelled.get(job, ()):
             pod, raw = self._read_as.get(key), self._find(key)
             if raw is not None and pod is not None and pod.job == job and pod.phase in SIZED:

@@ -1,4 +1,4 @@
-"""Puts views together."""
+"""Puts the planner's view together from jobs, pods, nodes, workloads and quotas."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from autoscaler.fault_isolation import JobErrors
 
 
 class ViewBuilder:
-    """The store's content as the planner sees it; `jobs`, `pods` and `classes` are as of the last `view`.
+    """Builds the planner's view of the object cache; `jobs`, `pods` and `classes` are as of the last `build`.
 
-    `offset_s` takes Unix time to the cluster's clock.  `expected`: own writes that the watches have not shown yet.
-    `elastic_servers`: parameter servers may come and go; `moves_servers`: and to other nodes.  `leaves_observed`: see
-    `views.jobs`.  `errors` keeps what goes wrong with single jobs and objects.
+    `offset_s` converts Unix time to the cluster's clock.  `expected`: own writes that no watch has shown yet.
+    `elastic_servers`: the number of parameter servers may change; `moves_servers`: and their nodes.  `leaves_observed`:
+    see `TrackedJobs`.  `errors` isolates failures of single jobs and objects.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ViewBuilder:
         self._view = ClusterView(revision=0, observed_at_s=0.0, is_synced=False, capabilities=capabilities)
 
     def build(self, now_s: float) -> ClusterView:
-        """Return the view of everything that the store holds now.  Its revision rises with each difference."""
+        """Return the view of everything in the cache.  Its revision rises with each difference."""
         changes = self._store.pop_changes()
         if changes.get(PRIORITY_CLASSES):
             self.classes = parse_priority_classes(self._store.objects(PRIORITY_CLASSES).values())

@@ -1,4 +1,4 @@
-"""What one kind of things brings to the next view."""
+"""View delta: what the objects of one kind change in the next view."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import Key
 
 ChangedKeys: TypeAlias = Mapping[Kind, Collection[Key]]
-"""By kind the keys of what came, changed or went since the last view."""
+"""By kind, the keys of objects that were added, changed or removed since the last view."""
 
 ThingT = TypeVar("ThingT")
 NameT = TypeVar("NameT")
@@ -18,7 +18,7 @@ NameT = TypeVar("NameT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDelta(Generic[ThingT, NameT]):
-    """Things that are new or different, and the names of those that are no longer there."""
+    """New or different things, and the names of those that are gone."""
 
     found: list[ThingT] = field(default_factory=list)
     gone: set[NameT] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""Other people's Deployments with their autoscalers, and the quotas of namespaces."""
+"""Web workloads in the view: Deployments of others with their autoscalers, and quotas of namespaces."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from autoscaler.domain import Quota, Reclaim, Workload, WorkloadName
 from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 
 ANNOUNCED_S: Final = 20.0
-"""How long room is kept for replicas of which none comes; a controller makes the first within a second."""
+"""How long capacity is kept for replicas that do not come; a controller creates the first within a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedGrowth:
-    """A workload wants more than these replicas, and has had no further one since then."""
+    """A workload wants more replicas than it has, and has got none since then."""
 
     made: int
     since_s: float
 
 
 class TrackedWorkloads:
-    """The Deployments of the store.
+    """The Deployments of the cache.
 
-    Growth is believed for `ANNOUNCED_S` after the last replica came: whoever may write a Deployment has many ways to
-    announce replicas that never come, of which no quota speaks, and others would be kept out of their room (A11).  One
-    that was not believed any more is believed again when a replica has come; until then its pods count as they come.
+    Announced growth counts for `ANNOUNCED_S` after the last new replica.  Whoever may write a Deployment can announce
+    replicas that never come and that no quota counts, and so keep others out of capacity (A11).  Growth that no longer
+    counts counts again once a replica has come; until then its pods count as they come.
     """
 
     def __init__(self, store: ObjectCache, errors: JobErrors) -> None:
@@ -79,7 +79,7 @@ class TrackedWorkloads:
             brought.found.append(workload)
 
     def _believed(self, key: Key, workload: Workload, made: int, now_s: float) -> Workload:
-        """The workload without growth that has been announced for too long."""
+        """Return the workload without growth that was announced too long ago."""
         told = self._announced.pop(key, None)
         if told is not None and made <= told.made:
             told = self._announced[key] = replace(told, made=made)  # none has come; some may have gone
@@ -92,12 +92,12 @@ class TrackedWorkloads:
         return replace(workload, desired_replicas=made, max_replicas=min(made, workload.max_replicas))
 
     def _is_over(self, key: Key, told: AnnouncedGrowth, now_s: float) -> bool:
-        """Whether the workload's growth is still believed, and need be no more."""
+        """Whether the workload's growth still counts and has now expired."""
         known = self._read_as.get(key)
         return known is not None and known.desired_replicas > told.made and now_s >= told.since_s + ANNOUNCED_S
 
     def _read_scalers(self) -> set[Key]:
-        """Find out anew which autoscaler is set upon what; return the Deployments concerned."""
+        """Read the targets of all autoscalers again; return the Deployments concerned."""
         before, self._scalers = self._scalers, {}
         for key, raw in self._store.objects(POD_AUTOSCALERS).items():
             with self._errors.isolate(object_key("scaler", *key), GuardedStep.READ):
@@ -107,7 +107,7 @@ class TrackedWorkloads:
 
 
 def read_quotas(store: ObjectCache, reclaim: Reclaim, errors: JobErrors) -> tuple[Quota, ...]:
-    """Return the quotas of all namespaces that count pods of EDL's."""
+    """Return the quotas of all namespaces that count pods of EDL."""
     found = (
         errors.attempt(object_key("quota", *key), GuardedStep.READ, partial(parse_quota, raw, reclaim))
         for key, raw in store.objects(RESOURCE_QUOTAS).items()

@@ -1,7 +1,7 @@
-"""Who has set which field: merge patches (RFC 7386) and server-side apply, as far as EDL uses them.  Pure.
+"""Field ownership: merge patches (RFC 7386) and server-side apply, as far as EDL uses them.  Pure.
 
-A field is a path to a leaf; lists of things with a key (containers by name, conditions by type) are maps here, other
-lists are leaves.  What the schema of a real server says of each list stands in `_KEYS`, for the lists that EDL writes.
+A field is a path to a leaf.  Lists with a key (containers by name, conditions by type) are maps here, other lists are
+leaves.  `_KEYS` has the keys from the schema of a real server, for the lists that EDL writes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.api.errors import ConflictError
 
 @dataclass(frozen=True, slots=True)
 class FieldOwner:
-    """Applying and updating are two owners, even of one manager; so are an object and its status."""
+    """One owner: apply and update count as two, also of one manager; so do an object and its status."""
 
     manager: str
     is_apply: bool
@@ -51,7 +51,7 @@ _NOBODYS: Final = frozenset(
 
 
 def merge_patch(target: Any, change: Any) -> Any:
-    """RFC 7386: objects are merged, None removes, everything else replaces."""
+    """Return the merge (RFC 7386): objects are merged, None removes, everything else replaces."""
     if not isinstance(change, dict):
         return change
     merged = dict(target) if isinstance(target, dict) else {}
@@ -64,7 +64,7 @@ def merge_patch(target: Any, change: Any) -> Any:
 
 
 def owners_after_update(before: Raw, after: Raw, owners: FieldOwners, owner: FieldOwner) -> FieldOwners:
-    """Ownership after a patch or a creation: what changed is the writer's alone, what went is nobody's."""
+    """Return ownership after a patch or a creation: the writer alone owns what changed."""
     old, new = dict(_fields(before)), dict(_fields(after))
     return {
         path: owners.get(path, frozenset()) if path in old and old[path] == value else frozenset({owner})
@@ -75,7 +75,7 @@ def owners_after_update(before: Raw, after: Raw, owners: FieldOwners, owner: Fie
 def apply_fields(
     current: Raw, body: Raw, owners: FieldOwners, owner: FieldOwner, *, is_forced: bool
 ) -> tuple[Raw, FieldOwners]:
-    """The object and its ownership after an apply.  Raises ConflictError naming the fields that others hold."""
+    """Return the object and its ownership after an apply.  Raises ConflictError naming fields of other managers."""
     wanted = dict(_fields(body))
     standing = dict(_fields(current))
     held = {
@@ -88,7 +88,7 @@ def apply_fields(
         raise ConflictError(f"apply: fields of other managers: {names}")
     left = [path for path, whose in owners.items() if whose == frozenset({owner}) and path not in wanted]
     merged = _merge(current, body)
-    for path in sorted(left, key=_is_key):  # an item is found by its key, so that one goes last
+    for path in sorted(left, key=_is_key):  # an item is found by its key, so the key is removed last
         _remove(merged, path)
     after = {}
     for path in dict(_fields(merged)):
@@ -151,7 +151,7 @@ def _is_key(path: Path) -> bool:
 
 
 def _remove(obj: Raw, path: Path) -> None:
-    """Take a leaf away, and what it leaves empty.  Objects on the way are replaced, not changed."""
+    """Remove a leaf and what becomes empty by it.  Objects on the way are replaced, not changed."""
     name = path[0]
     if not isinstance(name, str) or name not in obj:
         return

@@ -1,4 +1,4 @@
-"""The garbage collector and the namespace controller: dependents go with their owner, contents with their place.
+"""The garbage collector and the namespace controller: dependents go with their owner, objects with their namespace.
 
 Called by name, so that a test decides when; on a real cluster it takes seconds.
 """
@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.memory_api.memory_server import CONTENT, FOR
 
 
 def collect(server: MemoryServer) -> None:
-    """Until there is nothing left to do."""
+    """Collect until nothing changes any more."""
     before = None
     while before != server.history.version:
         before = server.history.version

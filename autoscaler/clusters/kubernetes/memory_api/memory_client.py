@@ -1,4 +1,4 @@
-"""The port over a server in memory, for one manager."""
+"""`Api` on an in-memory API server, for one field manager."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from autoscaler.clusters.kubernetes.memory_api.memory_server import MemoryServer
 from autoscaler.clusters.kubernetes.memory_api.object_rules import check_known_fields, has_status
 from autoscaler.clusters.kubernetes.memory_api.selectors import parse_scope
 
-_LAST_SIGN_S: Final = 2.0  # before its end a watch is sent a bookmark, as by a real server
-_SOON_S: Final = 1e-6  # finer than that no clock of a loop is
+_LAST_SIGN_S: Final = 2.0  # before its end a watch gets a bookmark, as from a real server
+_SOON_S: Final = 1e-6  # below the resolution of an event loop's clock
 
 
 class MemoryApi:
@@ -171,14 +171,14 @@ class MemoryApi:
         is_followed: bool = False,  # noqa: ARG002 - and it writes no more
         is_previous: bool = False,  # noqa: ARG002 - nor was it restarted
     ) -> AsyncGenerator[bytes, None]:
-        """See `Api.log`: what `server.logs` holds; its containers have always ended."""
+        """See `Api.log`: the lines of `server.logs`; containers here have always ended."""
         self._server.get(PODS, namespace, pod)
         lines = self._server.logs.get((namespace, pod), [])
         for line in lines if tail_lines is None else lines[len(lines) - tail_lines :]:
             yield line
 
     async def close(self) -> None:
-        """See `Api.close`: nothing is held open."""
+        """See `Api.close`: there is no connection."""
 
     def _scale_of(self, kind: Kind, obj: Raw) -> Raw:
         paths, metadata = self._server.scales[kind], obj["metadata"]

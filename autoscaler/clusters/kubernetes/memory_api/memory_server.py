@@ -1,10 +1,8 @@
-"""The objects of an API server in memory, and what happens to them: made, changed, told to go, gone.
+"""The objects of an in-memory API server, and how they are created, changed and deleted.
 
-Versions, conflicts, preconditions, graceful deletion, finalizers and garbage collection are those of a real server
-(`tests/unit/clusters/kubernetes/api/contract` runs on both).  Nothing happens by itself: what kubelets, the scheduler
-and the controller manager do is called by name (`bind`, `finish`, `collecting.collect`), so that a test decides when.
-
-`door` is the `Api`; who reads and merges what stands in `rules` and `ownership`, the watches in `history`.
+Versions, conflicts, preconditions, graceful deletion, finalizers and garbage collection are those of a real server: the
+contract suite runs on both.  Nothing happens by itself.  What kubelets, the scheduler and the controller manager do is
+called by name (`bind`, `finish`, `garbage_collection.collect`), so that a test decides when.
 """
 
 from __future__ import annotations
@@ -40,13 +38,13 @@ from autoscaler.clusters.kubernetes.memory_api.object_rules import is_new_genera
 from autoscaler.clusters.kubernetes.memory_api.watch_history import WatchHistory
 
 Key: TypeAlias = tuple[str | None, str]  # namespace, name
-Admission: TypeAlias = Callable[[Kind, Raw, Raw | None], None]  # wanted, and what stands; raises to refuse
+Admission: TypeAlias = Callable[[Kind, Raw, Raw | None], None]  # the new object, and the stored one; raises to refuse
 
 _NUMBERED_UID: Final = "00000000-0000-4000-8000-{:012d}"
 WINDOW: Final = 10_000  # changes remembered for watches
-FOREGROUND: Final = "foregroundDeletion"  # goes once everything that it owns has gone
-ORPHAN: Final = "orphan"  # goes once nothing is owned by it any more
-CONTENT: Final = "kubernetes"  # a namespace goes once nothing is in it any more
+FOREGROUND: Final = "foregroundDeletion"  # removed once all dependents are gone
+ORPHAN: Final = "orphan"  # removed once no dependent refers to the object
+CONTENT: Final = "kubernetes"  # of a namespace: removed once it is empty
 _HOLDS: Final = {Propagation.FOREGROUND: FOREGROUND, Propagation.ORPHAN: ORPHAN}
 _ENDED: Final = frozenset({"Failed", "Succeeded"})
 _SERVERS_OWN: Final = frozenset(
@@ -57,7 +55,7 @@ _SERVERS_OWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePaths:
-    """Where a kind's `/scale` finds its numbers."""
+    """Paths of the desired and current replicas in a kind's `/scale`."""
 
     wanted: tuple[str, ...]
     standing: tuple[str, ...]
@@ -70,7 +68,7 @@ DEFAULT_SCALES: Final[Mapping[Kind, ScalePaths]] = {
 
 
 def _json(value: Any) -> Any:
-    """A copy as it comes over the wire: what is no JSON fails here."""
+    """Return a copy as it comes over the wire; anything but JSON fails."""
     return json.loads(json.dumps(value))
 
 
@@ -81,10 +79,7 @@ class _Stored:
 
 
 class MemoryServer:
-    """One API server.  `now` is the wall clock in seconds since the epoch, for the times that objects carry.
-
-    `new_uid` names each object that is made; without it they are numbered, so that a test reads the same every time.
-    """
+    """One API server.  `now` is the wall clock in Unix seconds, for the timestamps of objects."""
 
     def __init__(
         self,
@@ -106,27 +101,27 @@ class MemoryServer:
         for name in namespaces:
             self.create(NAMESPACES, {"metadata": {"name": name}}, FieldOwner("kube-apiserver", is_apply=False))
 
-    # What the API does
+    # ---- requests of the API
 
     def kinds(self) -> list[Kind]:
-        """The kinds that hold something."""
+        """Return the kinds that have objects."""
         return [kind for kind, stored in self._objects.items() if stored]
 
     def all(self, kind: Kind) -> list[Raw]:
-        """Every object of the kind, in the server's order: by namespace and name."""
+        """Return every object of the kind, by namespace and name."""
         stored = self._objects.get(kind, {})
         return [stored[key].obj for key in sorted(stored, key=lambda key: (key[0] or "", key[1]))]
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Raw:
-        """The object.  Raises NotFoundError."""
+        """Return the object.  Raises NotFoundError."""
         return self._find(kind, namespace, name).obj
 
     def owners(self, kind: Kind, namespace: str | None, name: str) -> FieldOwners:
-        """Who has set which of its fields."""
+        """Return who has set which fields of the object."""
         return self._find(kind, namespace, name).owners
 
     def check_new(self, kind: Kind, body: Raw) -> Raw:
-        """The object as it would stand; raises what `create` does, and stores nothing."""
+        """Return the object as it would be stored; raises what `create` raises, and stores nothing."""
         wanted = _json(body) | {"apiVersion": kind.api_version, "kind": kind.kind}
         namespace, name = _place(wanted)
         self._check_namespace(namespace)
@@ -137,7 +132,7 @@ class MemoryServer:
         return obj
 
     def create(self, kind: Kind, body: Raw, owner: FieldOwner, owners: FieldOwners | None = None) -> Raw:
-        """Store a new object; `owners` when an apply makes it."""
+        """Store a new object; `owners` if an apply creates it."""
         obj = self.check_new(kind, body)
         place = _place(obj)
         obj["metadata"] = obj["metadata"] | {
@@ -160,7 +155,7 @@ class MemoryServer:
         owner: FieldOwner,
         owners: FieldOwners | None = None,
     ) -> Raw:
-        """Store what a patch or an apply made of `before`; the same object again changes no version."""
+        """Store the result of a patch or an apply; an unchanged object keeps its version."""
         stored = self._find(kind, *_place(before))
         metadata = _json(wanted["metadata"])
         said = Preconditions(uid=metadata.get("uid"), resource_version=metadata.get("resourceVersion"))
@@ -185,7 +180,7 @@ class MemoryServer:
         grace_s: int | None = None,
         propagation: Propagation | None = None,
     ) -> None:
-        """Tell an object to go; it goes at once when nothing holds it."""
+        """Delete an object; it is gone at once unless a grace period or a finalizer holds it."""
         before = self.get(kind, namespace, name)
         check_preconditions(kind, before, only)
         metadata = dict(before["metadata"])
@@ -204,14 +199,14 @@ class MemoryServer:
             self.rewrite(kind, before, after)
 
     def remove(self, kind: Kind, obj: Raw) -> None:
-        """The object is no more, whatever held it."""
+        """Remove the object, whatever holds it."""
         key = _place(obj)
         del self._objects[kind][key]
         self.history.version += 1
         self.history.append(kind, obj, None)
 
     def rewrite(self, kind: Kind, before: Raw, after: Raw) -> Raw:
-        """Store `after`, as the server's own parts do: no check, no owner; gone when nothing holds it any more."""
+        """Store `after` without checks or field owners, as the server's own controllers do."""
         if after == before:
             return before
         self._enter(kind, before, self._find(kind, *_place(before)), after)
@@ -219,10 +214,10 @@ class MemoryServer:
             self.remove(kind, after)
         return after
 
-    # What the rest of a cluster does
+    # ---- the scheduler and the kubelet
 
     def bind(self, namespace: str, name: str, node: str) -> Raw:
-        """As the scheduler: the pod stands on the node.  Raises InvalidError while gates stand."""
+        """Bind a pod to a node, as the scheduler does.  Raises InvalidError for a gated pod."""
         before = self.get(PODS, namespace, name)
         if before["spec"].get("schedulingGates"):
             raise InvalidError(f'pods "{name}" has scheduling gates')
@@ -231,10 +226,10 @@ class MemoryServer:
         return self.rewrite(PODS, before, before | {"spec": spec, "status": status})
 
     def finish(self, namespace: str, name: str) -> None:
-        """As the kubelet once the containers of a pod that was told to go have ended: it is gone."""
+        """End a terminating pod, as the kubelet does once its containers have ended."""
         self.delete(PODS, namespace, name, only=ANY, grace_s=0, propagation=None)
 
-    # Inside
+    # ---- internals
 
     def _find(self, kind: Kind, namespace: str | None, name: str) -> _Stored:
         try:
@@ -265,7 +260,7 @@ class MemoryServer:
 
 
 def check_preconditions(kind: Kind, obj: Raw, only: Preconditions) -> None:
-    """Raises ConflictError unless it is the object that was meant."""
+    """Raise ConflictError unless the object meets the preconditions."""
     for name, value in only.as_fields().items():
         if obj["metadata"][name] != value:
             message = f"{name} in precondition: {value}, in object meta: {obj['metadata'][name]}"
@@ -277,13 +272,13 @@ def _place(obj: Raw) -> Key:
 
 
 def _is_done(obj: Raw) -> bool:
-    """Told to go, its grace over, and nobody waits for it any more."""
+    """Whether a deleted object can go: its grace period is over and it has no finalizer."""
     metadata = obj["metadata"]
     return metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers")
 
 
 def _grace_s(kind: Kind, obj: Raw, wanted_s: int | None) -> int:
-    """Only a pod that has a node and has not ended has something to wait for."""
+    """Return the grace period; only a bound pod that has not ended has one."""
     if kind != PODS or not obj["spec"].get("nodeName") or obj["status"].get("phase") in _ENDED:
         return 0
     return int(obj["spec"]["terminationGracePeriodSeconds"] if wanted_s is None else max(wanted_s, 0))

@@ -1,7 +1,7 @@
-"""What the server itself does to an object that is made or changed: defaults, checks, what may change.  Pure.
+"""Rules of the API server for new and changed objects: defaults, validation, immutable fields.  Pure.
 
-Only the rules that EDL's writes can meet: names and labels, a pod's scheduling gates and what may change while they
-stand, priority, the status that only its own door changes.  Custom resources are checked by `Admission` hooks.
+Only rules that EDL's writes can meet: names and labels, a pod's scheduling gates and what may change while it has them,
+priority, and the status subresource.  `Admission` hooks validate custom resources.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _CHANGEABLE: Final = frozenset({"activeDeadlineSeconds", "schedulingGates", "tol
 
 
 def has_status(kind: Kind) -> bool:
-    """Whether the kind's status has a door of its own."""
+    """Whether the kind has a status subresource."""
     return kind not in _WITHOUT_STATUS
 
 
 def prepare_new(kind: Kind, body: Raw, classes: Iterable[Raw]) -> Raw:
-    """The object as it is stored first: defaults filled in, the status that the writer sent left out.
+    """Return a new object as it is stored: with defaults, without the status that the client sent.
 
-    Raises InvalidError, ForbiddenError (a priority class that is not there).
+    Raises InvalidError, ForbiddenError (a priority class that does not exist).
     """
     _check_metadata(kind, body)
     obj = {name: value for name, value in body.items() if name != "status" or not has_status(kind)}
@@ -76,7 +76,7 @@ def prepare_new(kind: Kind, body: Raw, classes: Iterable[Raw]) -> Raw:
 
 
 def check_known_fields(kind: Kind, body: Raw) -> None:
-    """Raise BadRequestError, in the server's words, for fields of a pod or its template that Kubernetes has not."""
+    """Raise BadRequestError, with the server's message, for fields of a pod or template that Kubernetes lacks."""
     spec = body.get("spec") or {}
     pods = {PODS: ("", body), DEPLOYMENTS: ("spec.template.", spec.get("template") or {})}
     if kind not in pods:
@@ -92,9 +92,11 @@ def check_known_fields(kind: Kind, body: Raw) -> None:
 
 
 def prepare_update(kind: Kind, before: Raw, after: Raw, *, is_status: bool) -> Raw:
-    """The object as it is stored after a write that wanted `after`: each door changes its own part only.
+    """Return an object as it is stored after a write of `after`: spec and status change through their own endpoints
+    only.
 
-    Raises InvalidError for what may not change.
+    Raises InvalidError for a change that is not allowed.
+
     """
     if has_status(kind):
         other = {name: value for name, value in before.items() if (name != "status") == is_status}
@@ -109,7 +111,7 @@ def prepare_update(kind: Kind, before: Raw, after: Raw, *, is_status: bool) -> R
 
 
 def is_new_generation(kind: Kind, before: Raw, after: Raw) -> bool:
-    """Whether what is wanted has changed, metadata and status aside."""
+    """Whether the specification has changed, metadata and status aside."""
     apart = {"metadata", "status"} if has_status(kind) else {"metadata"}
     return {key: value for key, value in before.items() if key not in apart} != {
         key: value for key, value in after.items() if key not in apart
@@ -131,7 +133,7 @@ def _check_metadata(kind: Kind, obj: Raw) -> None:
 
 
 def _priority(pod: Raw, classes: Iterable[Raw]) -> Raw:
-    """Priority is settled at creation, by the class named or the cluster's default."""
+    """Return the fields of priority, by the class named or the cluster's default."""
     found = {one["metadata"]["name"]: one for one in classes}
     name = (pod.get("spec") or {}).get("priorityClassName")
     if name and name not in found:
@@ -156,7 +158,7 @@ def _check_new_pod(name: str, spec: Raw) -> None:
 
 
 def _check_containers(kind: str, name: str, path: str, spec: Raw) -> None:
-    """What users write into templates most often that only the server refuses: names, ports, mounts."""
+    """Raise InvalidError for frequent mistakes in templates that only the server finds: names, ports, mounts."""
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     for number, container in enumerate(spec.get("containers") or ()):
         here = f"{path}.containers[{number}]"
@@ -189,7 +191,7 @@ def _fixed(spec: Raw) -> Raw:
 
 
 def _narrowed(before: Raw, after: Raw, name: str) -> Raw:
-    """While gates stand, node selector and node affinity may become narrower: `before` with those of `after`."""
+    """Return `before` with the node selector and affinity of `after`, which may only be narrower while gates exist."""
     old, new = before.get("nodeSelector") or {}, after.get("nodeSelector") or {}
     if any(new.get(key) != value for key, value in old.items()):
         raise _invalid("Pod", name, "spec.nodeSelector", "Invalid value: may only be added to")

@@ -19,7 +19,7 @@ _KEY: Final = re.compile(r"^(!?)([^\s=!]+)$")
 
 
 def parse_scope(scope: Scope) -> Matches:
-    """Whether an object belongs to the scope.  Raises BadRequestError for a selector that is none."""
+    """Return a predicate for objects of the scope.  Raises BadRequestError for an invalid selector."""
     labels = [_parse_label(part.strip()) for part in _COMMA.split(scope.labels) if part.strip()]
     fields = [_parse_field(part.strip()) for part in _COMMA.split(scope.fields) if part.strip()]
 

@@ -1,7 +1,7 @@
-"""The server's changes in order, as far as it remembers them, and those who wait for the next one.
+"""Watch history: the server's changes in order, as far as it keeps them, and the watches that wait for the next one.
 
-Versions count all kinds together, as etcd's do.  A watch is a cursor into the history; once its next change has been
-forgotten it is told so (410) and lists again.
+Versions count all kinds together, as etcd's do.  A watch is a cursor into the history.  Once its next change is
+compacted, it gets a 410 and the client lists again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.memory_api.selectors import Matches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectChange:
-    """One object before and after; None where it was not or is no more."""
+    """One object before and after a change; None where it did not exist."""
 
     version: int
     kind: Kind
@@ -28,7 +28,7 @@ class ObjectChange:
     after: Raw | None
 
     def seen_by(self, matches: Matches) -> WatchEvent | None:
-        """What a watch of this scope is told: an object that leaves its selection is DELETED for it."""
+        """Return the event for a watch of this scope: an object that leaves its selection is DELETED for it."""
         was = self.before is not None and matches(self.before)
         if self.after is not None and matches(self.after):
             return WatchEvent(type=EventType.MODIFIED if was else EventType.ADDED, object=self.after)
@@ -40,7 +40,7 @@ class ObjectChange:
 
 
 class WatchHistory:
-    """What happened since version `forgotten`."""
+    """The changes since version `forgotten`."""
 
     def __init__(self, window: int) -> None:
         self.version = 1
@@ -52,20 +52,20 @@ class WatchHistory:
         self._waiting: set[asyncio.Event] = set()
 
     def append(self, kind: Kind, before: Raw | None, after: Raw | None) -> None:
-        """Enter a change under the present version, and wake everybody."""
+        """Add a change under the current version, and wake all watches."""
         self._changes.append(ObjectChange(version=self.version, kind=kind, before=before, after=after))
         if len(self._changes) > 2 * self._window:
             self.forget(self._changes[-self._window - 1].version)
         self._wake()
 
     def forget(self, version: int) -> None:
-        """Compact: nobody can watch from before `version` any more."""
+        """Compact: no watch can start before `version` any more."""
         self._changes = [change for change in self._changes if change.version > version]
         self._forgotten = max(self._forgotten, version)
         self._wake()
 
     def cut(self) -> None:
-        """End every watch as a lost connection."""
+        """End every watch as a lost connection does."""
         self.cuts += 1
         self._wake()
 
@@ -75,11 +75,11 @@ class WatchHistory:
         self._wake()
 
     def remembered(self) -> tuple[ObjectChange, ...]:
-        """All changes that are not forgotten, in order."""
+        """Return all changes that are kept, in order."""
         return tuple(self._changes)
 
     def since(self, version: int) -> list[ObjectChange]:
-        """The changes after `version`.  Raises ExpiredError, or UnavailableError for a version yet to come."""
+        """Return the changes after `version`.  Raises ExpiredError, or UnavailableError for a future version."""
         if version < self._forgotten:
             raise ExpiredError(f"too old resource version: {version} ({self._forgotten})")
         if version > self.version:
@@ -90,7 +90,7 @@ class WatchHistory:
 
     @contextmanager
     def waiting(self) -> Iterator[asyncio.Event]:
-        """An event that is set whenever something has come."""
+        """Yield an event that is set at each change."""
         event = asyncio.Event()
         self._waiting.add(event)
         try:

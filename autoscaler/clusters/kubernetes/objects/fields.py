@@ -1,6 +1,6 @@
-"""Raw objects, and the one way to walk in them.
+"""Fields of raw objects, and instants as the API server writes them.
 
-A field that is absent, null or of a kind that it should not have reads as empty, so that no reading fails half way.
+A field that is absent, null or of the wrong type reads as empty, so that no parser fails half way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 def part(raw: Raw, *path: str) -> Raw:
-    """The mapping that stands there."""
+    """Return the mapping at this path."""
     for name in path:
         found = raw.get(name)
         # Asking the abstract class alone would be nearly half of a reading.
@@ -31,7 +31,7 @@ def part(raw: Raw, *path: str) -> Raw:
 
 
 def parts(raw: Raw, *path: str) -> Sequence[Raw]:
-    """The mappings of the list that stands there."""
+    """Return the mappings of the list at this path."""
     found = part(raw, *path[:-1]).get(path[-1])
     if not isinstance(found, list):
         return ()
@@ -39,37 +39,37 @@ def parts(raw: Raw, *path: str) -> Sequence[Raw]:
 
 
 def text(raw: Raw, *path: str) -> str:
-    """The text that stands there; empty when there is none."""
+    """Return the text at this path; empty if there is none."""
     found = part(raw, *path[:-1]).get(path[-1])
     return found if isinstance(found, str) else ""
 
 
 def whole(raw: Raw, *path: str, default: int = 0) -> int:
-    """The whole number that stands there."""
+    """Return the whole number at this path."""
     found = part(raw, *path[:-1]).get(path[-1])
     return found if isinstance(found, int) and not isinstance(found, bool) else default
 
 
 def key_of(raw: Raw) -> str:
-    """`NAMESPACE/NAME`, as views name things; `NAME` of what has no namespace."""
+    """Return `NAMESPACE/NAME`, as views name objects; `NAME` for objects without a namespace."""
     metadata = part(raw, "metadata")
     namespace, name = text(metadata, "namespace"), text(metadata, "name")
     return f"{namespace}/{name}" if namespace else name
 
 
 def controller_of(raw: Raw) -> Raw:
-    """The ownerReference of whoever controls the object; empty when nobody does."""
+    """Return the ownerReference of the controller; empty if there is none."""
     return next((ref for ref in parts(raw, "metadata", "ownerReferences") if ref.get("controller") is True), EMPTY)
 
 
 def condition_of(raw: Raw, kind: str) -> Raw:
-    """The status condition of this type; empty when there is none."""
+    """Return the status condition of this type; empty if there is none."""
     return next((found for found in parts(raw, "status", "conditions") if found.get("type") == kind), EMPTY)
 
 
 @lru_cache(maxsize=4096)
 def unix_s(written: str) -> float | None:
-    """Seconds since 1970; None for what is no instant."""
+    """Return seconds since 1970 for an instant in RFC 3339; None for anything else."""
     try:
         instant = datetime.fromisoformat(written)
     except ValueError:
@@ -78,7 +78,7 @@ def unix_s(written: str) -> float | None:
 
 
 def created_at_s(raw: Raw) -> float:
-    """When the API server made the object, in Unix seconds; 0 for one that it has not made."""
+    """Return when the API server created the object, in Unix seconds; 0 if it has not."""
     return unix_s(text(raw, "metadata", "creationTimestamp")) or 0.0
 
 

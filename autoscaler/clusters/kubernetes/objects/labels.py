@@ -1,7 +1,7 @@
-"""The labels of EDL's objects, by the recommended convention, and EDL's other words on other people's objects.
+"""Labels, annotations and the scheduling gate of EDL.
 
-A pod's role, ordinal, tier and grade are labels, fixed at its creation: what a new leader needs to know of a pod stands
-on the pod.
+A pod's role, ordinal, tier and grade are labels that are fixed at its creation, so that a new leader learns everything
+about a pod from the pod.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ DRAIN: Final = "edl.dev/drain"
 """On a node, with any value: EDL's pods leave it."""
 
 MASTER_SEATS: Final = "edl.dev/master-seats"
-"""An annotation on a gang's pods: the nodes where room was proved for the masters, who come when the gang is bound."""
+"""An annotation on a gang's pods: the nodes reserved for the masters, which are created once the gang is bound."""
 
 REPLACES: Final = "edl.dev/replaces"
-"""An annotation on a server's pod: NAME/UID of the one that leaves once this one serves (ADR 0118)."""
+"""An annotation on a server's pod: NAME/UID of the server that it replaces (ADR 0118)."""
 
 API_GROUP: Final = "edl.dev"
 API_VERSION: Final = "edl.dev/v1alpha1"
 
 
 def job_labels(job: str) -> dict[str, str]:
-    """What everything that belongs to a job carries."""
+    """Return the labels of every object of a job."""
     return {
         "app.kubernetes.io/name": "trainingjob",
         "app.kubernetes.io/instance": job,
@@ -46,12 +46,12 @@ def job_labels(job: str) -> dict[str, str]:
 
 
 def role_labels(job: str, role: Role) -> dict[str, str]:
-    """What tells the pods of a role from others."""
+    """Return the labels that distinguish the pods of a role."""
     return {**job_labels(job), "app.kubernetes.io/component": role.value, ROLE: role.value}
 
 
 def pod_labels(job: str, role: Role, *, ordinal: int | None, tier: Tier, grade: int = 0) -> dict[str, str]:
-    """What a pod carries.  Masters are made by a Deployment and have no ordinal; core pods have no grade."""
+    """Return the labels of a pod.  A Deployment creates masters, which have no ordinal; core pods have no grade."""
     labels = {**role_labels(job, role), TIER: tier.value}
     if ordinal is not None:
         labels[ORDINAL] = str(ordinal)
@@ -61,10 +61,10 @@ def pod_labels(job: str, role: Role, *, ordinal: int | None, tier: Tier, grade: 
 
 
 def master_selector(job: str) -> dict[str, str]:
-    """What the Deployment and the Service of the master select; immutable once the Deployment is made."""
+    """Return the selector of the master's Deployment and Service; immutable once the Deployment exists."""
     return {JOB: job, ROLE: Role.MASTER.value}
 
 
 def core_selector(job: str) -> dict[str, str]:
-    """The pods that a job cannot run without."""
+    """Return the selector of the pods that a job cannot run without."""
     return {JOB: job, TIER: Tier.CORE.value}

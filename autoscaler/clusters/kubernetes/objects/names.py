@@ -1,4 +1,4 @@
-"""How everything that belongs to a job is called.  A name is the promise that a repeated create makes nothing twice."""
+"""Names of a job's objects.  They are fixed, so that a repeated creation creates nothing twice."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from autoscaler.domain import JobName, PodName, Role
 
 
 def job_key(namespace: str, name: str) -> JobName:
-    """How views name a job."""
+    """Return a job's name in views."""
     return JobName(f"{namespace}/{name}")
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Namespace and name of a job or pod of a view."""
+    """Return namespace and name of a job or pod of a view."""
     namespace, _, name = key.partition("/")
     return namespace, name
 
@@ -22,51 +22,51 @@ def pod_name(job: str, role: Role, ordinal: int) -> str:
 
 
 def pod_key(namespace: str, job: str, role: Role, ordinal: int) -> PodName:
-    """How views name a trainer or server."""
+    """Return the name of a trainer or server in views."""
     return PodName(f"{namespace}/{pod_name(job, role, ordinal)}")
 
 
 def master_name(job: str) -> str:
-    """The master's Deployment and its Service."""
+    """Return the name of the master's Deployment and Service."""
     return f"{job}-master"
 
 
 def master_host(namespace: str, job: str) -> str:
-    """Where a job's pods find its master; the domain of the cluster is left to the resolver's search list."""
+    """Return the host name of a job's master; the resolver's search list adds the cluster domain."""
     return f"{master_name(job)}.{namespace}.svc"
 
 
 def budget_name(job: str) -> str:
-    """The PodDisruptionBudget over the core."""
+    """Return the name of the PodDisruptionBudget over the core pods."""
     return f"{job}-core"
 
 
 def authority_secret(job: str) -> str:
-    """Holds the key of the job's certificate authority; no pod mounts it."""
+    """Return the name of the Secret with the key of the job's certificate authority; no pod mounts it."""
     return f"{job}-authority"
 
 
 def member_secret(job: str) -> str:
-    """What trainers and servers are known by."""
+    """Return the name of the Secret with the credentials of trainers and servers."""
     return f"{job}-member"
 
 
 def master_secret(job: str) -> str:
-    """What the job's masters are known by, to members and to etcd."""
+    """Return the name of the Secret with the masters' credentials, for members and for etcd."""
     return f"{job}-master"
 
 
 def store_name(namespace: str, job: str, uid: str) -> str:
-    """`EDL_JOB`: what the job's durable values lie under in etcd.
+    """Return `EDL_JOB`: the prefix of the job's durable values in etcd.
 
-    With the start of its UID, so that a job that is deleted and made again under its name starts afresh from its
-    checkpoint folder and never meets what the other one left.
+    It contains the start of the job's UID.  A job that is deleted and created again starts from its checkpoint folder
+    and never meets the values of its predecessor.
     """
     return f"{namespace}.{job}.{uid[:8]}"
 
 
 def split_store_name(name: str) -> tuple[str, str, str]:
-    """Namespace, job and start of its UID: a namespace holds no dot, nor does a UID."""
+    """Return namespace, job and start of the UID; a namespace and a UID contain no dot."""
     namespace, _, rest = name.partition(".")
     job, _, uid = rest.rpartition(".")
     return namespace, job, uid

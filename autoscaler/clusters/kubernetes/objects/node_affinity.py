@@ -1,9 +1,9 @@
-"""Which nodes a pod of EDL's may stand on, written into the user's own affinity.
+"""Required and preferred nodes of EDL's pods, added to the affinity of the user's template.
 
-Terms of a node affinity are alternatives, so what must hold is added to every one of them; a term that is empty matches
-no node and stays so.  Added are: the node has not opted out; it is none of those where this job's pods keep failing;
-and last, where a pod is tied to its node, that node (`reading.shapes.split_pin` takes it off again).  The API server
-lets a gated pod's affinity be narrowed in just this way: by requirements at the end of the lists of a term.
+The terms of a node affinity are alternatives, so a requirement is added to every term.  An empty term matches no node
+and stays empty.  Requirements: the node has not opted out; the job's pods do not keep failing there; and last, for a
+pod that is tied to a node, that node (`parsing.pod_shapes.split_node_pin` removes it again).  The API server lets a
+gated pod's affinity be narrowed in just this way: by requirements at the end of a term's lists.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from autoscaler.clusters.kubernetes.objects.labels import OPT_OUT
 from autoscaler.domain import NodeName
 
 MOST_AVOIDED: Final = 32
-"""Nodes at once: a job that fails on more of them is broken itself, and its required node affinity stays short."""
+"""Most nodes to avoid at once: a job that fails on more is broken itself, and its node affinity stays short."""
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def keep_to_willing_nodes(spec: Raw, *, avoid: Iterable[NodeName] = ()) -> dict[str, Any]:
-    """The pod's spec, for nodes that have not opted out and are not among `avoid`."""
+    """Return the pod's spec, for nodes that have not opted out and are not among `avoid`."""
     willing = {"key": OPT_OUT, "operator": "DoesNotExist"}
     elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(avoid)]
     return _with_requirements(spec, expressions=[willing], fields=elsewhere)
 
 
 def tie_to_node(spec: Raw, node: NodeName) -> dict[str, Any]:
-    """The pod's spec, for this node alone; for the scheduler to check, which a `nodeName` would not be."""
+    """Return the pod's spec, for this node alone.  Unlike `nodeName` it is checked by the scheduler."""
     return _with_requirements(
         spec, expressions=[], fields=[{"key": "metadata.name", "operator": "In", "values": [node]}]
     )
 
 
 def prefer_apart(spec: Raw, labels: Raw) -> dict[str, Any]:
-    """The pod's spec, rather on a node (and in a zone) without another pod of these labels."""
+    """Return the pod's spec, with a preference for nodes and zones without another pod of these labels."""
     wishes = [
         {
             "weight": weight,
@@ -49,7 +49,7 @@ def prefer_apart(spec: Raw, labels: Raw) -> dict[str, Any]:
 
 
 def prefer_nodes(spec: Raw, nodes: Iterable[NodeName]) -> dict[str, Any]:
-    """The pod's spec, rather on these nodes: the strongest wish there is, and none that keeps it from another."""
+    """Return the pod's spec, with the strongest preference for these nodes; other nodes stay possible."""
     wishes = [
         {
             "weight": 100,

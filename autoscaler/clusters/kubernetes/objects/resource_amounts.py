@@ -1,7 +1,7 @@
-"""Resource lists (`{cpu: 500m, memory: 1Gi}`) as whole numbers by name: thousandths of a core, bytes, pieces.
+"""Resource lists (`{cpu: 500m, memory: 1Gi}`) as whole numbers by name: millicores, bytes, pieces.
 
-As kube-scheduler counts, a value finer than its unit is rounded up.  A quantity beyond what Kubernetes can count reads
-as the largest one, which fits nowhere.
+As in kube-scheduler, a value finer than its unit is rounded up.  A quantity beyond what Kubernetes can count reads as
+the largest one, which fits nowhere.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ AmountsByName = dict[str, int]
 
 
 def amounts_of(listed: Raw) -> AmountsByName:
-    """What a resource list says, by Kubernetes' names."""
+    """Return the amounts of a resource list, by Kubernetes' names."""
     return {name: amount_of(name, value) for name, value in listed.items() if isinstance(value, (str, int, float))}
 
 
 @lru_cache(maxsize=16384)
 def amount_of(name: str, value: str | float) -> int:
-    """One amount, 0 to LARGEST."""
+    """Return one amount, 0 to LARGEST."""
     try:
         number = parse_quantity(value)
     except QuantityError:
@@ -45,14 +45,14 @@ def add(total: AmountsByName, more: Mapping[str, int]) -> None:
 
 
 def raise_to(total: AmountsByName, least: Mapping[str, int]) -> None:
-    """Raise the total in place to at least that much of each."""
+    """Raise the total in place to at least these amounts."""
     for name, amount in least.items():
         if amount > total.get(name, 0):
             total[name] = amount
 
 
 def to_resources(amounts: Mapping[str, int]) -> Resources:
-    """The domain's vector."""
+    """Return the amounts as the domain's `Resources`."""
     return Resources(
         cpu_milli=amounts.get("cpu", 0),
         memory_bytes=amounts.get("memory", 0),

@@ -12,18 +12,18 @@ TOO_LONG: Final = "edl.dev/too-long"
 """Stands in a template or a spec in place of everything that was left out because it was too long."""
 
 LONGEST: Final = 16_384
-"""Characters of what is left of an object; of a usual pod some 1,500 are."""
+"""Characters of a trimmed object; a usual pod has some 1,500."""
 
 LONGEST_TEMPLATE: Final = 262_144
-"""Of one template of a job, which is kept whole: its pods are made of it.
+"""Characters of one template of a job, which is kept whole because pods are created from it.
 
-Of what is left of a pod under a job's label too: to every term of its template's affinity EDL adds the nodes to avoid
-and the node that it is tied to, and a pod that is held short has lost them.
+It limits a trimmed pod under a job's label too: to every term of its affinity EDL adds the nodes to avoid and the node
+that the pod is tied to, and the short form of a pod lacks them.
 """
 
 
 def beside_templates(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job says beside the templates of its pods."""
+    """Return a job's spec without the templates of its pods."""
     return {
         name: {key: part for key, part in value.items() if key != "template"} if isinstance(value, dict) else value
         for name, value in spec.items()
@@ -31,7 +31,7 @@ def beside_templates(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_longer(value: Any, most: int) -> bool:
-    """Whether the object is longer, as text, than so many characters; no more than that many are looked at."""
+    """Whether the object is longer than `most` characters of text; stops counting there."""
     left, rest = most, [value]
     while rest and left >= 0:
         found = rest.pop()

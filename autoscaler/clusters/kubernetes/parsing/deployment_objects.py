@@ -1,7 +1,7 @@
-"""Deployment and HorizontalPodAutoscaler -> domain Workload: what a web service will have soon, and may have at most.
+"""Deployment and HorizontalPodAutoscaler -> domain Workload: replicas that a web service will have soon, and at most.
 
-EDL reads both and writes neither (A10).  An autoscaler that is set upon a TrainingJob is found here too: it owns the
-count then, and EDL leaves it alone.
+EDL reads both and writes neither (A10).  An autoscaler whose target is a TrainingJob owns that job's size; EDL then
+leaves the size alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClas
 from autoscaler.domain import JobName, Role, Workload, WorkloadName
 
 MOST_REPLICAS: Final = 10_000
-"""Growth beyond is not prepared for: each replica is a question to the planner, and anybody may write 2^31 - 1."""
+"""Most replicas that the planner prepares for: each costs it time, and anybody may write 2^31 - 1."""
 
 _DEPLOYMENT: Final = ("Deployment", "apps")
 _JOB: Final = ("TrainingJob", API_GROUP)
@@ -33,7 +33,7 @@ _JOB: Final = ("TrainingJob", API_GROUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleTarget:
-    """What an autoscaler scales.  `name`: NAMESPACE/NAME."""
+    """The target of an autoscaler.  `name`: NAMESPACE/NAME."""
 
     kind: str
     group: str
@@ -41,16 +41,16 @@ class ScaleTarget:
 
     @property
     def workload(self) -> WorkloadName | None:
-        """The Deployment, if it is one."""
+        """The Deployment, if the target is one."""
         return WorkloadName(self.name) if (self.kind, self.group) == _DEPLOYMENT else None
 
 
 def parse_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -> Workload | None:
-    """The workload with its autoscaler, if it has one; None for a job's master, which is EDL's own.
+    """Return the workload with its autoscaler, if it has one; None for a job's master.
 
-    An autoscaler that wants more than the Deployment says announces growth; a Deployment at 0 switches it off.  One
-    whose pods the API server refuses (a quota, a webhook), or whose controller makes none, announces nothing: they may
-    never come, and trainers would wait for them outside.
+    An autoscaler that wants more than the Deployment says announces growth; a Deployment at 0 switches it off.  A
+    workload whose pods the API server refuses (a quota, a webhook), or whose controller creates none, announces
+    nothing: its pods may never come, and trainers would give up capacity for nothing.
     """
     if job_of_master(deployment):
         return None
@@ -75,16 +75,16 @@ def parse_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -
 
 
 def is_refused_pods(deployment: Raw) -> bool:
-    """Whether its controller could not create its newest pods."""
+    """Whether the API server refused the Deployment's newest pods."""
     failure = condition_of(deployment, "ReplicaFailure")
     return (text(failure, "status"), text(failure, "reason")) == ("True", "FailedCreate")
 
 
 def is_acted_upon(deployment: Raw) -> bool:
-    """Whether its controller has made the ReplicaSet that its newest specification asks for, and will make pods.
+    """Whether the Deployment's controller acts on its newest specification and will create pods.
 
-    A paused Deployment may have no ReplicaSet, one that is being deleted grows no more, and one whose ReplicaSet is
-    refused (a quota on them) is never observed.  All three stay so for as long as a tenant likes and cost it nothing.
+    A paused Deployment may have no ReplicaSet, one that is being deleted grows no more, and one whose ReplicaSet a
+    quota refuses is never observed.  A tenant can keep a Deployment so for any time at no cost.
     """
     meta, status = part(deployment, "metadata"), part(deployment, "status")
     is_observed = whole(status, "observedGeneration") >= whole(meta, "generation")
@@ -93,7 +93,7 @@ def is_acted_upon(deployment: Raw) -> bool:
 
 
 def job_of_master(deployment: Raw) -> str:
-    """The UID of the TrainingJob whose master this Deployment is; empty: it is none."""
+    """Return the UID of the TrainingJob whose master this Deployment is; empty if it is none."""
     owner = controller_of(deployment)
     labels = part(deployment, "metadata", "labels")
     is_ours = owner.get("kind") == "TrainingJob" and text(owner, "apiVersion").startswith(f"{API_GROUP}/")
@@ -102,7 +102,7 @@ def job_of_master(deployment: Raw) -> str:
 
 
 def hpa_target(hpa: Raw) -> ScaleTarget:
-    """What the autoscaler is set upon."""
+    """Return the target of an autoscaler."""
     target = part(hpa, "spec", "scaleTargetRef")
     group, slash, _ = text(target, "apiVersion").partition("/")
     namespace = text(hpa, "metadata", "namespace")
@@ -112,6 +112,6 @@ def hpa_target(hpa: Raw) -> ScaleTarget:
 
 
 def conflicting_job(hpa: Raw) -> JobName | None:
-    """The TrainingJob that the autoscaler is set upon: its condition says ConflictingAutoscaler (A10)."""
+    """Return the TrainingJob that an autoscaler targets; its condition is ConflictingAutoscaler (A10)."""
     target = hpa_target(hpa)
     return JobName(target.name) if (target.kind, target.group) == _JOB else None

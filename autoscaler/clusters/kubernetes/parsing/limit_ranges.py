@@ -1,11 +1,9 @@
-"""LimitRanges: what the API server will make of pods that are yet to come, and which of them it will refuse.
+"""LimitRanges: what the API server will fill into new pods, and which pods it will refuse.
 
-A plan must not rest on a smaller pod than the one that admission makes, nor on one that it will not take
-(`beside-the-scheduler.md` 9 and 19).  As the server's plug-in LimitRanger does: what a container leaves open is filled
-in, its requests and its limits each by themselves, and then bounds are held against each container and against the
-whole pod. Of several LimitRanges that fill in the same, the server takes any; here it is the first by name.
-
-Not here: bounds for claims of storage, which are no business of pods.
+A plan must rest neither on a smaller pod than the one that admission creates, nor on a pod that it refuses
+(`beside-the-scheduler.md` 9 and 19).  As the plug-in LimitRanger does: defaults fill in requests and limits of each
+container, then bounds apply to each container and to the whole pod.  Of several LimitRanges with defaults for one
+resource the server applies any; EDL assumes the first by name.  Bounds for volume claims do not concern pods.
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ class LimitBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLimits:
-    """All LimitRanges of one namespace.  What is filled in is by resource, as written."""
+    """All LimitRanges of one namespace.  Defaults are by resource, as written."""
 
     requests: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
     bounds: tuple[LimitBounds, ...] = ()
 
     def fill(self, spec: Raw) -> Raw:
-        """The pod's spec as the server stores it."""
+        """Return the pod's spec as the server stores it."""
         if not self.requests and not self.limits:
             return spec
         filled = {holder: [self._filled(one) for one in parts(spec, holder)] for holder in _HOLDERS if holder in spec}
@@ -58,7 +56,7 @@ class PodLimits:
         return {**container, "resources": resources}
 
     def find_problem(self, spec: Raw, path: str) -> str:
-        """What the server will have against a pod of this spec, in words that name the field; empty: nothing."""
+        """Return why the server will refuse a pod of this spec, with the field's path; empty if it will not."""
         if not self.bounds:
             return ""
         return next(self._refusals(self.fill(spec), path), "")
@@ -88,7 +86,7 @@ NO_LIMITS: Final = PodLimits()
 
 
 def parse_limit_ranges(raws: Iterable[Raw]) -> dict[str, PodLimits]:
-    """What holds in each namespace that has LimitRanges."""
+    """Return the limits of each namespace that has LimitRanges."""
     by_namespace: dict[str, list[Raw]] = {}
     for raw in sorted(raws, key=lambda raw: text(raw, "metadata", "name")):
         by_namespace.setdefault(text(raw, "metadata", "namespace"), []).append(raw)
@@ -141,7 +139,7 @@ def _with_own_requests(spec: Raw) -> Raw:
 
 
 def _above(amounts: AmountsByName, bounds: AmountsByName) -> list[str]:
-    """The resources of which there is more than the bound, where there is one."""
+    """Return the resources whose amount exceeds its bound."""
     return sorted(name for name, amount in amounts.items() if amount > bounds.get(name, amount))
 
 
@@ -161,7 +159,7 @@ def _with_requests(container: Raw, requests: Raw) -> Raw:
 
 
 def _exceeded(bounds: LimitBounds, requests: AmountsByName, limits: AmountsByName) -> Iterator[str]:
-    """What one line has against these amounts; as the server, which wants an amount to be there where it bounds it."""
+    """Yield the violations of one line; like the server, it requires an amount for each bounded resource."""
     for name, written in bounds.least:
         least = amounts_of({name: written})[name]
         if requests.get(name, -1) < least:

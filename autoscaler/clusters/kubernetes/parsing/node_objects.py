@@ -1,9 +1,9 @@
-"""Node -> domain Node, and the room of a new node that its DaemonSets have not taken yet.
+"""Node -> domain Node, and the capacity of a new node that its DaemonSets will take.
 
-Opting out (`edl.dev/opt-out`) is not written here: every pod that EDL makes requires a node without that label
-(`building.affinity`), so that the scheduler enforces it too and other people's pods are not concerned.  Leaving is:
-the label `edl.dev/drain`, and the taints by which autoscalers and clouds announce that the node is about to go, make a
-node `is_draining`; a mere cordon does not (who drains evicts by itself).
+Opting out (`edl.dev/opt-out`) is not parsed here: every pod of EDL requires a node without that label
+(`objects.node_affinity`), so that the scheduler enforces it and other pods are not affected.  A node is draining with
+the label `edl.dev/drain`, or with a taint by which autoscalers and clouds announce its end.  A mere cordon does not
+drain: who drains a node evicts its pods.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_shapes import READINESS_TAINTS, 
 from autoscaler.domain import Node, NodeName, Resources, Shape, Taint, TaintEffect, Toleration
 
 ARRIVAL_S: Final = 60.0
-"""So long a new node's DaemonSets may take until their absence counts (`beside-the-scheduler.md` 12)."""
+"""How long capacity of a new node is kept for its DaemonSets (`beside-the-scheduler.md` 12)."""
 
 LEAVING_TAINTS: Final = frozenset(
     {
@@ -45,14 +45,14 @@ _DAEMON_TOLERATIONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSet:
-    """Wants one pod on each node that accepts it."""
+    """Runs one pod on each node that accepts it."""
 
     name: str  # NAMESPACE/NAME
     shape: Shape
 
 
 def parse_node(raw: Raw) -> Node:
-    """What the planner needs to know of a node."""
+    """Return the domain's node."""
     labels = {k: v for k, v in part(raw, "metadata", "labels").items() if isinstance(v, str)}
     taints = parts(raw, "spec", "taints")
     is_leaving = DRAIN in labels or any(text(taint, "key") in LEAVING_TAINTS for taint in taints)
@@ -69,7 +69,7 @@ def parse_node(raw: Raw) -> Node:
 
 
 def parse_daemonset(raw: Raw) -> DaemonSet:
-    """What a DaemonSet takes of each node."""
+    """Return the pods that a DaemonSet runs on each node."""
     shape = shape_of_template(part(raw, "spec", "template"))
     return DaemonSet(name=key_of(raw), shape=replace(shape, tolerations=shape.tolerations | _DAEMON_TOLERATIONS))
 
@@ -77,9 +77,11 @@ def parse_daemonset(raw: Raw) -> DaemonSet:
 def reserve_for_daemons(
     node: Node, *, created_at_s: float, daemonsets: Iterable[DaemonSet], arrived: AbstractSet[str], now_s: float
 ) -> Node:
-    """The node without the room of those that have not arrived.  After `ARRIVAL_S` they are no longer waited for.
+    """Return the node without the capacity of DaemonSets that have no pod there yet, until `ARRIVAL_S` after its
+    creation.
 
-    `arrived`: names of the DaemonSets that have a pod on this node, in whatever phase.  Times on one clock.
+    `arrived`: names of the DaemonSets with a pod on this node, in any phase.  Times are on one clock.
+
     """
     if now_s >= created_at_s + ARRIVAL_S:
         return node

@@ -1,12 +1,11 @@
-"""Leaves out of objects what nobody behind the store reads: 10,000 pods are most of what an operator holds.
+"""Trimming of objects to the fields that EDL reads: 10,000 pods are most of an operator's memory.
 
-Known ballast goes, everything else stays, so that what a later version of the API brings is not lost before its reader
-is written.  `tests/unit/clusters/kubernetes/parsing/test_object_trimming.py`
-holds that every reader finds the same in both.
+Known unused fields are dropped and all others stay, so that fields of a later API version are there once a parser reads
+them.  `tests/unit/clusters/kubernetes/reading/test_slim.py` proves that every parser reads the same from both.
 
-Who may make an object may make it 1.5 MB long, and hundreds of them (A11).  So nothing that is as long as its author
-likes stays whole: labels, annotations and what a container runs go; a template of a job that has not started, or what
-is left of any object, that is still too long has a short form, which is never taken for the whole.
+Anybody may create objects of 1.5 MB, hundreds of them (A11).  So nothing of unlimited length stays whole: labels,
+annotations and containers' programs are dropped.  An object that is still too long, or a template of a job that has not
+started, gets a short form, which is never taken for the whole.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ from autoscaler.clusters.kubernetes.parsing.pod_requests import PODS as POD_COUN
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 
 LONGEST_OWNER: Final = 1_024
-"""Of the reference to whoever controls the object: names have 253 at most, which the API server does not check here."""
+"""Characters of the controller reference: names have 253 at most, which the API server does not check here."""
 
 MOST_RESOURCES: Final = 64
-"""That the short form of a pod names."""
+"""Most resources in the short form of a pod."""
 
 _METADATA: Final = frozenset(
     {"annotations", "finalizers", "generateName", "labels", "managedFields", "ownerReferences", "selfLink"}
@@ -130,7 +129,7 @@ _CLAIMED: Final = ("persistentVolumeClaim", "ephemeral")  # volumes that say whe
 
 
 def trim_pod(raw: Raw) -> Raw:
-    """The pod without ballast; its parts are shared with `raw`, which nobody must change."""
+    """Return the trimmed pod; it shares parts with `raw`, which must not be changed."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     kept = _trim_metadata(metadata)
     annotations = metadata.get("annotations") or {}
@@ -142,7 +141,7 @@ def trim_pod(raw: Raw) -> Raw:
 
 
 def trim_workload(raw: Raw) -> Raw:
-    """The Deployment or DaemonSet likewise: how many pods it wants, and what each asks for."""
+    """Return the trimmed Deployment or DaemonSet: how many pods it wants, and what each requests."""
     spec, template = _without(raw.get("spec") or {}, _WORKLOAD_SPEC), part(raw, "spec", "template")
     if template:
         pods = trim_pod_spec(part(template, "spec"))
@@ -161,7 +160,7 @@ def trim_workload(raw: Raw) -> Raw:
 
 
 def trim_autoscaler(raw: Raw) -> Raw:
-    """The HorizontalPodAutoscaler without its metrics."""
+    """Return the HorizontalPodAutoscaler without its metrics."""
     spec = {name: value for name, value in part(raw, "spec").items() if name in _SCALER_SPEC}
     status = {name: value for name, value in part(raw, "status").items() if name in _SCALER_STATUS}
     kept = {**raw, "metadata": _trim_metadata(raw["metadata"]), "spec": spec, "status": status}
@@ -169,19 +168,20 @@ def trim_autoscaler(raw: Raw) -> Raw:
 
 
 def trim_named(raw: Raw) -> Raw:
-    """Any other object: without labels, annotations and the like.  One that is too long says that alone.
+    """Return any other object without labels, annotations and the like; one that is too long says that alone.
 
-    Of quotas and LimitRanges, which an administrator writes: the API server keeps to them and refuses what was planned.
+    An administrator writes quotas and LimitRanges.  If one is too long, the API server still enforces it and refuses
+    what was planned.
     """
     kept = {**raw, "metadata": _trim_metadata(raw["metadata"])}
     return _short(kept, spec={TOO_LONG: True}, status={}) if is_longer(kept, LONGEST) else kept
 
 
 def trim_job(raw: Raw) -> Raw:
-    """The TrainingJob; a template that is too long says that alone and is refused for it, as is what stands beside.
+    """Return the trimmed TrainingJob; a template, or a spec beside templates, that is too long says that alone.
 
-    That of a job that has started is kept whole: it was judged by the rules of its day, and cannot be mended until the
-    job is suspended (ADR 0161).
+    The templates of a started job are kept whole: they were checked by the rules of their day, and cannot change until
+    the job is suspended (ADR 0161).
     """
     kept, spec = {**raw, "metadata": _trim_metadata(raw["metadata"])}, raw.get("spec")
     if isinstance(spec, dict) and not part(raw, "status").get("startTime"):
@@ -200,7 +200,7 @@ TRIMMERS: Final[Mapping[Kind, Trimmer]] = {
     DISRUPTION_BUDGETS: trim_named,
     TRAINING_JOBS: trim_job,
 }
-"""What an operator leaves out of what it holds, by kind: of answers to its own writes too."""
+"""How the operator trims what it caches, by kind; answers to its own writes too."""
 
 
 def _trim_metadata(metadata: Raw) -> Raw:
@@ -228,20 +228,20 @@ def _counts(fields: Raw) -> Raw:
 
 
 def _short(kept: Raw, *, spec: Raw, status: Raw) -> Raw:
-    """An object that is too long: which it is, and these of what it says."""
+    """Return the short form of an object that is too long: its identity and these fields."""
     metadata = {name: value for name, value in kept["metadata"].items() if name in _SHORT_METADATA}
     head: Raw = {name: kept[name] for name in ("apiVersion", "kind") if name in kept}
     return {**head, "metadata": metadata, "spec": spec, "status": status}
 
 
 def _short_pod(slim: Raw) -> Raw:
-    """What is left of a pod that is longer than any is: whose it is, where it stands, what it holds there."""
+    """Return the short form of a pod: its owner, its node, what it occupies there."""
     status = _without(slim["status"], frozenset({"containerStatuses", "initContainerStatuses", "message"}))
     return _short(slim, spec=_short_spec(slim["spec"], slim["status"]), status=status)
 
 
 def _short_spec(spec: Raw, status: Raw) -> Raw:
-    """One container that asks for what all ask for, and nothing of where the pod may stand."""
+    """Return a spec with one container that requests what all request, without node requirements."""
     asked = pod_request(spec, status)
     amounts = {"cpu": f"{asked.cpu_milli}m", "memory": str(asked.memory_bytes), GPU: str(asked.gpu_count)}
     devices = [(name, str(amount)) for name, amount in asked.extended if name != POD_COUNT]
@@ -251,7 +251,7 @@ def _short_spec(spec: Raw, status: Raw) -> Raw:
 
 
 def trim_pod_spec(spec: Mapping[str, Any]) -> Raw:
-    """A pod's spec without ballast."""
+    """Return a pod's trimmed spec."""
     kept = _without(spec, _SPEC)
     for name in ("containers", "initContainers"):
         if found := spec.get(name):

@@ -1,13 +1,13 @@
-"""Pod -> domain Pod: whose it is, where it stands, what it asks for, and what may be done for it.
+"""Pod -> domain Pod: its owner, its node, what it requests, and whether EDL can help it.
 
-A pod is EDL's only if its labels say so, its name says the same, *and* its controller is a TrainingJob that exists (for
-a master: the Deployment of one); whoever forges or edits the labels, or copies a pod, has a foreign one.  Terminal pods
-occupy nothing and are in no view, nor are our own behind the gang's gate: they are no size and no room (ADR 0150).
+A pod is EDL's only if its labels and its name agree *and* its controller is an existing TrainingJob (for a master: the
+Deployment of one).  A pod with forged or edited labels, or a copy, is foreign.  Ended pods occupy nothing and are in no
+view; nor are EDL's own pods behind the gang's gate, which count neither for sizes nor for capacity (ADR 0150).
 
-*Modelled* (`beside-the-scheduler.md` 14 and 15): volumes with a claim (claims are not watched, so any might wait for
-its consumer), resource claims, another scheduler, other people's gates, groups that are scheduled together, and
-operators that this version does not know make `is_modelled` False, so that EDL does nothing for the pod.  Spread
-constraints, affinity to pods, anti-affinity and host ports are left to `RoomRefused`: they cost at most two trainers.
+EDL does nothing for a pod that it does not model (`is_modelled`, `beside-the-scheduler.md` 14 and 15): with a volume
+claim (claims are not watched, so any might wait for its consumer), resource claims, another scheduler, gates of others,
+group scheduling, or operators unknown to this version.  Spread constraints, pod affinity and host ports are left to
+`RoomRefused`: they cost at most two trainers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim
 
 LOWEST_SURPLUS: Final = -8
 LONGEST_COUNTED_GRACE_S: Final = 3_600
-"""Longest grace of somebody else's pod whose room is counted on: who deletes a pod may name any, a year too (A11)."""
+"""Longest grace period of a foreign pod whose capacity the planner counts on: anybody may set a year (A11)."""
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 LONGEST_VERDICT: Final = 500  # characters: the scheduler counts nodes by reason, with every taint's name
@@ -55,7 +55,7 @@ _TIERS: Final = {tier.value: tier for tier in (Tier.CORE, Tier.SURPLUS)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodContext:
-    """What a pod's own object does not say.  The mappings may be live ones: they are read at each call."""
+    """What a pod's own object does not say.  The mappings may be live; they are read at each call."""
 
     jobs: Mapping[str, JobName] = field(default_factory=dict)  # by the TrainingJob's UID
     masters: Mapping[str, str] = field(default_factory=dict)  # NAMESPACE/DEPLOYMENT -> UID of the job that controls it
@@ -67,7 +67,7 @@ class PodContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSeat:
-    """Whose pod it is, and as which of its pods."""
+    """Job, role, tier and ordinal of one of EDL's pods."""
 
     job: JobName
     role: Role
@@ -76,7 +76,7 @@ class PodSeat:
 
 
 def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
-    """The pod as it counts; None for one that does not: it has ended, or waits behind the gate of its gang."""
+    """Return the pod; None for one that does not count: it has ended, or waits behind the gate of its gang."""
     if text(raw, "status", "phase") in ENDED_PHASES:
         return None
     seat = _seat_of(raw, context)
@@ -86,7 +86,7 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
     if phase is PodPhase.GATED:
         if GATE in gates_of(raw):
             return None
-        phase = PodPhase.PENDING  # somebody else's gate: it keeps the room that was proved for it, and is seen to wait
+        phase = PodPhase.PENDING  # a gate of others: the pod keeps its proved capacity and waits
     spec, status = part(raw, "spec"), part(raw, "status")
     shape, pin = shape_of_spec(spec, status), None
     if seat.role is not Role.MASTER:
@@ -95,7 +95,7 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
     disruption = condition_of(raw, "DisruptionTarget")
     is_preempted = disruption.get("status") == "True" and disruption.get("reason") == "PreemptionByScheduler"
     if is_preempted:
-        phase = PodPhase.TERMINATING  # the scheduler says so first and deletes it a moment later
+        phase = PodPhase.TERMINATING  # the scheduler sets the condition a moment before it deletes the pod
     return Pod(
         name=PodName(key_of(raw)),
         role=seat.role,
@@ -114,12 +114,12 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
 
 
 def gates_of(raw: Raw) -> frozenset[str]:
-    """The scheduling gates that the pod still has."""
+    """Return the scheduling gates that the pod still has."""
     return frozenset(text(gate, "name") for gate in parts(raw, "spec", "schedulingGates"))
 
 
 def deployment_of(raw: Raw) -> WorkloadName | None:
-    """NAMESPACE/NAME of the Deployment behind a pod, from its ReplicaSet's name less the hash; None without one."""
+    """Return NAMESPACE/NAME of a pod's Deployment, from its ReplicaSet's name less the hash; None without one."""
     owner = controller_of(raw)
     name, build = text(owner, "name"), text(raw, "metadata", "labels", "pod-template-hash")
     if owner.get("kind") != "ReplicaSet" or not build or not name.endswith(f"-{build}"):
@@ -128,7 +128,7 @@ def deployment_of(raw: Raw) -> WorkloadName | None:
 
 
 def assign_master_ordinals(known: Mapping[str, int], uids: Iterable[str]) -> dict[str, int]:
-    """An ordinal for each of one Deployment's pods: those that had one keep it, the others get the lowest free ones."""
+    """Return an ordinal for each pod of a Deployment: known ones keep theirs, others get the lowest free ones."""
     standing = sorted(uids)
     seats = {uid: known[uid] for uid in standing if uid in known}
     free = (number for number in range(len(standing)) if number not in set(seats.values()))
@@ -181,7 +181,7 @@ def _seat_of(raw: Raw, context: PodContext) -> PodSeat | None:
             return None
         ordinal = int(number)
         if text(raw, "metadata", "name") != pod_name(job, role, ordinal):
-            return None  # names are unique, labels are not: no two pods may claim one seat
+            return None  # names are unique, labels are not: no two pods may claim one ordinal
     named = job_key(text(raw, "metadata", "namespace"), job)
     if not uid or context.jobs.get(uid) != named:
         return None
@@ -189,7 +189,7 @@ def _seat_of(raw: Raw, context: PodContext) -> PodSeat | None:
 
 
 def _leaves_late(raw: Raw) -> bool:
-    """Whether it was told to leave so late that nobody can count on its room."""
+    """Whether the pod's grace period is too long to count on its capacity."""
     return whole(raw, "metadata", "deletionGracePeriodSeconds") > LONGEST_COUNTED_GRACE_S
 
 
@@ -217,9 +217,9 @@ def _unschedulable_since(raw: Raw, phase: PodPhase, context: PodContext) -> floa
 
 
 def unschedulable_reason(raw: Raw) -> str:
-    """Return why kube-scheduler finds no node for a pod, where that is not for want of room; else nothing.
+    """Return why kube-scheduler finds no node for a pod, if the reason is not lack of capacity; else an empty text.
 
-    A claim that is not bound, say: no room that EDL could prove helps.
+    An unbound volume claim is such a reason: no capacity that EDL could prove helps.
     """
     verdict = condition_of(raw, "PodScheduled")
     told = text(verdict, "message")

@@ -1,13 +1,13 @@
-"""What a pod occupies on its node: the one function for it (`beside-the-scheduler.md` 12).
+"""Pod requests: what a pod occupies on its node (`beside-the-scheduler.md` 12).
 
-As kube-scheduler counts: init containers run one after another before the containers, restartable ones (sidecars) stay
-beside everything that starts after them; the pod's own request stands in place of what its containers ask for; a
-container that is being resized holds the larger of what is wanted and what is allocated; the overhead comes on top, and
-the pod is one of those that the node may hold.
+As in kube-scheduler: init containers run one after another before the containers; sidecars (restartable init
+containers) run beside everything that starts after them; the pod's own request replaces those of its containers; a
+container that is being resized counts with the larger of desired and allocated; the overhead is added, and the pod is
+one of those that the node may run.
 
-What the API server fills in when it stores a pod (a limit without a request is the request) is applied here too, so
-that a template asks for the same as the pod made from it.  What LimitRanges fill in is `limit_ranges`; the overhead of
-a RuntimeClass is seen on the pod alone.
+The API server's defaults apply here too (a limit without a request is the request), so that a template requests the
+same as the pod created from it.  `limit_ranges` applies defaults of LimitRanges; the overhead of a RuntimeClass stands
+on the pod alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ PODS: Final = "pods"
 
 
 def pod_request(spec: Raw, status: Raw = EMPTY) -> Resources:
-    """What a pod of this spec takes.  `status`: the pod's, for resizes in place; empty for one that is not made yet."""
+    """Return what a pod of this spec requests.  `status`: for in-place resizes; empty for a pod that does not exist
+    yet.
+    """
     total = of_containers(spec, status)
     _put_pod_level(total, spec, status)
     add(total, amounts_of(part(spec, "overhead")))
@@ -39,7 +41,7 @@ def pod_request(spec: Raw, status: Raw = EMPTY) -> Resources:
 
 
 def of_containers(spec: Raw, status: Raw = EMPTY) -> AmountsByName:
-    """The larger of what the containers take together and what the neediest moment of the start takes."""
+    """Return the larger of what the containers request together and the peak of the start."""
     standing = {
         text(found, "name"): found
         for found in (*parts(status, "containerStatuses"), *parts(status, "initContainerStatuses"))
@@ -65,7 +67,9 @@ def of_containers(spec: Raw, status: Raw = EMPTY) -> AmountsByName:
 
 
 def _of_container(container: Raw, standing: Mapping[str, Raw], *, is_infeasible: bool) -> AmountsByName:
-    """What one container takes: wanted, in force or allocated, whichever is most; an infeasible wish does not count."""
+    """Return what one container occupies: the most of desired, in force and allocated; an infeasible wish does not
+    count.
+    """
     asked = _wanted(container)
     found = standing.get(text(container, "name"), EMPTY)
     in_force, allocated = part(found, "resources", "requests"), part(found, "allocatedResources")
@@ -83,7 +87,7 @@ def _wanted(container: Raw) -> AmountsByName:
 
 
 def _put_pod_level(total: AmountsByName, spec: Raw, status: Raw) -> None:
-    """The pod's own request in place of its containers'; of a pod limit alone, where no container asks, the limit."""
+    """Replace the containers' requests by the pod's own; a pod limit counts where no container requests."""
     requests, limits = part(spec, "resources", "requests"), part(spec, "resources", "limits")
     if not requests and not limits:
         return
@@ -108,5 +112,5 @@ def _is_pod_level(name: str) -> bool:
 
 
 def _is_infeasible(status: Raw) -> bool:
-    """Whether the kubelet has refused the resize that is asked for."""
+    """Whether the kubelet has refused the desired resize."""
     return condition_of({"status": status}, "PodResizePending").get("reason") == "Infeasible"

@@ -1,8 +1,8 @@
-"""What a pod asks of a node, from its spec or from its template: one function for both, so that they are equal.
+"""Pod shapes: what a pod requires of a node, by the same function for a pod's spec and for a template.
 
-Left out on purpose: the taints and tolerations `not-ready` and `unreachable` (admission adds the tolerations to every
-pod, and a node's readiness is read from its condition), and whatever only prefers.  An operator that this version does
-not know is a requirement that no node meets; `is_understood` tells.
+Left out on purpose: taints and tolerations `not-ready` and `unreachable` (admission adds the tolerations to every pod,
+and a node's readiness is its condition), and preferences.  An operator unknown to this version is a requirement that no
+node meets; `is_understood` says so.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _OPERATORS: Final = {operator.value: operator for operator in LabelOperator}
 
 
 def shape_of_template(template: Raw) -> Shape:
-    """What each pod made from a PodTemplateSpec asks for."""
+    """Return the shape of pods from a PodTemplateSpec."""
     return shape_of_spec(part(template, "spec"))
 
 
 def shape_of_spec(spec: Raw, status: Raw = EMPTY) -> Shape:
-    """What a pod asks for.  Equal shapes are one object."""
+    """Return the shape of a pod.  Equal shapes are one object."""
     return _one(
         Shape(
             requests=pod_request(spec, status),
@@ -44,14 +44,14 @@ def shape_of_spec(spec: Raw, status: Raw = EMPTY) -> Shape:
 
 
 def occupied_shape(spec: Raw, status: Raw = EMPTY) -> Shape:
-    """What a pod that stands occupies: where else it could have stood makes no difference any more."""
+    """Return what a bound pod occupies; its other requirements no longer matter."""
     return _one(Shape(requests=pod_request(spec, status)))
 
 
 def split_node_pin(shape: Shape) -> tuple[Shape, NodeName | None]:
-    """The shape without the one node that every term ends with, and that node; None: it is not tied to a node.
+    """Return the shape without the node that every term ends with, and that node; None for a pod without one.
 
-    `building.affinity` ties a pod of EDL's to its node by the last requirement of each term.
+    `objects.node_affinity` ties EDL's pods to their nodes by the last requirement of each term.
     """
     last = {term[-1] for term in shape.node_terms if term}
     if len(last) != 1 or not all(shape.node_terms):
@@ -70,7 +70,7 @@ def split_node_pin(shape: Shape) -> tuple[Shape, NodeName | None]:
 
 
 def is_understood(spec: Raw) -> bool:
-    """Whether all of it is known, and every operator of its node affinity and tolerations to this version."""
+    """Whether this version knows all operators of the node affinity and tolerations, and nothing was trimmed."""
     return (
         TOO_LONG not in spec
         and all(
@@ -83,7 +83,7 @@ def is_understood(spec: Raw) -> bool:
 
 
 def _terms(spec: Raw) -> tuple[NodeSelectorTerm, ...]:
-    """The alternatives; an empty one matches no node, so it is left out unless there is no other."""
+    """Return the alternatives.  An empty term matches no node, so it is dropped unless it is the only one."""
     found = [_term_of(term) for term in _required_terms(spec)]
     return tuple(term for term in found if term) or tuple(found[:1])
 
@@ -126,5 +126,5 @@ def _tolerations(spec: Raw) -> Iterator[Toleration]:
 
 @lru_cache(maxsize=8192)
 def _one(shape: Shape) -> Shape:
-    """The same object for equal shapes: the planner numbers shapes by identity first."""
+    """Return one object for equal shapes: the planner numbers shapes by identity."""
     return shape

@@ -1,8 +1,7 @@
-"""PriorityClasses: what a class name is worth, and whether EDL's own classes stand where they must
-(`beside-the-scheduler.md` 3).
+"""PriorityClasses: their values, and whether EDL's own classes have the right ones (`beside-the-scheduler.md` 3).
 
-Pods carry their value (`spec.priority`); names are looked up only for what is not created yet: jobs and the replicas
-that a Deployment will have.
+Pods carry their value (`spec.priority`).  Names matter for what does not exist yet: jobs, and replicas that a
+Deployment will have.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from autoscaler.manifests.api_types import CORE_CLASS, PriorityClass
 from autoscaler.planner.working_copy.grades import GRADES
 
 EXPENDABLE: Final = -10
-"""Below it cluster-autoscaler does not make room for a pod, and removes nodes under it."""
+"""Below this value cluster-autoscaler adds no node for a pod, and removes nodes in spite of it."""
 
 _NO_CLASS: Final = 0  # a cluster without a globalDefault gives pods without a class this value
 
@@ -36,7 +35,7 @@ class PriorityClasses:
         return min((found.value for found in self.by_name.values() if found.is_default), default=_NO_CLASS)
 
     def value_of(self, name: str | None) -> int | None:
-        """The value of a class; of no name, the default; None: there is no such class."""
+        """Return the value of a class; without a name the default; None for a class that does not exist."""
         if not name:
             return self.default
         found = self.by_name.get(name)
@@ -44,16 +43,16 @@ class PriorityClasses:
 
 
 LEVEL_SURPLUS: Final = "edl-surplus"
-"""With `reclaim: planner` surplus stands at core's level: the scheduler takes none of it, the planner chooses."""
+"""With `reclaim: planner` surplus has the value of core, so that the scheduler preempts none of it."""
 
 
 def surplus_class(grade: int) -> str:
-    """The class of a surplus trainer of this grade, 1 to 8."""
+    """Return the class of a surplus trainer of this grade, 1 to 8."""
     return f"edl-surplus-{grade}"
 
 
 def parse_priority_classes(raws: Iterable[Raw]) -> PriorityClasses:
-    """The classes of a listing."""
+    """Return the classes of a list."""
     found = [
         PriorityClass(
             name=text(raw, "metadata", "name"),
@@ -68,9 +67,9 @@ def parse_priority_classes(raws: Iterable[Raw]) -> PriorityClasses:
 
 
 def find_class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str, ...]:
-    """What keeps EDL from running on this cluster, in words; empty: nothing.
+    """Return why EDL cannot run with these classes; empty if it can.
 
-    With `reclaim: planner` surplus carries `LEVEL_SURPLUS`, and the graded classes are not used.
+    With `reclaim: planner` surplus has `LEVEL_SURPLUS`, and the graded classes are not used.
     """
     problems = list(_level_problems(classes, CORE_CLASS))
     match reclaim:
@@ -84,9 +83,9 @@ def find_class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str
 
 
 def find_rank_problem(classes: PriorityClasses, name: str, reclaim: Reclaim) -> str:
-    """What is wrong with a job's class, in words: its core pods must rank above surplus.  Empty: nothing.
+    """Return what is wrong with a job's class: its core pods must rank above surplus.  Empty if nothing is.
 
-    A class that is not there is no matter of rank, and neither are EDL's own that are missing (`class_problems`).
+    A missing class is no matter of rank, nor are missing classes of EDL (`find_class_problems`).
     """
     value, surplus = classes.value_of(name), LEVEL_SURPLUS if reclaim is Reclaim.PLANNER else surplus_class(1)
     least = classes.value_of(surplus)

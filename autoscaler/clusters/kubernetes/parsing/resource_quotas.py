@@ -1,9 +1,9 @@
-"""ResourceQuota -> domain Quota: what it limits, and which pods of EDL's it counts (`beside-the-scheduler.md` 19).
+"""ResourceQuota -> domain Quota: what it limits, and which of EDL's pods it counts (`beside-the-scheduler.md` 19).
 
-A scope is read as the API server's admission reads it; a pod is counted if all of them hold.  EDL's pods always have a
-class: their job's for core, one for each grade of surplus (with `reclaim: planner` one for all).  The other scopes ask
-for what a role's template says (`traits_of`).  Limits (`limits.cpu`) are left to the API server: a creation that it
-refuses is tried again after pauses (`turned_away`).
+A quota counts a pod if all of its scopes match, as in the API server's admission.  EDL's pods always have a priority
+class: their job's for core, one for each grade of surplus (with `reclaim: planner` one for all).  The other scopes
+match traits of a role's template (`traits_of`).  Limits (`limits.cpu`) are left to the API server: a refused creation
+is tried again after a pause (`create_backoff`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPPOSITES: Final = {"NotBestEffort": Trait.BEST_EFFORT, "NotTerminating": Trait
 
 
 def parse_quota(raw: Raw, reclaim: Reclaim) -> Quota | None:
-    """The quota; None for one that counts nothing that EDL makes.  What is not counted yet leaves no room."""
+    """Return the quota; None for one that counts no pod of EDL.  A quota without a status has no capacity left."""
     limits = tuple(_limits(part(raw, "spec", "hard"), part(raw, "status", "used")))
     scopes = _scopes(part(raw, "spec"))
     named = {scope for scope, _, _ in scopes}

@@ -1,6 +1,6 @@
-"""A role's PodTemplateSpec: kept as its owner wrote it, checked for what EDL itself must rely on.
+"""PodTemplateSpec of a role: kept as its owner wrote it, checked for what EDL itself relies on.
 
-The API server checks the rest when the first pod is made.  Which container is EDL's: the one named after the role
+The API server checks the rest when the first pod is created.  EDL's container is the one named after the role
 (`trainer`, `server`, `master`), else the first.
 """
 
@@ -24,7 +24,7 @@ from autoscaler.quantities import QuantityError, format_cpu, format_memory, pars
 
 DEFAULT_GRACE_S: Final = 30.0  # the API server's own default
 SERVER_GRACE_S: Final = 120.0
-"""A server hands over what it holds before it ends: 10 GB over a link of 1 Gbit/s, and half as much time again."""
+"""A server hands over its buckets before it ends: 10 GB over a link of 1 Gbit/s, and half as much time again."""
 MASTER_CPU_MILLI: Final = 100
 MASTER_MEMORY_BYTES: Final = 128 << 20
 
@@ -48,7 +48,7 @@ _REQUESTS_HINT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleTemplate:
-    """One role's pods.  `container`: the index of EDL's among the containers."""
+    """The pod template of one role.  `container`: the index of EDL's container."""
 
     raw: Raw
     container: int
@@ -64,10 +64,10 @@ class RoleTemplate:
 
 
 def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True) -> RoleTemplate:
-    """The template, of which everything that `building` touches has its type.  Raises InvalidSpecError.
+    """Return the template, whose fields that `builders` use have their types.  Raises InvalidSpecError.
 
-    `is_new`: the job has not started, so what no pod may say is refused too.  The template of one that has started
-    stands until it is suspended, and its pods were made by rules that may have been fewer (ADR 0161).
+    `is_new`: the job has not started, so everything that no pod may say is refused too.  The template of a started job
+    cannot change until it is suspended, and its pods may date from an EDL with fewer rules (ADR 0161).
     """
     spec = part(template, "spec")
     if TOO_LONG in template or (is_new and is_longer(template, LONGEST_TEMPLATE)):
@@ -103,7 +103,7 @@ def _check_lists(spec: Raw, path: str) -> None:
 
 
 def _check_length(spec: Raw, path: str) -> None:
-    """Raise InvalidSpecError unless what is read of a pod again and again is short, also with what EDL adds to it."""
+    """Raise InvalidSpecError if the trimmed pod is too long, also with the terms that EDL adds to it."""
     *avoided, own = LONGEST_NAMES
     built = tie_to_node(keep_to_willing_nodes(trim_pod_spec(spec), avoid=avoided), own)
     if is_longer(built, LONGEST_TEMPLATE - LONGEST):  # the rest is for labels, annotations and status
@@ -115,7 +115,7 @@ def _check_length(spec: Raw, path: str) -> None:
 
 
 def _refuse_first(template: Raw, role: Role, path: str) -> None:
-    """Raise InvalidSpecError for the first thing in the template that no Kubernetes would take or keep."""
+    """Raise InvalidSpecError for the first thing in the template that no Kubernetes accepts or keeps."""
     for finding in (*check_fields(template), *check_values(template, FIELDS[role])):
         if finding.is_certain:
             raise InvalidSpecError(format_path((path, *finding.path)), finding.problem, finding.hint)
@@ -126,9 +126,9 @@ def _refuse_first(template: Raw, role: Role, path: str) -> None:
 
 
 def default_master(trainer: RoleTemplate) -> RoleTemplate:
-    """A master's template where its owner wrote none: small, and with what lets a trainer reach the checkpoints.
+    """Return the master's template where the user wrote none: small, with access to the trainers' checkpoints.
 
-    Volumes, variables, account and tolerations of the trainers are taken over, their devices and choice of nodes not.
+    It takes over volumes, variables, account and tolerations of the trainers, but not their devices and node selection.
     """
     own, spec = trainer.own_container, trainer.spec
     requests = {"cpu": format_cpu(MASTER_CPU_MILLI), "memory": format_memory(MASTER_MEMORY_BYTES)}
@@ -140,7 +140,7 @@ def default_master(trainer: RoleTemplate) -> RoleTemplate:
 
 
 def _check_requests(spec: Raw, container: Raw, path: str) -> None:
-    """Of cpu and memory, by the container or by the whole pod."""
+    """Raise InvalidSpecError unless cpu and memory are requested, by the container or by the pod."""
     for name in ("cpu", "memory"):
         said = [part(holder, "resources", kind) for holder in (container, spec) for kind in ("requests", "limits")]
         if not any(name in listed for listed in said):

@@ -1,8 +1,8 @@
 """TrainingJob -> KubeJob -> the planner's Job.
 
-Sizes and policies are those of `autoscaler.manifests`, one set of rules for every place to run; a role's template is a
-whole PodTemplateSpec here and stays as its owner wrote it.  The API server has refused most of what is wrong (schema
-and CEL); a CRD older than EDL has not, so everything is checked once more.
+Sizes and policies follow `autoscaler.manifests`, the same rules as in `edl run`.  A role's template is a whole
+PodTemplateSpec and stays as its owner wrote it.  The API server has refused most mistakes (schema and CEL); a job
+stored under another definition may contain them, so everything is checked here too.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class KubeJob:
     created_at_s: float
     is_deleting: bool
     limits: PodLimits = NO_LIMITS
-    key: JobName = field(init=False)  # NAMESPACE/NAME, its name in views; asked for at every view
+    key: JobName = field(init=False)  # NAMESPACE/NAME, its name in views; used by every view
     shapes_read: dict[frozenset[NodeName], Mapping[Role, Shape]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    """What `shapes_of` has read, by the nodes to avoid; of a job that starts it is asked for again and again."""
+    """Results of `shapes_of`, by the nodes to avoid; a starting job needs them again and again."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", job_key(self.namespace, self.name))
@@ -61,7 +61,7 @@ class KubeJob:
         return self.spec.namespace
 
     def template(self, role: Role) -> RoleTemplate:
-        """The template of a role that the job has."""
+        """Return the template of one of the job's roles."""
         if role is Role.MASTER:
             return self.spec.master.template
         if role is Role.SERVER and self.spec.server is not None:
@@ -71,12 +71,12 @@ class KubeJob:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Those that the job has."""
+        """The roles that the job has."""
         return (Role.MASTER, *((Role.SERVER,) if self.spec.server is not None else ()), Role.TRAINER)
 
     @property
     def refusal(self) -> str:
-        """What LimitRanges have against its pods, with the field's path; empty: nothing."""
+        """Why LimitRanges refuse its pods, with the field's path; empty if they do not."""
         found = (
             self.limits.find_problem(self.template(role).spec, f"spec.{FIELDS[role]}.template.spec")
             for role in self.roles
@@ -85,7 +85,7 @@ class KubeJob:
 
 
 def parse_job(raw: Raw) -> KubeJob:
-    """The job.  Raises InvalidSpecError with the path of the first field that is wrong, and what to do."""
+    """Return the job.  Raises InvalidSpecError with the path of the first invalid field, and what to write."""
     metadata, written = part(raw, "metadata"), part(raw, "spec")
     name, namespace = text(metadata, "name"), text(metadata, "namespace")
     _validate(JobMeta, {"name": name, "namespace": namespace}, "metadata")
@@ -120,14 +120,14 @@ def parse_job(raw: Raw) -> KubeJob:
         created_at_s=created_at_s(raw),
         is_deleting=bool(metadata.get("deletionTimestamp")),
     )
-    to_planner_job(job, priority=0)  # what the sizes mean together is the domain's to refuse
+    to_planner_job(job, priority=0)  # the domain refuses sizes that contradict each other
     return job
 
 
 def to_planner_job(
     job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: frozenset[NodeName] = frozenset()
 ) -> Job:
-    """The planner's job, ACTIVE or SUSPENDED; the rest of its life is put in by whoever knows it.
+    """Return the planner's job, ACTIVE or SUSPENDED; the caller adds its runtime.
 
     `avoid`: nodes where its pods keep failing.  Raises InvalidSpecError for sizes that contradict each other.
     """
@@ -147,12 +147,12 @@ def to_planner_job(
 
 
 def shapes_of(job: KubeJob, *, avoid: frozenset[NodeName] = frozenset()) -> Mapping[Role, Shape]:
-    """What the job's pods ask for by role: the shapes that are read back from the pods that `building` makes."""
+    """Return what the job's pods request, by role: equal to the shapes parsed from pods that `builders` made."""
     if (known := job.shapes_read.get(avoid)) is not None:
         return known
     specs = {role: job.limits.fill(job.template(role).spec) for role in job.roles}
     shapes = {role: shape_of_spec(keep_to_willing_nodes(spec, avoid=avoid)) for role, spec in specs.items()}
-    if avoid:  # other nodes every time: one answer is kept beside that for all nodes
+    if avoid:  # the nodes to avoid keep changing: keep one result beside that for all nodes
         for others in [nodes for nodes in job.shapes_read if nodes]:
             del job.shapes_read[others]
     job.shapes_read[avoid] = shapes
