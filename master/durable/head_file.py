@@ -37,7 +37,7 @@ class HeadFile:
             try:
                 await in_time(self._folder.note_head, manifest)
             except StorageError as error:
-                log.warning("%s is not noted in the folder: %s", manifest, error)
+                log.warning("HEAD does not name %s yet: %s", manifest, error)
                 self.problem = str(error)
                 await asyncio.sleep(RETRY_S)
             else:

@@ -100,7 +100,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         first = await self._greet(request_iterator, context)
         if first is None:
             return
-        if term.is_over:  # while its hello was awaited: who has no stream asks again, who has a deaf one does not
+        if term.is_over:  # it ended while the hello was awaited; a member without a stream asks again
             await _refuse(context, grpc.StatusCode.UNAVAILABLE, _AWAY)
         stream = MemberStream(context.peer())
         term.open(stream)
@@ -142,14 +142,14 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         except MessageError as error:
             log.warning("%s: %s", stream.peer, error)
             stream.wrong = str(error)
-            stream.finish("said what cannot be taken")
+            stream.finish("a message was refused")
         except grpc.aio.AbortError:
             stream.finish("the stream broke")
         except Exception:
-            log.exception("a bug of this master, met while reading %s", stream.peer)
+            log.exception("reading the stream of %s failed: a bug of this master", stream.peer)
             stream.finish("a bug of this master")
         else:
-            stream.finish("the member has said all")
+            stream.finish("the member closed it")
 
     # ---- Status ---------------------------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ class Settings:
     listen: ListenAddress | SocketAddress
     checkpoint_uri: str
     history: HistoryId | None  # of what this job commits; None: that of the checkpoint that it goes on from
-    answer: RequestedStart | None  # what to go on from, as somebody said
+    answer: RequestedStart | None  # the start that was requested (EDL_CHECKPOINT_START)
     config: JobConfig
     timing: LeadershipTiming
     etcd: EtcdConfig | None  # None: memory store

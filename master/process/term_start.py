@@ -53,7 +53,7 @@ log: Final = logging.getLogger(__name__)
 REFOUND_BUDGET_S: Final = 10.0
 FOLDER_BUDGET_S: Final = 600.0  # to look into it, and to set aside what stands there: in object stores, copies
 VERIFY_BUDGET_S: Final = 3600.0  # to read every byte of a checkpoint or two as well
-TELL_FAILURE_S: Final = 6.0  # whoever looks after the job asks every few seconds, then ends it
+TELL_FAILURE_S: Final = 6.0  # the operator asks every few seconds, then ends the job
 MOST_TOLD: Final = 4000  # characters about a fallback that the store keeps
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0)  # the last one again and again
 _WAYS_ON: Final = (
@@ -159,7 +159,7 @@ class TermStart:
         start, snapshot = await self._start(held_term, snapshot)
         snapshot = await self._set_aside(held_term, snapshot)
         if (head := head_id(snapshot, keys)) is None:
-            if not is_empty(snapshot, keys):  # else the folder has told already
+            if not is_empty(snapshot, keys):  # else the folder was read already
                 await in_time(self._folder.check_nothing_committed, self._settings.history)
             founded = read_record(RefoundingRecord, snapshot, keys.refounding)
             above = max(start.above, founded.above if founded else 0, await in_time(self._folder.highest_lineage))

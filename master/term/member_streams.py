@@ -26,7 +26,7 @@ class MemberStream:
         self.peer = peer
         self.member: MemberKey | None = None
         self.ending = ""  # why it ends, once it does
-        self.wrong = ""  # what the member said that cannot be taken
+        self.wrong = ""  # why a message of the member was refused
         self._limit = limit
         self._waiting: list[MasterMessage] = []
         self._wake = asyncio.Event()

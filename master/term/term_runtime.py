@@ -90,7 +90,7 @@ class TermRuntime:
         checks_invariants: bool = False,
     ) -> None:
         self._folder = folder
-        self._history = history  # of what this job commits; None: it was told none, and is alone in its folder
+        self._history = history  # of what this job commits; None: it has no name, and the folder to itself
         self._fell_back = fell_back  # to which checkpoint, and why; empty: to none
         self._held_term = held_term
         self._counts = counts
@@ -260,7 +260,7 @@ class TermRuntime:
             search, budget_s = self._folder.find_adoptable, 2 * ADOPTION_BUDGET_S
             found = await in_time(search, effect.parent, effect.lineage, self._history, budget_s=budget_s)
         except ContractError as error:
-            log.warning("nothing is adopted: %s", error)
+            log.warning("no manifest is adopted: %s", error)
             found = None
         self._inbox.add(AdoptableFound(manifest=found))
 

@@ -29,7 +29,7 @@ class CutRefusal(StrEnum):
     STALE_LINEAGE = "stale-lineage"
     OLD = "old"
     GONE = "gone"
-    FAILED = "failed"  # the disk is full, say; the message tells
+    FAILED = "failed"  # a full disk, for example: see the message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class RegisterServer:
     incarnation: Incarnation
     address: str
     lineage: Lineage
-    is_leaving: bool = False  # it has said so before, maybe to another master
+    is_leaving: bool = False  # it has sent ServerLeaving before, maybe to another master
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,7 +134,7 @@ class Durable:
     lineage: LineageRecord | None = None
     dataset: DatasetRecord | None = None
     high_water: int = 0
-    trainers: tuple[MemberKey, ...] | None = None  # who may hold leases below it; None: nobody has said
+    trainers: tuple[MemberKey, ...] | None = None  # who may hold leases below it; None: unknown
     head: Manifest | None = None  # the manifest that the head record names, read and verified
     route: Route | None = None
     intents: tuple[Intent, ...] = ()

@@ -39,8 +39,8 @@ class JobConfig:
 
     target_shard_ns: int = 4 * SECOND  # of work per lease, from the trainer's measured rate (2 to 10 s)
     first_shard_batches: int = 4  # while no rate is known
-    wait_retry_ns: int = SECOND // 4  # what Wait tells a trainer
-    report_every_ns: int = SECOND  # what members are told
+    wait_retry_ns: int = SECOND // 4  # the pause that Wait gives a trainer
+    report_every_ns: int = SECOND  # how often members report
 
     hold_timeout_ns: int = SECOND  # for all servers' HELD; pushes wait meanwhile (rule 19)
     cut_timeout_ns: int = 300 * SECOND  # for all servers' WRITTEN (rule 21)
@@ -48,7 +48,7 @@ class JobConfig:
     retry_last_ns: int = 30 * SECOND
     answer_timeout_ns: int = 5 * SECOND  # what a server has not answered is resent after this
     moves_at_once: int = 16  # buckets on the way at once from or to one server (`move_admission`)
-    moving_bytes: int = 32 << 20  # ... and what they weigh, where servers have said it; these freeze fewer at once
+    moving_bytes: int = 32 << 20  # ... and their size, where servers have reported it; they freeze fewer at once
     move_timeout_ns: int = (
         10 * SECOND
     )  # from each intent on; then the move is undone, since pushes wait for it (rule 53)

@@ -144,7 +144,7 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
     if not state.dispatch.committed <= marks.everywhere:
         rollback.lose_model(turn, f"the model lacks {state.dispatch.committed - marks.everywhere}, which head contains")
         return
-    unready_backups = all_backed(state.table) if state.table else EMPTY  # as far as this master has heard
+    unready_backups = all_backed(state.table) if state.table else EMPTY  # as far as this master knows
     resend_at = turn.after(state.config.answer_timeout_ns) if unready_backups else None
     turn.change(
         dispatch=mark_done(state.dispatch, marks.everywhere),

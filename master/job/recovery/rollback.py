@@ -35,7 +35,7 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
     """
     state = turn.state
     if state.stage in (RecoveryStage.RESTORING, RecoveryStage.READING_MARKS):
-        turn.recover(kept=None)  # servers were told the table that holds now
+        turn.recover(kept=None)  # servers know the table that holds now
     if state.commit.phase not in (
         CommitPhase.IDLE,
         CommitPhase.SWAPPING,

@@ -72,7 +72,7 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
         ServerWelcome(term=state.term, lineage=turn.state.number, report_every_s=state.config.report_every_ns / SECOND),
     )
     if server.is_released:
-        turn.send(server.key, Released())  # it may not have heard it
+        turn.send(server.key, Released())  # the first one may be lost
     if state.stage is RecoveryStage.RESTORING and before and before.key == server.key and said.lineage == state.number:
         server_restore.handle_restored(turn, server, Restored(lineage=said.lineage))
     _ask_again(turn, server)

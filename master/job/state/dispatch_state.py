@@ -178,7 +178,9 @@ def _taken(
 
 def _try_place(leases: tuple[Lease, ...], token: LeaseToken) -> int | None:
     for at, lease in enumerate(leases):
-        if lease.token.number == token.number and lease.token == token:  # the number tells most apart, cheaply
+        if (
+            lease.token.number == token.number and lease.token == token
+        ):  # numbers differ mostly, and are cheap to compare
             return at
     return None
 

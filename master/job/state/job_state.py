@@ -69,7 +69,7 @@ class MasterState:
     skip: SkipState | None = None
     moves: BucketMoves = field(default_factory=BucketMoves)
     promotions: FrozenMap[int, int] = NO_PROMOTIONS  # by server: buckets of lost servers that it took over (rule 62)
-    weights: FrozenMap[int, Weight] = NO_WEIGHTS  # of buckets, as far as their owners have said it
+    weights: FrozenMap[int, Weight] = NO_WEIGHTS  # of buckets, as far as their owners have reported them
     scale: ServerScale = field(default_factory=ServerScale)
     owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
     is_world_free: bool = False  # nobody has held the model of this lineage yet

@@ -31,7 +31,7 @@ class Trainer:
     key: MemberKey
     ordinal: int
     has_final_hook: bool = False
-    is_registered: bool = True  # False: told FENCED, only a registration is heard
+    is_registered: bool = True  # False: it was sent FENCED, and only its registration counts
     window_ends: Instant | None = None  # set while its stream is broken
     lineage: Lineage = NO_LINEAGE  # of the model it holds itself, and the marks of that model (rule 34)
     applied: PositionSet = EMPTY
@@ -39,8 +39,8 @@ class Trainer:
     samples_per_s: float = 0.0
     metrics: FrozenMap[str, float] = _NO_METRICS
     waiting_share: float = 0.0  # of its time it waited for servers
-    rank: tuple[int, int] = NO_RANK  # (rank, world size) as it was told
-    start_by: Instant | None = None  # from its first lease on: till then to be heard of is progress enough
+    rank: tuple[int, int] = NO_RANK  # (rank, world size) as last sent to it
+    start_by: Instant | None = None  # until then any message counts as progress
     has_worked: bool = False  # completed a batch: what it fails at later may be to blame (M4)
     has_declared: bool = False
     refusal: str = ""  # of what it declared, where nobody could declare it: it ends, and the job with it
@@ -55,11 +55,11 @@ class Server:
     key: MemberKey
     ordinal: int
     address: str
-    lineage: Lineage  # of the model it holds, as far as it has said
+    lineage: Lineage  # of the model that it holds, by its last report
     away_since: Instant | None = None  # since its stream broke or it is suspected (`disconnect_grace`)
     is_suspected: bool = False  # it is silent though its stream is not broken (`disconnect_grace`)
-    is_leaving: bool = False  # it has said that it has to go
-    is_released: bool = False  # it was told that it may
+    is_leaving: bool = False  # it has sent ServerLeaving
+    is_released: bool = False  # it was sent Released
     leaves_after: int | None = None  # the first attempt at a commit that is for it, if it leaves with what it owns
 
     @property

@@ -54,7 +54,7 @@ class RecoveryState:
     owners_wait_ends: Instant | None = None  # until then missing owners may still come (`server_quorum`)
     proceeds_without: bool = False  # that time is over: the servers that are here go on
     promotes_backups: bool = False  # missing owners were waited for long enough: their backups take over (rule 62)
-    unreadable_since: Instant | None = None  # a server said that a file of the base is missing or altered
+    unreadable_since: Instant | None = None  # since a server reported a missing or altered file of the base
     problem: str = ""  # why recovery does not go on, for people
 
 

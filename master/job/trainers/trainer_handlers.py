@@ -50,7 +50,7 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
     trainer = trainer_of(said, before)
     turn.change(members=put_trainer(turn.state.members, trainer))
     restore = try_admit(turn, trainer)
-    if restore is None:  # a new lineage comes first; then it is told to register again
+    if restore is None:  # a new lineage comes first; then FENCED makes it register again
         return
     state = turn.state
     dispatch, kept = reclaim_leases(
