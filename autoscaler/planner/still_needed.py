@@ -90,11 +90,11 @@ def needed_by_wants(
     alike: dict[str, list[DeletionGroup]] = {}
     for cause, name in groups:
         if cause in FOR_WANTS:
-            alike.setdefault(kind_of(cause, name, pods), []).append((cause, name))
+            alike.setdefault(want_kind(cause, name, pods), []).append((cause, name))
     for want in sorted(copy.external.unserved, key=lambda want: want.urgency):
         shape = copy.shapes.number(want.shape)
         at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
-        left = alike.get(kind_of(want.cause, want.name, pods))
+        left = alike.get(want_kind(want.cause, want.name, pods))
         if at is None and left:
             own = (want.cause, want.name)
             group = groups[left.pop(left.index(own) if own in left else 0)]
@@ -106,7 +106,7 @@ def needed_by_wants(
     return needed
 
 
-def kind_of(cause: Cause, name: str, pods: Mapping[PodName, Pod]) -> str:
+def want_kind(cause: Cause, name: str, pods: Mapping[PodName, Pod]) -> str:
     """Return what wants have in common that may take each other's room: their workload, or their headroom's shape."""
     if cause is Cause.POD:
         pod = pods.get(PodName(name))

@@ -100,13 +100,13 @@ def reserved_placements(
 
 def leaving_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
     """Place the gang into room that is free or being vacated."""
-    return try_place_all(copy, job, core_roles(job), now=False, avoid=mask_of(copy, barred))
+    return try_place_all(copy, job, core_roles(job), now=False, avoid=mask_of_barred(copy, barred))
 
 
 def vacated_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
     """Place the gang by removing surplus: anybody's, or not that of higher classes."""
     permit = ReclaimPermit(cause=Cause.GANG, spare_priority=spared_priority(copy, job))
-    return try_place_reclaiming(copy, job, core_roles(job), permit, avoid=mask_of(copy, barred))
+    return try_place_reclaiming(copy, job, core_roles(job), permit, avoid=mask_of_barred(copy, barred))
 
 
 def preempting_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
@@ -143,6 +143,6 @@ def spared_priority(copy: WorkingCopy, job: PlannedJob) -> int | None:
     return job.spec.priority + 1 if copy.policy.admission is Admission.STRICT_CLASS else None
 
 
-def mask_of(copy: WorkingCopy, barred: frozenset[NodeName]) -> Mask | None:
+def mask_of_barred(copy: WorkingCopy, barred: frozenset[NodeName]) -> Mask | None:
     """Return the barred nodes as a mask; None if there are none."""
     return copy.capacity.mask(barred) if barred else None

@@ -20,7 +20,7 @@ from autoscaler.planner.phases.p3_reclaim import reclaim_room
 from autoscaler.planner.phases.p4_gang_room import (
     free_quota,
     leaving_placements,
-    mask_of,
+    mask_of_barred,
     preempting_placements,
     reserved_placements,
     spared_priority,
@@ -63,7 +63,7 @@ def admit_gangs(copy: WorkingCopy) -> None:
             else:
                 job.block(Bottleneck.QUOTA, lack)
             continue
-        kind = kind_of(copy, job)
+        kind = gang_kind(copy, job)
         if (first := refused.get(kind)) is not None:
             job.block(first.bottleneck or Bottleneck.NODE_FIT, first.message, held_up_by=first.held_up_by)
         elif start_now(copy, name, barred) or wait_for_room(copy, name, barred):
@@ -93,7 +93,7 @@ def reserve_headroom(copy: WorkingCopy) -> None:
         reclaim_room(copy)
 
 
-def kind_of(copy: WorkingCopy, job: PlannedJob) -> object:
+def gang_kind(copy: WorkingCopy, job: PlannedJob) -> object:
     """Return a key that gangs share when the same room is found or not found for them; one with a reservation is
     alone."""
     has_seats = any(entry.job == job.spec.name for entry in copy.history.reservations)
@@ -157,7 +157,7 @@ def could_start(copy: WorkingCopy, job: PlannedJob) -> bool:
 def start_now(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> bool:
     """Start the gang, or hold its room when enough others start; return False if it does not fit into free room."""
     mark, job = copy.mark(), copy.jobs[name]
-    placements = try_place_all(copy, job, core_roles(job), now=True, avoid=mask_of(copy, barred))
+    placements = try_place_all(copy, job, core_roles(job), now=True, avoid=mask_of_barred(copy, barred))
     if placements is None:
         copy.roll_back(mark)
         placements = reserved_placements(copy, job, barred, now=True)
@@ -247,7 +247,7 @@ def best_nodes(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) 
     nodes: set[NodeName] = set()
     for role in largest_first(copy, job, core_roles(job)):
         placements = try_place_reclaiming(
-            copy, job, [role], ReclaimPermit(cause=Cause.GANG), avoid=mask_of(copy, barred)
+            copy, job, [role], ReclaimPermit(cause=Cause.GANG), avoid=mask_of_barred(copy, barred)
         )
         nodes.update(node for _, node in placements or ())
     copy.roll_back(start)

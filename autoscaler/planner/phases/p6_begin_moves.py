@@ -51,7 +51,7 @@ def begin_moves(copy: WorkingCopy) -> None:
     for relocation in places.in_order(list(movable_servers(copy))):
         nodes = {relocation.at, *(source.at for source in relocation.sources)}
         is_possible = len(relocation.sources) <= left and not nodes & touched
-        if is_possible and is_worth_it(copy, relocation) and begin_move(copy, relocation):
+        if is_possible and is_worth_moving(copy, relocation) and begin_move(copy, relocation):
             touched |= nodes  # what others of this plan would win there is no longer known
             left -= len(relocation.sources)
 
@@ -114,7 +114,7 @@ def has_its_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
     )
 
 
-def is_worth_it(copy: WorkingCopy, relocation: Relocation) -> bool:
+def is_worth_moving(copy: WorkingCopy, relocation: Relocation) -> bool:
     """Whether the moves gain more than they cost."""
     first = relocation.sources[0].job
     worth = waste_of(copy).worth_of(first.shapes[Role.TRAINER])

@@ -86,7 +86,7 @@ class RelocationSearch:
         slack = {shape: self._copy.capacity.fitting(shape).now for shape in by_shape}
         found.sort(
             key=lambda relocation: (
-                *rank_of(relocation),
+                *relocation_order(relocation),
                 float(slack[relocation.shape][relocation.at]),
                 relocation.at,
                 relocation.shape,
@@ -142,7 +142,7 @@ class RelocationSearch:
         return self._copy.capacity.asked_amounts(shape)
 
 
-def rank_of(relocation: Relocation) -> tuple[float, int]:
+def relocation_order(relocation: Relocation) -> tuple[float, int]:
     """Return the sort key: largest gain for each server that moves, then fewest servers."""
     return (-relocation.gain / len(relocation.sources), len(relocation.sources))
 

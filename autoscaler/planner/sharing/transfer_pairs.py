@@ -50,12 +50,12 @@ def one_of_each_kind(copy: WorkingCopy, takers: Sequence[PlannedJob]) -> Iterato
     """Yield the first job of each kind: what the poorest of a kind does not get, no other of it gets."""
     seen: set[object] = set()
     for taker in takers:
-        if (kind := kind_of(copy, taker)) not in seen:
+        if (kind := step_kind(copy, taker)) not in seen:
             seen.add(kind)
             yield taker
 
 
-def kind_of(copy: WorkingCopy, taker: PlannedJob) -> object:
+def step_kind(copy: WorkingCopy, taker: PlannedJob) -> object:
     """Return what a step of the job depends on, its share apart: what must find room, for whom, and what it gains."""
     spec, size, step = taker.spec, taker.size, step_of(taker)
     is_elastic = copy.view.capabilities.servers_elastic
@@ -162,7 +162,7 @@ def is_open(
     if search.changes < 1:
         limit = copy.policy.resizes_per_minute
         return close(Bottleneck.BUDGET, next_change_at(copy), f"at most {limit} resizes a minute")
-    if not is_worth_it(copy, taker, giver):
+    if not pays_for_both(copy, taker, giver):
         return False
     if len(victims) > search.left and (search.left < search.allowed or not search.allowed):
         oldest_s = min(copy.history.transfers_at_s, default=now_s)
@@ -185,7 +185,7 @@ def is_owed(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, owed: int) 
     return is_between_jobs and giver.share() < owed
 
 
-def is_worth_it(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:
+def pays_for_both(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:
     """Whether the taker's step makes good what it costs both jobs to change their size."""
     policy, size = copy.policy, taker.size
     lost = giver.size * giver.spec.resize_cost_s
