@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from bench import beside, moved
-from bench.growth import draw_growth
+from bench import chaos_moves_section, control_plane_section
+from bench.growth_figure import draw_growth
 
 ROOT: Final = Path(__file__).parent.parent
 RAW: Final = ROOT / "docs" / "reports" / "benchmarks.json"
@@ -110,9 +110,9 @@ def _save(grouped: dict[str, list[Figure]]) -> None:
         if draw_growth(group, GROWTH):
             lines += ["", f"![CPU time of a plan over nodes, jobs and shapes]({GROWTH.name})"]
     if BESIDE.exists():
-        lines += beside.section(json.loads(BESIDE.read_text()))
+        lines += control_plane_section.section(json.loads(BESIDE.read_text()))
     if MOVED.exists():
-        lines += moved.section(json.loads(MOVED.read_text()))
+        lines += chaos_moves_section.section(json.loads(MOVED.read_text()))
     TABLE.write_text("\n".join(lines) + "\n")
 
 

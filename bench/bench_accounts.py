@@ -1,4 +1,4 @@
-"""A user of etcd for each of 1,000 jobs: what making one costs, and what a running master notices (ADR 0165).
+"""Benchmark of etcd users, one for each of 1,000 jobs: creation time, and latency of a running master (ADR 0165).
 
 One member as the chart runs it, at two costs of a password's hash.  A master commits all the time while the operator's
 door makes the users one after another and drops some of them again.
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
 from autoscaler.etcd_server.finder import find_etcd
-from bench.rows import Row, print_rows
+from bench.result_rows import Row, print_rows
 from master.store.etcd.etcd_accounts import EtcdAccounts
 from master.store.etcd.etcd_channel import EtcdChannel
 from master.store.etcd.etcd_config import Credentials, EtcdConfig

@@ -1,4 +1,4 @@
-"""The local cluster end to end: a web pod's wait, a new trainer's start, and what a commit costs the trainers."""
+"""Benchmark of the local cluster: a web pod's wait, a new trainer's start, and the cost of a commit to the trainers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
-from bench.rows import Row, print_rows
+from bench.result_rows import Row, print_rows
 
 PROGRAM = Path(__file__).parent / "programs" / "first_batch.py"
 WEB = Path(__file__).parent.parent / "examples" / "web_server.py"

@@ -1,10 +1,10 @@
-"""What a second copy of each bucket costs, and what it saves: pushes with one copy and with two, and a killed server.
+"""Benchmark of two copies of each bucket: pushes with one copy and with two, and recovery from a killed server.
 
 Real processes on one machine: a master, two servers, two trainers.  Rates are taken in turns of two jobs that stand
 beside each other, one of which sleeps, so both see the same machine; what is compared is two turns in a row.  They are
-taken on the loopback, where the processors bind, and with each process behind a link of 1 Gbit/s (`nodes`), where a
-second copy takes room that the first one's pushes want.  After the SIGKILL a successor is started at once, as in
-`bench_loss`.
+taken on the loopback, where the processors bind, and with each process behind a link of 1 Gbit/s (`network_nodes`),
+where a second copy takes room that the first one's pushes want.  After the SIGKILL a successor is started at once, as
+in `bench_loss`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from bench.jobs import PROGRAM, WIDTH, Job, batch_ends, job
-from bench.nodes import BEHIND_LINKS, HERE, LINKS, Node, Nodes, run_behind_links
-from bench.rows import Row, print_rows
+from bench.measured_job import PROGRAM, WIDTH, Job, batch_ends, job
+from bench.network_nodes import BEHIND_LINKS, HERE, LINKS, Node, Nodes, run_behind_links
+from bench.result_rows import Row, print_rows
 
 PUSHING: Final = PROGRAM.with_name("pushing.py")
 KINDS: Final = {"dense": "1 MB of dense tables", "rows": "4,096 rows of 64"}

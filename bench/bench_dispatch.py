@@ -1,4 +1,4 @@
-"""Shard cycles (a shard leased and acked) through a real master on a real etcd, clients on the same cores.
+"""Benchmark of dispatch: shards leased and acked through a real master on a real etcd, clients on the same cores.
 
 Closed loop: as fast as the answers come, a table over trainers and shards a message.  Open loop: 5,000 shards a second
 on a schedule, latency from the scheduled send time, median of five runs.  Beside the latency, which falls and rises
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from autoscaler.etcd_server.etcd_members import start_etcd
 from autoscaler.etcd_server.finder import find_etcd
-from bench.rows import Row, print_rows
+from bench.result_rows import Row, print_rows
 from bench.shard_clients import WARM_UP_S
 
 MAX_PROCESSES = 16

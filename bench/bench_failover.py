@@ -1,4 +1,4 @@
-"""A master is killed, again and again: how long until the next one grants work, and how long commits stand still.
+"""Benchmark of master failover: time after a kill until the next one grants work, and until commits go on.
 
 `beside`: its process dies on its node, where another stands by (ADR 0202).  `again`: as soon as it grants, while the
 interpreter of the next one still starts.  `cold`: the same without that one.  `elsewhere`: nobody sees it die, and
@@ -31,7 +31,7 @@ from autoscaler.domain import PodName
 from autoscaler.etcd_server.etcd_members import start_etcd
 from autoscaler.etcd_server.finder import find_etcd
 from bench.bench_cluster import cluster
-from bench.rows import Row, print_rows
+from bench.result_rows import Row, print_rows
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.master_status import JobStatus, decode_status

@@ -1,4 +1,4 @@
-"""What a lost server costs: 256 MB of tables on 2 servers, one killed between two checkpoints, both policies in turns.
+"""Benchmark of a lost server: 256 MB of tables on 2 servers, one killed between checkpoints, both policies in turns.
 
 Real processes on one machine, all on the loopback.  A successor is started at once.  Times count from the SIGKILL: to
 full service, when the master serves and both servers hold their share; and until as much is done as was before.  What
@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from bench.jobs import WIDTH, Job, batch_ends, job
-from bench.rows import Row, print_rows
+from bench.measured_job import WIDTH, Job, batch_ends, job
+from bench.result_rows import Row, print_rows
 from master.api.master_status import JobPhase
 
 SIZE: Final = 256 << 20

@@ -1,8 +1,8 @@
-"""Placement of buckets at the size of a large job: 1,024 buckets, from 64 servers to 65, of unlike size and load."""
+"""Benchmark of bucket placement for a large job: 1,024 buckets, from 64 servers to 65, of unlike size and load."""
 
 import random
 
-from bench.rows import Row, median_seconds, print_rows
+from bench.result_rows import Row, median_seconds, print_rows
 from master.job.placement.owner_placement import Weight, moves, place
 
 BUCKETS, SERVERS = 1_024, 64

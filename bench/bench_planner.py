@@ -1,4 +1,4 @@
-"""The planner at 10,000 nodes and 1,000 jobs: CPU time, beside a calibration loop of the same run.
+"""Benchmark of the planner at 10,000 nodes and 1,000 jobs: CPU time, beside a calibration loop of the same run.
 
 *Cold* is the first plan of a new leader, from a view and nothing else.  *After one event* is a view evolved by one pod
 and planned with the memo of the plan before, revalidation not included.  *At rest*: every job runs, the cluster is full
@@ -21,7 +21,7 @@ from typing import Final
 from autoscaler.domain import ClusterView, CreatePod, Policy, Role
 from autoscaler.planner import Memo, plan
 from bench.planner_clusters import NOW_S, at_rest, chance_of, core_pods, empty, with_one_more_web_pod, with_one_pod_gone
-from bench.rows import Row, print_rows
+from bench.result_rows import Row, print_rows
 from experiments.bounds import Worth, pattern_bound, upper_bound
 
 NODES, JOBS, SHAPES = 10_000, 1_000, 60

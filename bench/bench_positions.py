@@ -1,6 +1,6 @@
-"""Position sets at the size of a large job: 10^9 samples with 1,000 ranges missing."""
+"""Benchmark of position sets for a large job: 10^9 samples with 1,000 ranges missing."""
 
-from bench.rows import Row, median_seconds, print_rows
+from bench.result_rows import Row, median_seconds, print_rows
 from master.api.positions import PositionSet
 
 

@@ -1,4 +1,4 @@
-"""Parameter server: push + pull against a bare socket that moves the same bytes, sparse rows, and pushes during a cut.
+"""Benchmark of a parameter server: push + pull beside a bare socket with the same bytes, sparse rows, pushes in a cut.
 
 Each size is one float32 table with plain SGD on one server in a process of its own; both ways count.  The bare socket
 (a thread of the same child process, sendall and recv_into) moves the same bytes in the same run, its rounds taken in
@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from bench.rows import Row, print_rows
+from bench.result_rows import Row, print_rows
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import CutId, Incarnation, Lineage, MemberName, Route, ServerPlace, TableSpec, Term, Version
 from master.api.messages.from_members import Held, ServerMessage

@@ -1,11 +1,12 @@
-"""What a resize costs: 2 servers to 3 and back, with 1 GB of tables and trainers that go on.
+"""Benchmark of a resize: 2 servers to 3 and back, with 1 GB of tables while trainers go on.
 
-Real processes on one machine: a master, servers, two trainers (`jobs`).  A stall is the time from one batch's end to
-the next one's, of one trainer; a resize begins when the master has buckets to move and ends when none is left.  The
-link is a bare TCP connection between two processes, measured in the same run before the job starts.
+Real processes on one machine: a master, servers, two trainers (`measured_job`).  A stall is the time from one batch's
+end to the next one's, of one trainer; a resize begins when the master has buckets to move and ends when none is left.
+The link is a bare TCP connection between two processes, measured in the same run before the job starts.
 
-Twice: with each process on a node of its own, behind a link of 1 Gbit/s (`nodes`); and all on the loopback, whose link
-is memory that is copied: what is measured then is the processors' part.  The first needs leave to make networks.
+Twice: with each process on a node of its own, behind a link of 1 Gbit/s (`network_nodes`); and all on the loopback,
+whose link is memory that is copied: what is measured then is the processors' part.  The first needs leave to make
+networks.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from itertools import pairwise
 from typing import Final
 
 from autoscaler.jobs.progress import JobProgress
-from bench.jobs import BUCKETS, ROWS, WIDTH, Job, batch_ends, job
-from bench.link import link_bytes_per_s
-from bench.nodes import BEHIND_LINKS, HERE, LINKS, Node, Nodes, run_behind_links
-from bench.rows import Row, print_rows
+from bench.link_rate import link_bytes_per_s
+from bench.measured_job import BUCKETS, ROWS, WIDTH, Job, batch_ends, job
+from bench.network_nodes import BEHIND_LINKS, HERE, LINKS, Node, Nodes, run_behind_links
+from bench.result_rows import Row, print_rows
 
 QUIET_S: Final = 12.0  # before a resize: what it is compared with; servers say every 10 s what their buckets weigh
 BATCH_BYTES: Final = 4096 * (4 * WIDTH + 8) + 4 * 65_536  # of `programs/embedding`: rows with their ids, and `w`

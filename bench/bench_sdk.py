@@ -1,4 +1,4 @@
-"""What the SDK costs a training loop: per batch when no call is due, and from opening a session to its first batch.
+"""Benchmark of the SDK's cost to a training loop: per batch without a due call, and from a session to its first batch.
 
 The master is a real process on the same machine.  A batch is `next(data)` and `batch.done()` of 32 records; the median
 of many is one with no call due, since a lease holds thousands.
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
-from bench.rows import Row, print_rows
+from bench.result_rows import Row, print_rows
 from trainer_sdk.session import open_session
 
 BATCHES = 50_000

@@ -1,4 +1,4 @@
-"""Clusters to plan for: nodes of three kinds, web pods on them, jobs that want more than there is.
+"""Clusters for the planner's benchmark: nodes of three kinds, web pods on them, jobs that want more than fits.
 
 `at_rest` is what a planner finds day by day: every job started, and the rest shared out by the planner itself.
 """

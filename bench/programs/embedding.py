@@ -1,4 +1,4 @@
-"""A trainer of a large embedding: writes the end of every batch, as monotonic seconds, to $TIMES_DIR/NAME.
+"""Trainer of a large embedding that writes the end of every batch, as monotonic seconds, to $TIMES_DIR/NAME.
 
 First it trains its share of all rows once, so that every row takes its room on the servers; `ready` is its file's
 first line then.  A batch pulls 4,096 rows and a small dense table, computes for $STEP_S seconds, and pushes both.

@@ -1,4 +1,4 @@
-"""A trainer that says when its imports were done and when it had its first batch; batches take $STEP_S seconds.
+"""Trainer that prints when its imports were done and when it had its first batch; batches take $STEP_S seconds.
 
 Writes one JSON line per batch to $TIMES_DIR/NAME.jsonl: wall-clock times, so that the benchmark can subtract.
 """

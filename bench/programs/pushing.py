@@ -1,4 +1,4 @@
-"""A trainer that pushes in its turn as fast as it can: while $TURN stands, if that file names so many trainers.
+"""Trainer that pushes as fast as it can while the file $TURN exists and names so many trainers.
 
 The file says what is pushed, `dense` or `rows`, and how many trainers push, as in `dense 2`.
 

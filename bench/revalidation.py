@@ -1,4 +1,4 @@
-"""`python -m bench.rechecks`: how many trainers stay because whom they would leave for is asked again (ADR 0160).
+"""`python -m bench.revalidation`: how many trainers stay since their beneficiary is checked again (ADR 0160).
 
 Scenarios of the experiments, in the simulator, where a plan takes `PLAN_S` and each row of writes `ROW_S`; and one
 more, `flaps`, in which every second rise of the web is taken back `FLAP_S` later.  Once the loop sees at its rechecks

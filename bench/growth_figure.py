@@ -1,4 +1,4 @@
-"""The figure of how a plan's time grows, drawn from the committed figures of `bench_planner`."""
+"""Figure of the growth of a plan's time, drawn from the committed figures of `bench_planner`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark says: rows of {name, value, unit, goal, met}.  One shape for all scripts."""
+"""Rows of a benchmark's results: {name, value, unit, goal, met}, for all benchmarks."""
 
 from __future__ import annotations
 

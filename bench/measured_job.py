@@ -1,4 +1,4 @@
-"""One job of real processes, to be measured: a master, servers, trainers (`programs`)."""
+"""A job of real processes for measurements: a master, servers, trainers (`programs`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final
 from autoscaler.clusters.local.machine.ports import PortAllocator
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress
-from bench.nodes import HERE, Node
+from bench.network_nodes import HERE, Node
 
 ROOT: Final = Path(__file__).parent.parent
 PROGRAM: Final = Path(__file__).parent / "programs" / "embedding.py"

@@ -1,4 +1,4 @@
-"""What one connection from one node to another carries: the measure of everything that moves bytes."""
+"""Rate of one connection between two nodes, which everything that moves bytes is compared with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Final
 
-from bench.nodes import Node
+from bench.network_nodes import Node
 
 PIECE: Final = 4 << 20
 ROUNDS: Final = 5
@@ -17,7 +17,7 @@ ROUNDS: Final = 5
 
 def link_bytes_per_s(size: int, source: Node, target: Node) -> float:
     """Median over rounds of `size` bytes one way over a bare TCP connection: sendall here, recv_into there, one ack."""
-    here = [sys.executable, "-m", "bench.link"]
+    here = [sys.executable, "-m", "bench.link_rate"]
     receiving = [*target.prefix, *here, target.address]
     with subprocess.Popen(receiving, stdout=subprocess.PIPE, text=True) as receiver:
         try:

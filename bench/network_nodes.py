@@ -1,4 +1,4 @@
-"""Nodes of a cluster on one machine: each with a network of its own and one full-duplex link to a switch.
+"""Nodes on one machine, each with a network namespace and one full-duplex link to a switch.
 
 A loopback socket is memory that is copied: it says what a move costs in processor time, and nothing about a network.
 Here each node is a network namespace; its link has a rate in both directions and, like a port of a switch, a queue.
