@@ -29,12 +29,12 @@ from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
 from autoscaler.clusters.local.machine.gpus import choose
-from autoscaler.clusters.local.machine.ports import HOST, PortAllocator
+from autoscaler.clusters.local.machine.pod_logs import describe_exit
+from autoscaler.clusters.local.machine.ports import HOST, PortAllocator, is_listening
 from autoscaler.clusters.local.machine.processes import MachineFullError, ProcessEnd, Processes, StartError
 from autoscaler.domain import NodeName, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors, raw_object_key
 from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
-from master.api.host.unix_sockets import is_socket_address, socket_path
 
 GONE_AFTER_S: Final = 0.05
 """How long an ended pod that was told to leave stays: its last status is news for those who watch."""
@@ -204,7 +204,7 @@ class Kubelet:
     async def _watch_readiness(self, run: PodRun, pod: Raw) -> None:
         """A web pod is ready when its port answers, a master when its socket does, others at once."""
         key, address, began_at_s = run.key, self._address_of(run, pod), self._clock()
-        while address and not await _answers(address):
+        while address and not await is_listening(address):
             is_early = self._clock() - began_at_s < PROBE_SLOWER_AFTER_S
             await asyncio.sleep(PROBE_EVERY_S if is_early else PROBE_SLOWLY_EVERY_S)
             if run.key != key or not self.processes.is_running(key):
@@ -255,7 +255,9 @@ class Kubelet:
         if not is_leaving and text(pod, "spec", "restartPolicy") != "Never":
             has_run_long = self._clock() - run.started_at_s >= STEADY_AFTER_S
             run.quick_ends = 1 if has_run_long else run.quick_ends + 1
-            self._wait(run, "CrashLoopBackOff", f"the process {_in_words(code)}", pause_s(run.quick_ends), code=code)
+            self._wait(
+                run, "CrashLoopBackOff", f"the process {describe_exit(code)}", pause_s(run.quick_ends), code=code
+            )
             return
         self._report(run, "Failed" if code else "Succeeded", {"terminated": _terminated(code)})
         if is_leaving:
@@ -354,25 +356,5 @@ def _terminated(code: int) -> dict[str, Any]:
     return {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "finishedAt": _now()}
 
 
-def _in_words(code: int) -> str:
-    return f"exited with {code}" if code >= 0 else f"was killed by signal {-code}"
-
-
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-async def _answers(address: str) -> bool:
-    """True if somebody listens at `host:port` or `unix:PATH`."""
-    try:
-        if is_socket_address(address):
-            _, writer = await asyncio.open_unix_connection(socket_path(address))
-        else:
-            host, _, port = address.rpartition(":")
-            _, writer = await asyncio.open_connection(host, int(port))
-    except OSError:
-        return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True

@@ -7,12 +7,15 @@ same, the process that finds its port taken ends and is started again with anoth
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from autoscaler.errors import TemporaryError
+from master.api.host.unix_sockets import is_socket_address, socket_path
 
 HOST: Final = "127.0.0.1"
 _FIRST: Final = 16_384
@@ -53,4 +56,20 @@ def _is_free(port: int) -> bool:
             trial.bind((HOST, port))
         except OSError:
             return False
+    return True
+
+
+async def is_listening(address: str) -> bool:
+    """True if a process accepts connections at `host:port` or `unix:PATH`."""
+    try:
+        if is_socket_address(address):
+            _, writer = await asyncio.open_unix_connection(socket_path(address))
+        else:
+            host, _, port = address.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+    except OSError:
+        return False
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
     return True

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
-from autoscaler.clusters.local.machine.ports import HOST
+from autoscaler.clusters.local.machine.ports import HOST, is_listening
 from autoscaler.clusters.local.machine.processes import Command, MachineFullError, ProcessEnd, Processes, StartError
 from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.clusters.local.pods.pod_table import PodTable
@@ -230,7 +230,7 @@ class PodRuntime:
         if pod.role is Role.MASTER:
             return
         began_at_s = self._clock()
-        while pod.port is not None and not await _answers(pod.port):
+        while pod.port is not None and not await is_listening(f"{HOST}:{pod.port}"):
             is_early = self._clock() - began_at_s < _PROBE_SLOWER_AFTER_S
             await asyncio.sleep(_PROBE_EVERY_S if is_early else _PROBE_SLOWLY_EVERY_S)
             if not self.processes.is_running(pod.key):
@@ -332,17 +332,6 @@ def owner_of(pod: LocalPod) -> JobName:
 def name_of_pod(pod: LocalPod) -> JobName:
     """Name under which faults with this one pod are kept."""
     return object_key("pod", "", pod.name)
-
-
-async def _answers(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection(HOST, port)
-    except OSError:
-        return False
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    return True
 
 
 def _append(pod: LocalPod, text: str) -> None:

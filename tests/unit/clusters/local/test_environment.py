@@ -12,7 +12,7 @@ from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.domain import Role, Tier
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.api_types import AfterServerLoss, ReplicaBounds
-from master.job import domain
+from master.job.domain.job_config import AfterLoss
 from master.process.master_config import Settings
 
 PLACE = JobPlace(
@@ -53,7 +53,7 @@ def test_a_master_hears_what_servers_do_after_a_loss(job, policy):
     """Both sides have a word of their own for it, and mean the same."""
     config = settings_of(replace(job, server=replace(job.server, after_loss=policy))).config
     assert config.after_loss.name == policy.name
-    assert config.after_loss is domain.AfterLoss(policy.value)
+    assert config.after_loss is AfterLoss(policy.value)
 
 
 @pytest.mark.parametrize("copies", [1, 2])
