@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from autoscaler.etcd_server.etcd_members import TETHER
+from tests.harness.processes import Program
 from tests.harness.waiting import BUDGET_S, wait_for
 
 ANSWER_BUDGET_S: Final = 60.0
@@ -44,7 +43,8 @@ class OperatorProcess:
         self._policy.write_text(policy or "reclaim: scheduler\n", encoding="utf-8")
         self._kubeconfig = kubeconfig
         self._lease = lease
-        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = folder
+        self._program: Program | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -57,8 +57,7 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Begin, or begin again."""
-        command = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid())]  # it never outlives the tests
-        command += [str(Path(sys.executable).with_name("edl")), "operator", "--lease", self._lease]
+        command = [str(Path(sys.executable).with_name("edl")), "operator", "--lease", self._lease]
         command += ["--policy", str(self._policy), "--kubeconfig", str(self._kubeconfig)]
         command += ["--listen", "127.0.0.1:0", *self.more]
         environment = {
@@ -69,26 +68,26 @@ class OperatorProcess:
             "EDL_ETCD_ENDPOINTS": "http://etcd.invalid:2379",
             **self._settings,
         }
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        self._program = Program(self.name, command, self._folder, environment=environment)
+
+    @property
+    def program(self) -> Program:
+        """The process that was started last."""
+        assert self._program is not None
+        return self._program
 
     def kill(self) -> None:
         """Afterwards it is gone, if it ever was there."""
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-            process.wait()
+        if self._program is not None:
+            self._program.kill()
 
     def send(self, number: signal.Signals) -> None:
         """A signal to the process."""
-        assert self._process is not None
-        self._process.send_signal(number)
+        self.program.send(number)
 
     def wait(self) -> int:
         """Its exit code."""
-        assert self._process is not None
-        return self._process.wait(BUDGET_S)
+        return self.program.wait(BUDGET_S)
 
     def cpu_s(self) -> float:
         """CPU time that it has used, in seconds."""
@@ -120,8 +119,7 @@ class OperatorProcess:
         wait_for(f"{self.name} leads", lambda: self.is_leading() and self.get("/readyz")[0] == 200)
 
     def _proc(self, name: str) -> str:
-        assert self._process is not None
-        return Path(f"/proc/{self._process.pid}/{name}").read_text(encoding="utf-8")
+        return Path(f"/proc/{self.program.pid}/{name}").read_text(encoding="utf-8")
 
     def _port(self) -> int:
         found = re.findall(r"listens on port (\d+)", self.log.read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ from tests.cluster.operator_process import OperatorProcess
 
 folder = Path(sys.argv[1])
 with OperatorProcess("one", folder, folder / "kubeconfig", lease="edl-system/edl") as operator:
-    print(operator._process.pid, flush=True)
+    print(operator.program.pid, flush=True)
     signal.pause()
 """
 
