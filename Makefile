@@ -139,6 +139,10 @@ format: $(STAMP) ## let ruff format and mend
 stubs: $(STAMP) ## generate the gRPC stubs from master.proto
 	@$(BIN)/python tools/generate_stubs.py
 
+.PHONY: reference
+reference: $(STAMP) ## write docs/reference out of docstrings and of the definition of TrainingJob
+	@$(BIN)/python -m tools.reference
+
 # Names, versions and hashes only; needs `uv`, which is not part of the project's environment.
 .PHONY: requirements
 requirements: ## resolve pyproject.toml into requirements/lock.txt

@@ -46,6 +46,7 @@ class Batch:
 
     @property
     def is_done(self) -> bool:
+        """True once `done` was called, or the next batch was asked for."""
         return self._is_done
 
     def done(self, **metrics: float) -> None:
@@ -57,6 +58,7 @@ class Batch:
         self._data.done(self, **metrics)
 
     def is_of(self, data: Data) -> bool:
+        """True if the batch came from this data set."""
         return self._data is data
 
     def close(self) -> None:

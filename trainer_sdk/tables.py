@@ -190,6 +190,7 @@ class Tables:
             self._wait_for_change(driver, pause_s)
 
     def close(self) -> None:
+        """Close the connections to the parameter servers; the session does so at its end."""
         if self._client is not None:
             self._client.close()
 
