@@ -30,12 +30,9 @@ from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.master_connections import MasterConnections
 from autoscaler.loop import Loop, LoopPass
 from autoscaler.operator.controllers.definition_check import DefinitionCheck
-from autoscaler.operator.controllers.event_recorder import EventRecorder
 from autoscaler.operator.controllers.fault_reporter import FaultReporter
 from autoscaler.operator.controllers.job_controller import JobController
-from autoscaler.operator.controllers.job_objects import JobCache
 from autoscaler.operator.controllers.job_reporter import JobReporter
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
@@ -44,10 +41,13 @@ from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.controllers.server_drain import DrainGuard, ServerDrains
 from autoscaler.operator.controllers.status_source import StatusSource
 from autoscaler.operator.controllers.status_writer import StatusWriter
-from autoscaler.operator.controllers.work_queue import WorkQueue
 from autoscaler.operator.etcd.job_accounts import JobAccounts
 from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.store.event_recorder import EventRecorder
+from autoscaler.operator.store.job_objects import JobCache
+from autoscaler.operator.store.job_store import JobStore
+from autoscaler.operator.store.work_queue import WorkQueue
 
 SYNC_POLL_S: Final = 0.05
 _OF_JOBS: Final = tuple(kind for kind in WATCHED_KINDS if kind.is_namespaced and kind != PODS)

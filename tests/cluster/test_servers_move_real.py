@@ -1,7 +1,8 @@
 """A server that is to move to another node, on a real control plane: made there, and given up where it cannot be.
 
 Nobody trains here and no master answers, so nobody says that the new one holds anything: both stay.  How a move ends is
-in `tests/unit/operator/job/test_moving.py` and, with real containers, in `tests/e2e/test_product_live.py`.
+in `tests/unit/operator/controllers/test_server_replacement.py` and, with real containers, in
+`tests/e2e/test_product_live.py`.
 """
 
 import json

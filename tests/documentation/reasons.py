@@ -8,9 +8,9 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck
 from autoscaler.jobs.training_health import HealthReason
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.status import condition_rules, job_status, status_inputs
 from autoscaler.operator.status.conditions import ConditionType
+from autoscaler.operator.store.job_store import JobStore
 
 _WORD: Final = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
 _SOURCES: Final = (

@@ -1,1 +1,1 @@
-"""The shell over all jobs: what reads the cluster, asks masters and writes objects."""
+"""Controllers of all jobs: they read the cluster, ask masters and write objects.  What they share is `store`."""

@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.errors import ClusterError
-from autoscaler.operator.controllers.job_store import JobStore
+from autoscaler.operator.store.job_store import JobStore
 
 NAME: Final = f"{TRAINING_JOBS.plural}.{TRAINING_JOBS.group}"
 REVISION: Final = "edl.dev/crd-revision"  # an annotation

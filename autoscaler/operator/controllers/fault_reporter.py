@@ -5,9 +5,9 @@ from __future__ import annotations
 from autoscaler.domain import JobName
 from autoscaler.fault_isolation import JobError
 from autoscaler.fault_log import FaultLog
-from autoscaler.operator.controllers.event_recorder import JobEvent, subject_of
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.store.event_recorder import JobEvent, subject_of
+from autoscaler.operator.store.job_store import JobStore
 
 
 class FaultReporter(FaultLog):

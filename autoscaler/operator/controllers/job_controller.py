@@ -24,9 +24,7 @@ from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.operator.controllers.event_recorder import JobEvent
 from autoscaler.operator.controllers.job_reporter import JobReporter
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.controllers.pod_failures import PodFailures
@@ -42,6 +40,8 @@ from autoscaler.operator.job.job_pods import (
 )
 from autoscaler.operator.job.job_record import leaving_roles, next_look_at_s, waiting_since_s
 from autoscaler.operator.job.pod_termination import TerminationCause, termination_of
+from autoscaler.operator.store.event_recorder import JobEvent
+from autoscaler.operator.store.job_store import JobStore
 
 TICK_S: Final = 0.5
 DELETE_AGAIN_S: Final = 5.0  # a deletion that has not shown by then is written once more

@@ -26,8 +26,6 @@ from autoscaler.domain import (
 )
 from autoscaler.fault_isolation import GuardedStep
 from autoscaler.loop import LoopPass, decision_key
-from autoscaler.operator.controllers.event_recorder import JobEvent
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.server_drain import ServerDrains
 from autoscaler.operator.job.job_pods import standing
 from autoscaler.operator.job.pod_termination import PodTermination, TerminationCause
@@ -41,6 +39,8 @@ from autoscaler.operator.status.status_inputs import (
     is_news,
     reason_of,
 )
+from autoscaler.operator.store.event_recorder import JobEvent
+from autoscaler.operator.store.job_store import JobStore
 from autoscaler.planner import Memo, plan
 
 _DEPARTURES: Final = {

@@ -17,9 +17,9 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING
 from autoscaler.clusters.kubernetes.objects.fields import whole
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.errors import ClusterError
-from autoscaler.operator.controllers.event_recorder import JobEvent
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.job.job_pods import uid_of
+from autoscaler.operator.store.event_recorder import JobEvent
+from autoscaler.operator.store.job_store import JobStore
 
 SCALE_AGAIN_S: Final = 5.0
 LAST_LINES: Final = 10

@@ -49,8 +49,8 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedStep
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.etcd.job_accounts import JobAccounts
+from autoscaler.operator.store.job_store import JobStore
 
 HEAL_EVERY_S: Final = 60.0
 SECRETS_EVERY: Final = 10  # rounds of healing

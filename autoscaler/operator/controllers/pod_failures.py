@@ -26,15 +26,15 @@ from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.progress import why_too_soon
 from autoscaler.jobs.server_count import describe_loss, loss_of, only_copies_of
-from autoscaler.operator.controllers.event_recorder import JobEvent
 from autoscaler.operator.controllers.job_reporter import JobReporter
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.job.job_pods import is_seated, ordinal_of, role_of, uid_of
 from autoscaler.operator.job.job_record import count_server_failure, was_released
 from autoscaler.operator.job.node_blocklist import add_failure
 from autoscaler.operator.job.pod_termination import PodTermination, TerminationCause, termination_of
+from autoscaler.operator.store.event_recorder import JobEvent
+from autoscaler.operator.store.job_store import JobStore
 
 AT_ONCE: Final = 16  # judged at the same time
 

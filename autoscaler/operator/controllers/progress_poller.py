@@ -23,12 +23,12 @@ from autoscaler.fault_isolation import GuardedStep
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.progress import JobProgress, MalformedAnswer, NoAnswer, NoProgress, merge_progress, progress_events
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
-from autoscaler.operator.controllers.event_recorder import JobEvent
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.server_drain import ServerDrains
 from autoscaler.operator.job.job_pods import standing
 from autoscaler.operator.job.job_record import JobRecord, owning_of, released_servers
+from autoscaler.operator.store.event_recorder import JobEvent
+from autoscaler.operator.store.job_store import JobStore
 
 TICK_S: Final = 0.5
 POLL_EVERY_S: Final = 2.0

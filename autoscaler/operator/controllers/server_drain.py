@@ -29,11 +29,11 @@ from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.jobs.server_count import SPARE_ORDINALS, servers_wanted
 from autoscaler.manifests.api_types import ReplicaBounds
-from autoscaler.operator.controllers.event_recorder import JobEvent
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_seated, ordinal_of, role_of, standing, uid_of
 from autoscaler.operator.job.job_record import SERVING, JobRecord, ServerDrain
+from autoscaler.operator.store.event_recorder import JobEvent
+from autoscaler.operator.store.job_store import JobStore
 
 VOLUNTARY: Final = frozenset({Cause.RATIO, Cause.EDIT})
 """Why a server of a job that goes on leaves of its own accord: fewer trainers, or its owner's wish."""

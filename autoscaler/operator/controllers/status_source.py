@@ -10,14 +10,14 @@ from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, wh
 from autoscaler.domain import JobName
 from autoscaler.fault_isolation import GuardedStep
 from autoscaler.manifests.api_types import Mode
-from autoscaler.operator.controllers.event_recorder import JobEvent, subject_of
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.server_drain import why_not_drained
 from autoscaler.operator.job.job_record import JobRecord, master_report_of, uncommitted_since_s
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status.conditions import ConditionType
 from autoscaler.operator.status.job_status import internal_error_status, status_of, unreadable_status
 from autoscaler.operator.status.status_inputs import StatusInputs
+from autoscaler.operator.store.event_recorder import JobEvent, subject_of
+from autoscaler.operator.store.job_store import JobStore
 
 
 class StatusSource:

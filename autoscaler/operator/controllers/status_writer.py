@@ -21,9 +21,9 @@ from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.domain import JobName
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedStep
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.status_source import StatusSource
 from autoscaler.operator.status.job_status import differs_in_progress_alone
+from autoscaler.operator.store.job_store import JobStore
 
 MOST_PER_S: Final = 50.0
 PROGRESS_EVERY_S: Final = 10.0

@@ -21,8 +21,8 @@ import kopf
 from autoscaler.clusters.kubernetes.objects.labels import API_GROUP
 from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.domain import JobName
-from autoscaler.operator.controllers.event_recorder import JobEvent
-from autoscaler.operator.controllers.work_queue import WorkQueue
+from autoscaler.operator.store.event_recorder import JobEvent
+from autoscaler.operator.store.work_queue import WorkQueue
 
 RESOURCE: Final = (API_GROUP, "v1alpha1", "trainingjobs")
 AGAIN_S: Final = 30.0

@@ -23,24 +23,23 @@ from autoscaler.operator.job.job_record import JobRecord, is_ratio_measured
 from autoscaler.operator.job.pod_termination import termination_of
 from autoscaler.operator.status import conditions
 from autoscaler.operator.status.condition_rules import conditions_of, main_reason
-from autoscaler.operator.status.conditions import Condition, ConditionType
+from autoscaler.operator.status.conditions import ConditionType
 from autoscaler.operator.status.status_inputs import MOST, ResizeRecord, StatusInputs
 
 MOST_NAMES: Final = 100
 SHORTEST_STEP_S: Final = 1.0
-_OF_THIS_DEFINITION: Final = frozenset({ConditionType.CHECKPOINTS_CURRENT})
 
 
 def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
     """Return the status; values that are not known are left out."""
     record, job = inputs.record, inputs.job
-    told = _known(conditions_of(inputs), inputs)
+    found = conditions_of(inputs)
     status: Raw = {
         "observedGeneration": job.generation,
         "conditions": conditions.write_conditions(
-            told, inputs.previous, generation=job.generation, now_unix_s=now_s - offset_s
+            found, inputs.previous, generation=job.generation, now_unix_s=now_s - offset_s
         ),
-        "reason": main_reason(told),
+        "reason": main_reason(found),
         "selector": f"{JOB}={job.name},{ROLE}={Role.TRAINER.value}",
         "failures": _failures(inputs),
         "trainers": _trainers(inputs),
@@ -107,11 +106,6 @@ def _less_progress(status: RawRead) -> RawRead:
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------------
-
-
-def _known(told: tuple[Condition, ...], inputs: StatusInputs) -> tuple[Condition, ...]:
-    """Less what an older definition refuses, and the whole status with it."""
-    return tuple(one for one in told if "OldDefinition" not in inputs.problems or one.type not in _OF_THIS_DEFINITION)
 
 
 def _failures(inputs: StatusInputs) -> int:

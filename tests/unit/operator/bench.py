@@ -11,13 +11,13 @@ from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.progress import NoProgress
 from autoscaler.operator.controllers.job_controller import JobController
-from autoscaler.operator.controllers.job_objects import JobCache
-from autoscaler.operator.controllers.job_store import JobStore
 from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.controllers.pod_failures import PodFailures
 from autoscaler.operator.controllers.progress_poller import ProgressPoller
 from autoscaler.operator.controllers.server_drain import ServerDrains
+from autoscaler.operator.store.job_objects import JobCache
+from autoscaler.operator.store.job_store import JobStore
 from tests.unit.clusters.kubernetes.fake_controllers import FakeControllers, MemoryApi, MemoryServer, add_job
 from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 

@@ -23,7 +23,7 @@ from autoscaler.loop import Loop
 from autoscaler.manifests.api_types import MasterRole
 from master.api.master_status import JobPhase
 from tests.integration.clusters.local.local_cluster import job, nodes, running, template, wait_until
-from tests.unit.operator.job.test_walls import PlantedError, replace_function
+from tests.unit.operator.controllers.test_fault_isolation import PlantedError, replace_function
 
 NOT_PER_JOB = frozenset(
     {

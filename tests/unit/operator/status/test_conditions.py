@@ -187,12 +187,6 @@ def test_the_column_reason_shows_what_matters_most(fields, reason):
     assert status(seen(**fields))["reason"] == reason
 
 
-def test_a_definition_that_lacks_a_condition_is_not_told_it():
-    """It would refuse the whole status, and with it the words that it is too old."""
-    problems = {"OldDefinition": "revision 4"}
-    assert "CheckpointsCurrent" not in told(seen(*RUNNING, problems=problems))
-
-
 def test_a_transition_keeps_its_time_until_it_turns():
     first = status(seen(*RUNNING))
     again = status_of(seen(*RUNNING, previous=first), now_s=NOW_S + 100, offset_s=OFFSET_S)

@@ -29,9 +29,9 @@ from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
-from autoscaler.operator.controllers.job_objects import JobCache
 from autoscaler.operator.job.job_pods import has_ended, is_gated, is_leaving, is_ready, own_pods
 from autoscaler.operator.job.pod_termination import termination_of
+from autoscaler.operator.store.job_objects import JobCache
 from tests.unit.clusters.kubernetes.raw_objects import (
     CREATED,
     SETTINGS,

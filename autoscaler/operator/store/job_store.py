@@ -26,14 +26,14 @@ from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.api_types import Mode
-from autoscaler.operator.controllers.event_recorder import EventRecorder, JobEvent
-from autoscaler.operator.controllers.job_objects import JobCache, JobObjects
-from autoscaler.operator.controllers.work_queue import StatusQueue
 from autoscaler.operator.job.job_pods import has_ended, has_unstarted, is_gated, role_of, roles_of, uid_of
 from autoscaler.operator.job.job_record import JobRecord, facts_of
 from autoscaler.operator.job.recovery import FoundJob, recover_checkpoint_at_s, recover_life, recover_waiting_since_s
 from autoscaler.operator.status.condition_rules import TOO_MUCH_IN_ETCD
 from autoscaler.operator.status.status_inputs import JobReport
+from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent
+from autoscaler.operator.store.job_objects import JobCache, JobObjects
+from autoscaler.operator.store.work_queue import StatusQueue
 
 
 class JobStore:

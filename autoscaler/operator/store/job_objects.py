@@ -16,8 +16,8 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.fault_isolation import GuardedStep, JobErrors
-from autoscaler.operator.controllers.work_queue import WorkQueue
 from autoscaler.operator.job.job_pods import own_pods
+from autoscaler.operator.store.work_queue import WorkQueue
 
 
 class JobCache(ObjectCache):

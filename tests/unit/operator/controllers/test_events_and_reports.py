@@ -11,7 +11,6 @@ from autoscaler.domain import Cause, DeletePod, Plan, Role
 from autoscaler.jobs.lifecycle import Life
 from autoscaler.jobs.progress import NoProgress
 from autoscaler.loop import LoopPass
-from autoscaler.operator.controllers.event_recorder import BURST, ONE_MORE_EVERY_S, EventRecorder, JobEvent
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.job.job_record import JobRecord
 from autoscaler.operator.job.pod_termination import TerminationCause
@@ -20,6 +19,7 @@ from autoscaler.operator.process.kopf_handlers import MemoryDiffBase, edit_of, m
 from autoscaler.operator.process.probes import STUCK_AFTER_S, OperatorState
 from autoscaler.operator.status.event_series import WRITE_EVERY_S
 from autoscaler.operator.status.status_inputs import ResizeAuthor
+from autoscaler.operator.store.event_recorder import BURST, ONE_MORE_EVERY_S, EventRecorder, JobEvent
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
 from tests.unit.operator.status.status_cases import PROGRESS, RUNNING, decision, seen, status
