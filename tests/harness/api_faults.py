@@ -1,4 +1,4 @@
-"""An `Api` on which things go wrong by a plan: the perturbations of Sieve, kills, and replies that are lost.
+"""Fault injection into an `Api` by a plan: the perturbations of Sieve, kills, and replies that are lost.
 
 `PerturbedApi(inner, plan)` counts its writes, listings and watch events from 0, and does what the plan says at each
 number.  A plan is data, so that a run can be told, repeated and enumerated:

@@ -1,4 +1,4 @@
-"""What an attack on a run of this machine needs: the run's ports, found from outside, and another user."""
+"""Attacks on a local run by another user of the machine: the run's ports, and a process of user `nobody`."""
 
 import json
 import os
@@ -20,7 +20,7 @@ needs_root = pytest.mark.skipif(
 
 @contextmanager
 def open_folder():
-    """A folder that everybody may look into, as a shared machine's are; pytest's own are closed."""
+    """A folder that every user may read; pytest's own are closed."""
     folder = Path(tempfile.mkdtemp(prefix="shared-", dir="/tmp"))
     folder.chmod(0o755)
     try:
@@ -30,7 +30,7 @@ def open_folder():
 
 
 def attack(**targets):
-    """What user `nobody` got of it."""
+    """What user `nobody` could read or do."""
     asked = json.dumps({kind: [str(one) for one in some] for kind, some in targets.items()})
     argv = [sys.executable, "-I", str(PROGRAMS / "stranger.py")]
     done = subprocess.run(argv, input=asked, capture_output=True, text=True, timeout=60, check=False)
@@ -39,7 +39,7 @@ def attack(**targets):
 
 
 def family_of(pid):
-    """The process and all that come from it."""
+    """The process and its descendants."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

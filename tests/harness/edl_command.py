@@ -1,4 +1,4 @@
-"""`edl` as users have it: the installed command, and a small run in another process."""
+"""The installed `edl` command, and `edl run` of a small job in another process."""
 
 import json
 import os
@@ -47,7 +47,7 @@ spec:
 
 
 def edl(*words, run=None, code=0, deadline_s=DEADLINE_S):
-    """What the command says; it ends with this code."""
+    """The command's output; it must end with this exit code."""
     environment = {**os.environ, **({"EDL_RUN": str(run)} if run else {})}
     done = subprocess.run(
         [EDL, *words], env=environment, capture_output=True, text=True, timeout=deadline_s, check=False

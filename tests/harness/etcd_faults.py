@@ -1,4 +1,4 @@
-"""Faults of etcd: a member that dies and comes back on its data, and all of them standing still for a while."""
+"""Fault injection into etcd: one member is killed and restarted on its data, or all are stopped for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ DOWN_S = (0.1, 1.5)
 
 
 class EtcdFaultInjector:
-    """The members of one etcd.  A fault takes only those that no other fault has; no target: there was none."""
+    """Injects faults into the members of one etcd, each into members that no other fault holds.
+
+    Both methods return a description of the target, empty if no member was free.
+    """
 
     def __init__(self, etcd: EtcdCluster, rng: random.Random) -> None:
         self._members = etcd.members
@@ -19,7 +22,7 @@ class EtcdFaultInjector:
         self._resting: set[str] = set()  # being restarted, or paused
 
     async def kill(self) -> str:
-        """Two at once may be down for a moment: then nothing is committed until one is back."""
+        """Kills a member.  Two may be down at once for a moment: then etcd commits nothing."""
         standing = [member for member in self._members if member.name not in self._resting]
         if not standing:
             return ""
@@ -34,7 +37,7 @@ class EtcdFaultInjector:
         return f"{member.name} pid {pid}"
 
     async def stop(self, for_s: float) -> str:
-        """Nobody answers, connections stay."""
+        """Stops all free members: none answers, connections stay."""
         members = [member for member in self._members if member.name not in self._resting]
         if not members:
             return ""

@@ -1,4 +1,4 @@
-"""A whole job of real processes: a master, parameter servers, and trainers that run a script of tests/programs."""
+"""All processes of one job: a master, parameter servers, and trainers that run a script of tests/programs."""
 
 import os
 import signal

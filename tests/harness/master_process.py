@@ -1,4 +1,4 @@
-"""Real `python -m master` processes, and members that speak to them over raw gRPC, without the SDK."""
+"""`python -m master` as a process, and members that use its gRPC streams without the SDK."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ _HELD: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Nobody else's until this process ends, which keeps it bound; whoever sets SO_REUSEADDR may listen there."""
+    """A port reserved until this process ends, which keeps it bound; a server with SO_REUSEADDR can listen there."""
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
@@ -64,7 +64,7 @@ class MasterProcess:
         return self._environment["EDL_CHECKPOINT_URI"]
 
     async def start(self) -> None:
-        """It listens; whether it leads is another matter."""
+        """Afterwards the master listens; it need not lead yet."""
         self._address_file.unlink(missing_ok=True)
         with self.log_file.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -105,7 +105,7 @@ class MasterProcess:
 
 @asynccontextmanager
 async def running(*masters: MasterProcess):
-    """All of them started, and stopped at the end."""
+    """Starts all of them, and stops them at the end."""
     try:
         for master in masters:
             await master.start()
@@ -117,7 +117,7 @@ async def running(*masters: MasterProcess):
 
 @asynccontextmanager
 async def serving(master: MasterProcess):
-    """Started, and leading its job."""
+    """Starts the master, and waits until it leads its job."""
     async with running(master):
         await until_it_leads(master)
         yield master
@@ -197,7 +197,7 @@ async def until_it_leads(master: MasterProcess, *, token: str = "") -> None:
 
 
 class Sharder:
-    """A trainer of plain sharding: it has trained what it acked; `trained` has every ack that it has made."""
+    """A trainer of plain sharding; `trained` is every set of positions that it has acked."""
 
     _numbers = itertools.count()
 
@@ -221,7 +221,7 @@ class Sharder:
         )
 
     async def register(self, member: MemberStream) -> Registered:
-        """Registered and declared; afterwards `acquire` or `run`."""
+        """Registers and declares the data set; `acquire` or `run` come next."""
         while True:
             await member.say(self.registration(), Declare(dataset=self.dataset))
             registered = await member.hear_one(Registered)
@@ -233,7 +233,7 @@ class Sharder:
         return registered
 
     async def acquire(self, member: MemberStream, *, shards: int = 1):
-        """The leases; a master that has just begun says Wait first."""
+        """The leases granted; a new master answers Wait first."""
         while True:
             await member.say(Acquire(request=next(self.requests), shards=shards))
             match await member.hear_one(Granted, Wait, Fenced):
@@ -245,7 +245,7 @@ class Sharder:
                     await asyncio.sleep(wait.retry_after_s)
 
     async def run(self, address: str) -> None:
-        """Trains to the end, over as many streams and masters as it takes."""
+        """Trains to the end, across streams and masters."""
         async with asyncio.timeout(250):
             while True:
                 try:
@@ -257,7 +257,7 @@ class Sharder:
                     await asyncio.sleep(0.05)
 
     async def train(self, lease) -> None:
-        """A test's own may wait for something here."""
+        """Overridden by tests that hold a lease for longer."""
         await asyncio.sleep(self.pause_s)
 
     async def _train(self, member: MemberStream) -> bool:
@@ -281,7 +281,7 @@ class Sharder:
 
 
 def overlaps(sets) -> PositionSet:
-    """What is in more than one of them."""
+    """Positions that are in more than one set."""
     seen, twice = EMPTY, EMPTY
     for positions in sets:
         twice |= seen & positions

@@ -1,4 +1,4 @@
-"""An etcd as the chart runs it: TLS, users, cheap password hashes; and who may do what there."""
+"""An etcd with TLS and users, as the chart runs it, but with cheap password hashes."""
 
 from contextlib import asynccontextmanager
 
@@ -17,7 +17,7 @@ PATIENT = {"call_deadline_s": 60.0, "read_budget_s": 120.0}
 
 @asynccontextmanager
 async def guarded_etcd(binary, folder, *options):
-    """The config of a cluster that asks everybody for a user; with root's credentials."""
+    """The configuration of an etcd that requires users, with root's credentials."""
     identity = folder / "identity"
     folder.mkdir(exist_ok=True)
     JobAuthority("etcd").issue(identity)
@@ -31,7 +31,7 @@ async def guarded_etcd(binary, folder, *options):
 
 
 async def turn_users_on(config):
-    """root has its password, and nobody is answered without a user."""
+    """Gives root its password and turns authentication on."""
     async with asking(config, credentials=None) as ask:
         await ask("Auth", "UserAdd", rpc.AuthUserAddRequest(name=ROOT.user, password=ROOT.password))
         await ask("Auth", "RoleAdd", rpc.AuthRoleAddRequest(name="root"))
@@ -40,7 +40,7 @@ async def turn_users_on(config):
 
 
 def config_of(config, credentials):
-    """The same cluster as somebody else."""
+    """The same configuration with other credentials."""
     return EtcdConfig(endpoints=config.endpoints, tls=config.tls, credentials=credentials, **PATIENT)
 
 
