@@ -25,9 +25,6 @@ SHARED: Final[Mapping[str, str]] = {
     "TemporaryError": _ONE_TREE_EACH,
 }
 
-# Names that still mean two things.  A name goes from here when one owner is left; no name is added.
-AMBIGUOUS: Final = frozenset({"Ended", "JobRecord", "Pod"})
-
 
 def modules(root: Path = ROOT) -> Iterator[Path]:
     """Every module of the product that people wrote, by path."""
@@ -57,7 +54,7 @@ def class_owners(root: Path = ROOT) -> dict[str, list[str]]:
 def find_problems(owners: Mapping[str, list[str]]) -> Iterator[str]:
     """One sentence for each name that has two meanings without a reason, and for each reason that nobody needs."""
     for name, paths in sorted(owners.items()):
-        if len(paths) > 1 and name not in SHARED and name not in AMBIGUOUS:
+        if len(paths) > 1 and name not in SHARED:
             yield f"class {name} is defined {len(paths)} times ({', '.join(paths)}): give each its own name"
     for name in sorted(SHARED):
         if len(owners.get(name, ())) < 2:

@@ -25,12 +25,12 @@ from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
 
 UNSTARTED_S: Final = 20.0  # images are here by then, mostly
 
-Pod = TypeVar("Pod", bound=Mapping[str, Any])
+RawPod = TypeVar("RawPod", bound=Mapping[str, Any])
 
 _ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.MASTER)}
 
 
-def own_pods(job: KubeJob, pods: Iterable[Pod]) -> list[Pod]:
+def own_pods(job: KubeJob, pods: Iterable[RawPod]) -> list[RawPod]:
     """Return the pods of this very job.  A master's owner is a ReplicaSet: its label is believed."""
     return [raw for raw in pods if _is_own(job, raw)]
 
@@ -89,7 +89,7 @@ def is_ready(raw: Raw) -> bool:
     return condition_of(raw, "Ready").get("status") == "True" and not is_leaving(raw) and not has_ended(raw)
 
 
-def has_unstarted(pods: Iterable[Pod], now_unix_s: float) -> bool:
+def has_unstarted(pods: Iterable[RawPod], now_unix_s: float) -> bool:
     """True if a pod has had a node for long, and no containers yet: something that it mounts may be gone."""
     return any(
         text(raw, "spec", "nodeName") and text(raw, "status", "phase") == "Pending" and _bound_for_long(raw, now_unix_s)
@@ -103,16 +103,16 @@ def _bound_for_long(raw: Raw, now_unix_s: float) -> bool:
     return bound_s is not None and now_unix_s - bound_s > UNSTARTED_S
 
 
-def standing(pods: Iterable[Pod], role: Role) -> list[Pod]:
+def standing(pods: Iterable[RawPod], role: Role) -> list[RawPod]:
     """Return the pods of a role that stay: neither ended, nor leaving, nor gated."""
     return [
         raw for raw in pods if role_of(raw) is role and not has_ended(raw) and not is_leaving(raw) and not is_gated(raw)
     ]
 
 
-def standing_by_role(pods: Iterable[Pod]) -> dict[Role, list[Pod]]:
+def standing_by_role(pods: Iterable[RawPod]) -> dict[Role, list[RawPod]]:
     """Return the pods that stay, by role."""
-    found: dict[Role, list[Pod]] = {role: [] for role in _ROLES.values()}
+    found: dict[Role, list[RawPod]] = {role: [] for role in _ROLES.values()}
     for raw in pods:
         role = role_of(raw)
         if role is not None and not has_ended(raw) and not is_leaving(raw) and not is_gated(raw):
