@@ -1,7 +1,7 @@
-"""The third adapter of the port: a cluster in virtual time, for experiments and what-if questions.
+"""The simulated cluster: an adapter of the cluster port in virtual time, for experiments and what-if questions.
 
-`cluster` is the door; `physics`, `profile` and `training` say as data how long things take, how the scheduler decides
-and what training brings; `record` of the cluster is what came of it.
+`simulated_cluster` is the adapter.  `world.physics` says how long things take, `scheduling.scheduler_profile` how pods
+are scheduled and `controllers.training_model` what training yields.  `record` of the cluster holds the results.
 """
 
 from autoscaler.clusters.simulated.controllers.replica_sets import Hpa, SimDeployment

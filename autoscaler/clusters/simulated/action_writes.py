@@ -1,7 +1,7 @@
-"""The planner's actions, carried out on the world whole or not at all: the port's `apply`.
+"""The planner's actions on the simulated world, whole or not at all: `apply` of the port.
 
-A pod of EDL's is tied to its node, so it is bound where its room was proved, at once; the room is proved again here,
-beside what stands there and what pods of its rank or above are nominated for.
+A pod of EDL is tied to its node, so it is bound there at once.  Its capacity is checked again here, beside the pods on
+the node and pods of its priority or above that are nominated to it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CORE_VALUE: Final = 0  # of the built-in class `edl-core`
 
 
 class ActionWriter:
-    """Carries out actions.  Refusals say why and leave everything as it was."""
+    """Carries out actions.  A refusal gives a reason and changes nothing."""
 
     def __init__(self, world: World, jobs: SimulatedJobs, reclaim: Reclaim, surplus_grace_s: float) -> None:
         self._world = world
@@ -43,7 +43,7 @@ class ActionWriter:
         self._surplus_grace_s = surplus_grace_s
 
     def apply(self, action: Action) -> WriteOutcome:
-        """Do one action."""
+        """Carry out one action."""
         match action:
             case CreatePod():
                 return self._create((action,))
@@ -78,7 +78,7 @@ class ActionWriter:
         return DONE
 
     def _has_room(self, pod: SimPod, name: NodeName, taken: dict[NodeName, list[int]]) -> bool:
-        """Prove the room beside `taken`, and add the pod to it."""
+        """Whether the pod fits beside `taken`, to which it is added."""
         table = self._world.table
         amounts = table.amounts_of(pod.shape.requests)
         if amounts is None or name not in table.index:
@@ -131,7 +131,7 @@ def pod_name(want: CreatePod) -> PodName:
 
 
 def shape_of(job: Job, role: Role) -> Shape | None:
-    """What a pod of this role asks for; None: the job has no such pods."""
+    """Return what a pod of this role requests; None if the job has no such pods."""
     match role:
         case Role.TRAINER:
             return job.trainer.shape

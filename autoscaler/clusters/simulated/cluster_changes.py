@@ -35,21 +35,21 @@ class ClusterChanges:
     # ---- jobs ---------------------------------------------------------------------------------------------------
 
     def submit(self, job: Job, work: TrainingWork | None = None) -> None:
-        """The job is there from now on; `submitted_at_s` is now.  Raises InvalidSpecError."""
+        """Add the job; `submitted_at_s` is now.  Raises InvalidSpecError."""
         self._jobs.submit(job, work or TrainingWork())
 
     def edit_job(self, job: Job) -> None:
-        """Put in another spec of a job that is there: bounds, weight, pinned size, state."""
+        """Replace the spec of a job: bounds, weight, pinned size, state."""
         self._job(job.name)
         self._jobs.replace(job)
 
     def delete_job(self, name: str) -> None:
-        """The job is over; its pods leave with their grace, and nobody replaces them."""
+        """End the job; its pods terminate and nobody replaces them."""
         self._job(name)
         self._jobs.end(JobName(name), is_deleted=True)
 
     def set_replicas(self, job: str, role: Role, replicas: int, *, priority: int = 0, spreads: bool = False) -> None:
-        """Let a controller keep so many pods of this role alive, at its rate; it chooses who leaves.
+        """Let a controller keep this many pods of the role alive, at its rate; it chooses the victims.
 
         The scheduler places them.  `spreads`: as a ReplicaSet (servers, master); else as a batch Job (trainers, 2017).
         A role is either a controller's or the planner's, never both.
@@ -76,7 +76,7 @@ class ClusterChanges:
         spreads: bool = False,
         can_preempt: bool = False,
     ) -> list[PodName]:
-        """Create pods of a job at once, without a node and without a controller.  Returns their names."""
+        """Create pods of a job at once, without a node and a controller.  Returns their names."""
         spec = self._job(job)
         shape = self._shape_of(spec, role)
         names = []
@@ -99,14 +99,14 @@ class ClusterChanges:
         return names
 
     def delete_pods(self, names: Iterable[str], *, grace_s: float | None = None, why: str = "deleted") -> None:
-        """Tell pods to leave within this grace, or within their own; those that are gone already are left out."""
+        """Terminate pods within this grace period, or their own; pods that are gone are skipped."""
         for name in names:
             pod = self._world.pods.get(PodName(name))
             if pod is not None:
                 self._world.terminate(pod, grace_s=pod.grace_s if grace_s is None else grace_s, why=why)
 
     def kill_pod(self, name: str) -> None:
-        """The pod is gone at once, and what it had in hand is lost."""
+        """Remove the pod at once; its unfinished work is lost."""
         pod = self._world.pods.get(PodName(name))
         if pod is not None:
             self._world.kill(pod)
@@ -114,45 +114,45 @@ class ClusterChanges:
     # ---- workloads of others ------------------------------------------------------------------------------------
 
     def add_deployment(self, deployment: SimDeployment) -> None:
-        """The Deployment is there; its pods come at the controller's rate.  Raises InvalidSpecError."""
+        """Add a Deployment; its pods come at the controller's rate.  Raises InvalidSpecError."""
         self._workloads.add(deployment)
 
     def scale(self, name: str, replicas: int) -> None:
-        """Change a Deployment's replicas."""
+        """Set a Deployment's replicas."""
         self._workloads.scale(name, replicas)
 
     def roll(self, name: str) -> None:
-        """Replace a Deployment's pods, a quarter more and a quarter fewer than wanted at most."""
+        """Roll out a Deployment, within a quarter above and below its replicas."""
         self._workloads.roll(name)
 
     def add_hpa(self, hpa: Hpa) -> None:
-        """An HPA owns the Deployment's replicas from now on."""
+        """Let an HPA own the Deployment's replicas."""
         self._workloads.add_hpa(hpa)
 
     def set_load(self, name: str, load: float) -> None:
-        """The load that a Deployment with an HPA has from now on, in the HPA's unit."""
+        """Set the load of a Deployment with an HPA, in the HPA's unit."""
         self._workloads.set_load(name, load)
 
     # ---- nodes --------------------------------------------------------------------------------------------------
 
     def lose_node(self, name: NodeName) -> None:
-        """The machine dies; the cluster knows after `physics.loss_detection_s`."""
+        """Stop the machine; the cluster notices after `physics.loss_detection_s`."""
         self._nodes.lose(name)
 
     def restore_node(self, name: NodeName) -> None:
-        """The machine is back and Ready."""
+        """Start the machine; its node is Ready."""
         self._nodes.restore(name)
 
     def cordon(self, name: NodeName) -> None:
-        """Nothing new comes to the node."""
+        """Cordon the node."""
         self._nodes.cordon(name)
 
     def uncordon(self, name: NodeName) -> None:
-        """The node is open again."""
+        """Uncordon the node."""
         self._nodes.cordon(name, on=False)
 
     def drain_node(self, name: NodeName, *, evicts_jobs: bool = False) -> None:
-        """Cordon, and let its pods leave; jobs' pods by EDL's plan, unless `evicts_jobs`."""
+        """Cordon the node and evict its pods; pods of jobs leave by EDL's plan, unless `evicts_jobs`."""
         self._nodes.drain(name, evicts_jobs=evicts_jobs)
 
     # ---- inside --------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class ClusterChanges:
         return life.job
 
     def _shape_of(self, job: Job, role: Role) -> Shape:
-        """What a new pod of the job asks for."""
+        """Return what a new pod of the job requests."""
         shape = shape_of(job, role)
         if shape is None:
             raise InvalidSpecError(f"jobs.{job.name}", f"it has no {role}", "a role that its spec names")

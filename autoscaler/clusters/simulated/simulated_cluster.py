@@ -1,14 +1,13 @@
-"""A cluster in virtual time, behind the port `Cluster`: the same loop and planner run on it as on a real one.
+"""The simulated adapter of the port `Cluster`: the loop and the planner run on it in virtual time.
 
-Time passes only while somebody waits: the loop through `changed`, anybody else through `run_until`.  What happens is
-decided by `physics` and a seed; two runs with the same calls are equal to the last event.  Beside the port stands what
-users, other controllers and accidents do to a cluster; what came of it is in `record`, as plain data.
+Time advances only while somebody waits: the loop in `changed`, others in `run_until`.  `physics` and a seed decide what
+happens, and two runs with the same calls are equal to the last event.  Beside the port are the changes by users, other
+controllers and accidents (`cluster_changes`); `record` has the results as plain data.
 
-Emulated: kube-scheduler (`scheduler` and what it names), controllers and HPAs (`workloads`), grace and drain (`world`),
-death of nodes (`nodes`), training (`jobs`).  Not emulated: volumes, zones, pod affinity, PodDisruptionBudgets, quotas,
-image pulls of their own, usage beyond requests, the time of EDL's own reads, plans and writes, and the 0.02 s between a
-write of EDL's and its binding.  (With 0.03 s for each write utilisation in the cases of 2017 falls by 0.15 points at
-most.)
+Emulated: kube-scheduler (`scheduling`), controllers, HPAs, death of nodes and training (`controllers`), grace periods
+and drain (`world`).  Not emulated: volumes, zones, pod affinity, PodDisruptionBudgets, quotas, image pulls, usage
+beyond requests, the time of EDL's own reads, plans and writes, and the 0.02 s between a write of EDL and its binding.
+(With 0.03 s for each write, utilisation in the cases of 2017 falls by 0.15 points at most.)
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ CHANCES_AT_ONCE: Final = 256  # a draw from NumPy costs as much as a hundred fro
 
 
 class SimulationOverError(Exception):
-    """The instant is reached at which `run_loop` was told to end; it ends the loop, and nobody else sees it."""
+    """The end of `run_loop` is reached; it ends the loop and is caught there."""
 
 
 class SimulatedCluster(ClusterChanges):
-    """Nodes given once, everything else as it comes.
+    """A cluster whose nodes are given at its creation.
 
     `daemons` stand on their nodes from the beginning and stay.  `reclaim` must be the policy's: it decides which
     priority surplus gets.  `surplus_grace_s` is the grace that the scheduler gives surplus when it preempts.  Servers
@@ -108,7 +107,7 @@ class SimulatedCluster(ClusterChanges):
         return self._writes.apply(action)
 
     async def changed(self, timeout_s: float) -> bool:
-        """Let time pass until something has changed, `timeout_s` at most, or `PASS_S` if that is longer."""
+        """Advance time until something has changed, by `timeout_s` at most, or by `PASS_S` if that is longer."""
         until_s = self.now() + max(timeout_s, PASS_S)
         if self._ends_at_s is not None:
             until_s = min(until_s, self._ends_at_s)
@@ -127,18 +126,18 @@ class SimulatedCluster(ClusterChanges):
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def run_until(self, at_s: float) -> None:
-        """Let everything happen up to and at this instant; the clock stands there afterwards."""
+        """Run everything up to and at this instant, and leave the clock there."""
         while self._happen(at_s):
             pass
         self._world.timeline.advance_to(at_s)
         self.settle()
 
     def settle(self) -> None:
-        """Count every job's samples up to now and note them."""
+        """Count and record every job's samples up to now."""
         self._jobs.record_all()
 
     def at(self, at_s: float, call: Callable[[], object]) -> None:
-        """Call it at that instant; at once in turn, if that is past."""
+        """Call it at that instant, or now if that is past."""
         self._world.timeline.at(at_s, call)
 
     def every(self, period_s: float, call: Callable[[], object], *, first_s: float = 0.0) -> None:
@@ -155,7 +154,7 @@ class SimulatedCluster(ClusterChanges):
 
     @property
     def pods(self) -> Mapping[PodName, SimPod]:
-        """Every pod that is not gone.  To be read, never written."""
+        """Every pod that is not gone, read-only."""
         return self._world.pods
 
     @property
@@ -164,11 +163,11 @@ class SimulatedCluster(ClusterChanges):
         return {name: life.job for name, life in self._jobs.by_name.items()}
 
     def view(self) -> ClusterView:
-        """What the planner would see now."""
+        """Return the current view."""
         return self._views.latest()
 
     def free_on(self, name: NodeName) -> Resources:
-        """What is allocatable on the node and not requested by pods that stand there."""
+        """Return the allocatable capacity of the node that no bound pod requests."""
         table = self._world.table
         slot = table.slot(name)
         return table.resources_of([w - r for w, r in zip(slot.allocatable, slot.requested, strict=True)])
@@ -213,7 +212,7 @@ DAEMON_PRIORITY: Final = 2_000_001_000  # of system-node-critical: nobody preemp
 
 
 def random_numbers(seed: int) -> Callable[[], float]:
-    """An endless row of numbers in [0, 1), the same for the same seed."""
+    """Return an endless source of numbers in [0, 1), the same for the same seed."""
     source = np.random.default_rng(seed)
     row: list[float] = []
 
@@ -226,14 +225,14 @@ def random_numbers(seed: int) -> Callable[[], float]:
 
 
 class RunnableLoop(Protocol):
-    """`autoscaler.loop.Loop`: named by what is used of it, so that nothing here waits for a real clock."""
+    """What `run_loop` needs of `autoscaler.loop.Loop`, without importing its real clock."""
 
     async def run(self) -> None:
         """Run until something is raised."""
 
 
 async def run_loop(loop: RunnableLoop, cluster: SimulatedCluster, until_s: float) -> None:
-    """Run the loop, which was made for this cluster, until virtual time has come to `until_s`."""
+    """Run the loop on its simulated cluster until virtual time reaches `until_s`."""
     cluster.end_at(until_s)
     try:
         with suppress(SimulationOverError):

@@ -1,4 +1,4 @@
-"""The view of the simulated cluster, made from the one before: only what has changed is built anew."""
+"""The planner's view of the simulated cluster, derived from the one before: only changes are built anew."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autoscaler.domain import Capabilities, ClusterView, Job, JobName, Workload,
 
 
 class SimulatedView:
-    """Keeps the last view; everything that stayed is the same object in the next one."""
+    """Derives each view from the last; unchanged things stay the same objects."""
 
     def __init__(
         self, world: World, jobs: SimulatedJobs, workloads: WorkloadControllers, capabilities: Capabilities
@@ -24,7 +24,7 @@ class SimulatedView:
         self._seen_workloads: dict[WorkloadName, Workload] = {}
 
     def latest(self) -> ClusterView:
-        """The cluster as it is now."""
+        """Return the current view."""
         world = self._world
         if self._last.revision != world.revision:
             self._last = self._bring_forward()

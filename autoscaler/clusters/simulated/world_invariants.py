@@ -1,8 +1,8 @@
-"""What must hold after every event of the simulated cluster, whatever was asked of it.
+"""Invariants of the simulated cluster, checked after every event.
 
-Room: nobody stands where it does not fit.  Books: the sums of each node are those of its pods.  Places: a pod stands on
-one node that exists, or on none.  Up to `EVERYWHERE_NODES` nodes room and counts are checked everywhere, above on the
-nodes that were touched; sums are added up anew on the touched ones, and on all by `check_everything`.
+Capacity: no node is overcommitted.  Sums: the requests of each node are those of its pods.  Places: a pod is on one
+existing node, or on none.  Up to `EVERYWHERE_NODES` nodes, capacity and counts are checked everywhere, above that on
+changed nodes; sums are recomputed on changed nodes, and on all by `check_everything`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVERYWHERE_NODES: Final = 500
 
 
 class WorldInvariants:
-    """Checks a world; remembers which touches it has seen."""
+    """Checks a world after each event."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -40,7 +40,7 @@ class WorldInvariants:
             self._check_room(touched)
 
     def check_everything(self) -> None:
-        """The same on every node, from nothing."""
+        """Check every node, without relying on earlier checks."""
         self._check_room(self._world.table.slots)
         self._check_books(self._world.table.slots)
         self._check_counts()

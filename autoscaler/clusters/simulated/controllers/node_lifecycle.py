@@ -1,4 +1,4 @@
-"""What happens to nodes: cordon, drain, death, return; and when the cluster comes to know of it."""
+"""Node lifecycle: cordon, drain, death and return of nodes, and when the cluster notices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autoscaler.errors import InvalidSpecError
 
 
 class NodeLifecycle:
-    """Changes nodes.  Every name is checked: an unknown one raises InvalidSpecError."""
+    """Cordons, drains, losses and returns of nodes.  An unknown name raises InvalidSpecError."""
 
     def __init__(self, world: World, scheduler: Scheduler) -> None:
         self._world = world
@@ -21,18 +21,18 @@ class NodeLifecycle:
         self._deaths: dict[NodeName, int] = {}  # which one is meant, when a node dies again
 
     def cordon(self, name: NodeName, *, on: bool = True) -> None:
-        """Nothing new comes to the node; or, off, it is open again, and no drain goes on."""
+        """Cordon the node; `on` False: uncordon it, which ends a drain."""
         node = self._slot(name).node
         self._put(replace(node, is_cordoned=on, is_draining=node.is_draining and on))
 
     def drain(self, name: NodeName, *, evicts_jobs: bool) -> None:
-        """Nothing new comes; pods of others leave, and those of jobs by EDL's plan or, `evicts_jobs`, at once."""
+        """Cordon the node and evict foreign pods; pods of jobs leave by EDL's plan or, `evicts_jobs`, at once."""
         slot = self._slot(name)
         self._put(replace(slot.node, is_cordoned=True, is_draining=True))
         self._evict(slot, why=f"{name} is drained", evicts_jobs=evicts_jobs)
 
     def lose(self, name: NodeName) -> None:
-        """The machine dies now.  The cluster finds out later, and evicts its pods later still."""
+        """Stop the machine.  The cluster notices later, and evicts its pods later still."""
         slot = self._slot(name)
         if not slot.is_alive:
             return
@@ -43,7 +43,7 @@ class NodeLifecycle:
         )
 
     def restore(self, name: NodeName) -> None:
-        """The machine is back and Ready; what stood there and was not told to leave starts again."""
+        """Start the machine; it is Ready, and pods that were not terminating start again."""
         slot = self._slot(name)
         if slot.is_alive:
             return

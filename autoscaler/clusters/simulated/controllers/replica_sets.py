@@ -1,8 +1,8 @@
-"""What controllers do: replicas of a template at a rate, rolls, and an HPA's arithmetic.  Pure but for a token bucket.
+"""Arithmetic of controllers: replicas of a template, rollouts, and an HPA.  Pure but for a token bucket.
 
-A controller keeps `wanted` pods alive: told to leave counts as gone, so a preempted web pod is replaced at once.  It
-does so for Deployments, and for the parts of a job that another system's controllers run (2017: ReplicaSets of servers
-and master, a batch Job of trainers).
+A controller keeps `wanted` pods alive.  A terminating pod counts as gone, so a preempted web pod is replaced at once.
+Deployments have controllers, and roles of a job that another system runs (2017: ReplicaSets of servers and master, a
+batch Job of trainers).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autoscaler.errors import InvalidSpecError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimDeployment:
-    """Somebody else's replicated pods.  Its controller's pods spread over the nodes."""
+    """Replicated pods of others, which spread over the nodes."""
 
     name: str
     shape: Shape
@@ -32,7 +32,7 @@ class SimDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:
-    """Keeps the load of each replica of a Deployment near `load_per_replica`.  Any unit of load will do."""
+    """Horizontal pod autoscaler: keeps each replica's load near `load_per_replica`, in any unit."""
 
     deployment: str
     min_replicas: int
@@ -46,7 +46,7 @@ class Hpa:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ReplicaController:
-    """One controller's state."""
+    """State of one controller."""
 
     name: str
     owner: str
@@ -66,7 +66,7 @@ class ReplicaController:
 
 
 class TokenBucket:
-    """So many calls at once, then so many per second."""
+    """Rate limit: a burst of calls, then so many per second."""
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
         self._rate_per_s = rate_per_s
@@ -75,7 +75,7 @@ class TokenBucket:
         self._counted_s = 0.0
 
     def try_take(self, now_s: float) -> bool:
-        """Take one if there is one."""
+        """Take a token; False without one."""
         self._tokens = min(self._burst, self._tokens + (now_s - self._counted_s) * self._rate_per_s)
         self._counted_s = now_s
         if self._tokens < 1.0 - 1e-9:
@@ -84,12 +84,12 @@ class TokenBucket:
         return True
 
     def next_in_s(self) -> float:
-        """How long after the last try the next one succeeds."""
+        """Return how long after the last try the next one succeeds."""
         return max(0.0, 1.0 - self._tokens) / self._rate_per_s
 
 
 def pods_to_create(replicas: ReplicaController) -> int:
-    """How many pods of the present template to create now.  A roll may go a quarter above what is wanted."""
+    """Return how many pods of the current template to create now.  A rollout may exceed the replicas by a quarter."""
     if not replicas.generation:
         return max(0, replicas.wanted - len(replicas.pods))
     new = sum(pod.generation == replicas.generation for pod in replicas.pods.values())
@@ -99,7 +99,7 @@ def pods_to_create(replicas: ReplicaController) -> int:
 
 
 def pods_to_delete(replicas: ReplicaController, physics: Physics, now_s: float) -> list[SimPod]:
-    """Whom the controller tells to leave now, first ones first.
+    """Return the pods that the controller terminates now, first ones first.
 
     A roll ends old pods that never ran at once, others as long as three quarters of what is wanted stay ready.
     """
@@ -122,7 +122,7 @@ def pods_to_delete(replicas: ReplicaController, physics: Physics, now_s: float) 
 
 
 def removal_order(pods: Iterable[SimPod], physics: Physics, now_s: float) -> list[SimPod]:
-    """Order pods by who leaves first: unbound, not ready, crowded (today), young."""
+    """Return pods in the order of removal: unbound, not ready, crowded (today), young."""
     all_pods = list(pods)
     crowd = Counter(pod.node for pod in all_pods) if physics.spreads_scale_down else Counter()
 
@@ -137,7 +137,7 @@ def removal_order(pods: Iterable[SimPod], physics: Physics, now_s: float) -> lis
 
 
 class HpaState:
-    """One HPA's memory.  Source: pkg/controller/podautoscaler/horizontal.go with the default behaviour."""
+    """State of one HPA.  Source: pkg/controller/podautoscaler/horizontal.go with the default behaviour."""
 
     def __init__(self, hpa: Hpa, physics: Physics) -> None:
         self.hpa = hpa
@@ -146,7 +146,7 @@ class HpaState:
         self._wishes: deque[tuple[float, int]] = deque()
 
     def wish(self, current: int) -> int:
-        """The replicas that the load asks for, within the HPA's bounds.  Nobody else sees it."""
+        """Return the replicas that the load requires, within the HPA's bounds."""
         ratio = self.load / (current * self.hpa.load_per_replica) if current else 0.0
         asked = current
         if not current or abs(ratio - 1.0) > self._physics.hpa_tolerance:
@@ -154,7 +154,7 @@ class HpaState:
         return min(max(asked, self.hpa.min_replicas), self.hpa.max_replicas)
 
     def decide(self, current: int, now_s: float) -> int:
-        """The replicas from now on: up at most to twice as many or four more, down to the highest wish of late."""
+        """Return the replicas from now on: up at most twice as many or four more, down to the highest recent wish."""
         wish = self.wish(current)
         self._wishes.append((now_s, wish))
         while self._wishes[0][0] < now_s - self._physics.hpa_calm_s:

@@ -1,7 +1,7 @@
-"""The training jobs of the simulated cluster: their pods that work, and the samples that come of it.
+"""Training jobs of the simulated cluster: their working pods, and the samples that result.
 
-A job trains while its master and all servers of its minimum work and a trainer does.  `training` has the arithmetic.
-A job that has done its work is OVER: its processes end by themselves.
+A job trains while its master, all servers of its minimum and a trainer work.  `training_model` has the arithmetic.  A
+job that has done its work is OVER: its processes end by themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autoscaler.errors import InvalidSpecError
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SimulatedJob:
-    """One job.  Pods that leave, or whose node has died, are neither `ready` nor `working`.
+    """One job.  Terminating pods, and pods of a dead node, are neither `ready` nor `working`.
 
     Where servers can move their state, one that leaves works until it is gone.
     """
@@ -37,7 +37,7 @@ class SimulatedJob:
 
 
 class SimulatedJobs:
-    """All jobs by name.  `when_over` is told each job that ends, before its pods are told to leave."""
+    """All jobs by name.  `when_over` is called with each job that ends, before its pods terminate."""
 
     def __init__(self, world: World, when_over: Callable[[str], None]) -> None:
         self._world = world
@@ -46,7 +46,7 @@ class SimulatedJobs:
         world.listen(self.handle_pod_change)
 
     def submit(self, job: Job, work: TrainingWork) -> None:
-        """The job exists from now on.  Raises InvalidSpecError if its name is taken."""
+        """Add the job.  Raises InvalidSpecError if its name is taken."""
         if job.name in self.by_name:
             raise InvalidSpecError(f"jobs.{job.name}", "this name is taken", "another name")
         submitted = replace(job, submitted_at_s=self._world.now_s)
@@ -55,14 +55,14 @@ class SimulatedJobs:
         self._world.touch()
 
     def replace(self, job: Job) -> None:
-        """Put in an edited spec: bounds, weight, state."""
+        """Replace the job's spec: bounds, weight, state."""
         life = self.by_name[job.name]
         life.job = replace(job, submitted_at_s=life.job.submitted_at_s)
         self._recount(life)
         self._world.touch()
 
     def end(self, name: JobName, *, is_deleted: bool) -> None:
-        """Its pods leave; a deleted job is forgotten with the last of them."""
+        """End the job and terminate its pods; a deleted job is forgotten with the last of them."""
         life = self.by_name[name]
         self._when_over(name)
         life.is_deleted = life.is_deleted or is_deleted
@@ -73,13 +73,13 @@ class SimulatedJobs:
         self._world.touch()
 
     def record_all(self) -> None:
-        """Note every job's samples as they are now."""
+        """Record every job's samples as they are now."""
         for life in self.by_name.values():
             life.progress.count(self._world.now_s)
             self._record(life)
 
     def handle_pod_change(self, pod: SimPod, change: PodChange) -> None:
-        """Count the pod in or out."""
+        """Update the job's ready and working pods."""
         if pod.is_foreign:
             return
         life = self.by_name[JobName(pod.owner)]
@@ -109,7 +109,7 @@ class SimulatedJobs:
         self._recount(life)
 
     def _recount(self, life: SimulatedJob) -> None:
-        """Set the job's speed by who works now."""
+        """Set the job's speed by its working pods."""
         servers, trainers = len(life.working[Role.SERVER]), len(life.working[Role.TRAINER])
         life.is_trainable = (
             len(life.working[Role.MASTER]) >= min(1, life.job.master.replicas)
@@ -135,7 +135,7 @@ class SimulatedJobs:
             self.end(life.job.name, is_deleted=False)
 
     def _stop(self, life: SimulatedJob, pod: SimPod) -> None:
-        """The pod works no longer; note what is lost with it unless it hands over."""
+        """Remove the pod from the working ones; count what is lost with it unless it hands over."""
         life.ready[pod.role].discard(pod.name)
         if pod.name not in life.working[pod.role]:
             return
@@ -148,7 +148,7 @@ class SimulatedJobs:
         life.working[pod.role].discard(pod.name)
 
     def _leave(self, life: SimulatedJob, pod: SimPod) -> None:
-        """The pod has been told to leave: a server that hands its state over answers until that is done."""
+        """The pod terminates; a server that hands over its state works until that is done."""
         if self._hands_over(pod):
             life.ready[pod.role].discard(pod.name)
         else:
@@ -160,11 +160,11 @@ class SimulatedJobs:
         pod.at_risk_samples = 0.0
 
     def _hands_over(self, pod: SimPod) -> bool:
-        """Whether it is a server that answers until its state is elsewhere."""
+        """Whether the pod is a server that works until its state has moved."""
         return pod.role is Role.SERVER and self._world.moves_servers
 
     def _freeze_for(self, life: SimulatedJob, pod: SimPod) -> None:
-        """Routes change when a server comes or leaves."""
+        """Freeze the job while a server comes or goes, since routes change."""
         if self._hands_over(pod):
             now_s = self._world.now_s
             life.progress.freeze(now_s + self._world.physics.server_freeze_s, now_s)

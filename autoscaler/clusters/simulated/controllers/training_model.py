@@ -13,7 +13,7 @@ from autoscaler.errors import InvalidSpecError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedCurve:
-    """One step of one trainer takes fixed + w / p x exchange + w x crowd + p x fan (w trainers, p servers).
+    """Step time of one trainer: fixed + w / p x exchange + w x crowd + p x fan (w trainers, p servers).
 
     The asynchronous speed model of Optimus (Peng et al., EuroSys 2018, equation 3): with few servers the exchange
     saturates, with many of either the step grows slowly.  Without servers w / p is 1.  The defaults (20 samples/s
@@ -32,7 +32,7 @@ class SpeedCurve:
             raise InvalidSpecError("work.curve", f"is {self}", "batch and fixed_s above 0, the other terms at least 0")
 
     def samples_per_s(self, trainers: int, servers: int) -> float:
-        """The whole job's speed; 0 without a trainer."""
+        """Return the job's speed; 0 without a trainer."""
         if trainers == 0:
             return 0.0
         load = trainers / servers if servers else 1.0
@@ -42,7 +42,7 @@ class SpeedCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingWork:
-    """What a job has to do.  `in_hand_s`: seconds of its own work that a lost trainer had not handed in."""
+    """The work of a job.  `in_hand_s`: seconds of work that a lost trainer takes with it."""
 
     curve: SpeedCurve = SpeedCurve()
     samples_total: float | None = None  # then the job ends; None: it trains until it is deleted
@@ -57,7 +57,7 @@ class TrainingWork:
 
 
 class TrainingProgress:
-    """The samples of one job: `trained` are in its next checkpoint, `lost` were done in vain."""
+    """Samples of one job: `trained` are in its next checkpoint, `lost` were trained in vain."""
 
     def __init__(self, work: TrainingWork) -> None:
         self.work = work
@@ -82,25 +82,25 @@ class TrainingProgress:
             self.first_trained_at_s = now_s
 
     def freeze(self, until_s: float, now_s: float) -> None:
-        """Train nothing until then: state moves."""
+        """Train nothing until this instant, while state moves."""
         self.count(now_s)
         self.frozen_until_s = max(self.frozen_until_s, until_s)
 
     def lose(self, samples: float, now_s: float) -> None:
-        """Take back what a pod took with it."""
+        """Subtract the samples that a lost pod had not handed in."""
         self.count(now_s)
         lost = min(samples, self.trained)
         self.trained -= lost
         self.lost += lost
 
     def since_checkpoint(self, now_s: float) -> float:
-        """Samples that the last checkpoint does not hold, at the present speed."""
+        """Return the samples since the last checkpoint, at the current speed."""
         if self.first_trained_at_s is None:
             return 0.0
         return self.samples_per_s * ((now_s - self.first_trained_at_s) % self.work.checkpoint_every_s)
 
     def done_at_s(self, now_s: float) -> float | None:
-        """When all samples are trained at this speed; None: never."""
+        """Return when all samples are trained at this speed; None: never."""
         if self.work.samples_total is None or not self.samples_per_s:
             return None
         start_s = max(now_s, self.frozen_until_s)

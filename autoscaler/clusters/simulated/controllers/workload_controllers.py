@@ -1,8 +1,8 @@
-"""Controllers at work: what `controllers` says is done, one call after the other, as fast as their tokens allow.
+"""Controllers at work: they call what `replica_sets` computes, one call after the other, within their rate limit.
 
-All of them share one limit and take turns.  In kube-controller-manager only controllers of one kind do: ReplicaSets and
-batch Jobs have a client each.  One limit for both comes nearer to the logs of 2017: its jobs could train after 120 s on
-the average as its authors measured, and after 94 s with two; what ran and what was killed is the same within 4 %.
+All controllers share one limit and take turns.  In kube-controller-manager only controllers of one kind do: ReplicaSets
+and batch Jobs have a client each.  One limit for both comes nearer to the logs of 2017: its jobs could train after 120
+s on average as its authors measured, and after 94 s with two limits; what ran and what was killed agrees within 4 %.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autoscaler.errors import InvalidSpecError
 
 
 class WorkloadControllers:
-    """All controllers by name.  `job/NAME/ROLE` is a part of a job, any other name a Deployment."""
+    """All controllers by name: `job/NAME/ROLE` for a role of a job, any other name for a Deployment."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -42,7 +42,7 @@ class WorkloadControllers:
     # ---- what users do ------------------------------------------------------------------------------------------
 
     def add(self, deployment: SimDeployment) -> None:
-        """The Deployment exists.  Raises InvalidSpecError if its name is taken."""
+        """Add a Deployment.  Raises InvalidSpecError if its name is taken."""
         if deployment.name in self._controllers or "/" in deployment.name:
             raise InvalidSpecError(f"deployments.{deployment.name}", "this name is taken", "another name, without /")
         self._controllers[deployment.name] = ReplicaController(
@@ -60,26 +60,26 @@ class WorkloadControllers:
         self._enqueue(self._controllers[deployment.name])
 
     def scale(self, name: str, replicas: int) -> None:
-        """Want so many replicas.  Raises InvalidSpecError."""
+        """Set a Deployment's replicas.  Raises InvalidSpecError."""
         if replicas < 0:
             raise InvalidSpecError(f"deployments.{name}.replicas", f"is {replicas}", "0 or more")
         self._set_replicas(self._deployment(name), replicas)
 
     def roll(self, name: str) -> None:
-        """Replace all its pods by ones of a new template, of the same shape."""
+        """Roll out a new template of the same shape."""
         controller = self._deployment(name)
         controller.generation += 1
         controller.spread_group = f"{name}#{controller.generation}"  # each template has a ReplicaSet of its own
         self._enqueue(controller)
 
     def add_hpa(self, hpa: Hpa) -> None:
-        """The HPA owns the Deployment's replicas from its first look on, one period from now."""
+        """Let an HPA own the Deployment's replicas, from one period from now."""
         self._deployment(hpa.deployment)
         self._hpas[hpa.deployment] = HpaState(hpa, self._world.physics)
         self._world.timeline.after(self._world.physics.hpa_sync_s, partial(self._sync, hpa.deployment))
 
     def set_load(self, name: str, load: float) -> None:
-        """The load that the Deployment's replicas share from now on."""
+        """Set the load that the Deployment's replicas share."""
         if name not in self._hpas or not load >= 0:
             raise InvalidSpecError(f"deployments.{name}.load", f"is {load}", "at least 0, on a Deployment with an HPA")
         self._hpas[name].load = load
@@ -87,7 +87,7 @@ class WorkloadControllers:
     def set_part(
         self, job: str, role: Role, replicas: int, shape: Shape, *, priority: int, spreads: bool, grace_s: float
     ) -> None:
-        """Keep so many pods of one role of a job alive, as a ReplicaSet (`spreads`) or a batch Job would."""
+        """Keep this many pods of a role of a job alive, as a ReplicaSet (`spreads`) or a batch Job would."""
         name = f"job/{job}/{role}"
         controller = self._controllers.get(name)
         if controller is None:
@@ -105,7 +105,7 @@ class WorkloadControllers:
         self._set_replicas(controller, replicas)
 
     def forget_job(self, job: str) -> None:
-        """Nothing of the job is replaced any more."""
+        """Stop replacing pods of the job."""
         for role in Role:
             controller = self._controllers.pop(f"job/{job}/{role}", None)
             if controller is not None:
@@ -116,7 +116,7 @@ class WorkloadControllers:
     # ---- what others see ----------------------------------------------------------------------------------------
 
     def views(self) -> tuple[Workload, ...]:
-        """What the planner sees: the Deployments as their owners last wrote them.
+        """Return the Deployments as the planner sees them: as their owners last wrote them.
 
         An HPA announces nothing: its status names a count in the instant in which it writes it.
         """
@@ -133,7 +133,7 @@ class WorkloadControllers:
         )
 
     def handle_pod_change(self, pod: SimPod, change: PodChange) -> None:
-        """A pod of a controller has changed: it may have to be replaced."""
+        """Update the pod's controller, which may have to replace the pod."""
         controller = None if pod.controller is None else self._controllers.get(pod.controller)
         if controller is None:
             return
@@ -173,7 +173,7 @@ class WorkloadControllers:
         self._record(controller)
 
     def _enqueue(self, controller: ReplicaController) -> None:
-        """Queue the controller for a token: it looks at its pods when it has one."""
+        """Queue the controller for a token; it acts on its pods once it has one."""
         controller.victims.clear()
         if not controller.is_queued:
             controller.is_queued = True
@@ -183,7 +183,7 @@ class WorkloadControllers:
                 self._world.timeline.after(0.0, self._serve)
 
     def _serve(self) -> None:
-        """Let the controllers do one call each, in turn, as far as the tokens go."""
+        """Let the controllers make one call each, in turn, as far as the tokens go."""
         while self._queue:
             controller = self._queue[0]
             makes = pods_to_create(controller) > 0
@@ -202,7 +202,7 @@ class WorkloadControllers:
         self._is_serving = False
 
     def _end_next(self, controller: ReplicaController) -> None:
-        """Tell the next victim to leave; the others were chosen with it and follow."""
+        """Terminate the next victim; those chosen with it follow."""
         pod = controller.victims.popleft()
         following = list(controller.victims)
         self._world.terminate(pod, grace_s=pod.grace_s, why="fewer replicas are wanted")
@@ -229,7 +229,7 @@ class WorkloadControllers:
         self._world.create(pod)
 
     def _sync(self, name: str) -> None:
-        """One look of an HPA."""
+        """Run one period of an HPA."""
         controller = self._controllers[name]
         wanted = self._hpas[name].decide(controller.wanted, self._world.now_s)
         if wanted != controller.wanted:

@@ -22,7 +22,7 @@ LEAST_PERCENT = 5  # minFeasibleNodesPercentageToFind
 
 
 class NodeChooser:
-    """Chooses nodes.  `chance` yields numbers in [0, 1); it is asked only where nodes tie."""
+    """Chooses nodes.  `chance` yields numbers in [0, 1), drawn only for ties."""
 
     def __init__(self, table: NodeTable, profile: SchedulerProfile, chance: Callable[[], float]) -> None:
         self._table = table
@@ -35,7 +35,7 @@ class NodeChooser:
         self._by_name_descending = np.argsort(np.argsort(np.array(names))[::-1]) if names else np.zeros(0, np.intp)
 
     def node_for(self, pod: SimPod) -> NodeName | None:
-        """The node where the pod fits best now; None: it fits nowhere.  Nothing is written."""
+        """Return the best node that fits the pod now; None if none does."""
         board = self._board(pod)
         if pod.nominated_node is not None and self._fits_beside_nominated(pod, pod.nominated_node):
             return pod.nominated_node
@@ -57,7 +57,7 @@ class NodeChooser:
         return board
 
     def _candidates(self, board: ShapeScores, pod: SimPod) -> NodeIndices:
-        """The nodes that are looked at, in the order of the search."""
+        """Return the nodes to score, in the order of the search."""
         feasible = board.fits.nonzero()[0]
         spoken_for = [
             self._table.index[name] for name in self._table.spoken_for if not self._fits_beside_nominated(pod, name)
@@ -89,7 +89,7 @@ class NodeChooser:
 
 
 def sample_size(count: int) -> int:
-    """How many feasible nodes are enough."""
+    """Return how many feasible nodes the search stops at."""
     if count < LEAST_CANDIDATES:
         return count
     percent = max(LEAST_PERCENT, 50 - count // 125)

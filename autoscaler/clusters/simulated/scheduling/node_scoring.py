@@ -1,10 +1,9 @@
-"""Which nodes hold a pod, and how much the scheduler likes each: filters and scores of the default plugins.
+"""Filters and scores of the scheduler's default plugins: which nodes fit a pod, and how good each is.
 
 Filters: NodeResourcesFit, node selector, taints, unschedulable.  Scores: LeastAllocated and BalancedAllocation of cpu
-and memory, and the spreading of one owner's pods.  A `ShapeBoard` keeps both for all nodes and one kind of pod, so that
+and memory, and the spreading of one owner's pods.  `ShapeScores` keeps both for all nodes and one kind of pod, so that
 a placement costs one node's sums and a few passes over an array.  Zones, images, pod affinity and preferred node
-affinity are not scored: no workload here has them, so upstream gives every node the same for them.
-Next: `choosing`, which picks one node.
+affinity are not scored: no workload here uses them, so upstream scores every node alike.  `node_choice` picks one node.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MAX_SKEW = 3  # of the system's default constraint over hostnames (podtopologysp
 
 
 class ShapeScores:
-    """`fits` and `scores` of every node for one kind of pod; true after `refresh`."""
+    """`fits` and `scores` of every node for one kind of pod, valid after `refresh`."""
 
     def __init__(self, table: NodeTable, profile: SchedulerProfile, shape: Shape, amounts: tuple[int, ...]) -> None:
         self._table = table
@@ -44,7 +43,7 @@ class ShapeScores:
         self._build()
 
     def refresh(self) -> None:
-        """Bring the nodes up to date that were touched since the last call."""
+        """Update the nodes that changed since the last call."""
         touched = self._table.touched
         count = len(touched) - self._seen
         if count > len(self._table.slots):
@@ -76,7 +75,7 @@ class ShapeScores:
         return int(self._sum(slot.allocatable, slot.requested, slot.scored, min))
 
     def _sum(self, whole: Pair, requested: Pair, scored: Pair, lesser: Lesser) -> Amount:
-        """Both scores of resources, weighted, with the pod counted in."""
+        """Return both resource scores, weighted, with the pod counted in."""
         profile, amounts = self._profile, self._amounts
         with_pod = scored[0] + self._asked[0], scored[1] + self._asked[1]
         free = profile.least_allocated_weight * least_allocated(profile, with_pod, whole, lesser)
@@ -89,7 +88,7 @@ class ShapeScores:
 
 
 def accepts(slot: NodeSlot, shape: Shape) -> bool:
-    """Whether the node takes new pods of this shape at all, room apart."""
+    """Whether the node accepts new pods of this shape, capacity aside."""
     return slot.node.is_open() and slot.node.accepts(shape)
 
 

@@ -24,14 +24,14 @@ PRIORITY_FLOOR = 1 << 31  # added to each priority, so that more victims never s
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreemptionCandidate:
-    """A node and who would have to leave it, most important first."""
+    """A node and its victims, most important first."""
 
     node: NodeName
     victims: tuple[SimPod, ...]
 
     @property
     def cost(self) -> tuple[int, int, int, float]:
-        """What the choice goes by, smallest first."""
+        """The order of choice, smallest first."""
         highest = self.victims[0].priority
         oldest_s = min(started_at_s(pod) for pod in self.victims if pod.priority == highest)
         total = sum(pod.priority + PRIORITY_FLOOR for pod in self.victims)
@@ -39,7 +39,7 @@ class PreemptionCandidate:
 
 
 class Preemption:
-    """Finds victims.  What it found on a node stays true until the node is touched."""
+    """Finds victims; a result is valid until its node changes."""
 
     def __init__(self, table: NodeTable, chance: Callable[[], float]) -> None:
         self._table = table
@@ -48,7 +48,7 @@ class Preemption:
         self._seen = 0
 
     def candidate_for(self, pod: SimPod) -> PreemptionCandidate | None:
-        """The node and victims that cost least; None: nobody's leaving helps.  Nothing is written."""
+        """Return the node and victims that cost least; None if no preemption helps."""
         self._forget_touched()
         count = len(self._table.slots)
         enough = min(count, max(LEAST_CANDIDATES, count * CANDIDATES_PERCENT // 100))
@@ -79,7 +79,7 @@ class Preemption:
 
 
 def may_preempt(table: NodeTable, pod: SimPod) -> bool:
-    """Whether the pod may look for victims: not while those that it was given are still leaving."""
+    """Whether the pod may preempt: not while earlier victims for it still terminate."""
     if not pod.can_preempt:
         return False
     if pod.nominated_node is None:
@@ -89,7 +89,7 @@ def may_preempt(table: NodeTable, pod: SimPod) -> bool:
 
 
 def victims_on(slot: NodeSlot, pod: SimPod) -> PreemptionCandidate | None:
-    """Who must leave this node for the pod; None: it cannot stand there, or nobody needs to leave."""
+    """Return the victims on this node; None if the pod cannot run there, or needs no victims."""
     lower = [other for other in slot.pods.values() if other.priority < pod.priority]
     if not lower or not accepts(slot, pod.shape):
         return None
@@ -114,10 +114,10 @@ def victims_on(slot: NodeSlot, pod: SimPod) -> PreemptionCandidate | None:
 
 
 def importance(pod: SimPod) -> tuple[int, float, str]:
-    """Most important first: priority, then how long it has been there."""
+    """Sort key, most important first: priority, then age."""
     return -pod.priority, started_at_s(pod), pod.name
 
 
 def started_at_s(pod: SimPod) -> float:
-    """Since when it counts as started."""
+    """Return since when the pod counts as started."""
     return pod.created_at_s if pod.bound_at_s is None else pod.bound_at_s

@@ -1,8 +1,8 @@
-"""kube-scheduler in virtual time: one pod after the other, placed, or refused with somebody preempted for it.
+"""kube-scheduler in virtual time: one pod after the other, bound, or refused with preemption for it.
 
-`waiting` is its queue, `choosing` its choice, `preemption` its victims; this shell joins them to the world.  Pods that
-are bound at their creation (EDL's, whose room was proved) never come here: the 0.02 s in which the real scheduler could
-still give that room to somebody else is not emulated, nor are volumes, ports, pod affinity, extenders and DRA.
+`scheduling_queue` orders pods, `node_choice` chooses a node, `preemption` the victims; this module joins them to the
+world.  Pods bound at their creation (EDL's, whose capacity was proved) never come here: the 0.02 s in which the real
+scheduler could give that capacity to another pod is not emulated, nor are volumes, ports, pod affinity, extenders, DRA.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autoscaler.domain import NodeName
 
 
 class Scheduler:
-    """Binds the pods that have no node."""
+    """Binds pods without a node."""
 
     def __init__(self, world: World, profile: SchedulerProfile) -> None:
         self._world = world
@@ -30,7 +30,7 @@ class Scheduler:
         world.listen(self.handle_pod_change)
 
     def handle_pod_change(self, pod: SimPod, change: PodChange) -> None:
-        """Take in what happened to a pod."""
+        """Queue a new pod, or drop a bound or removed one."""
         if change is PodChange.CREATED:
             self._waiting.add(pod, self._world.now_s)
             self._go_on()
@@ -42,12 +42,12 @@ class Scheduler:
                 self.handle_freed_capacity()
 
     def handle_freed_capacity(self) -> None:
-        """Something may fit now: a pod has gone, a node has come."""
+        """Retry unschedulable pods: a pod has gone, or a node has come."""
         self._waiting.move(self._world.now_s)
         self._go_on()
 
     def _go_on(self) -> None:
-        """Plan the next decision and the next end of a back-off."""
+        """Plan the next decision and the next end of a backoff."""
         if self._waiting.has_next and not self._is_deciding:
             self._is_deciding = True
             self._world.timeline.after(self._world.physics.scheduling_s, self._decide)
@@ -73,7 +73,7 @@ class Scheduler:
         self._go_on()
 
     def _refuse(self, pod: SimPod) -> None:
-        """Let the pod wait, nominated where somebody leaves for it."""
+        """Put the pod back into the queue, nominated to a node where it preempts."""
         self._waiting.refuse(pod, self._world.now_s)
         nominated = pod.nominated_node
         if self._profile.has_priorities and self._world.is_possible(pod.shape) and may_preempt(self._world.table, pod):
@@ -81,7 +81,7 @@ class Scheduler:
         self._world.mark_unschedulable(pod, nominated)
 
     def _preempt_for(self, pod: SimPod) -> NodeName | None:
-        """Tell the victims to leave; those of less rank that were nominated there look for another node."""
+        """Terminate the victims; pods of lower priority nominated there lose the nomination."""
         candidate = self._preemption.candidate_for(pod)
         if candidate is None:
             return None

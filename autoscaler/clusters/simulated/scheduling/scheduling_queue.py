@@ -1,9 +1,9 @@
-"""Pods that wait for the scheduler: those to be tried now, those in their back-off, those that wait for a change.
+"""The scheduler's queue: active pods, pods in backoff, and unschedulable pods that wait for a change.
 
-A pod that was found unschedulable backs off 1 s, doubling, and is tried again when its back-off is over and something
-has changed that could help it.  Since 1.33 the scheduler does not idle while pods back off: with nothing else to try it
-takes the first of them.  In 1.6 a pod is tried as soon as its back-off is over, change or not.  Sources: backend/queue
-of pkg/scheduler, KEP 5142.  Not emulated: queueing hints (every change that frees room moves every pod).
+An unschedulable pod backs off for 1 s, doubling, and is tried again once its backoff is over and something has changed
+that could help it.  Since 1.33, with no active pod, the scheduler takes the first pod in backoff.  In 1.6 a pod is
+tried once its backoff is over, change or not.  Sources: backend/queue of pkg/scheduler, KEP 5142.  Not emulated:
+queueing hints (every change that frees capacity moves every pod).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autoscaler.domain import PodName
 
 
 class OrderedPods:
-    """Pods by a key, first come first of equal keys.  Taking one out costs nothing until its turn would have come."""
+    """Pods by a key, first in first out for equal keys, with lazy removal."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, float, int, SimPod]] = []
@@ -29,28 +29,28 @@ class OrderedPods:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[SimPod]:
-        """In the order of their coming."""
+        """Yield pods in the order of insertion."""
         pods = {number: pod for _, _, number, pod in self._heap}
         return iter([pods[number] for number in sorted(self._entries.values())])
 
     def put(self, pod: SimPod, key: float, then: float = 0.0) -> None:
-        """Add the pod, or move it."""
+        """Insert or move the pod."""
         self._count += 1
         self._entries[pod.name] = self._count
         heapq.heappush(self._heap, (key, then, self._count, pod))
 
     def remove(self, pod: SimPod) -> None:
-        """Take the pod out if it is there."""
+        """Remove the pod if it is queued."""
         self._entries.pop(pod.name, None)
 
     def first_key(self) -> float | None:
-        """The smallest key; None: nobody is here."""
+        """Return the smallest key; None if empty."""
         while self._heap and self._entries.get(self._heap[0][3].name) != self._heap[0][2]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop(self) -> SimPod:
-        """Take out the first."""
+        """Remove and return the first pod."""
         self.first_key()
         *_, pod = heapq.heappop(self._heap)
         del self._entries[pod.name]
@@ -58,7 +58,7 @@ class OrderedPods:
 
 
 class SchedulingQueue:
-    """The scheduler's queue.  Times are given to it.  A pod is in one of its three parts, or not here."""
+    """The scheduler's queue, a pure structure.  A pod is in at most one of its three parts."""
 
     def __init__(self, profile: SchedulerProfile) -> None:
         self._profile = profile
@@ -72,21 +72,21 @@ class SchedulingQueue:
         return bool(self._active) or (self._profile.pops_backoff and bool(self._backing_off))
 
     def add(self, pod: SimPod, now_s: float) -> None:
-        """A new pod: it can be tried at once."""
+        """Queue a new pod, to be tried at once."""
         pod.queued_at_s = now_s
         self._activate(pod)
 
     def remove(self, pod: SimPod) -> None:
-        """The pod waits no longer, wherever it waited."""
+        """Remove the pod."""
         for part in (self._active, self._backing_off, self._unschedulable):
             part.remove(pod)
 
     def pop(self) -> SimPod:
-        """The pod whose turn it is: the highest priority, then the longest wait."""
+        """Return the next pod: the highest priority, then the longest wait."""
         return self._active.pop() if self._active else self._backing_off.pop()
 
     def refuse(self, pod: SimPod, now_s: float) -> None:
-        """The pod was tried and fits nowhere."""
+        """Put back a pod that fits nowhere."""
         pod.attempts += 1
         pod.queued_at_s = now_s
         if self._profile.waits_for_events:
@@ -95,19 +95,19 @@ class SchedulingQueue:
             self._backing_off.put(pod, self.backoff_ends_at_s(pod))
 
     def move(self, now_s: float) -> None:
-        """Something has changed that could help: pods that wait for it go on to their back-off, or are tried."""
+        """Retry unschedulable pods after a change: at once, or after their backoff."""
         for pod in self._unschedulable:
             self._go_on(pod, now_s)
 
     def flush(self, now_s: float) -> None:
-        """Let those be tried whose back-off is over, or that have waited for a change too long."""
+        """Activate pods whose backoff is over, or that have waited for a change too long."""
         while (until_s := self._backing_off.first_key()) is not None and until_s <= now_s:
             self._activate(self._backing_off.pop())
         while (until_s := self._unschedulable.first_key()) is not None and until_s <= now_s:
             self._go_on(self._unschedulable.pop(), now_s)
 
     def flush_at_s(self) -> float | None:
-        """The next instant at which `flush` does something; None: no pod waits for time."""
+        """Return when `flush` next has an effect; None if no pod waits for time."""
         keys = (self._backing_off.first_key(), self._unschedulable.first_key())
         instants = [at_s for at_s in keys if at_s is not None]
         if not instants:
@@ -116,7 +116,7 @@ class SchedulingQueue:
         return ceil(min(instants) / period_s) * period_s if period_s else min(instants)
 
     def backoff_ends_at_s(self, pod: SimPod) -> float:
-        """When a pod that was tried may be tried again."""
+        """Return when the pod may be tried again."""
         doubled_s = self._profile.backoff_first_s * 2.0 ** min(pod.attempts - 1, 30)
         return pod.queued_at_s + min(doubled_s, self._profile.backoff_limit_s)
 

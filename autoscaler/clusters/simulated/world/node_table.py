@@ -1,7 +1,7 @@
-"""What each node has and what stands on it, in whole numbers, with a log of the nodes that were touched.
+"""Capacity, requests and pods of each node, in whole numbers, with a log of changed nodes.
 
-The table knows no scheduler: `scoring` and `preemption` keep what they derived from it and bring it up to date by the
-log.  Plain lists, since one placement touches one node: NumPy pays for whole columns, and those are in `scoring`.
+The table knows no scheduler: `node_scoring` and `preemption` keep what they derived from it and update it by the log.
+Plain lists, since one placement changes one node; NumPy pays for whole columns, in `node_scoring`.
 """
 
 from __future__ import annotations
@@ -76,49 +76,49 @@ class NodeTable:
             self.slots.append(NodeSlot(node=node, allocatable=amounts, requested=[0] * len(amounts), scored=[0, 0]))
 
     def amounts_of(self, requests: Resources) -> tuple[int, ...] | None:
-        """The amounts in the table's order; None: it asks for something that no node has."""
+        """Return the amounts in the table's order; None if it requests something that no node has."""
         if not all(name in self.resources for name, amount in requests.extended if amount > 0):
             return None
         return tuple(requests.amount(name) for name in self.resources)
 
     def resources_of(self, amounts: Sequence[int]) -> Resources:
-        """The same as a value of the domain."""
+        """Return the amounts as a value of the domain."""
         cpu_milli, memory_bytes, gpu_count, *others = amounts
         extended = tuple(zip(self.resources[len(BUILT_IN) :], others, strict=True))
         return Resources(cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_count=gpu_count, extended=extended)
 
     def slot(self, name: NodeName) -> NodeSlot:
-        """The node of this name.  Raises KeyError."""
+        """Return the node of this name.  Raises KeyError."""
         return self.slots[self.index[name]]
 
     def touch(self, name: NodeName) -> None:
-        """Say that something about the node has changed."""
+        """Note that the node has changed."""
         self.touched.append(self.index[name])
 
     def replace(self, node: Node) -> None:
-        """Put in what the cluster knows of the node now."""
+        """Replace what the cluster knows of the node."""
         self.slot(node.name).node = node
         self.touch(node.name)
 
     def put(self, pod: SimPod) -> None:
-        """The pod stands on its node from now on.  Room is not asked for."""
+        """Add the pod to its node.  Capacity is not checked."""
         assert pod.node is not None
         self.slot(pod.node).pods[pod.name] = pod
         self._add(pod, times=1)
         self._count_in_group(pod, times=1)
 
     def take(self, pod: SimPod) -> None:
-        """The pod stands there no longer."""
+        """Remove the pod from its node."""
         assert pod.node is not None
         del self.slot(pod.node).pods[pod.name]
         self._add(pod, times=-1)
 
     def leave_group(self, pod: SimPod) -> None:
-        """A pod that was told to leave keeps no other pod of its owner away."""
+        """Stop counting a terminating pod in the spreading of its owner."""
         self._count_in_group(pod, times=-1)
 
     def nominate(self, pod: SimPod, name: NodeName | None) -> None:
-        """Room on this node is spoken for by the pod; None: nowhere."""
+        """Nominate the pod to this node; None: to none."""
         if pod.nominated_node is not None:
             left = self.slot(pod.nominated_node)
             left.nominated.pop(pod.name, None)
@@ -147,5 +147,5 @@ class NodeTable:
 
 
 def scored_amounts(amounts: Sequence[int]) -> tuple[int, int]:
-    """The cpu and memory that scores count for a pod."""
+    """Return the cpu and memory that scores count for a pod."""
     return amounts[0] or UNASKED_CPU_MILLI, amounts[1] or UNASKED_MEMORY_BYTES

@@ -1,4 +1,4 @@
-"""What happened, as plain data: what the metrics of an experiment are computed from.
+"""Record of a simulated run, as plain data: the metrics of an experiment are computed from it.
 
 Series are steps: a row holds from its instant until the next one's.  At one instant only the last state is kept.
 """
@@ -16,7 +16,7 @@ from autoscaler.domain import NodeName, PodName, Resources, Role, Tier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTimeline:
-    """One pod's life.  None: that never came, or not yet.  `was_drained`: it ended by itself within its grace."""
+    """One pod's life.  None: never, or not yet.  `was_drained`: it ended by itself within its grace period."""
 
     name: PodName
     owner: str
@@ -35,14 +35,14 @@ class PodTimeline:
 
 
 class UsageRow(NamedTuple):
-    """Requests of pods that run, leaving ones included, in the order of `Recorder.resources`."""
+    """Requests of running pods, terminating ones included, in the order of `RunRecorder.resources`."""
 
     t_s: float
     amounts: tuple[int, ...]
 
 
 class WebRow(NamedTuple):
-    """One Deployment: replicas wanted; pods ready and not leaving; pods that have not run yet."""
+    """One Deployment: replicas desired; pods ready and not terminating; pods that have not run yet."""
 
     t_s: float
     wanted: int
@@ -51,7 +51,7 @@ class WebRow(NamedTuple):
 
 
 class JobRow(NamedTuple):
-    """One job: pods ready and not leaving; whether it can train; samples so far."""
+    """One job: pods ready and not terminating; whether it can train; samples so far."""
 
     t_s: float
     trainers: int
@@ -66,7 +66,7 @@ RowT = TypeVar("RowT", UsageRow, WebRow, JobRow)
 
 
 class RunRecorder:
-    """`capacity`: what all nodes offer, in the order of `resources` (cpu in thousandths, memory in bytes)."""
+    """Series of one run.  `capacity`: of all nodes, by `resources` (cpu in millicores, memory in bytes)."""
 
     def __init__(self, resources: Sequence[str], capacity: Sequence[int]) -> None:
         self.resources = tuple(resources)
@@ -77,7 +77,7 @@ class RunRecorder:
         self._pods: list[SimPod] = []
 
     def note_pod(self, pod: SimPod) -> None:
-        """The pod was created; its instants are read when asked for."""
+        """Record a new pod; its timeline is read at the end."""
         self._pods.append(pod)
 
     def note_usage(self, row: UsageRow) -> None:
@@ -90,12 +90,12 @@ class RunRecorder:
         append_row(self.jobs[name], row)
 
     def pods(self) -> tuple[PodTimeline, ...]:
-        """Every pod that was ever created, in the order of creation."""
+        """Return every pod that was ever created, in the order of creation."""
         return tuple(timeline_of(pod) for pod in self._pods)
 
 
 def append_row(rows: list[RowT], row: RowT) -> None:
-    """Add a row; a later one of the same instant replaces it, one that says nothing new is left out."""
+    """Append a row; it replaces one of the same instant, and an unchanged one is dropped."""
     if rows and rows[-1].t_s == row.t_s:
         rows[-1] = row
     elif not rows or rows[-1][1:] != row[1:]:
@@ -103,7 +103,7 @@ def append_row(rows: list[RowT], row: RowT) -> None:
 
 
 def timeline_of(pod: SimPod) -> PodTimeline:
-    """A pod's life so far."""
+    """Return a pod's life so far."""
     return PodTimeline(
         name=pod.name,
         owner=pod.owner,

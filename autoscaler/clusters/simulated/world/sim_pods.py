@@ -1,7 +1,7 @@
-"""One pod of the simulated cluster, from its creation until after it is gone.
+"""One pod of the simulated cluster, from its creation until after its removal.
 
-Mutable, since a run of ten minutes moves thousands of them through their phases; `world` is the only writer.  What the
-planner sees of one is `to_view`, what is left of one afterwards is `recorder.PodTimeline`.
+Mutable, since a run of ten minutes moves thousands of pods through their phases; `world` is the only writer.  `to_view`
+is the planner's pod, `run_recorder.PodTimeline` what remains of one in the record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Role, S
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SimPod:
-    """Times are seconds of virtual time; None: not yet."""
+    """One pod.  Times are seconds of virtual time; None: not yet."""
 
     name: PodName
     role: Role
@@ -59,7 +59,7 @@ class SimPod:
 
 
 def to_view(pod: SimPod) -> Pod:
-    """What the planner sees."""
+    """Return the pod as the planner sees it."""
     is_foreign = pod.role is Role.OTHER
     return Pod(
         name=pod.name,

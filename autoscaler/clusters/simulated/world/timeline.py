@@ -1,4 +1,7 @@
-"""Virtual time: what will happen, by its instant, and at one instant in the order in which it was planned."""
+"""Virtual time: a clock and a queue of planned events.
+
+Events run in the order of their instants, and those of one instant in the order of planning.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ Happening = Callable[[], object]
 
 
 class Timeline:
-    """The clock and the queue of what is planned.  `now_s` never falls."""
+    """The clock and the event queue.  `now_s` never decreases."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -20,26 +23,26 @@ class Timeline:
         self._count = 0
 
     def at(self, at_s: float, happening: Happening) -> None:
-        """Plan something; an instant that is past means now."""
+        """Plan an event; an instant in the past means now."""
         if not isfinite(at_s):
             raise InvariantViolationError(f"something is planned at {at_s} s")
         self._count += 1
         heapq.heappush(self._planned, (max(at_s, self.now_s), self._count, happening))
 
     def after(self, delay_s: float, happening: Happening) -> None:
-        """Plan something that long from now."""
+        """Plan an event after this delay."""
         self.at(self.now_s + delay_s, happening)
 
     def next_at_s(self) -> float | None:
-        """The instant of the next happening; None: nothing is planned."""
+        """Return the instant of the next event; None if none is planned."""
         return self._planned[0][0] if self._planned else None
 
     def run_next(self) -> None:
-        """Go to the next happening and let it be."""
+        """Advance to the next event and run it."""
         at_s, _, happening = heapq.heappop(self._planned)
         self.now_s = at_s
         happening()
 
     def advance_to(self, at_s: float) -> None:
-        """Let time pass in which nothing happens."""
+        """Advance the clock to an instant before the next event."""
         self.now_s = max(self.now_s, at_s)

@@ -1,8 +1,7 @@
-"""The machines and the pods on them: every pod's way from creation to its end, in virtual time.
+"""Nodes and the pods on them: the life of every pod from creation to removal, in virtual time.
 
-The world decides nothing.  Who creates pods, places them, counts their samples or replaces them listens to its changes
-(`listen`).  It is the only writer of a pod's phase and node, so the invariants are checked here.  Read `scheduler`,
-`controllers` and `cluster` next.
+The world decides nothing.  Who creates, schedules, counts or replaces pods listens to its changes (`listen`).  It is
+the only writer of a pod's phase and node, so its invariants are checked in one place.
 """
 
 from __future__ import annotations
