@@ -191,11 +191,11 @@ def _check_amount(path: Path, name: Any, value: Any) -> Iterator[PodFinding]:
 
 def _check_some_request(spec: Mapping[str, Any]) -> Iterator[PodFinding]:
     """Requests of zero: any number of such pods would fit on a node.  `checks` reports missing requests."""
-    said: list[Any] = []
+    amounts_given: list[Any] = []
     for holder in (*(container for _, container in _items(spec, "containers")), spec):
         requests, limits = _mapping(holder, "resources", "requests"), _mapping(holder, "resources", "limits")
-        said += [_number(requests.get(name, limits.get(name))) for name in ("cpu", "memory")]
-    amounts = [amount for amount in said if amount is not None]
+        amounts_given += [_number(requests.get(name, limits.get(name))) for name in ("cpu", "memory")]
+    amounts = [amount for amount in amounts_given if amount is not None]
     if amounts and not any(amounts):
         hint = "requests are what the planner counts: name what the pod takes"
         yield PodFinding(path=("containers",), problem="ask for neither cpu nor memory", hint=hint)

@@ -96,10 +96,10 @@ def test_the_planner_answers_about_the_cluster(edl, digits, tmp_path, namespace)
     assert why.startswith(f"tj/{name} has 2 trainers")
     told = yaml.safe_load(edl("what-if", "--add-nodes", "2", "--shape", "16cpu,64Gi", "-o", "yaml"))
     assert next(job for job in told["jobs"] if job["name"] == f"tj/{name}")["now"] == 2
-    edl("snapshot", "save", "-o", "moment.json")
-    assert namespace in (tmp_path / "moment.json").read_text()
-    assert edl("why", "tj/digits", "--snapshot", "moment.json").startswith(f"tj/{name} has 2 trainers")
-    assert f"{name}" in edl("plan", "--snapshot", "moment.json")
+    edl("snapshot", "save", "-o", "snapshot.json")
+    assert namespace in (tmp_path / "snapshot.json").read_text()
+    assert edl("why", "tj/digits", "--snapshot", "snapshot.json").startswith(f"tj/{name} has 2 trainers")
+    assert f"{name}" in edl("plan", "--snapshot", "snapshot.json")
 
 
 def test_what_commands_change(edl, digits, jobs, core, namespace):

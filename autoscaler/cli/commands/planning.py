@@ -60,7 +60,7 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
 
     \b
     edl why tj/digits
-    edl why tj/digits --size 8 --snapshot moment.json
+    edl why tj/digits --size 8 --snapshot snapshot.json
     """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.domain import JobName  # noqa: PLC0415 - with it
@@ -68,13 +68,13 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
 
     _check_job(kind)
     with open_snapshot(selector, snapshot) as source:
-        moment, facts = _moment(source), source.job_facts(name)
+        inputs, facts = _inputs_of(source), source.job_facts(name)
     if facts.ended:
         problem = f"tj/{name} has no size any more: {facts.ended}; edl describe tj/{name} tells how it went"
         raise CommandError(Exit.NOT_FOUND, problem)
-    full_name = _find("tj", name, [job.name for job in moment.view.jobs], source.namespace)
-    found = explain(moment, JobName(full_name), more_than=(size or 1) - 1)
-    job = next(job for job in moment.view.jobs if job.name == full_name)
+    full_name = _find("tj", name, [job.name for job in inputs.view.jobs], source.namespace)
+    found = explain(inputs, JobName(full_name), more_than=(size or 1) - 1)
+    job = next(job for job in inputs.view.jobs if job.name == full_name)
     more_than = max(found.settled.target, (size or 1) - 1)
     lines = planner_report.why_lines(found, more_than, job, is_ratio_measured=facts.is_ratio_measured)
     print(
@@ -93,14 +93,14 @@ def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None
 
     \b
     edl plan
-    edl plan --snapshot moment.json -o wide
+    edl plan --snapshot snapshot.json -o wide
     """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner import plan as decide  # noqa: PLC0415 - with it
 
     with open_snapshot(selector, snapshot) as source:
-        moment = _moment(source)
-    found = decide(moment.view, moment.policy, moment.now_s)
+        inputs = _inputs_of(source)
+    found = decide(inputs.view, inputs.policy, inputs.now_s)
     if output in {"table", "wide"}:
         print(escape_controls("\n".join(planner_report.plan_lines(found, is_wide=output == "wide"))))
     else:
@@ -131,7 +131,7 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
     \b
     edl what-if --add-nodes 4 --shape 16cpu,64Gi,8gpu
     edl what-if --web nginx=400 --remove-node node-2
-    edl what-if --submit job.yaml --snapshot moment.json
+    edl what-if --submit job.yaml --snapshot snapshot.json
     """  # noqa: D301 - click keeps the lines after this mark as they are
     if (changes["add_nodes"] is None) != (changes["shape"] is None):
         raise click.UsageError("--add-nodes N and --shape go together")
@@ -143,10 +143,10 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
     from autoscaler.planner.counterfactual import converge  # noqa: PLC0415 - with it
 
     with open_snapshot(selector, snapshot) as source:
-        moment = _moment(source)
-        changed, words = _apply_changes(moment, changes, source)
+        inputs = _inputs_of(source)
+        changed, descriptions = _apply_changes(inputs, changes, source)
     found = what_if_report.WhatIfComparison(
-        changes=tuple(words), moment=moment, before=converge(moment), after=converge(changed)
+        changes=tuple(descriptions), inputs=inputs, before=converge(inputs), after=converge(changed)
     )
     if output == "table":
         print(escape_controls("\n".join(what_if_report.comparison_lines(found))))
@@ -154,44 +154,44 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
         print(escape_controls(format_content(what_if_report.comparison_content(found), output)))
 
 
-def _apply_changes(moment: PlanInputs, changes: dict[str, Any], source: SnapshotSource) -> tuple[PlanInputs, list[str]]:
-    """The moment with the changes of the command line, and these in words."""
+def _apply_changes(inputs: PlanInputs, changes: dict[str, Any], source: SnapshotSource) -> tuple[PlanInputs, list[str]]:
+    """The planner's inputs with the changes of the command line, and descriptions of these changes."""
     from autoscaler.domain import NodeName  # noqa: PLC0415 - not for --help
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
 
-    words: list[str] = []
-    known = [node.name for node in moment.view.nodes]
+    descriptions: list[str] = []
+    known = [node.name for node in inputs.view.nodes]
     for name in dict.fromkeys(_find("node", text.removeprefix("node/"), known, "") for text in changes["removed"]):
-        moment = edits.without_node(moment, NodeName(name))
-        words.append(f"{name} gone")
+        inputs = edits.without_node(inputs, NodeName(name))
+        descriptions.append(f"{name} gone")
     if changes["shape"] is not None:
-        moment = edits.with_nodes(moment, changes["shape"], changes["add_nodes"], changes["labels"])
-        words.append(f"{changes['add_nodes']} more nodes of {_format_shape(changes['shape'])}")
+        inputs = edits.with_nodes(inputs, changes["shape"], changes["add_nodes"], changes["labels"])
+        descriptions.append(f"{changes['add_nodes']} more nodes of {_format_shape(changes['shape'])}")
     for name, count in changes["web"]:
-        chosen = _deployment(moment, name, source.namespace)
-        moment = edits.with_replicas(moment, chosen, count)
-        words.append(f"{count} replicas of {chosen}")
+        chosen = _deployment(inputs, name, source.namespace)
+        inputs = edits.with_replicas(inputs, chosen, count)
+        descriptions.append(f"{count} replicas of {chosen}")
     for file in changes["submit"]:
-        moment, more = _with_submission(moment, file, source)
-        words += more
-    return moment, words
+        inputs, more = _with_submission(inputs, file, source)
+        descriptions += more
+    return inputs, descriptions
 
 
-def _with_submission(moment: PlanInputs, file: Path, source: SnapshotSource) -> tuple[PlanInputs, list[str]]:
+def _with_submission(inputs: PlanInputs, file: Path, source: SnapshotSource) -> tuple[PlanInputs, list[str]]:
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - not for --help
 
-    found = source.read_submission(file, moment.now_s)
+    found = source.read_submission(file, inputs.now_s)
     try:
         for workload in found.workloads:
-            moment = edits.with_workload(moment, workload)
+            inputs = edits.with_workload(inputs, workload)
         for job in found.jobs:
-            moment = edits.with_submission(moment, job)
+            inputs = edits.with_submission(inputs, job)
     except ValueError as error:
         raise CommandError(Exit.REFUSED, f"{file}: {error}; give it another name") from None
-    return moment, [*(f"deployment/{w.name}" for w in found.workloads), *(f"tj/{j.name}" for j in found.jobs)]
+    return inputs, [*(f"deployment/{w.name}" for w in found.workloads), *(f"tj/{j.name}" for j in found.jobs)]
 
 
-def _moment(source: SnapshotSource) -> PlanInputs:
+def _inputs_of(source: SnapshotSource) -> PlanInputs:
     from autoscaler.planner.counterfactual import PlanInputs  # noqa: PLC0415 - not for --help
 
     snapshot = source.snapshot
@@ -203,10 +203,10 @@ def _check_job(kind: str) -> None:
         raise click.UsageError(f"only jobs have a size of their own, as tj/NAME; a {kind} has not")
 
 
-def _deployment(moment: PlanInputs, name: str, namespace: str) -> WorkloadName:
+def _deployment(inputs: PlanInputs, name: str, namespace: str) -> WorkloadName:
     from autoscaler.domain import WorkloadName  # noqa: PLC0415 - not for --help
 
-    names = [workload.name for workload in moment.view.workloads]
+    names = [workload.name for workload in inputs.view.workloads]
     if not name and len(names) != 1:
         known = f"NAME is one of {', '.join(names)}" if names else "there is no deployment"
         raise CommandError(Exit.USAGE, f"say whose replicas: --web NAME=N; {known}")

@@ -40,7 +40,7 @@ def snapshots() -> None:
     """Save a snapshot of a run or a cluster: what the planner sees, its policy, memory, clock.
 
     \b
-    edl snapshot save -o moment.json
+    edl snapshot save -o snapshot.json
     """  # noqa: D301 - click keeps the lines after this mark as they are
 
 
@@ -55,7 +55,7 @@ def save(*, output: Path | None, selector: PlaceSelector) -> None:
 
     \b
     edl snapshot save
-    edl snapshot save -o moment.json
+    edl snapshot save -o snapshot.json
     """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.snapshots import format_document, to_document  # noqa: PLC0415 - not for --help
 

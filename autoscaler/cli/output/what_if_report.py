@@ -19,7 +19,7 @@ class WhatIfComparison:
     """Where a cluster converges as it is, and where with the changes that were asked about."""
 
     changes: tuple[str, ...]
-    moment: PlanInputs  # now
+    inputs: PlanInputs  # now
     before: Converged
     after: Converged
 
@@ -53,7 +53,7 @@ def job_rows(found: WhatIfComparison) -> list[list[str]]:
     rows = []
     for decision in found.after.plan.decisions:
         old = before.get(decision.job)
-        sizes = ["-", "-"] if old is None else [str(_now(found.moment, decision, Role.TRAINER)), str(old.target)]
+        sizes = ["-", "-"] if old is None else [str(_now(found.inputs, decision, Role.TRAINER)), str(old.target)]
         rows.append([f"tj/{decision.job}", *sizes, str(decision.target), decision.message])
     return rows
 
@@ -64,7 +64,7 @@ def server_rows(found: WhatIfComparison) -> list[list[str]]:
     rows = []
     for decision in found.after.plan.decisions:
         old = before.get(decision.job)
-        now = 0 if old is None else _now(found.moment, decision, Role.SERVER)
+        now = 0 if old is None else _now(found.inputs, decision, Role.SERVER)
         if now or decision.servers_target or (old and old.servers_target):
             sizes = ["-", "-"] if old is None else [str(now), str(old.servers_target)]
             rows.append([f"tj/{decision.job}", *sizes, str(decision.servers_target), ""])
@@ -73,11 +73,11 @@ def server_rows(found: WhatIfComparison) -> list[list[str]]:
 
 def web_rows(found: WhatIfComparison) -> list[list[str]]:
     """A deployment a row: pods with a node, and wanted pods."""
-    known = {workload.name for workload in found.moment.view.workloads}
+    known = {workload.name for workload in found.inputs.view.workloads}
     rows = []
     for workload in found.after.inputs.view.workloads:
         name = workload.name
-        old = [_running(found.moment, name), _running(found.before.inputs, name)] if name in known else ["-", "-"]
+        old = [_running(found.inputs, name), _running(found.before.inputs, name)] if name in known else ["-", "-"]
         rows.append([f"deployment/{name}", *old, _running(found.after.inputs, name), ""])
     return rows
 
@@ -95,14 +95,14 @@ def waiting_rows(rest: Converged) -> list[list[str]]:
     return rows
 
 
-def _now(moment: PlanInputs, decision: Decision, role: Role) -> int:
+def _now(inputs: PlanInputs, decision: Decision, role: Role) -> int:
     standing = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)
-    return sum(p.job == decision.job and p.role is role and p.phase in standing for p in moment.view.pods)
+    return sum(p.job == decision.job and p.role is role and p.phase in standing for p in inputs.view.pods)
 
 
-def _running(moment: PlanInputs, name: WorkloadName) -> str:
-    pods = [p for p in moment.view.pods if p.workload == name and p.phase is not PodPhase.TERMINATING]
-    wanted = next((w.desired_replicas for w in moment.view.workloads if w.name == name), 0)
+def _running(inputs: PlanInputs, name: WorkloadName) -> str:
+    pods = [p for p in inputs.view.pods if p.workload == name and p.phase is not PodPhase.TERMINATING]
+    wanted = next((w.desired_replicas for w in inputs.view.workloads if w.name == name), 0)
     return f"{sum(pod.node is not None for pod in pods)}/{max(wanted, len(pods))}"
 
 

@@ -22,7 +22,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def saved(run):
-    target = run.folder.parent.parent / "moment.json"
+    target = run.folder.parent.parent / "snapshot.json"
     assert edl("snapshot", "save", "-o", str(target), run=run.folder) == f"{target}\n"
     return target
 

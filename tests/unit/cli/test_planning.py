@@ -34,7 +34,7 @@ def saved(tmp_path):
     driver = Driver(cluster, Policy())
     driver.settle()
     snapshot = SnapshotContent(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
-    file = tmp_path / "moment.json"
+    file = tmp_path / "snapshot.json"
     file.write_text(format_document(to_document(snapshot)))
     return file
 
