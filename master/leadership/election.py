@@ -18,17 +18,13 @@ from typing import Final, Self, assert_never
 
 from master.api.host.clock import uptime_s
 from master.errors import FencedError, LeaseLostError, MasterError, StoreUnavailableError, TermEndedError
-from master.leadership.election_state import (
+from master.leadership.election_events import (
     Campaign,
     CampaignEnded,
     CampaignWon,
     ElectionEffect,
     ElectionEvent,
-    ElectionRole,
-    ElectionState,
-    ElectionStep,
     GiveBack,
-    LeadershipTiming,
     LeaderVanished,
     LeaseLost,
     LossReason,
@@ -39,8 +35,8 @@ from master.leadership.election_state import (
     StartLeading,
     StopLeading,
     Ticked,
-    handle,
 )
+from master.leadership.election_state import ElectionRole, ElectionState, ElectionStep, LeadershipTiming, handle
 from master.store.store_port import Changed, Leadership, StateStore
 
 log: Final = logging.getLogger(__name__)

@@ -22,9 +22,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
 from master.errors import InvalidSettingError, InvariantViolationError
+from master.leadership.election_events import (
+    Campaign,
+    CampaignEnded,
+    CampaignWon,
+    ElectionEffect,
+    ElectionEvent,
+    GiveBack,
+    LeaderVanished,
+    LeaseLost,
+    LossReason,
+    Renew,
+    RenewFailed,
+    RenewSucceeded,
+    ResignRequested,
+    StartLeading,
+    StopLeading,
+    Ticked,
+)
 from master.store.store_port import Leadership
 
 RENEWAL_S: Final = 2.0  # until a renewal is answered or given up, an expired token included
@@ -64,14 +82,6 @@ class ElectionRole(StrEnum):
     RESIGNED = "resigned"  # does not campaign any more
 
 
-class LossReason(StrEnum):
-    NOT_RENEWED = "the lease could not be renewed before the renew deadline"
-    LEASE_LOST = "the store no longer knows the lease"
-    GIVEN_UP = "this master gave it up"
-    RESIGNED = "resigned"
-    BROKEN = "the election itself failed"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLeadership:
     leadership: Leadership
@@ -102,97 +112,6 @@ class ElectionState:
         """True if grants and answers may be given now; ask right before each, for a pause may just have ended."""
         return now_s < self.stop_acting_s
 
-
-# ---- events ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticked:
-    """Time has passed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CampaignWon:
-    leadership: Leadership
-    sent_s: float  # before the campaign left
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CampaignEnded:
-    """Somebody else leads, or the store did not answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderVanished:
-    """The leader key was deleted or has expired: campaign at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenewSucceeded:
-    leadership: Leadership
-    sent_s: float  # before the renewal left
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenewFailed:
-    """The store did not answer; the lease may still be there."""
-
-    leadership: Leadership
-    sent_s: float  # before the renewal left
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseLost:
-    leadership: Leadership
-    reason: LossReason = LossReason.LEASE_LOST
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResignRequested:
-    """For good: the process is about to end."""
-
-
-ElectionEvent: TypeAlias = (
-    Ticked | CampaignWon | CampaignEnded | LeaderVanished | RenewSucceeded | RenewFailed | LeaseLost | ResignRequested
-)
-
-
-# ---- effects --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Campaign:
-    """Answered by CampaignWon or CampaignEnded."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renew:
-    """Answered by RenewSucceeded, RenewFailed or LeaseLost."""
-
-    leadership: Leadership
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartLeading:
-    leadership: Leadership
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopLeading:
-    """Act no more under this term, from now on."""
-
-    leadership: Leadership
-    reason: LossReason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GiveBack:
-    """Revoke the lease, so that nobody waits for its end; if that fails it ends by itself."""
-
-    leadership: Leadership
-
-
-ElectionEffect: TypeAlias = Campaign | Renew | StartLeading | StopLeading | GiveBack
 
 NOTHING: Final[tuple[ElectionEffect, ...]] = ()
 

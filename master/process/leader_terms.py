@@ -15,7 +15,7 @@ from typing import Final
 from master.durable.checkpoint_folder import CheckpointFolder
 from master.errors import FencedError, StoreUnavailableError
 from master.leadership.election import Election, HeldTerm
-from master.leadership.election_state import LossReason
+from master.leadership.election_events import LossReason
 from master.process.grpc_server import MasterServer
 from master.process.master_config import Settings
 from master.process.term_start import TermStart

@@ -51,11 +51,11 @@ from master.errors import InvalidSettingError
 from master.job.domain.durable_records import SECOND
 from master.job.domain.job_config import AfterLoss, JobConfig
 from master.leadership.election_state import LeadershipTiming
+from master.process.environment_values import read_file, required, seconds, whole_number
 from master.store.etcd.etcd_config import EtcdConfig
 from master.store.job_keys import JobKeys
 
 ENV_VERSION: Final = 1
-MOST: Final = 2**31 - 1  # of a whole number, as in a job's YAML
 MOST_COPIES: Final = 2
 MOST_BUCKETS: Final = 4096
 """The route and the second copies of so many take about 130 KiB of the 512 KiB that one value of the store may have."""
@@ -121,37 +121,37 @@ class Settings:
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
         """The settings of this process.  Raises InvalidSettingError, naming the variable."""
         _check_version(environ)
-        job = _required(environ, "EDL_JOB", hint="Name the job, as in its YAML")
+        job = required(environ, "EDL_JOB", hint="Name the job, as in its YAML")
         JobKeys(job)
         metrics, address_file = environ.get("EDL_METRICS_LISTEN"), environ.get("EDL_ADDRESS_FILE")
         return cls(
             job=job,
             name=environ.get("EDL_NAME") or f"{job}-master-0",
             listen=_listen("EDL_LISTEN", environ.get("EDL_LISTEN") or "127.0.0.1:0"),
-            checkpoint_uri=_required(environ, "EDL_CHECKPOINT_URI", hint="Name a folder, or a URI that fsspec knows"),
+            checkpoint_uri=required(environ, "EDL_CHECKPOINT_URI", hint="Name a folder, or a URI that fsspec knows"),
             history=_history(environ),
             answer=_answer(environ),
             config=JobConfig(
-                servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
+                servers=whole_number(environ, "EDL_SERVERS", default=0, least=0),
                 max_servers=_max_servers(environ),
                 copies=_copies(environ),
-                bucket_count=_whole(environ, "EDL_BUCKETS", default=256, least=1, most=MOST_BUCKETS),
+                bucket_count=whole_number(environ, "EDL_BUCKETS", default=256, least=1, most=MOST_BUCKETS),
                 after_loss=_after_loss(environ),
-                checkpoint_every_ns=int(_seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
-                reconnect_window_ns=int(_seconds(environ, "EDL_RECONNECT_S", default=10.0) * SECOND),
-                lease_floor_ns=int(_seconds(environ, "EDL_LEASE_FLOOR_S", default=10.0) * SECOND),
-                unreadable_ns=int(_seconds(environ, "EDL_UNREADABLE_S", default=60.0) * SECOND),
+                checkpoint_every_ns=int(seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
+                reconnect_window_ns=int(seconds(environ, "EDL_RECONNECT_S", default=10.0) * SECOND),
+                lease_floor_ns=int(seconds(environ, "EDL_LEASE_FLOOR_S", default=10.0) * SECOND),
+                unreadable_ns=int(seconds(environ, "EDL_UNREADABLE_S", default=60.0) * SECOND),
                 falls_back=_when_unreadable(environ) is WhenUnreadable.FALL_BACK,
-                backoff_limit=_whole(environ, "EDL_BACKOFF_LIMIT", default=6, least=0),
+                backoff_limit=whole_number(environ, "EDL_BACKOFF_LIMIT", default=6, least=0),
             ),
-            timing=_timing(_whole(environ, "EDL_LEADER_TTL_S", default=6, least=2)),
+            timing=_timing(whole_number(environ, "EDL_LEADER_TTL_S", default=6, least=2)),
             etcd=EtcdConfig.try_from_environment(environ),
-            has_standbys=_whole(environ, "EDL_MASTERS", default=1, least=1) > 1,
+            has_standbys=whole_number(environ, "EDL_MASTERS", default=1, least=1) > 1,
             metrics_listen=parse_address("EDL_METRICS_LISTEN", metrics) if metrics else None,
             address_file=Path(address_file) if address_file else None,
             token=_secret(environ),
             tls=_identity(environ),
-            parent_pid=_whole(environ, "EDL_PARENT_PID", default=0, least=0) or None,
+            parent_pid=whole_number(environ, "EDL_PARENT_PID", default=0, least=0) or None,
             is_standby=environ.get("EDL_STANDBY", "0") == "1",
             log_level=_log_level(environ),
             checks_invariants=environ.get("EDL_CHECK_INVARIANTS", "0") == "1",
@@ -185,8 +185,8 @@ def _check_version(environ: Mapping[str, str]) -> None:
 
 
 def _max_servers(environ: Mapping[str, str]) -> int:
-    servers = _whole(environ, "EDL_SERVERS", default=0, least=0)
-    most = _whole(environ, "EDL_MAX_SERVERS", default=servers, least=0)
+    servers = whole_number(environ, "EDL_SERVERS", default=0, least=0)
+    most = whole_number(environ, "EDL_MAX_SERVERS", default=servers, least=0)
     if most < servers:
         problem = f"is {most}, below EDL_SERVERS, which is {servers}"
         raise InvalidSettingError("EDL_MAX_SERVERS", problem, hint="Leave it out, or raise it")
@@ -197,7 +197,7 @@ def _max_servers(environ: Mapping[str, str]) -> int:
 
 
 def _copies(environ: Mapping[str, str]) -> int:
-    copies = _whole(environ, "EDL_COPIES", default=1, least=1)
+    copies = whole_number(environ, "EDL_COPIES", default=1, least=1)
     if copies > MOST_COPIES:
         raise InvalidSettingError("EDL_COPIES", f"is {copies}", hint="1, or 2: an owner and its backup")
     if copies > max(1, _max_servers(environ)):
@@ -262,7 +262,7 @@ def _identity(environ: Mapping[str, str]) -> TlsIdentity | None:
     if not folder:
         return None
     ca, certificate, key = (
-        _read({"EDL_TLS_DIR": f"{folder}/{name}"}, "EDL_TLS_DIR") for name in ("ca.crt", "tls.crt", "tls.key")
+        read_file({"EDL_TLS_DIR": f"{folder}/{name}"}, "EDL_TLS_DIR") for name in ("ca.crt", "tls.crt", "tls.key")
     )
     return TlsIdentity(ca=ca, certificate=certificate, key=key)
 
@@ -272,7 +272,7 @@ def _secret(environ: Mapping[str, str]) -> str:
     if not environ.get("EDL_TOKEN_FILE"):
         return ""
     try:
-        secret = _read(environ, "EDL_TOKEN_FILE").decode("ascii").strip()
+        secret = read_file(environ, "EDL_TOKEN_FILE").decode("ascii").strip()
     except UnicodeDecodeError:
         secret = ""
     if not secret:
@@ -285,38 +285,3 @@ def _log_level(environ: Mapping[str, str]) -> str:
     if level not in LOG_LEVELS:
         raise InvalidSettingError("EDL_LOG_LEVEL", f"{level!r} is no level", hint=f"One of {', '.join(LOG_LEVELS)}")
     return level
-
-
-def _required(environ: Mapping[str, str], variable: str, *, hint: str) -> str:
-    value = environ.get(variable, "")
-    if not value:
-        raise InvalidSettingError(variable, "is not set", hint=hint)
-    return value
-
-
-def _whole(environ: Mapping[str, str], variable: str, *, default: int, least: int, most: int = MOST) -> int:
-    text = environ.get(variable) or str(default)
-    is_whole = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
-    if not (is_whole and least <= int(text) <= most):
-        problem = f"{text[:40]!r} is no whole number from {least} to {most}"
-        raise InvalidSettingError(variable, problem, hint="Write digits only")
-    return int(text)
-
-
-def _seconds(environ: Mapping[str, str], variable: str, *, default: float) -> float:
-    text = environ.get(variable) or str(default)
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < 1e9:
-        raise InvalidSettingError(variable, f"{text!r} is no time in seconds", hint="Write a number above 0")
-    return value
-
-
-def _read(environ: Mapping[str, str], variable: str) -> bytes:
-    path = Path(environ[variable])
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidSettingError(variable, f"{path}: {error.strerror}", hint="Name a readable file") from error

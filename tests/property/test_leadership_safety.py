@@ -5,13 +5,11 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from master.leadership.election_state import (
+from master.leadership.election_events import (
     Campaign,
     CampaignEnded,
     CampaignWon,
-    ElectionState,
     GiveBack,
-    LeadershipTiming,
     LeaseLost,
     Renew,
     RenewFailed,
@@ -19,9 +17,8 @@ from master.leadership.election_state import (
     StartLeading,
     StopLeading,
     Ticked,
-    check,
-    handle,
 )
+from master.leadership.election_state import ElectionState, LeadershipTiming, check, handle
 from master.store.store_port import Leadership
 
 TIMING = LeadershipTiming(lease_ttl_s=6, renew_deadline_s=4.0, retry_period_s=1.0)

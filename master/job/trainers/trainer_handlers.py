@@ -14,15 +14,9 @@ from master.job.dispatch.high_water import add_trainer
 from master.job.dispatch.lease_size import batches_to_grant, choose_positions
 from master.job.domain.durable_records import SECOND, Instant, MemberKey
 from master.job.domain.frozen_map import FrozenMap
-from master.job.state.dispatch_state import (
-    TrainerLeases,
-    ack_positions,
-    add_leases,
-    reclaim_leases,
-    renew_leases,
-    return_positions,
-)
+from master.job.state.dispatch_state import TrainerLeases
 from master.job.state.job_state import Turn
+from master.job.state.lease_changes import ack_positions, add_leases, reclaim_leases, renew_leases, return_positions
 from master.job.state.members import Trainer, put_trainer, retire, trainer_of
 from master.job.state.protocol_state import RecoveryStage
 from master.job.state.trainer_failures import acquit

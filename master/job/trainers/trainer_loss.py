@@ -13,8 +13,9 @@ from master.api.positions import EMPTY, PositionSet, union
 from master.job.dispatch.high_water import remove_trainer
 from master.job.domain.durable_records import MemberKey
 from master.job.domain.job_events import LeaseExpired
-from master.job.state.dispatch_state import DispatchState, drop_leases
+from master.job.state.dispatch_state import DispatchState
 from master.job.state.job_state import Turn
+from master.job.state.lease_changes import drop_leases
 from master.job.state.members import Trainer, drop_trainer, put_trainer, rank_changes
 from master.job.state.trainer_failures import FailureNote, count_failure
 from master.job.trainers.model_holder import release_model

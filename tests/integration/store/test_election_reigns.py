@@ -7,7 +7,8 @@ import pytest
 from master.api.host.clock import uptime_s
 from master.errors import FencedError
 from master.leadership.election import Election
-from master.leadership.election_state import LeadershipTiming, LossReason
+from master.leadership.election_events import LossReason
+from master.leadership.election_state import LeadershipTiming
 from master.store.store_port import Committed, Put, Transaction
 
 TIMING = LeadershipTiming(lease_ttl_s=120, renew_deadline_s=100.0, retry_period_s=0.5)  # no pause of a machine ends it

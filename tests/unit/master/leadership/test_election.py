@@ -6,7 +6,8 @@ import pytest
 
 from master.errors import StoreAccessError, StoreUnavailableError, TermEndedError
 from master.leadership.election import Election
-from master.leadership.election_state import LeadershipTiming, LossReason
+from master.leadership.election_events import LossReason
+from master.leadership.election_state import LeadershipTiming
 from master.store.memory_store import MemoryCluster, MemoryStore
 
 TIMING = LeadershipTiming(lease_ttl_s=900, renew_deadline_s=0.02, retry_period_s=0.01)

@@ -3,14 +3,11 @@
 import pytest
 
 from master.errors import InvalidSettingError
-from master.leadership.election_state import (
+from master.leadership.election_events import (
     Campaign,
     CampaignEnded,
     CampaignWon,
-    ElectionRole,
-    ElectionState,
     GiveBack,
-    LeadershipTiming,
     LeaderVanished,
     LeaseLost,
     LossReason,
@@ -21,9 +18,8 @@ from master.leadership.election_state import (
     StartLeading,
     StopLeading,
     Ticked,
-    check,
-    handle,
 )
+from master.leadership.election_state import ElectionRole, ElectionState, LeadershipTiming, check, handle
 from master.store.store_port import Leadership
 
 TIMING = LeadershipTiming(lease_ttl_s=6, renew_deadline_s=4.0, retry_period_s=1.0)
