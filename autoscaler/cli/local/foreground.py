@@ -116,7 +116,7 @@ async def _wait_for_end(run: LocalRun, stop: asyncio.Event, duration_s: float | 
 
 
 async def _until_jobs_are_over(run: LocalRun) -> None:
-    while not run.are_jobs_over():  # noqa: ASYNC110 - many things end a job; looking four times a second is simplest
+    while not run.are_jobs_over():  # noqa: ASYNC110 - many events end a job; polling is simplest
         await asyncio.sleep(1 / _FRAMES_PER_S)
     await asyncio.sleep(_LINGER_S)
 
