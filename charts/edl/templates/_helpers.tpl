@@ -26,7 +26,7 @@ app.kubernetes.io/part-of: edl
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{/* What the masters of jobs carry (autoscaler/clusters/kubernetes/building/labels.py). */}}
+{{/* What the masters of jobs carry (autoscaler/clusters/kubernetes/objects/labels.py). */}}
 {{- define "edl.masterPods" -}}
 app.kubernetes.io/managed-by: edl
 edl.dev/role: master

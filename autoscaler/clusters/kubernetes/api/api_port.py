@@ -17,7 +17,7 @@ Raw: TypeAlias = dict[str, Any]
 Trimmer: TypeAlias = Callable[[Raw], Raw]  # drops fields that EDL does not read
 
 FIELD_MANAGER: Final = "edl"
-REQUEST_TIMEOUT_S: Final = 5.0  # a leader stops writing that long before its Lease can be taken (`fenced`)
+REQUEST_TIMEOUT_S: Final = 5.0  # a leader stops writing that long before its Lease can be taken (`FencedApi`)
 
 
 class EventType(StrEnum):
@@ -102,10 +102,10 @@ def without_managed_fields(obj: Raw) -> Raw:
     return obj
 
 
-def trim_or_keep(obj: Raw, slim: Trimmer) -> Raw:
+def trim_or_keep(obj: Raw, trim: Trimmer) -> Raw:
     """Return the trimmed object, or the whole one if trimming fails: one bad object must not stop a stream (A11)."""
     try:
-        return slim(obj)
+        return trim(obj)
     except Exception:  # noqa: BLE001 - its parser reports what is wrong with it
         return obj
 

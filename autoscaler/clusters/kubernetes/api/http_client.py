@@ -72,15 +72,15 @@ async def connect(
 class HttpApi:
     """`Api` on HTTP."""
 
-    def __init__(self, connection: ApiConnection, field_manager: str, slims: Mapping[Kind, Trimmer]) -> None:
+    def __init__(self, connection: ApiConnection, field_manager: str, trimmers: Mapping[Kind, Trimmer]) -> None:
         self._connection = connection
         self._manager = field_manager
-        self._slims = slims
+        self._trimmers = trimmers
 
     async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
         """See `Api.list`."""
         items: list[Raw] = []
-        slim = self._slims.get(kind, _as_it_is)
+        trim = self._trimmers.get(kind, _as_it_is)
         size, rest = _PAGE_SIZE, ""
         timeout_s = self._connection.policy.page_timeout_s
         while True:
@@ -95,7 +95,7 @@ class HttpApi:
                 size = max(1, size // _FEWER)
                 continue
             some, version, rest = parse_list_page(page, kind, doing=request.description)
-            items += [trim_or_keep(item, slim) for item in some]
+            items += [trim_or_keep(item, trim) for item in some]
             if not rest:
                 return Listing(items=tuple(items), resource_version=version)
             size = min(2 * size, _PAGE_SIZE)
@@ -104,7 +104,7 @@ class HttpApi:
         self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
     ) -> AsyncGenerator[WatchEvent, None]:
         """See `Api.watch`."""
-        slim = self._slims.get(kind, _as_it_is)
+        trim = self._trimmers.get(kind, _as_it_is)
         turn = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": since}
         query = _selectors(scope) | turn | {"timeoutSeconds": str(max(1, round(timeout_s)))}
         request = ApiRequest(description=f"watch {kind.plural}", path=kind.path(scope.namespace), query=query)
@@ -112,7 +112,7 @@ class HttpApi:
             async for line in join_lines(body):
                 event = parse_watch_line(line, kind, doing=request.description)
                 is_whole = event.type is EventType.BOOKMARK
-                yield event if is_whole else replace(event, object=trim_or_keep(event.object, slim))
+                yield event if is_whole else replace(event, object=trim_or_keep(event.object, trim))
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None

@@ -73,13 +73,13 @@ class ObjectCache:
     def __init__(
         self,
         errors: JobErrors,
-        slims: Mapping[Kind, Trimmer] | None = None,
+        trimmers: Mapping[Kind, Trimmer] | None = None,
         *,
         namespaces: Mapping[Kind, tuple[str, ...]] | None = None,
     ) -> None:
         """`namespaces`: of kinds that are not watched in the whole cluster."""
         self._errors = errors
-        self._slims: Final = dict(slims or {})
+        self._trimmers: Final = dict(trimmers or {})
         self._namespaces: Final = dict(namespaces or {})
         self._streams: dict[Kind, _KindStream] = {}
 
@@ -179,7 +179,7 @@ class ObjectCache:
 
     def _stream(self, kind: Kind) -> _KindStream:
         if kind not in self._streams:
-            self._streams[kind] = _KindStream(self._slims.get(kind), self.sources(kind))
+            self._streams[kind] = _KindStream(self._trimmers.get(kind), self.sources(kind))
         return self._streams[kind]
 
 
@@ -194,19 +194,19 @@ class _SourceProgress:
 class _KindStream:
     """The objects of one kind with their versions, and the progress of each source."""
 
-    def __init__(self, slim: Trimmer | None, sources: Iterable[str]) -> None:
+    def __init__(self, trim: Trimmer | None, sources: Iterable[str]) -> None:
         self.objects: dict[Key, Raw] = {}
         self.shown: Mapping[Key, Raw] = MappingProxyType(self.objects)
         self.versions: dict[Key, int] = {}
         self.changed: set[Key] = set()
         self.told = {source: _SourceProgress() for source in sources}
-        self._slim = slim
+        self._trim = trim
 
     def put(self, key: Key, obj: Raw) -> None:
         """Store the object if it is newer than the stored one."""
         version = int(obj["metadata"]["resourceVersion"])
         if version > self.versions.get(key, 0):
-            self.objects[key] = trim_or_keep(obj, self._slim) if self._slim else obj
+            self.objects[key] = trim_or_keep(obj, self._trim) if self._trim else obj
             self.versions[key] = version
             self.changed.add(key)
 

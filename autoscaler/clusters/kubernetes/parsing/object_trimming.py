@@ -135,9 +135,9 @@ def trim_pod(raw: Raw) -> Raw:
     annotations = metadata.get("annotations") or {}
     if read := {name: annotations[name] for name in _ANNOTATIONS if name in annotations}:
         kept["annotations"] = read
-    slim = {**raw, "metadata": kept, "spec": trim_pod_spec(spec), "status": _trim_status(status)}
+    trimmed = {**raw, "metadata": kept, "spec": trim_pod_spec(spec), "status": _trim_status(status)}
     most = LONGEST_TEMPLATE if JOB in kept.get("labels", {}) else LONGEST
-    return _short_pod(slim) if is_longer(slim, most) else slim
+    return _short_pod(trimmed) if is_longer(trimmed, most) else trimmed
 
 
 def trim_workload(raw: Raw) -> Raw:
@@ -234,10 +234,10 @@ def _short(kept: Raw, *, spec: Raw, status: Raw) -> Raw:
     return {**head, "metadata": metadata, "spec": spec, "status": status}
 
 
-def _short_pod(slim: Raw) -> Raw:
+def _short_pod(trimmed: Raw) -> Raw:
     """Return the short form of a pod: its owner, its node, what it occupies there."""
-    status = _without(slim["status"], frozenset({"containerStatuses", "initContainerStatuses", "message"}))
-    return _short(slim, spec=_short_spec(slim["spec"], slim["status"]), status=status)
+    status = _without(trimmed["status"], frozenset({"containerStatuses", "initContainerStatuses", "message"}))
+    return _short(trimmed, spec=_short_spec(trimmed["spec"], trimmed["status"]), status=status)
 
 
 def _short_spec(spec: Raw, status: Raw) -> Raw:

@@ -1,6 +1,7 @@
 """How a scheduler decides, as data: today's kube-scheduler with its default plugins, and that of Kubernetes 1.6.
 
-Weights are those of the sources named below.  `scoring` computes with them, `waiting` backs off with them.
+Weights are those of the sources named below.  `node_scoring` computes with them, `scheduling_queue` backs off with
+them.
 """
 
 from __future__ import annotations
