@@ -1,7 +1,8 @@
 """Trimming of objects to the fields that EDL reads: 10,000 pods are most of an operator's memory.
 
 Known unused fields are dropped and all others stay, so that fields of a later API version are there once a parser reads
-them.  `tests/unit/clusters/kubernetes/reading/test_slim.py` proves that every parser reads the same from both.
+them.  `tests/unit/clusters/kubernetes/parsing/test_object_trimming.py` proves that every
+parser reads the same from both.
 
 Anybody may create objects of 1.5 MB, hundreds of them (A11).  So nothing of unlimited length stays whole: labels,
 annotations and containers' programs are dropped.  An object that is still too long, or a template of a job that has not
