@@ -71,7 +71,7 @@ class Supervisor:
         is_loop = len(self._deaths_s) == MOST_DEATHS and now_s - self._deaths_s[0] < DEATHS_WITHIN_S
         if self._is_stopping or code in FINAL_CODES or self._standby is None or is_loop:
             return False
-        print(f"master.supervisor: the master ended with {code}; what stood by takes over", file=sys.stderr)  # noqa: T201
+        print(f"master.supervisor: the master ended with {code}; the standby takes over", file=sys.stderr)  # noqa: T201
         self._standby.send_signal(TAKE_OVER)
         self._master, self._standby, self._standby_due_s = self._standby, None, now_s + STANDBY_AFTER_S
         return True
