@@ -49,11 +49,11 @@ async def test_a_bug_in_judging_is_its_jobs_alone_and_the_pod_is_judged_after_a_
     bench.rest.end("team-a", "digits-trainer-0", code=1)
     await bench.refresh()
     bench.says = "no progress"  # what no master's door lets through
-    await bench.measured_job.reconcile(JOB)
+    await bench.jobs.reconcile(JOB)
     await asyncio.gather(*bench.failures.tasks)
     assert "pod end: AttributeError" in bench.errors.problem(JOB)
     bench.says = TRAINING
-    await bench.measured_job.reconcile(JOB)
+    await bench.jobs.reconcile(JOB)
     assert not bench.failures.tasks, "it is not tried again at once"
     bench.now_s += 1.0
     await bench.round()
@@ -108,8 +108,8 @@ async def test_a_trainer_that_is_told_to_leave_has_not_failed():
     raw = bench.server.get(PODS, "team-a", "digits-trainer-0")
     await bench.api.delete(PODS, "digits-trainer-0", namespace="team-a")
     await bench.refresh()
-    await bench.measured_job.reconcile(JOB)
-    await bench.measured_job.reconcile(JOB)
+    await bench.jobs.reconcile(JOB)
+    await bench.jobs.reconcile(JOB)
     assert (Role.TRAINER, TerminationCause.USER) in bench.left
     assert bench.left.count((Role.TRAINER, TerminationCause.USER)) == 1
     assert raw["metadata"]["uid"] in bench.store.records[JOB].departed
@@ -122,7 +122,7 @@ async def test_what_the_planner_sends_away_is_put_down_to_edl():
     bench.store.note_deletion(JOB, f"{JOB}-trainer-0")
     await bench.api.delete(PODS, "digits-trainer-0", namespace="team-a")
     await bench.refresh()
-    await bench.measured_job.reconcile(JOB)
+    await bench.jobs.reconcile(JOB)
     assert (Role.TRAINER, TerminationCause.EDL) in bench.left
 
 
@@ -173,7 +173,7 @@ async def test_a_question_that_fails_answers_nobody_who_waits_for_it():
     for number in range(2):
         bench.rest.end("team-a", f"digits-trainer-{number}", code=0)
     await bench.refresh()
-    await bench.measured_job.reconcile(JOB)
+    await bench.jobs.reconcile(JOB)
     await asyncio.gather(*bench.failures.tasks)
     assert next(answers) is COMPLETE, "the second one has asked as well"
     assert bench.life.failures == 0
@@ -221,7 +221,7 @@ async def test_a_job_whose_time_was_prolonged_a_moment_ago_is_not_dropped():
     await bench.refresh()
     bench.edit(runPolicy={"backoffLimit": 1, "ttlSecondsAfterFinished": 3_000})
     with pytest.raises(ConflictError):
-        await bench.measured_job.reconcile(JOB)
+        await bench.jobs.reconcile(JOB)
     await bench.settle()
     assert bench.names(TRAINING_JOBS) == {"digits"}
 
@@ -240,7 +240,7 @@ async def test_a_failed_write_is_made_good():
     await bench.refresh()
     whole, bench.cluster._writer._api = bench.cluster._writer._api, Deaf()
     with pytest.raises(Deaf.Error):
-        await bench.measured_job.reconcile(JOB)
+        await bench.jobs.reconcile(JOB)
     bench.cluster._writer._api = whole
     await bench.settle()
     assert bench.pods("trainer") == set()

@@ -149,7 +149,7 @@ async def end_again_and_again():
     for number in range(2):
         bench.rest.end("team-a", f"digits-trainer-{number}", code=1)
     await bench.refresh()
-    await bench.measured_job.reconcile(JOB)
+    await bench.jobs.reconcile(JOB)
     judging = tuple(bench.failures.tasks)
     await asyncio.sleep(60.0)
     assert JOB not in bench.asked, "its master rests"
