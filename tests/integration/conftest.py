@@ -83,5 +83,5 @@ def new_job(tmp_path):
     yield make
     for job in jobs:
         job.close()
-    alive = [t.name for t in threading.enumerate() if t.name in {"accept", "deadlines", "courier"}]
+    alive = [t.name for t in threading.enumerate() if t.name in {"accept", "deadlines", "bucket sender"}]
     assert alive == []

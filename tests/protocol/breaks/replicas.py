@@ -51,20 +51,20 @@ def confirmed_unasked(judged: Any, group: BucketGroup, backup: Any, buckets: Pos
 
 
 def confirmed_by_anybody(judged: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
-    known = judged._said
+    known = judged._backup_answers
     if known is not None:
-        judged._said = tuple(replace(s, backup=backup.incarnation, version=group.version) for s in known)
+        judged._backup_answers = tuple(replace(s, backup=backup.incarnation, version=group.version) for s in known)
     try:
         return _confirmed(judged, group, backup, buckets)
     finally:
-        judged._said = known
+        judged._backup_answers = known
 
 
 _confirmed = pushes._PushJudgement._confirmed
 
 
 def overlap_is_told(judged: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
-    for said in judged._said or ():
+    for said in judged._backup_answers or ():
         if said.backup == backup.incarnation and said.ruling.verdict is PushVerdict.OVERLAP:
             judged._rule(buckets, PushVerdict.OVERLAP, said.ruling.positions)
             return EMPTY

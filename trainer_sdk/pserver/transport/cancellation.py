@@ -40,7 +40,7 @@ class Watchdog:
         with self._changed:
             self._due_s = due_s
             if self._wakes_s is None:
-                threading.Thread(target=self._watch, name="alarm", daemon=True).start()
+                threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
                 self._wakes_s = due_s
             elif due_s < self._wakes_s:
                 self._changed.notify()
