@@ -33,9 +33,9 @@ from autoscaler.domain import (
 from autoscaler.loop import Loop, LoopPass
 from experiments.arms.ours import make_policy
 from experiments.arms.pass_setup import PassSetup
-from experiments.calibration.mixes import read_mixes
 from experiments.running.tasks import Selection, list_tasks
 from experiments.scenarios.loading import find_scenario
+from experiments.scenarios.node_mixes import read_mixes
 
 FLAPS: Final = "flaps"
 SCENARIOS: Final = (FLAPS, "web-spike", "square-wave", "three-priorities", "node-loss")

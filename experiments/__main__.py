@@ -17,13 +17,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from experiments.calibration.mixes import read_mixes
 from experiments.errors import ExperimentError, ProcessLostError, RefusedInputError
 from experiments.running.code_version import read_version
 from experiments.running.pool import FinishedPass, run_tasks
 from experiments.running.result_store import RESULTS, ResultStore
 from experiments.running.tasks import Selection, Task, list_tasks
 from experiments.scenarios.loading import find_scenario, list_scenarios
+from experiments.scenarios.node_mixes import read_mixes
 from experiments.scenarios.schema import Scenario
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130

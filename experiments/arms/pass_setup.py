@@ -36,7 +36,7 @@ from autoscaler.domain import (
     Shape,
     TrainerSpec,
 )
-from experiments.calibration.mixes import SYSTEM_CPU_MILLI, Mix
+from experiments.scenarios.node_mixes import SYSTEM_CPU_MILLI, Mix
 from experiments.scenarios.schema import ArmName, ClockSpec, JobsSpec, PhysicsSpec, PodShapeSpec, PolicySpec, Scenario
 
 SERVERS_MOVED: Final = "servers moved"

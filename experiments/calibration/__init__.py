@@ -1,1 +1,1 @@
-"""Node sizes that the published sums allow: `mixes` holds those in use, `search` finds them, `packing` filters."""
+"""Calibration of node mixes: `packing` filters candidates, `mix_search` finds mixes, `verify` simulates them."""

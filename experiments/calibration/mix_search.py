@@ -20,9 +20,9 @@ from typing import Final
 
 import numpy as np
 
-from experiments.calibration.mixes import CORES, MIXES, NODES, SYSTEM_CPU_MILLI, Mix, memory_mib_of
 from experiments.calibration.packing import JobBatch, pack
 from experiments.calibration.verify import EXPECTED, is_like_2017, simulate_static
+from experiments.scenarios.node_mixes import CORES, MIXES, NODES, SYSTEM_CPU_MILLI, Mix, memory_mib_of
 
 SIZES: Final = (8, 10, 12, 16, 18, 20, 24, 28, 32, 36, 40, 48)
 PLATEAU_PERCENT: Final = 88.66

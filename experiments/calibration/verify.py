@@ -10,9 +10,9 @@ from statistics import mean
 from typing import Final
 
 from experiments.arms.pass_setup import PassSetting
-from experiments.arms.simulation import simulate_pass
-from experiments.calibration.mixes import Mix
+from experiments.running.simulation import simulate_pass
 from experiments.scenarios.loading import find_scenario
+from experiments.scenarios.node_mixes import Mix
 from experiments.scenarios.schema import Scenario
 
 EXACT_PERCENT: Final = 0.1

@@ -14,12 +14,12 @@ from typing import Any, Final
 from autoscaler.clusters.simulated import PodTimeline
 from autoscaler.domain import NodeName, PodName, Role
 from experiments.arms.pass_setup import PassSetting, PassSetup, ReplicaChange
-from experiments.arms.simulation import simulate_pass
-from experiments.calibration.mixes import read_mixes
 from experiments.measuring.pass_metrics import curves, measure
 from experiments.measuring.pass_record import JobTimeline, PassRecord, WebTimeline
 from experiments.measuring.series import Steps, add, make_steps
 from experiments.real.recording import RealPod, Recording, Simulated
+from experiments.running.simulation import simulate_pass
+from experiments.scenarios.node_mixes import read_mixes
 from experiments.scenarios.schema import ArmName, Scenario
 
 NOT_MEASURED: Final = ("samples_trained", "samples_lost", "transfers", "forced_removals")

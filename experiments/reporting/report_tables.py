@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from experiments.calibration.mixes import read_mixes
 from experiments.published.published_numbers import Figure
 from experiments.reporting.goals import GoalResult
 from experiments.reporting.statistics import Groups
+from experiments.scenarios.node_mixes import read_mixes
 
 QUANTITIES: Final = {
     "mean_utilisation_percent": "mean utilisation, %",

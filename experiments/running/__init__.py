@@ -1,1 +1,1 @@
-"""Passes as tasks: `tasks` lists them, `pool` runs them, `store` keeps results apart by `versions` of the code."""
+"""Passes as tasks: `tasks` lists them, `pool` runs them (`simulation`), `result_store` keeps results by version."""

@@ -15,10 +15,10 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
 
-from experiments.arms.simulation import simulate_pass
 from experiments.errors import MixedCommitsError, ProcessLostError, RefusedInputError
 from experiments.running.code_version import loaded_version
 from experiments.running.result_store import ResultStore
+from experiments.running.simulation import simulate_pass
 from experiments.running.tasks import Task
 
 WAITING_PER_WORKER = 4  # tasks handed out ahead: little is lost when the user stops

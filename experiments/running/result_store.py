@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.arms.simulation import PassResult
 from experiments.errors import MixedCommitsError, RefusedInputError
+from experiments.running.simulation import PassResult
 from experiments.running.tasks import Task, seed_of_run
 from experiments.scenarios.schema import Scenario
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.arms.pass_setup import PassSetting
-from experiments.calibration.mixes import Mix
+from experiments.scenarios.node_mixes import Mix
 from experiments.scenarios.schema import ArmName, Scenario, VariantSpec
 
 OWN_NODES = "own"  # the name of the mix of a scenario that names its nodes itself

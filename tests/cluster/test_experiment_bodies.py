@@ -9,9 +9,9 @@ from autoscaler.operator.process.policy_file import parse_policy
 from experiments.arms.edl2017 import observe_jobs
 from experiments.arms.ours import make_policy
 from experiments.arms.pass_setup import PassSetup, make_physics
-from experiments.calibration.mixes import read_mixes
 from experiments.running.tasks import Selection, list_tasks
 from experiments.scenarios.loading import find_scenario
+from experiments.scenarios.node_mixes import read_mixes
 from tests.cluster.experiment.bodies import controller_of_2017, node_shape, system_pod, training_job, web_deployment
 from tests.cluster.experiment.compressing import compress
 from tests.cluster.experiment.insisting import BUDGET_S, insist

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, get_args
 
 from experiments.__main__ import not_negative, positive
-from experiments.calibration.mixes import read_mixes
 from experiments.errors import ExperimentError, RefusedInputError
 from experiments.real.measurement import simulate_counterpart
 from experiments.real.recording import REAL, Recording, file_of, has, write_recording
@@ -25,6 +24,7 @@ from experiments.running.code_version import read_version
 from experiments.running.result_store import digest
 from experiments.running.tasks import OWN_NODES, Selection, Task, list_tasks
 from experiments.scenarios.loading import find_scenario
+from experiments.scenarios.node_mixes import read_mixes
 from experiments.scenarios.schema import ArmName, Scenario
 from tests.cluster.experiment.compressing import compress
 from tests.cluster.experiment.playing import play

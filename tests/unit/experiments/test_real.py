@@ -6,8 +6,6 @@ import pytest
 
 from autoscaler.domain import Resources, Role, Tier
 from experiments.arms.pass_setup import ReplicaChange, make_physics
-from experiments.arms.simulation import simulate_pass
-from experiments.calibration.mixes import read_mixes
 from experiments.errors import RefusedInputError
 from experiments.published.curves import read_curves
 from experiments.real.measurement import (
@@ -31,8 +29,10 @@ from experiments.real.recording import (
 from experiments.reporting.real_figure import Clock
 from experiments.reporting.real_page import pace_s, tell_real
 from experiments.running.result_store import digest
+from experiments.running.simulation import simulate_pass
 from experiments.running.tasks import Selection, list_tasks
 from experiments.scenarios.loading import find_scenario
+from experiments.scenarios.node_mixes import read_mixes
 from experiments.scenarios.schema import Scenario
 
 SCENARIO = Scenario.model_validate(

@@ -8,8 +8,6 @@ from concurrent.futures.process import BrokenProcessPool
 import pytest
 
 from experiments.__main__ import main
-from experiments.arms.simulation import PassResult, simulate_pass
-from experiments.calibration.mixes import read_mixes
 from experiments.errors import MixedCommitsError, RefusedInputError
 from experiments.reporting import write_report as telling
 from experiments.reporting.goals import judge
@@ -19,8 +17,10 @@ from experiments.reporting.statistics import gather
 from experiments.running import code_version
 from experiments.running.pool import report, run_one
 from experiments.running.result_store import ResultStore
+from experiments.running.simulation import PassResult, simulate_pass
 from experiments.running.tasks import Selection, list_tasks
 from experiments.scenarios.loading import find_scenario
+from experiments.scenarios.node_mixes import read_mixes
 from experiments.scenarios.schema import Scenario
 
 SMALL = {

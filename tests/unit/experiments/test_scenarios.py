@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from experiments.calibration.mixes import CORES, NODES, read_mixes
 from experiments.errors import RefusedInputError
 from experiments.scenarios.loading import FOLDER, find_scenario, list_scenarios, read_scenario
+from experiments.scenarios.node_mixes import CORES, NODES, read_mixes
 
 
 @pytest.fixture
