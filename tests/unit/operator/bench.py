@@ -113,7 +113,7 @@ class OperatorBench:
     def reading_s(self, job):
         return self.reads_s.get(job.key, 0.0)
 
-    async def hang_up(self, job):
+    async def close(self, job):
         pass
 
     # ---- what happens

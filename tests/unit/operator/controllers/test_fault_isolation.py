@@ -88,7 +88,7 @@ class Answering:
     def reading_s(self, job):
         return 0.0
 
-    async def hang_up(self, job):
+    async def close(self, job):
         pass
 
 
