@@ -9,7 +9,6 @@ job still needs its buckets.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import queue
 import signal
@@ -52,7 +51,9 @@ EXIT_USAGE: Final = 2
 EXIT_REFUSED: Final = 3
 EXIT_BROKEN: Final = 70  # EX_SOFTWARE
 EXIT_OWNING: Final = 75  # EX_TEMPFAIL: others do not have its buckets
-_PARENT_CHECK_S: Final = 1.0
+# Bounds each wait of the main thread: a signal between Python's last look at its flag and the wait is noticed at the
+# wait's end only. The parent is checked this often, too.
+_CHECK_S: Final = 1.0
 _SWITCH_S: Final = 0.0005  # the longest that a push waits for a thread that packs a bucket; Python's default is 5 ms
 
 
@@ -132,10 +133,9 @@ def _run(variables: Mapping[str, str]) -> int:
 def _next(
     facts: queue.SimpleQueue[ShutdownEvent | _Signalled], due_s: float, parent: str | None
 ) -> ShutdownEvent | _Signalled | None:
-    """The next event; None if none comes until `due_s` (monotonic) or until the parent is checked again."""
-    wait_s = min(due_s - time.monotonic(), _PARENT_CHECK_S if parent else math.inf)
+    """The next event; None if none comes until `due_s` (monotonic) or within `_CHECK_S`."""
     try:
-        return facts.get(timeout=None if wait_s == math.inf else max(0.0, wait_s))
+        return facts.get(timeout=max(0.0, min(due_s - time.monotonic(), _CHECK_S)))
     except queue.Empty:
         if parent and parent != str(os.getppid()):
             log.warning("the process that started this one is gone")

@@ -21,10 +21,10 @@ class Nothing:
 
 @pytest.mark.parametrize(
     ("left_s", "parent", "waits_s"),
-    [(math.inf, None, None), (5.0, None, 5.0), (-5.0, None, 0.0), (math.inf, "7", program._PARENT_CHECK_S)],
+    [(math.inf, None, program._CHECK_S), (0.5, None, 0.5), (5.0, "7", program._CHECK_S), (-5.0, None, 0.0)],
 )
-def test_it_waits_until_something_is_due_and_looks_at_its_parent_now_and_then(monkeypatch, left_s, parent, waits_s):
-    """Without a deadline and without a parent there is nothing to wake for."""
+def test_it_waits_until_something_is_due_and_never_without_an_end(monkeypatch, left_s, parent, waits_s):
+    """A SIGTERM that comes just before the wait is seen at its end, so that a server that shall go does (M9)."""
     monkeypatch.setattr(os, "getppid", lambda: 7)
     monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: 100.0))
     facts = Nothing()
