@@ -4,7 +4,7 @@ They are two because they cost different things.  While commits fail training go
 servers are: somebody who restarts such a job loses what its last checkpoint lacks.  Each message says whether training
 goes on, what it costs while it lasts and what to do; no message has a number that moves, each would be news.
 
-Pure, and the same on Kubernetes (`operator.verdicts`) and on this machine (`clusters.local.objects`).
+Pure, and the same on Kubernetes (`operator.status`) and on this machine (`clusters.local.run.object_documents`).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def owning_of(record: JobRecord, now_s: float) -> BucketOwners | None:
 
 
 def master_contact_of(record: JobRecord) -> MasterContact:
-    """For `jobs.health`."""
+    """Return what `jobs.training_health` judges the job's master by."""
     started_at_s = record.life.started_at_s
     return MasterContact(
         progress=record.progress,
