@@ -40,7 +40,7 @@ def errors(now, heard):
 
 
 def fail(errors, error, job=JOB, step=GuardedStep.LIFE):
-    with errors.around(job, step):
+    with errors.isolate(job, step):
         raise error
 
 
@@ -88,7 +88,7 @@ def test_success_forgets_and_says_so_once(errors, heard):
     """The next failure is a first one again."""
     fail(errors, ValueError("once"))
     for _ in range(2):
-        with errors.around(JOB, GuardedStep.LIFE):
+        with errors.isolate(JOB, GuardedStep.LIFE):
             pass
     assert heard.mended_jobs == [JOB]
     fail(errors, ValueError("once"))
@@ -98,7 +98,7 @@ def test_success_forgets_and_says_so_once(errors, heard):
 def test_success_of_another_step_mends_nothing(errors, heard):
     """A job that is written to can still not be planned."""
     fail(errors, ValueError("once"), step=GuardedStep.PLAN)
-    with errors.around(JOB, GuardedStep.LIFE):
+    with errors.isolate(JOB, GuardedStep.LIFE):
         pass
     assert heard.mended_jobs == []
     assert errors.paused(GuardedStep.PLAN) == {JOB: "ValueError: once"}
@@ -123,14 +123,14 @@ def test_edit_ends_a_pause_and_comes_no_more_often_than_every_ten_seconds(errors
     fail(errors, ValueError("again"), job=OTHER)
     failed_at_s = now[0]
     now[0] += 3.0
-    errors.take_edit(JOB)
+    errors.handle_edit(JOB)
     assert errors.again_at_s(JOB, GuardedStep.LIFE) == failed_at_s + EDIT_PAUSE_S
     assert errors.again_at_s(OTHER, GuardedStep.LIFE) == failed_at_s + 1.0, "a shorter pause stands"
     now[0] += 60.0
     fail(errors, ValueError("again"))
     assert errors.again_at_s(JOB, GuardedStep.LIFE) == now[0] + 256.0, "the pauses go on doubling"
     now[0] += 60.0
-    errors.take_edit(JOB)
+    errors.handle_edit(JOB)
     assert not errors.is_paused(JOB, GuardedStep.LIFE)
 
 
