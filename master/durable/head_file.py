@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from master.api.errors import StorageError
+from master.api.host.log_lines import HEAD_WAITS
 from master.api.identities import ManifestId
 from master.durable.checkpoint_folder import CheckpointFolder, in_time
 
@@ -37,7 +38,7 @@ class HeadFile:
             try:
                 await in_time(self._folder.note_head, manifest)
             except StorageError as error:
-                log.warning("HEAD does not name %s yet: %s", manifest, error)
+                log.warning(HEAD_WAITS, manifest, error)
                 self.problem = str(error)
                 await asyncio.sleep(RETRY_S)
             else:

@@ -32,11 +32,11 @@ class ListeningStore(ObjectCache):
         self.events = set()
         self.silent_turns = {kind: [] for kind in KINDS}  # when each was heard to its end
 
-    def take_event(self, kind, event, *, at_s, source):
+    def apply_event(self, kind, event, *, at_s, source):
         super().apply_event(kind, event, at_s=at_s, source=source)
         self.events.add(event.type)
 
-    def hear(self, kind, *, at_s, source):
+    def note_progress(self, kind, *, at_s, source):
         super().note_progress(kind, at_s=at_s, source=source)
         assert self.heard_at_s(kind, source) == at_s
         self.silent_turns[kind].append(at_s)

@@ -28,6 +28,7 @@ from master.api.checkpoints.folder_lock import CheckpointFolderInUseError, Folde
 from master.api.checkpoints.resume import parse_requested_start
 from master.api.checkpoints.storage import open_storage
 from master.api.errors import ManifestError, StorageError
+from master.api.host.log_lines import HEAD_WAITS
 from master.api.host.unix_sockets import SCHEME, make_socket_folder, temporary_parent
 from master.api.identities import HistoryId
 from trainer_sdk.environment import Environment
@@ -36,7 +37,7 @@ from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailab
 START_S: Final = 60.0  # a second or two, but where the machine is busy; a child that has ended is noticed at once
 STOP_S: Final = 5.0
 LOG_TAIL_BYTES: Final = 2_000
-NOT_NOTED: Final = re.compile(r" is not noted in the folder: (.*)")  # logged by the master while its commits wait
+WAITING_COMMIT: Final = re.compile(re.escape(HEAD_WAITS).replace("%s", r"\S+", 1).replace("%s", "(.*)"))
 TELL_EVERY_S: Final = 1.0
 MANIFEST_ID: Final = re.compile(r"\d{6,}-\d{10,}-\d{6,}-\w+")
 HOME: Final = Path(__file__).resolve().parents[2]  # the children run this EDL, not another one on their path
@@ -136,7 +137,7 @@ class Standalone:
         while not self._is_over.wait(TELL_EVERY_S):
             lines = self._read_master_log(read_to)
             read_to += len(lines)
-            for problem in NOT_NOTED.findall(lines.decode(errors="replace")):
+            for problem in WAITING_COMMIT.findall(lines.decode(errors="replace")):
                 if (reason := MANIFEST_ID.sub("", problem)) != told:
                     _print_line(f"edl: training goes on, and no checkpoint is committed: {problem}")
                     told = reason

@@ -11,6 +11,9 @@ import re
 import time
 from typing import Final
 
+HEAD_WAITS: Final = "HEAD does not name %s yet: %s"
+"""A master logs this, with manifest and reason, while its commits wait; a script that runs alone reads it there."""
+
 _MOVING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _CONTINUED: Final = "\n    "
 """Before each further line of one record: a line that begins at the margin is a record of this process's own."""
