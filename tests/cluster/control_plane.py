@@ -14,7 +14,7 @@ import json
 import shutil
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,13 +27,15 @@ from tests.cluster.command_lines import HOST, Layout, Ports
 from tests.cluster.toolbox import Tools
 from tests.harness.certificates import ClusterAuthority, make_signing_key
 from tests.harness.commands import run
-from tests.harness.errors import HarnessError
+from tests.harness.errors import HarnessError, NotInTimeError
 from tests.harness.processes import Program
 from tests.harness.waiting import BUDGET_S, wait_for
 
 READY_BUDGET_S: Final = BUDGET_S
 STOP_BUDGET_S: Final = 3.0  # of each program
 COMMAND_BUDGET_S: Final = BUDGET_S
+DELETE_BUDGET_S: Final = 20.0  # of a definition, before its clean-up is started again
+DELETE_ATTEMPTS: Final = 9
 API_SERVER: Final = "kube-apiserver"
 ADMINISTRATORS: Final = "system:masters"
 IDENTITIES: Final = {
@@ -100,6 +102,27 @@ class ControlPlane:
         """
         self.wait_condition("Established", f"crd/{definition}")
         wait_for(f"{definition} served", lambda: self._is_answered("get", definition, "--all-namespaces"))
+
+    def delete_definition(self, definition: str) -> None:
+        """The definition PLURAL.GROUP and its objects are gone.  No error if it was not there.
+
+        The API server's clean-up of a definition can fail, at a watch cache that is not ready yet for one, and is then
+        tried again after a pause that grows to minutes; a write to the definition starts it at once.  Raises
+        NotInTimeError.
+        """
+        self.kubectl("delete", "crd", definition, "--ignore-not-found", "--wait=false")
+        for attempt in range(DELETE_ATTEMPTS):
+            if self._is_gone_in_time(definition):
+                return
+            with suppress(HarnessError):  # it may be gone by now
+                self.kubectl("annotate", "crd", definition, f"edl.dev/cleanup={attempt}", "--overwrite")
+        raise NotInTimeError(f"{definition}: still there\n{self.kubectl('get', 'crd', definition, '-o', 'yaml')}")
+
+    def _is_gone_in_time(self, definition: str) -> bool:
+        question = ("get", "crd", definition, "--ignore-not-found", "-o", "name")
+        with suppress(NotInTimeError):
+            return wait_for(f"{definition} gone", lambda: not self.kubectl(*question), budget_s=DELETE_BUDGET_S)
+        return False
 
     def _is_answered(self, *arguments: str) -> bool:
         try:

@@ -45,7 +45,7 @@ def helm(plane):
     yield run
     if "edl" in plane.helm("list", "--short", "--namespace", NAMESPACE):
         run("uninstall")
-    plane.kubectl("delete", "crd", "trainingjobs.edl.dev", "--ignore-not-found")
+    plane.delete_definition("trainingjobs.edl.dev")
     plane.kubectl("delete", "priorityclass", "edl-core", "--ignore-not-found")
     plane.kubectl("delete", "secret", "edl-etcd", "--ignore-not-found", "--namespace", NAMESPACE)
 

@@ -25,7 +25,7 @@ def kind(control_plane):
     control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     control_plane.wait_served(f"{KIND.plural}.{KIND.group}")
     yield
-    control_plane.kubectl("delete", "crd", f"{KIND.plural}.{KIND.group}")
+    control_plane.delete_definition(f"{KIND.plural}.{KIND.group}")
 
 
 @pytest.fixture
