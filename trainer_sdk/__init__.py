@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trainer_sdk.session import Session as Session
     from trainer_sdk.tables import Tables as Tables
 
-from trainer_sdk.errors import EdlError, LeaveNow, UsageError
+from trainer_sdk.errors import EdlError, GracePeriodExpired, UsageError
 from trainer_sdk.specs import (
     adagrad,
     adam,
@@ -42,7 +42,7 @@ from trainer_sdk.specs import (
 
 __all__ = [
     "EdlError",
-    "LeaveNow",
+    "GracePeriodExpired",
     "UsageError",
     "adagrad",
     "adam",
@@ -62,8 +62,8 @@ def open(*, master_budget_s: float = 120.0, server_budget_s: float = 120.0) -> S
     """Opens this process's session with its job, as the environment says (`docs/environment.md`); use it with `with`.
 
     At SIGTERM the batch in hand is finished, the rest is returned and the loop ends; a call that would outlast the
-    grace period raises LeaveNow.  The budgets bound the wait for a master, or for parameter servers, once nothing is
-    left to do without them.  Raises UsageError naming the variable that is wrong.
+    grace period raises GracePeriodExpired.  The budgets bound the wait for a master, or for parameter servers, once
+    nothing is left to do without them.  Raises UsageError naming the variable that is wrong.
     """
     from trainer_sdk.session import open_session  # noqa: PLC0415  gRPC only where a session is opened
 

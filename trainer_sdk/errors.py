@@ -18,7 +18,7 @@ EdlError
 │   └── StaleLineageError             the model was rolled back; gradients of the older one are worthless
 └── InvariantViolationError       a bug: crash, and say what was seen
 
-LeaveNow stands beside the tree: it is no error, but ends a process that was told to leave.
+GracePeriodExpired is outside the tree: it is not an error, but ends a process at the end of its grace period.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class InvariantViolationError(EdlError):
     """An invariant does not hold.  The process ends: going on could corrupt the model, a restart costs a second."""
 
 
-class LeaveNow(SystemExit):
-    """This trainer's time to leave is over while a call still waited (M7).
+class GracePeriodExpired(SystemExit):
+    """The trainer's grace period ended while a call still waited (M7).
 
     Unconfirmed positions have been returned to the job.  Uncaught it ends the process with exit code 0; an `except
     Exception` around a step does not catch it.

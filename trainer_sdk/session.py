@@ -32,7 +32,7 @@ from master.api.messages.from_members import Declare
 from master.api.wire.hello import Hello
 from trainer_sdk.dataset import Data
 from trainer_sdk.environment import Environment, parse_environment
-from trainer_sdk.errors import CheckpointError, LeaveNow, UsageError
+from trainer_sdk.errors import CheckpointError, GracePeriodExpired, UsageError
 from trainer_sdk.master_stream import FAREWELL_S, MasterAddress
 from trainer_sdk.own_model import Arrays, OwnModel, RestoreHook, SaveHook
 from trainer_sdk.protocol.trainer_events import (
@@ -238,7 +238,7 @@ class Session:
     ) -> None:
         is_mine = self._owner.is_this_process and not self._owner.is_closed
         try:
-            if isinstance(error, LeaveNow) and is_mine:
+            if isinstance(error, GracePeriodExpired) and is_mine:
                 self._run_drain_callbacks()
             elif isinstance(error, Exception) and self._driver is not None and is_mine:
                 lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
@@ -277,7 +277,7 @@ class Session:
         self._ending = finish.reason
         if finish.reason is FinishReason.DRAINED:
             if self._own is not None and self._driver.state.applied != self._driver.state.committed:
-                with suppress(LeaveNow):  # the batches since the last checkpoint are trained again
+                with suppress(GracePeriodExpired):  # the batches since the last checkpoint are trained again
                     self._try_checkpoint()
             self._run_drain_callbacks()
         elif finish.final_saver and self._final is not None:

@@ -69,7 +69,7 @@ class Tables:
         """Pulls the dense tables, or those named, at one lineage, while other trainers may push.
 
         The arrays are used again by the next pull: copy what has to outlive it.  Raises ServerUnavailableError when
-        the servers do not answer within the budget, LeaveNow when this trainer's time to leave is over.
+        the servers do not answer within the budget, GracePeriodExpired at the end of the grace period.
         """
         wanted = names or tuple(spec.name for spec in self.specs if spec.kind == "dense")
         for spec in self.specs:
@@ -89,7 +89,7 @@ class Tables:
         """Pushes the batch's gradients: every bucket then has them exactly once, or the batch is trained again.
 
         Tables left out get no gradient.  Raises UsageError outside the loop, before a pull, or a second time for one
-        batch; TableError for an array of another shape; ServerUnavailableError, LeaveNow.
+        batch; TableError for an array of another shape; ServerUnavailableError, GracePeriodExpired.
         """
         self._check_use()
         batch = self._data().current

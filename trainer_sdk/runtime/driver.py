@@ -16,7 +16,7 @@ from typing import assert_never, cast
 from master.api.identities import Lineage
 from master.api.messages.from_members import TrainerMessage
 from master.api.messages.to_members import Drain, MasterMessage, OfferAnswered, Registered, ToTrainer
-from trainer_sdk.errors import LeaveNow, MasterUnavailableError, UsageError
+from trainer_sdk.errors import GracePeriodExpired, MasterUnavailableError, UsageError
 from trainer_sdk.master_stream import MasterStream
 from trainer_sdk.protocol.trainer_events import (
     AcquireDue,
@@ -128,8 +128,8 @@ class TrainerDriver:
         """The next batch, the end, or what the script's own model needs first.
 
         Raises MasterUnavailableError when nothing was left to train and no master answered for `budget_s`, UsageError
-        when what is declared was refused or when only batches that the script never finished are left, LeaveNow when
-        the time to leave is over.
+        if the declaration was refused or only batches that the script never finished are left, GracePeriodExpired when
+        the grace period is over.
         """
         began_s = monotonic()
         with self._lock:
@@ -168,7 +168,7 @@ class TrainerDriver:
                 self._wait(began_s, budget_s)
 
     def wait_for_change(self, timeout_s: float) -> None:
-        """Waits until the state changes or this time has passed.  Raises LeaveNow."""
+        """Waits until the state changes or this time has passed.  Raises GracePeriodExpired."""
         self._check_alive()
         with self._lock:
             self._check_time()
@@ -201,7 +201,7 @@ class TrainerDriver:
 
     def _check_time(self) -> None:
         if self._is_time_up:
-            raise LeaveNow
+            raise GracePeriodExpired
 
     def _check_refused(self) -> None:
         if self._complaint:
