@@ -91,7 +91,7 @@ def rows_at_rest(shapes: int, cold_goal_ms: float) -> Iterator[Row]:
 
 def row_of_placing(view: ClusterView, size: str) -> Row:
     """How much of what whole pods could use of the nodes is used; the cores stand at random, fair shares cost room."""
-    used = sum(pod.requests.cpu_milli for pod in view.pods if pod.role is not Role.OTHER)
+    used = sum(pod.requests.cpu_milli for pod in view.pods if pod.role is not Role.EXTERNAL)
     linear = used / upper_bound(view, Worth.CPU)
     return Row(
         name=f"cpu of replicas placed / bound by whole pods on every node, {size}",

@@ -92,8 +92,8 @@ def jobs(count: int, shapes: list[Shape], chance: random.Random) -> list[Job]:
 def web_pod(number: int, node: str | None, chance: random.Random) -> Pod:
     return Pod(
         name=f"web-{number:06}",
-        role=Role.OTHER,
-        tier=Tier.FOREIGN,
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
         shape=chance.choice(WEB),
         phase=PodPhase.READY if node else PodPhase.PENDING,
         node=node,
@@ -181,5 +181,5 @@ def with_one_more_web_pod(view: ClusterView, number: int) -> ClusterView:
 
 def with_one_pod_gone(view: ClusterView, number: int) -> ClusterView:
     """One event: a web pod has left."""
-    web = [pod.name for pod in view.pods[-2_000:] if pod.role is Role.OTHER]
+    web = [pod.name for pod in view.pods[-2_000:] if pod.role is Role.EXTERNAL]
     return view.evolve(gone_pods=[web[number % len(web)]], revision=view.revision + 1)

@@ -20,12 +20,12 @@ WorkloadName = NewType("WorkloadName", str)
 
 
 class Role(StrEnum):
-    """What a pod is for. OTHER: an external pod, which EDL never creates, deletes or moves."""
+    """Purpose of a pod.  EXTERNAL: a pod that EDL never creates, deletes or moves."""
 
     TRAINER = "trainer"
     SERVER = "server"
     MASTER = "master"
-    OTHER = "other"
+    EXTERNAL = "external"
 
 
 class Tier(StrEnum):
@@ -34,7 +34,7 @@ class Tier(StrEnum):
 
     CORE = "core"
     SURPLUS = "surplus"
-    FOREIGN = "foreign"  # not EDL's
+    EXTERNAL = "external"  # not EDL's
 
 
 class Trait(StrEnum):

@@ -199,7 +199,7 @@ def check_pod(pod: Pod) -> None:
         raise InvalidViewError(f"pod {pod.name}: created at {pod.created_at_s}")
     if pod.requests.is_negative():
         raise InvalidViewError(f"pod {pod.name}: requests are negative: {pod.requests}")
-    if (pod.role is Role.OTHER) != (pod.tier is Tier.FOREIGN) or (pod.role is Role.OTHER) != (pod.job is None):
+    if (pod.role is Role.EXTERNAL) != (pod.tier is Tier.EXTERNAL) or (pod.role is Role.EXTERNAL) != (pod.job is None):
         problem = f"role {pod.role}, tier {pod.tier} and job {pod.job} do not go together"
         raise InvalidViewError(f"pod {pod.name}: {problem}")
     if pod.phase in {PodPhase.STARTING, PodPhase.READY} and pod.node is None:

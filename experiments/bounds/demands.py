@@ -113,7 +113,7 @@ def _list_rooms(view: ClusterView, shapes: tuple[Shape, ...], names: list[str]) 
 def _occupied_by_others(view: ClusterView) -> dict[NodeName, Resources]:
     taken: defaultdict[NodeName, Resources] = defaultdict(lambda: NOTHING)
     for pod in view.pods:
-        if pod.role is Role.OTHER and pod.place is not None:
+        if pod.role is Role.EXTERNAL and pod.place is not None:
             taken[pod.place] += pod.requests
     return dict(taken)
 

@@ -54,7 +54,7 @@ class LoadDriver:
 
     def _watch(self, pods: Sequence[PodLine]) -> None:
         for pod in pods:
-            if pod.role is Role.OTHER:
+            if pod.role is Role.EXTERNAL:
                 self._pending_s[pod.name, pod.pid] = pod.pending_s
                 if pod.pid is not None:  # it was recorded without a process before
                     self._pending_s.pop((pod.name, None), None)

@@ -98,9 +98,9 @@ def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> 
 def observe_placed_pods(cluster: SimulatedCluster, nodes: list[Node]) -> PlacedPods:
     """Return the pods with a node: those of others, core pods, and the jobs that have begun."""
     standing = [pod for pod in cluster.pods.values() if pod.node is not None]
-    others = [pod for pod in standing if pod.role is Role.OTHER]
+    others = [pod for pod in standing if pod.role is Role.EXTERNAL]
     core = [pod for pod in standing if pod.role in CORE]
-    begun = {pod.owner for pod in standing if pod.role is not Role.OTHER}
+    begun = {pod.owner for pod in standing if pod.role is not Role.EXTERNAL}
     others_on, core_on = sums_by_node(others), sums_by_node(core)
     open_nodes = {node.name for node in cluster.view().nodes if node.is_open()}
     kept = [node for node in nodes if node.name in open_nodes]

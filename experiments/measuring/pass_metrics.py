@@ -222,7 +222,7 @@ def shortfall(wanted: Steps, running: Steps, from_s: float, until_s: float) -> f
 def longest_wait(record: PassRecord, from_s: float, until_s: float) -> float:
     """Return the longest wait for room of a web pod that was created in between."""
     begin_s, end_s = record.zero_s + from_s, record.zero_s + until_s
-    pods = [pod for pod in record.pods if pod.role is Role.OTHER and begin_s <= pod.created_at_s < end_s]
+    pods = [pod for pod in record.pods if pod.role is Role.EXTERNAL and begin_s <= pod.created_at_s < end_s]
     return max(
         (
             min(end for end in (pod.bound_at_s, pod.gone_at_s, record.zero_s + record.until_s) if end is not None)

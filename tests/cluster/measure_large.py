@@ -39,7 +39,7 @@ from tests.cluster.toolbox import find_tools
 from tests.cluster.workloads import job_of
 
 NAMESPACES: Final = tuple(f"team-{number}" for number in range(10))
-FOREIGN: Final = "others"
+EXTERNAL: Final = "others"
 NODE_CPU: Final = 8
 TRAINERS: Final = 8  # of each job
 CORE: Final = 2  # of these; a server and a master beside them
@@ -58,7 +58,7 @@ def measure_large(part: float = 1.0, resizes: int = 100) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         with (
-            start_charted(place, find_tools(os.environ), namespaces=(*NAMESPACES, FOREIGN)) as plane,
+            start_charted(place, find_tools(os.environ), namespaces=(*NAMESPACES, EXTERNAL)) as plane,
             open_client(plane.kubeconfig) as api,
         ):
             take_place(api)
@@ -77,16 +77,16 @@ async def _measure(
 ) -> dict[str, Any]:
     api = await connect(kubeconfig, policy=ConnectionPolicy(request_timeout_s=PATIENCE_S))
     jobs = [f"{NAMESPACES[number % len(NAMESPACES)]}/job-{number:03d}" for number in range(round(500 * part))]
-    foreign = round(10_000 * part) - (TRAINERS + 2) * len(jobs)
-    await _each(_foreign(api, number, nodes[number % len(nodes)]) for number in range(foreign))
+    external = round(10_000 * part) - (TRAINERS + 2) * len(jobs)
+    await _each(_external_pod(api, number, nodes[number % len(nodes)]) for number in range(external))
     await _each(_put(api, key, number, nodes) for number, key in enumerate(jobs))
-    print(f"{foreign} pods of others, {len(jobs)} jobs, {len(nodes)} nodes", flush=True)
+    print(f"{external} external pods, {len(jobs)} jobs, {len(nodes)} nodes", flush=True)
 
     ledger = Ledger(api=api)
     watching = asyncio.create_task(ledger.run())
     wanted = (TRAINERS + 1) * len(jobs)
     await _until(f"{wanted} pods of jobs run", lambda: len(ledger.running) == wanted)
-    sizes = {"jobs": len(jobs), "nodes": len(nodes), "pods": foreign + (TRAINERS + 2) * len(jobs)}
+    sizes = {"jobs": len(jobs), "nodes": len(nodes), "pods": external + (TRAINERS + 2) * len(jobs)}
     found = (
         sizes
         | await _taken_over(operator, len(jobs))
@@ -202,11 +202,11 @@ def _passes(operator: OperatorProcess) -> Counter[str]:
     return Counter({bound: int(float(count)) for bound, count in found})
 
 
-async def _foreign(api: Api, number: int, node: str) -> None:
+async def _external_pod(api: Api, number: int, node: str) -> None:
     """Somebody else's, as large as such pods are: their probes, volumes and settings are most of it."""
     body = make_pod(f"other-{number:05d}", requests={"cpu": "500m", "memory": "256Mi"}, nodeName=node)
     body["metadata"] |= {
-        "namespace": FOREIGN,
+        "namespace": EXTERNAL,
         "labels": {"app": f"app-{number % 100}", "tier": "web", "release": "stable"},
     }
     container = body["spec"]["containers"][0]

@@ -37,7 +37,7 @@ def happen(cluster, event):  # noqa: C901 - one line for each kind of event
         case "kill core":
             lose_one(cluster, what, lambda pod: pod.role in {Role.SERVER, Role.MASTER})
         case "web leaves":
-            lose_one(cluster, what, lambda pod: pod.role is Role.OTHER)
+            lose_one(cluster, what, lambda pod: pod.role is Role.EXTERNAL)
         case "quota":
             namespace = ("blue", "red")[what % 2]
             if namespace in cluster.hard:
@@ -91,8 +91,8 @@ def web(number, shape, *, priority=0, now_s=0.0):
     """A pod of others that waits for a node."""
     return Pod(
         name=f"web-{number}",
-        role=Role.OTHER,
-        tier=Tier.FOREIGN,
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
         shape=shape,
         phase=PodPhase.PENDING,
         priority=priority,

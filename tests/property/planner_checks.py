@@ -69,7 +69,7 @@ def check_minimums(decided, view):
 def check_forced_at_rest(view, decided):
     """A3: no waiting pod would run if some surplus on one node were gone, minimums kept and refusals apart."""
     refused = {refusal.pod for refusal in view.history.refusals}
-    pending = [p for p in view.pods if p.role is Role.OTHER and p.place is None and p.priority >= 0]
+    pending = [p for p in view.pods if p.role is Role.EXTERNAL and p.place is None and p.priority >= 0]
     for pod in pending:
         if pod.unschedulable_since_s is None or pod.name in refused or not pod.is_modelled:
             continue

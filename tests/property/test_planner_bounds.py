@@ -94,7 +94,7 @@ def test_filling_is_that_of_brute_force(rooms, requests):
 def worth_of(view, worth):
     """What EDL's pods on open nodes are worth."""
     open_nodes = {n.name for n in view.nodes if n.is_open()}
-    own = [pod for pod in view.pods if pod.role is not Role.OTHER and pod.node in open_nodes]
+    own = [pod for pod in view.pods if pod.role is not Role.EXTERNAL and pod.node in open_nodes]
     match worth:
         case Worth.CPU:
             return sum(pod.requests.cpu_milli for pod in own)

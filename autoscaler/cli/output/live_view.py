@@ -40,7 +40,7 @@ _SHORTEST_NAME: Final = 8
 _MOST_ROWS: Final = 5
 _JOB_COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 _WEB_COLOUR: Final = "green"
-_FILL: Final[Mapping[Role, str]] = {Role.TRAINER: "█", Role.SERVER: "▓", Role.MASTER: "▒", Role.OTHER: "█"}
+_FILL: Final[Mapping[Role, str]] = {Role.TRAINER: "█", Role.SERVER: "▓", Role.MASTER: "▒", Role.EXTERNAL: "█"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ def _bar(node: NodeLine, colours: Mapping[str, str], widest: int) -> Text:
         reached_milli += pod.requests.cpu_milli
         end = min(width, round(width * reached_milli / max(1, node.capacity.cpu_milli)))
         fill = "░" if pod.phase is PodPhase.TERMINATING else _FILL[pod.role]
-        style = _WEB_COLOUR if pod.role is Role.OTHER else colours.get(pod.owner, "white")
+        style = _WEB_COLOUR if pod.role is Role.EXTERNAL else colours.get(pod.owner, "white")
         bar.append(fill * (end - drawn), style=style if pod.phase is PodPhase.READY else f"{style} dim")
         drawn = end
     bar.append("·" * (width - drawn), style="dim")
@@ -135,7 +135,7 @@ def _bar(node: NodeLine, colours: Mapping[str, str], widest: int) -> Text:
 
 
 def _order(pod: PodLine) -> tuple[int, str, int]:
-    return ([Role.OTHER, Role.MASTER, Role.SERVER, Role.TRAINER].index(pod.role), pod.owner, pod.ordinal)
+    return ([Role.EXTERNAL, Role.MASTER, Role.SERVER, Role.TRAINER].index(pod.role), pod.owner, pod.ordinal)
 
 
 # ---- jobs and deployments -------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def _words(answer: Counterfactual) -> str:
 
 
 def plan_lines(plan: Plan, *, is_wide: bool) -> list[str]:
-    """Decisions, then the actions in order, the jobs that wait, and the pods of others."""
+    """Decisions, then the actions in order, the jobs that wait, and external pods."""
     wide = ("SERVERS", "SHARE", "CAUSE") if is_wide else ()
     rows = [["JOB", "MIN", "NOW", "TARGET", "MAX", *wide, "REASON", "BOTTLENECK", "WHY"]]
     for d in plan.decisions:
@@ -126,7 +126,7 @@ def plan_lines(plan: Plan, *, is_wide: bool) -> list[str]:
         "waits", align_columns([[wait.job, wait.bottleneck, wait.message] for wait in plan.waits]), is_apart=True
     )
     demands = plan.demands if is_wide else [d for d in plan.demands if d.state is not DemandState.ROOM_FREE]
-    lines += section("pods of others", align_columns([_demand_row(demand) for demand in demands]), is_apart=True)
+    lines += section("external pods", align_columns([_demand_row(demand) for demand in demands]), is_apart=True)
     if plan.replan_at_s is not None:
         lines += ["", f"time alone changes this in {plan.replan_at_s - plan.planned_at_s:.1f} s"]
     return lines

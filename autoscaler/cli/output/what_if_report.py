@@ -83,7 +83,7 @@ def web_rows(found: WhatIfComparison) -> list[list[str]]:
 
 
 def waiting_rows(rest: Converged) -> list[list[str]]:
-    """What would wait, and why: jobs that cannot start or lack core pods, pods of others without a node."""
+    """What would wait, and why: jobs that cannot start or lack core pods, external pods without a node."""
     lacking = [d for d in rest.plan.decisions if d.target == 0 or d.is_degraded]
     rows = [[f"tj/{d.job}", "Degraded" if d.is_degraded else str(d.bottleneck), d.message] for d in lacking]
     states: dict[tuple[str, str], int] = {}

@@ -107,7 +107,7 @@ class ActionWriter:
         pod = self._world.pods.get(action.pod)
         if pod is None or pod.is_leaving:
             return DONE
-        if pod.is_foreign or pod.owner != action.job:
+        if pod.is_external or pod.owner != action.job:
             return refused(f"{action.pod} is not of job {action.job}")
         self._world.terminate(pod, grace_s=action.grace_s, why=f"{action.cause} {action.beneficiary}".strip())
         return DONE
@@ -139,7 +139,7 @@ def shape_of(job: Job, role: Role) -> Shape | None:
             return None if job.servers is None else job.servers.shape
         case Role.MASTER:
             return job.master.shape
-        case Role.OTHER:
+        case Role.EXTERNAL:
             return None
         case _:
             assert_never(role)

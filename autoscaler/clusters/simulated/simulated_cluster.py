@@ -199,8 +199,8 @@ class SimulatedCluster(ClusterChanges):
             raise InvalidSpecError(f"daemons.{name}", f"has no room for {shape.requests}", "a node that holds it")
         pod = SimPod(
             name=PodName(f"daemon-{name}"),
-            role=Role.OTHER,
-            tier=Tier.FOREIGN,
+            role=Role.EXTERNAL,
+            tier=Tier.EXTERNAL,
             shape=shape,
             owner="",
             priority=DAEMON_PRIORITY,

@@ -153,5 +153,5 @@ def bound_external_pods(view: ClusterView, decided: Plan) -> Iterable[Pod]:
         if demand.state is DemandState.ROOM_FREE and demand.node is not None
     }
     for pod in view.pods:
-        if pod.phase is PodPhase.PENDING and pod.role is Role.OTHER and pod.name in capacity:
+        if pod.phase is PodPhase.PENDING and pod.role is Role.EXTERNAL and pod.name in capacity:
             yield replace(pod, phase=PodPhase.READY, node=capacity[pod.name], unschedulable_since_s=None)

@@ -73,8 +73,8 @@ def replica(workload: Workload, number: int, now_s: float) -> Pod:
     """Return a pod of the workload that waits for room."""
     pod = Pod(
         name=PodName(f"{workload.name}-{number}"),
-        role=Role.OTHER,
-        tier=Tier.FOREIGN,
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
         shape=workload.shape,
         phase=PodPhase.PENDING,
         priority=workload.priority,

@@ -1,6 +1,6 @@
 """What a plan writes down beside its moves, a record for each reader.
 
-`ExternalDemand` is what other people's pods ask for and what this plan answers; `CarriedOver` is what the next plan
+`ExternalDemand` is the demand of external pods and what this plan answers; `CarriedOver` is what the next plan
 must know (`next_history` makes a `History` of it); `PlanCache` holds what a plan works out once and asks for again.
 """
 

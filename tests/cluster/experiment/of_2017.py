@@ -144,5 +144,5 @@ def seen_pod(pod: PodTimes) -> SeenPod:
         phase = PodPhase.READY
     else:
         phase = PodPhase.STARTING if pod.bound_at_s is not None else PodPhase.PENDING
-    role = Role(pod.role) if pod.role else Role.OTHER
+    role = Role(pod.role) if pod.role else Role.EXTERNAL
     return SeenPod(owner=pod.job or pod.app, role=role, phase=phase, shape=Shape(requests=pod.requests))

@@ -198,13 +198,13 @@ def real_pod(pod: PodTimes, zero_s: float) -> RealPod:
     def told(at_s: float | None) -> float | None:
         return None if at_s is None else at_s - zero_s
 
-    role = Role(pod.role) if pod.role else Role.OTHER
+    role = Role(pod.role) if pod.role else Role.EXTERNAL
     own = Tier.SURPLUS if pod.is_surplus else Tier.CORE
     return RealPod(
         name=str(pod.name).rsplit("/", 1)[-1],
         owner=pod.job or pod.app,
         role=role,
-        tier=Tier.FOREIGN if role is Role.OTHER else own,
+        tier=Tier.EXTERNAL if role is Role.EXTERNAL else own,
         node=pod.node,
         requests=pod.requests,
         created_at_s=pod.created_at_s - zero_s,

@@ -41,7 +41,7 @@ def pod(name, role, owner, phase=PodPhase.READY, cpu_milli=1000):
     return PodLine(
         name=name,
         role=role,
-        tier=Tier.FOREIGN if role is Role.OTHER else Tier.CORE,
+        tier=Tier.EXTERNAL if role is Role.EXTERNAL else Tier.CORE,
         owner=owner,
         ordinal=0,
         phase=phase,
@@ -117,7 +117,7 @@ PODS = (
     pod("digits-trainer-0", Role.TRAINER, "digits"),
     pod("digits-trainer-1", Role.TRAINER, "digits", PodPhase.TERMINATING),
     pod("digits-master-0", Role.MASTER, "digits", cpu_milli=500),
-    pod("web-0", Role.OTHER, "web"),
+    pod("web-0", Role.EXTERNAL, "web"),
 )
 WEB = DeploymentLine(name="web", namespace="default", wanted=3, ready=1, pending=2, starting=0, age_s=75.0)
 NODE = NodeLine(name="node-1", capacity=Resources(cpu_milli=4000, memory_bytes=8 << 30), is_open=True, pods=PODS)

@@ -1,6 +1,6 @@
 """A small cluster in memory and virtual time, behind the port `Cluster`: it passes `cluster_contract`.
 
-It knows no EDL: pods stand on nodes, leave after their grace, and pods of others are bound to the emptiest node that
+It knows no EDL: pods stand on nodes, leave after their grace, and external pods are bound to the emptiest node that
 holds them.  `check_capacity` is A2 on what stands.
 """
 
@@ -159,8 +159,8 @@ class MemoryCluster:
                 self.put(replace(pod, phase=PodPhase.READY))
 
     def bind_others(self):
-        """Do what a scheduler does: bind pods of others where there is room, and judge the rest."""
-        pending = [p for p in self.pods.values() if p.role is Role.OTHER and p.phase is PodPhase.PENDING]
+        """Do what a scheduler does: bind external pods where there is room, and judge the rest."""
+        pending = [p for p in self.pods.values() if p.role is Role.EXTERNAL and p.phase is PodPhase.PENDING]
         free = {name: self.free_on(name) for name in self.nodes}
         for name, node in place_pending(pending, list(self.nodes.values()), free).items():
             pod = self.pods[name]

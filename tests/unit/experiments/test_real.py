@@ -77,7 +77,7 @@ MACHINE = MachineUse(
 def pod(name, owner, role, *, cpu=2_000, at=(0.0, 0.1, 1.0, None, None), **more):
     created_at_s, bound_at_s, running_at_s, told_at_s, gone_at_s = at
     told = {
-        "tier": Tier.FOREIGN if role is Role.OTHER else Tier.CORE,
+        "tier": Tier.EXTERNAL if role is Role.EXTERNAL else Tier.CORE,
         "node": "n0-0000",
         "requests": Resources(cpu_milli=cpu, memory_bytes=2**30),
         "was_drained": None,
@@ -98,8 +98,8 @@ def pod(name, owner, role, *, cpu=2_000, at=(0.0, 0.1, 1.0, None, None), **more)
 
 
 PODS = (
-    pod("nginx-1", "nginx", Role.OTHER, at=(-5.0, -4.9, -4.0, None, None)),
-    pod("nginx-2", "nginx", Role.OTHER, at=(30.0, 33.0, 34.0, None, None)),
+    pod("nginx-1", "nginx", Role.EXTERNAL, at=(-5.0, -4.9, -4.0, None, None)),
+    pod("nginx-2", "nginx", Role.EXTERNAL, at=(30.0, 33.0, 34.0, None, None)),
     pod("master", "job-01", Role.MASTER, cpu=100),
     pod("server", "job-01", Role.SERVER, cpu=1_000, at=(0.0, 0.1, 3.0, None, None)),
     pod("trainer-0", "job-01", Role.TRAINER, at=(0.0, 0.1, 2.0, None, None)),

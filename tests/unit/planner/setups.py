@@ -38,8 +38,8 @@ def web(name, cpu_milli=1_000, *, since_s=0.0, **fields):
     """A pod of others, judged unschedulable."""
     return Pod(
         name=name,
-        role=Role.OTHER,
-        tier=Tier.FOREIGN,
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
         shape=shape(cpu_milli),
         phase=PodPhase.PENDING,
         unschedulable_since_s=since_s,

@@ -1,4 +1,4 @@
-"""Pods in the view, EDL's and foreign ones: parsed when they change, or when the owner of a pod does.
+"""Pods in the view, EDL's and external ones: parsed when they change, or when the owner of a pod does.
 
 A TrainingJob owns EDL's pods, and its Deployment the masters.  In two points the view differs from what the watches
 have shown: own writes count at once (`expectations`), and capacity stays reserved for the masters of a starting gang
@@ -174,7 +174,7 @@ class TrackedPods:
             self._errors.clear_failure(job, GuardedStep.PODS)
 
     def _occupy(self, key: Key, brought: ViewDelta[Pod, PodName]) -> None:
-        """Let a pod that cannot be parsed occupy its capacity as a foreign one, unless it is known from before.
+        """Let a pod that cannot be parsed occupy its capacity as an external one, unless it is known from before.
 
         It occupies its node, or the node that EDL tied it to, since the scheduler is about to bind it there.  An ended
         pod occupies nothing.
@@ -184,7 +184,7 @@ class TrackedPods:
             self._leave(key, brought)
             return
         before = self._read_as.get(key)
-        is_known = before is not None and (before.role is not Role.OTHER or before.node is not None)
+        is_known = before is not None and (before.role is not Role.EXTERNAL or before.node is not None)
         if raw is None or is_known:
             return
         node = text(raw, "spec", "nodeName")
@@ -193,8 +193,8 @@ class TrackedPods:
             return
         self._read_as[key] = pod = Pod(
             name=PodName(f"{key[0]}/{key[1]}"),
-            role=Role.OTHER,
-            tier=Tier.FOREIGN,
+            role=Role.EXTERNAL,
+            tier=Tier.EXTERNAL,
             shape=occupied_shape(raw["spec"], part(raw, "status")),
             phase=PodPhase.STARTING if node else PodPhase.PENDING,
             node=NodeName(node) or None,

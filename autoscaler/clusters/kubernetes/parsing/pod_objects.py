@@ -1,8 +1,8 @@
 """Pod -> domain Pod: its owner, its node, what it requests, and whether EDL can help it.
 
 A pod is EDL's only if its labels and its name agree *and* its controller is an existing TrainingJob (for a master: the
-Deployment of one).  A pod with forged or edited labels, or a copy, is foreign.  Ended pods occupy nothing and are in no
-view; nor are EDL's own pods behind the gang's gate, which count neither for sizes nor for capacity (ADR 0150).
+Deployment of one).  A pod with forged or edited labels, or a copy, is external.  Ended pods occupy nothing and are in
+no view; nor are EDL's own pods behind the gang's gate, which count neither for sizes nor for capacity (ADR 0150).
 
 EDL does nothing for a pod that it does not model (`is_modelled`, `beside-the-scheduler.md` 14 and 15): with a volume
 claim (claims are not watched, so any might wait for its consumer), resource claims, another scheduler, gates of others,
@@ -41,7 +41,7 @@ from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim
 
 LOWEST_SURPLUS: Final = -8
 LONGEST_COUNTED_GRACE_S: Final = 3_600
-"""Longest grace period of a foreign pod whose capacity the planner counts on: anybody may set a year (A11)."""
+"""Longest grace period of an external pod whose capacity the planner counts on: anybody may set a year (A11)."""
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 LONGEST_VERDICT: Final = 500  # characters: the scheduler counts nodes by reason, with every taint's name
@@ -81,7 +81,7 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
         return None
     seat = _seat_of(raw, context)
     if seat is None:
-        return _foreign(raw, context)
+        return _external_pod(raw, context)
     phase = _phase_of(raw)
     if phase is PodPhase.GATED:
         if GATE in gates_of(raw):
@@ -135,16 +135,16 @@ def assign_master_ordinals(known: Mapping[str, int], uids: Iterable[str]) -> dic
     return seats | {uid: next(free) for uid in standing if uid not in seats}
 
 
-def _foreign(raw: Raw, context: PodContext) -> Pod:
+def _external_pod(raw: Raw, context: PodContext) -> Pod:
     spec, status = part(raw, "spec"), part(raw, "status")
     node = NodeName(text(spec, "nodeName")) or None
     phase = PodPhase.STARTING if node and _leaves_late(raw) else _phase_of(raw)
     priority = whole(spec, "priority")
     return Pod(
         name=PodName(key_of(raw)),
-        role=Role.OTHER,
-        tier=Tier.FOREIGN,
-        shape=_foreign_shape(spec, status, is_bound=node is not None),
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
+        shape=_external_shape(spec, status, is_bound=node is not None),
         phase=phase,
         priority=priority,
         node=node,
@@ -160,7 +160,7 @@ def _foreign(raw: Raw, context: PodContext) -> Pod:
     )
 
 
-def _foreign_shape(spec: Raw, status: Raw, *, is_bound: bool) -> Shape:
+def _external_shape(spec: Raw, status: Raw, *, is_bound: bool) -> Shape:
     return occupied_shape(spec, status) if is_bound else shape_of_spec(spec, status)
 
 

@@ -331,8 +331,8 @@ class LocalCluster:
                 return job.server.template
             case Role.MASTER:
                 return job.master.template
-            case Role.OTHER:
-                raise ValueError("the planner creates no pods of others")
+            case Role.EXTERNAL:
+                raise ValueError("the planner creates no external pods")
             case _:
                 assert_never(action.role)
 

@@ -84,7 +84,7 @@ def _own_program(role: Role) -> tuple[str, ...]:
             return MASTER_PROGRAM
         case Role.SERVER:
             return SERVER_PROGRAM
-        case Role.TRAINER | Role.OTHER:
+        case Role.TRAINER | Role.EXTERNAL:
             raise ValueError(f"a {role} has no program of its own")  # refused when its file was read
         case _:
             assert_never(role)

@@ -119,8 +119,8 @@ class WebDeployments:
         self._maker.make(
             name,
             record.deployment.template,
-            role=Role.OTHER,
-            tier=Tier.FOREIGN,
+            role=Role.EXTERNAL,
+            tier=Tier.EXTERNAL,
             owner=record.deployment.name,
             ordinal=ordinal,
             priority=record.priority,

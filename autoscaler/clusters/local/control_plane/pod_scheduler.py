@@ -76,8 +76,8 @@ def _read(pod: Raw) -> Pod:
     """What placing a pod depends on; its shape holds the node that EDL has tied it to."""
     return Pod(
         name=PodName(key_of(pod)),
-        role=Role.OTHER,
-        tier=Tier.FOREIGN,
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
         shape=shape_of_spec(pod["spec"]),
         phase=PodPhase.PENDING,
         priority=whole(pod, "spec", "priority"),

@@ -59,7 +59,7 @@ class LocalPod:
 
     @property
     def is_job_pod(self) -> bool:
-        return self.role is not Role.OTHER
+        return self.role is not Role.EXTERNAL
 
     @property
     def shape(self) -> Shape:

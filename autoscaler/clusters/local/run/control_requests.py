@@ -298,9 +298,9 @@ def _belongs(pod: PodLine, kind: str, name: str) -> bool:
     """True if `describe` shows the pod beside the object of this type and name."""
     match kind:
         case "tj":
-            return pod.owner == name and pod.role is not Role.OTHER
+            return pod.owner == name and pod.role is not Role.EXTERNAL
         case "deployment":
-            return pod.owner == name and pod.role is Role.OTHER
+            return pod.owner == name and pod.role is Role.EXTERNAL
         case "node":
             return pod.node == name
         case _:

@@ -271,7 +271,7 @@ class LocalRun:
         self.recorder.record_event("Job", "run", "Stopping", "pods leave within their grace")
         for name in tuple(self.cluster.deployments):
             self.cluster.delete_deployment(name)
-        for role in (*STOP_ORDER, Role.OTHER):
+        for role in (*STOP_ORDER, Role.EXTERNAL):
             await self._stop_role(role)
         await stop_etcd(self.cluster.runtime.processes)
 

@@ -10,7 +10,7 @@ from autoscaler.clusters.local.run.run_snapshot import DeploymentLine, JobLine, 
 from autoscaler.domain import Role
 
 SAMPLE_EVERY_S: Final = 0.25
-_KINDS: Final = {Role.OTHER: "web", Role.TRAINER: "trainers", Role.SERVER: "servers", Role.MASTER: "masters"}
+_KINDS: Final = {Role.EXTERNAL: "web", Role.TRAINER: "trainers", Role.SERVER: "servers", Role.MASTER: "masters"}
 
 
 def sample_of(snapshot: RunSnapshot) -> dict[str, Any]:

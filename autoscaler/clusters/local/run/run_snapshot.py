@@ -214,7 +214,7 @@ def _job_line(
     record: LocalJob, decision: Decision | None, pods: Sequence[PodLine], now_s: float, *, problem: str
 ) -> JobLine:
     job, life = record.job, record.life
-    own = [pod for pod in pods if pod.owner == job.name and pod.role is not Role.OTHER]
+    own = [pod for pod in pods if pod.owner == job.name and pod.role is not Role.EXTERNAL]
     standing = [pod for pod in own if pod.phase is not PodPhase.TERMINATING]
     now = sum(pod.role is Role.TRAINER for pod in standing)
     is_active = life.state is JobState.ACTIVE
@@ -272,7 +272,7 @@ def _heard(record: LocalJob, now_s: float) -> MasterReport:
 
 
 def _deployment_line(record: DeploymentRecord, pods: Sequence[PodLine]) -> DeploymentLine:
-    own = [pod for pod in pods if pod.role is Role.OTHER and pod.owner == record.deployment.name]
+    own = [pod for pod in pods if pod.role is Role.EXTERNAL and pod.owner == record.deployment.name]
     return DeploymentLine(
         name=record.deployment.name,
         namespace=record.deployment.namespace,

@@ -26,7 +26,7 @@ class NodeLifecycle:
         self._put(replace(node, is_cordoned=on, is_draining=node.is_draining and on))
 
     def drain(self, name: NodeName, *, evicts_jobs: bool) -> None:
-        """Cordon the node and evict foreign pods; pods of jobs leave by EDL's plan or, `evicts_jobs`, at once."""
+        """Cordon the node and evict external pods; pods of jobs leave by EDL's plan or, `evicts_jobs`, at once."""
         slot = self._slot(name)
         self._put(replace(slot.node, is_cordoned=True, is_draining=True))
         self._evict(slot, why=f"{name} is drained", evicts_jobs=evicts_jobs)
@@ -63,7 +63,7 @@ class NodeLifecycle:
 
     def _evict(self, slot: NodeSlot, *, why: str, evicts_jobs: bool) -> None:
         for pod in list(slot.pods.values()):
-            if pod.owner and pod.phase is not PodPhase.TERMINATING and (pod.is_foreign or evicts_jobs):
+            if pod.owner and pod.phase is not PodPhase.TERMINATING and (pod.is_external or evicts_jobs):
                 self._world.terminate(pod, grace_s=pod.grace_s, why=why)
 
     def _put(self, node: Node) -> None:

@@ -20,7 +20,7 @@ from autoscaler.errors import InvalidSpecError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimDeployment:
-    """Replicated pods of others, which spread over the nodes."""
+    """Replicated external pods, which spread over the nodes."""
 
     name: str
     shape: Shape

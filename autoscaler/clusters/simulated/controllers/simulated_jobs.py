@@ -80,7 +80,7 @@ class SimulatedJobs:
 
     def handle_pod_change(self, pod: SimPod, change: PodChange) -> None:
         """Update the job's ready and working pods."""
-        if pod.is_foreign:
+        if pod.is_external:
             return
         life = self.by_name[JobName(pod.owner)]
         match change:

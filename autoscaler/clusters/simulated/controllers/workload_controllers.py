@@ -48,8 +48,8 @@ class WorkloadControllers:
         self._controllers[deployment.name] = ReplicaController(
             name=deployment.name,
             owner=deployment.name,
-            role=Role.OTHER,
-            tier=Tier.FOREIGN,
+            role=Role.EXTERNAL,
+            tier=Tier.EXTERNAL,
             shape=deployment.shape,
             wanted=deployment.replicas,
             priority=deployment.priority,
@@ -129,7 +129,7 @@ class WorkloadControllers:
                 max_replicas=self._most(controller),
             )
             for controller in self._controllers.values()
-            if controller.role is Role.OTHER
+            if controller.role is Role.EXTERNAL
         )
 
     def handle_pod_change(self, pod: SimPod, change: PodChange) -> None:
@@ -210,7 +210,7 @@ class WorkloadControllers:
         controller.victims.extend(other for other in following if not other.is_leaving)
 
     def _create_pod(self, controller: ReplicaController) -> None:
-        prefix = controller.owner if controller.role is Role.OTHER else f"{controller.owner}-{controller.role}"
+        prefix = controller.owner if controller.role is Role.EXTERNAL else f"{controller.owner}-{controller.role}"
         ordinal = self._world.next_ordinal(controller.owner, controller.role)
         pod = SimPod(
             name=PodName(f"{prefix}-{ordinal}"),
@@ -237,7 +237,7 @@ class WorkloadControllers:
         self._world.timeline.after(self._world.physics.hpa_sync_s, partial(self._sync, name))
 
     def _record(self, controller: ReplicaController) -> None:
-        if controller.role is Role.OTHER:
+        if controller.role is Role.EXTERNAL:
             running = len(controller.ready)
             row = WebRow(self._world.now_s, controller.wanted, running, len(controller.pods) - running)
             self._world.record.note_web(controller.name, row)

@@ -54,13 +54,13 @@ class SimPod:
         return self.phase is PodPhase.TERMINATING
 
     @property
-    def is_foreign(self) -> bool:
-        return self.role is Role.OTHER
+    def is_external(self) -> bool:
+        return self.role is Role.EXTERNAL
 
 
 def to_view(pod: SimPod) -> Pod:
     """Return the pod as the planner sees it."""
-    is_foreign = pod.role is Role.OTHER
+    is_external = pod.role is Role.EXTERNAL
     return Pod(
         name=pod.name,
         role=pod.role,
@@ -70,9 +70,9 @@ def to_view(pod: SimPod) -> Pod:
         priority=pod.priority,
         node=pod.node,
         nominated_node=pod.nominated_node,
-        job=None if is_foreign else JobName(pod.owner),
-        ordinal=0 if is_foreign else pod.ordinal,
-        workload=WorkloadName(pod.owner) if is_foreign and pod.owner else None,
+        job=None if is_external else JobName(pod.owner),
+        ordinal=0 if is_external else pod.ordinal,
+        workload=WorkloadName(pod.owner) if is_external and pod.owner else None,
         created_at_s=pod.created_at_s,
         unschedulable_since_s=pod.unschedulable_since_s,
         can_preempt=pod.can_preempt,

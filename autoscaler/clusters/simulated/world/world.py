@@ -216,7 +216,7 @@ class World:
         self._notify(pod, PodChange.WORKING, is_visible=False)
 
     def _time_to_end(self, pod: SimPod) -> float:
-        spread = self.physics.web_drain if pod.is_foreign else self.physics.drain
+        spread = self.physics.web_drain if pod.is_external else self.physics.drain
         needed_s = spread.at(self.chance())
         if pod.role is Role.SERVER and self.moves_servers:
             needed_s = max(needed_s, self._time_to_move(pod))

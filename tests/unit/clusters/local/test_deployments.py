@@ -28,8 +28,8 @@ TEMPLATE = PodTemplate(
 def web(ordinal, phase=PodPhase.READY, created_at_s=0.0):
     return LocalPod(
         name=f"web-{ordinal}",
-        role=Role.OTHER,
-        tier=Tier.FOREIGN,
+        role=Role.EXTERNAL,
+        tier=Tier.EXTERNAL,
         owner="web",
         ordinal=ordinal,
         template=TEMPLATE,

@@ -13,7 +13,7 @@ def node(name, cpu_milli=4000, **flags):
 
 def web(name, cpu_milli=1000, **fields):
     shape = Shape(requests=Resources(cpu_milli=cpu_milli, memory_bytes=1 << 20))
-    return Pod(name=name, role=Role.OTHER, tier=Tier.FOREIGN, shape=shape, phase=PodPhase.PENDING, **fields)
+    return Pod(name=name, role=Role.EXTERNAL, tier=Tier.EXTERNAL, shape=shape, phase=PodPhase.PENDING, **fields)
 
 
 def free(*nodes):

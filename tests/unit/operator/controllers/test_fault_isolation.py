@@ -62,7 +62,7 @@ UNTOLD = frozenset(
             "forget",
             "_forget",
             "forget_job",
-            "_foreign",
+            "_external_pod",
             "_leaves_late",
         ),  # of a job that is gone: it has no metric any more
     }

@@ -79,7 +79,7 @@ def test_what_leaves_a_lost_node_or_nobody_replaces_does_not_come_back():
     first, second = [pod for pod in view.pods if pod.workload == "web" and pod.node == "n1"][:2]
     changed = [replace(first, phase=PodPhase.TERMINATING), replace(second, workload=None)]
     moment = edits.without_node(replace(BASE, view=view.evolve(pods=changed)), "n1")
-    left = {pod.name: pod.phase for pod in moment.view.pods if pod.role is Role.OTHER}
+    left = {pod.name: pod.phase for pod in moment.view.pods if pod.role is Role.EXTERNAL}
     others = {pod.name for pod in view.pods if pod.workload == "web"} - {first.name, second.name}
     assert left.keys() == others
     assert [pod.name for pod in moment.view.pods if pod.place == "n1"] == []
@@ -143,7 +143,7 @@ def test_rest_is_where_a_real_loop_ends_too(cluster, story):
     again = plan(view, without_windows(moment.policy), moment.now_s)
     assert not again.actions
     assert not any(pod.phase is PodPhase.TERMINATING for pod in view.pods)
-    assert {pod.name for pod in moment.view.pods if pod.role is Role.OTHER} <= {pod.name for pod in view.pods}
+    assert {pod.name for pod in moment.view.pods if pod.role is Role.EXTERNAL} <= {pod.name for pod in view.pods}
 
 
 def test_a_view_without_news_is_taken_for_one_of_now():

@@ -56,7 +56,7 @@ def test_room_of_a_pod_that_cannot_be_read_is_free_once_it_has_ended(monkeypatch
         assert (pod.name, pod.node) == (NAME, "n1")
     monkeypatch.setattr(views, "parse_pod", fail)
     held = watched.look("Running")
-    assert [(pod.role, pod.node) for pod in held.found] == ([] if was_read else [(Role.OTHER, "n1")])
+    assert [(pod.role, pod.node) for pod in held.found] == ([] if was_read else [(Role.EXTERNAL, "n1")])
     assert not held.gone
     assert watched.look(end).gone == {NAME}
     assert watched.look(end).gone == set(), "it is told once"

@@ -72,7 +72,7 @@ def own(**fields):
     return as_stored(build_pod(kube_job(server={}), seat(Role.TRAINER, ordinal=3), SETTINGS, is_gated=False)) | fields
 
 
-def foreign(*, status=None, owner=WEB, **spec):
+def external(*, status=None, owner=WEB, **spec):
     containers = [{"name": "c", "resources": ASKED, **BALLAST}]
     starts = [{"name": "i", "resources": {"requests": {"cpu": "3"}}, "restartPolicy": "Always", **BALLAST}]
     body = {"containers": containers, "initContainers": starts, "volumes": [{"name": "data", "emptyDir": {}}]}
@@ -92,12 +92,12 @@ def moving_in():
 
 
 PODS_OF_ALL_KINDS = {
-    "a web pod": foreign(),
-    "unschedulable": foreign(status={"phase": "Pending", "conditions": [UNPLACED]}, nodeName=None),
-    "tied to a volume": foreign(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
-    "with affinity": foreign(nodeSelector={"zone": "a"}, tolerations=[{"key": "gpu", "operator": "Exists"}]),
-    "of another scheduler": foreign(schedulerName="other", overhead={"cpu": "100m"}),
-    "resized in place": foreign(
+    "a web pod": external(),
+    "unschedulable": external(status={"phase": "Pending", "conditions": [UNPLACED]}, nodeName=None),
+    "tied to a volume": external(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
+    "with affinity": external(nodeSelector={"zone": "a"}, tolerations=[{"key": "gpu", "operator": "Exists"}]),
+    "of another scheduler": external(schedulerName="other", overhead={"cpu": "100m"}),
+    "resized in place": external(
         status={"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "4"}}, "imageID": "x"}]}
     ),
     "a trainer": own(),
@@ -145,7 +145,7 @@ def test_most_of_a_pod_is_left_out(kind):
 
 
 def test_an_unknown_field_stays():
-    raw = foreign(newIn2030={"a": 1})
+    raw = external(newIn2030={"a": 1})
     raw["spec"]["containers"][0]["newIn2031"] = True
     spec = trim_pod(raw)["spec"]
     assert spec["newIn2030"] == {"a": 1}
@@ -155,7 +155,7 @@ def test_an_unknown_field_stays():
 def test_the_answer_to_a_write_is_held_without_it_too():
     store = JobCache(JobErrors(lambda: 0.0))
     store.apply_listing(PODS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
-    raw = foreign()
+    raw = external()
     raw["metadata"]["resourceVersion"] = "7"
     store.put_written(PODS, raw)
     assert store.get(PODS, ("team-a", "web-1")) == trim_pod(raw)
@@ -217,7 +217,7 @@ def made_long(raw, kind):
 @pytest.mark.parametrize("kind", LONG)
 def test_pod_that_is_as_long_as_its_author_likes_is_held_short_and_holds_its_room(kind):
     """Five hundred of a megabyte each were most of an operator's memory, and a restart met them again (A11)."""
-    raw = made_long(foreign(), kind)
+    raw = made_long(external(), kind)
     slim = trim_pod(raw)
     assert not is_longer(slim, LONGEST)
     assert len(json.dumps(slim)) < 2 * LONGEST
@@ -236,7 +236,7 @@ def test_pod_that_is_as_long_as_its_author_likes_is_held_short_and_holds_its_roo
 
 def test_waiting_pod_that_is_too_long_is_one_for_which_nothing_is_done():
     """Its affinity is not known any more: to make room for it could be in vain."""
-    raw = made_long(foreign(status={"phase": "Pending", "conditions": [UNPLACED]}), "tolerations")
+    raw = made_long(external(status={"phase": "Pending", "conditions": [UNPLACED]}), "tolerations")
     del raw["spec"]["nodeName"]
     assert not parse_pod(trim_pod(raw), CONTEXT).is_modelled
 

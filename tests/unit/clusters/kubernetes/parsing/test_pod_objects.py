@@ -53,7 +53,7 @@ def test_gated_pod_of_ours_is_in_no_view():
     assert parse_pod(own(is_gated=True), CONTEXT) is None
 
 
-def test_own_pod_behind_a_foreign_gate_keeps_its_room_and_waits():
+def test_own_pod_behind_an_external_gate_keeps_its_room_and_waits():
     """Our gate is lifted, somebody else's is not: the proved room stays spoken for."""
     pod = own(node="n7")
     pod["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
@@ -71,19 +71,19 @@ def test_own_pod_behind_a_foreign_gate_keeps_its_room_and_waits():
         lambda pod: pod["metadata"].update(namespace="team-b"),
         lambda pod: pod["metadata"]["labels"].update({"edl.dev/job": "other"}),
         lambda pod: pod["metadata"]["labels"].update({"edl.dev/role": "master"}),
-        lambda pod: pod["metadata"]["labels"].update({"edl.dev/tier": "foreign"}),
+        lambda pod: pod["metadata"]["labels"].update({"edl.dev/tier": "external"}),
         lambda pod: pod["metadata"]["labels"].update({"edl.dev/ordinal": "-1"}),
         lambda pod: pod["metadata"]["labels"].update({"edl.dev/ordinal": "1"}),
         lambda pod: pod["metadata"]["labels"].update({"edl.dev/role": "server"}),
         lambda pod: pod["metadata"].update(name="digits-trainer-0-copy"),
     ],
 )
-def test_forged_labels_make_a_foreign_pod(forge):
+def test_forged_labels_make_an_external_pod(forge):
     """Labels alone make nobody a trainer: EDL would delete what is not its own."""
     pod = own()
     forge(pod)
     read = parse_pod(pod, CONTEXT)
-    assert (read.role, read.tier, read.job) == (Role.OTHER, Tier.FOREIGN, None)
+    assert (read.role, read.tier, read.job) == (Role.EXTERNAL, Tier.EXTERNAL, None)
 
 
 def test_master_is_found_through_its_deployment_and_numbered():
@@ -104,7 +104,7 @@ def test_master_is_found_through_its_deployment_and_numbered():
     )
     read = parse_pod(pod, context)
     assert (read.role, read.ordinal, read.job) == (Role.MASTER, 1, "team-a/digits")
-    assert parse_pod(pod, PodContext(jobs=CONTEXT.jobs)).role is Role.OTHER  # a Deployment that nobody knows
+    assert parse_pod(pod, PodContext(jobs=CONTEXT.jobs)).role is Role.EXTERNAL  # a Deployment that nobody knows
 
 
 def test_masters_keep_their_ordinals_while_others_come_and_go():
