@@ -103,7 +103,7 @@ VARIABLES: Final = (
     Variable(
         name="EDL_CHECKPOINT_START",
         readers="master, a script that runs alone",
-        meaning="what to go on from where the folder cannot be read: a manifest's id, or anew",
+        meaning="what to go on from where the folder cannot be read: a manifest's id, or `fresh`",
         default="none: HEAD in the folder tells",
         example="000001-0000000012-000007-5f3a9c21",
     ),

@@ -128,7 +128,7 @@ class RunPolicy:
 class CheckpointSpec:
     """Checkpoints of a job.  An empty `uri` means a folder of the run's own.
 
-    `start`: the checkpoint to restore, a manifest's id or `anew`; empty: the folder's HEAD.  `when_unreadable`:
+    `start`: the checkpoint to restore, a manifest's id or `fresh`; empty: the folder's HEAD.  `when_unreadable`:
     what happens if that one cannot be read.
     """
 

@@ -15,7 +15,7 @@
 | EDL_COPIES             | of every bucket; 2: a lost server costs a promotion (ADR 0318)       | 1                 |
 | EDL_AFTER_LOSS         | what the other servers do: RollBack, or Keep what they have          | RollBack          |
 | EDL_BUCKETS            | buckets of a new job's tables, 4,096 at most                         | 256               |
-| EDL_CHECKPOINT_START   | what to go on from in a folder that cannot be read: a manifest, anew |                   |
+| EDL_CHECKPOINT_START   | start of a job with an unreadable folder: a manifest's id, or fresh  |                   |
 | EDL_HISTORY            | name of what is committed, the same for all masters of one job       | as the checkpoint |
 | EDL_UNREADABLE_S       | what of a checkpoint cannot be read is tried so long, then job fails | 60                |
 | EDL_WHEN_UNREADABLE    | ... or, with FallBack, goes back to the checkpoint before            | Fail              |
@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Final
 
 from master.api.checkpoints.folder_contents import RequestedStart
-from master.api.checkpoints.resume import ANEW, parse_requested_start
+from master.api.checkpoints.resume import FRESH, parse_requested_start
 from master.api.errors import ManifestError
 from master.api.host.unix_sockets import SCHEME, is_socket_address, socket_path
 from master.api.identities import HistoryId, WhenUnreadable, parse_when_unreadable
@@ -115,7 +115,7 @@ class Settings:
     @property
     def asked(self) -> str:
         """The requested start as `parse_requested_start` reads it; empty: the folder decides."""
-        return "" if self.answer is None else self.answer.manifest or ANEW
+        return "" if self.answer is None else self.answer.manifest or FRESH
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
@@ -247,7 +247,7 @@ def _answer(environ: Mapping[str, str]) -> RequestedStart | None:
     try:
         return parse_requested_start(text, history)
     except ManifestError as error:
-        hint = f"Write {ANEW}, or the id of a manifest"
+        hint = f"Write {FRESH}, or the id of a manifest"
         raise InvalidSettingError("EDL_CHECKPOINT_START", str(error), hint=hint) from error
 
 

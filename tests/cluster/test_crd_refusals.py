@@ -266,7 +266,7 @@ IMMUTABLE = {
         {"spec.checkpoint.whenUnreadable": "FallBack"},
         "spec.checkpoint.whenUnreadable",
     ),
-    "where it begins": ({"spec.checkpoint.start": "anew"}, "spec.checkpoint.start"),
+    "where it begins": ({"spec.checkpoint.start": "fresh"}, "spec.checkpoint.start"),
     "how often": ({"spec.checkpoint.everySeconds": 7}, "spec.checkpoint.everySeconds"),
     "masters": ({"spec.master.replicas": 2}, "spec.master.replicas"),
     "observed": ({"spec.mode": "observe"}, "spec.mode"),

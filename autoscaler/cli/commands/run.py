@@ -48,7 +48,7 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 @click.option("--shared-folders", is_flag=True, help="Checkpoint folders may be open to every user of this machine.")
 @click.option("--from", "starts", multiple=True, metavar="[JOB=]MANIFEST", help="Go on from this checkpoint.")
 @click.option("--fall-back", is_flag=True, help="Go back to the checkpoint before one that cannot be read.")
-@click.option("--begin-anew", is_flag=True, help="Set aside what is in the job's checkpoint folder, and begin at 0.")
+@click.option("--start-fresh", is_flag=True, help="Set aside the job's checkpoint folder and start from zero.")
 def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
     """Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
 
@@ -75,7 +75,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         manifests = parse_files([*files, *([cluster_file] if cluster_file is not None else [])])
     except InvalidManifestError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
-    manifests = _with_starts(manifests, options["starts"], begins_anew=options["begin_anew"])
+    manifests = _with_starts(manifests, options["starts"], starts_fresh=options["start_fresh"])
     manifests = _with_fall_back(manifests) if options["fall_back"] else manifests
     if not manifests.jobs and not manifests.deployments:
         raise CommandError(Exit.REFUSED, "the files hold no TrainingJob and no Deployment: there is nothing to run")
@@ -98,22 +98,22 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     sys.exit(code)
 
 
-def _with_starts(manifests: Manifests, starts: Sequence[str], *, begins_anew: bool) -> Manifests:
-    """The jobs with the checkpoints that --from and --begin-anew name (M11)."""
-    if not starts and not begins_anew:
+def _with_starts(manifests: Manifests, starts: Sequence[str], *, starts_fresh: bool) -> Manifests:
+    """The jobs with the checkpoints that --from and --start-fresh name (M11)."""
+    if not starts and not starts_fresh:
         return manifests
-    from master.api.checkpoints.resume import ANEW  # noqa: PLC0415 - not for --help
+    from master.api.checkpoints.resume import FRESH  # noqa: PLC0415 - not for --help
 
     names = [job.name for job in manifests.jobs]
-    if len(names) != 1 and (begins_anew or not all("=" in start for start in starts)):
+    if len(names) != 1 and (starts_fresh or not all("=" in start for start in starts)):
         raise CommandError(
-            Exit.USAGE, f"--from and --begin-anew: of which job?  --from JOB=MANIFEST ({_listed(names)})"
+            Exit.USAGE, f"--from and --start-fresh: of which job?  --from JOB=MANIFEST ({_listed(names)})"
         )
     by_job = {job or names[0]: start for job, _, start in (start.rpartition("=") for start in starts)}
-    if begins_anew:
-        by_job[names[0]] = ANEW
-    if len(by_job) != len(starts) + begins_anew:
-        raise CommandError(Exit.USAGE, "--from and --begin-anew: a job goes on from one place; say one of them")
+    if starts_fresh:
+        by_job[names[0]] = FRESH
+    if len(by_job) != len(starts) + starts_fresh:
+        raise CommandError(Exit.USAGE, "--from and --start-fresh: a job starts from one place; give one of them")
     for name in by_job.keys() - set(names):
         raise CommandError(Exit.USAGE, f"--from {name}=...: the files have no such job ({_listed(names)})")
     for name, start in by_job.items():

@@ -21,15 +21,15 @@ from master.api.checkpoints.storage import Storage
 from master.api.errors import NoFallbackError, StorageAlteredError, StorageMissingError, UnreadableCheckpointError
 from master.api.identities import HistoryId, ManifestId
 
-ANEW: Final = "anew"
-"""The answer that begins anew; every other one is the id of a manifest."""
+FRESH: Final = "fresh"
+"""The value that starts from zero; every other one is the id of a manifest."""
 
 _SHOWN: Final = 5
 
 
 def parse_requested_start(text: str, history: HistoryId) -> RequestedStart:
-    """`anew`, or a manifest's id.  Raises ManifestError."""
-    if text == ANEW:
+    """`fresh`, or a manifest's id.  Raises ManifestError."""
+    if text == FRESH:
         return RequestedStart(manifest=None, history=history)
     manifest_name(ManifestId(text))
     return RequestedStart(manifest=ManifestId(text), history=history)
@@ -163,8 +163,8 @@ def _unreadable(
     others = [damage.name for damage in contents.damaged if damage.name != name]
     more = f" Not readable either: {', '.join(others[:_SHOWN])}." if others else ""
     ways = (
-        f"--from {newest[0].id if newest else 'MANIFEST'} or --begin-anew for `edl run`, EDL_CHECKPOINT_START=MANIFEST "
-        "or =anew for a script that runs alone, spec.checkpoint.start on Kubernetes"
+        f"--from {newest[0].id if newest else 'MANIFEST'} or --start-fresh for `edl run`, "
+        "EDL_CHECKPOINT_START=MANIFEST or =fresh for a script that runs alone, spec.checkpoint.start on Kubernetes"
     )
     return kind(
         name,

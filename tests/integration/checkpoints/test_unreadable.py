@@ -11,7 +11,7 @@ import pytest
 
 from master.api.checkpoints.audit import read_checkpoint, try_head_hint
 from master.api.checkpoints.local_storage import LocalStorage
-from master.api.checkpoints.resume import ANEW
+from master.api.checkpoints.resume import FRESH
 from master.api.master_status import JobPhase
 from tests.harness.edl_command import EDL, wait_until
 from tests.harness.master_process import JOB, MasterProcess, Sharder, leads, running, until
@@ -80,9 +80,9 @@ def test_a_run_beside_a_manifest_that_is_cut_short_is_refused_and_says_the_ways_
     code, said = run(trained)
     assert code == 4, said
     assert name in said
-    assert "--begin-anew" in said
+    assert "--start-fresh" in said
     assert contents(folder) == before
-    code, said = run(trained, "--begin-anew")
+    code, said = run(trained, "--start-fresh")
     assert code == 0, said
     (aside,) = (folder / "aside").iterdir()
     assert contents(aside) == before
@@ -96,7 +96,7 @@ def test_from_of_a_checkpoint_that_is_not_there_is_refused(trained):
     code, said = run(trained, "--from", "squares=000009-1")
     assert (code, "manifest 000009-1: is asked for" in said) == (4, True), said
     assert run(trained, "--from", "other=1")[0] == 2
-    assert run(trained, "--from", "1", "--begin-anew")[0] == 2
+    assert run(trained, "--from", "1", "--start-fresh")[0] == 2
     assert contents(trained / "checkpoints") == before
 
 
@@ -119,7 +119,7 @@ def test_a_script_that_runs_alone_is_refused_as_a_run_is(trained):
     assert code != 0
     assert f"CheckpointError: checkpoint file {name}: cannot be read" in said
     assert contents(folder) == before
-    code, said = script(folder, EDL_CHECKPOINT_START=ANEW)
+    code, said = script(folder, EDL_CHECKPOINT_START=FRESH)
     assert code == 0, said
     assert read_checkpoint(str(folder)).head.is_complete
 

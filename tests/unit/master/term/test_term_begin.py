@@ -158,7 +158,7 @@ async def test_a_history_begins_above_all_that_the_folder_holds(tmp_path, lineag
     if lineage:
         name = ManifestId(f"{lineage:06d}-0000000001-000001-old")
         write_manifest(folder, replace(MANIFEST, id=name, lineage=Lineage(lineage), files=()))
-        variables |= {"EDL_HISTORY": "new", "EDL_CHECKPOINT_START": "anew"}
+        variables |= {"EDL_HISTORY": "new", "EDL_CHECKPOINT_START": "fresh"}
     server = MasterServer(hello=Hello(job="digits"), token="")
     settings, storage = Settings.from_environment(variables), CheckpointFolder(folder)
     terms = LeaderTerms(

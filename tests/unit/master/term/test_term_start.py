@@ -114,10 +114,10 @@ async def test_an_answer_that_changes_while_the_job_is_suspended_is_followed_onc
     assert (await trained.status(start=IDS[0])).head == IDS[1], "it was followed already"
     assert (await trained.status()).head == IDS[1]
     assert (await trained.status(start=IDS[0])).head == IDS[0], "asked once more"
-    begun = await trained.status(start="anew")
+    begun = await trained.status(start="fresh")
     assert (begun.head, begun.epochs) == (None, 0)
     assert not trained.storage.list()
-    assert (await trained.status(start="anew")).head is None
+    assert (await trained.status(start="fresh")).head is None
 
 
 async def test_an_answer_that_an_older_edl_has_followed_is_not_followed_again(trained):
@@ -295,13 +295,13 @@ async def test_a_term_that_ended_meanwhile_moves_nothing_in_the_folder(trained, 
     assert (trained.storage.list(), trained.storage.read("HEAD")) == before
 
 
-@pytest.mark.parametrize("how", ["fall back", "answer", "anew"])
+@pytest.mark.parametrize("how", ["fall back", "answer", "fresh"])
 async def test_what_a_term_left_undone_in_the_folder_is_done_by_the_next(trained, monkeypatch, how):
     """It died between the store and the folder.  No lineage is used twice, though its files are out of sight."""
     if how == "fall back":
         alter(trained.storage, "cut-1-2-3-0-a.edl")
         alter(trained.storage, f"manifest-{IDS[2]}.json")
-    start = {"fall back": "", "answer": IDS[1], "anew": "anew"}[how]
+    start = {"fall back": "", "answer": IDS[1], "fresh": "fresh"}[how]
     before = (await trained.store.read((trained.store.keys.lineage,))).try_value(trained.store.keys.lineage)
     number = json.loads(before)["number"]
 
@@ -314,9 +314,9 @@ async def test_what_a_term_left_undone_in_the_folder_is_done_by_the_next(trained
             await trained.status(start=start, when="FallBack")
     assert not aside(trained)
     after = await trained.status(start=start, when="FallBack")
-    assert after.head == (None if how == "anew" else IDS[1])
+    assert after.head == (None if how == "fresh" else IDS[1])
     assert f"manifest-{IDS[2]}.json" in aside(trained)
-    if how == "anew":
+    if how == "fresh":
         record = await trained.store.read((trained.store.keys.refounding,))
         assert json.loads(record.try_value(trained.store.keys.refounding))["above"] == number
     else:

@@ -90,7 +90,7 @@ def test_a_whole_folder_goes_on_from_what_head_names(storage, chain):
 def test_a_head_that_is_no_line_with_an_id_is_refused(storage, chain, content):
     """Cut short, doubled or altered: the name of the file, and what can be read."""
     storage.write_file("HEAD", [content])
-    refused(storage, "HEAD: cannot be read", "--from 2", "--begin-anew", "1 (step 1,", " 2 h old")
+    refused(storage, "HEAD: cannot be read", "--from 2", "--start-fresh", "1 (step 1,", " 2 h old")
 
 
 def test_a_head_that_names_what_is_not_there_is_refused(storage, chain):
@@ -143,19 +143,19 @@ def test_a_file_that_cannot_be_opened_is_no_answer_either(storage, chain, tmp_pa
 def test_anew_sets_everything_aside_and_deletes_nothing(storage, chain):
     """What was there is a checkpoint folder of its own; the answer counts until something is committed."""
     storage.write_file("manifest-2.json", [b"{"])
-    anew = RequestedStart(manifest=None, history=NEW)
-    assert followed(storage, anew).head is None
+    fresh = RequestedStart(manifest=None, history=NEW)
+    assert followed(storage, fresh).head is None
     assert storage.list() == ()
     aside = LocalStorage(storage._folder / "aside" / "new")
     assert len(aside.list()) == 5
     assert start(aside, RequestedStart(manifest=ManifestId("1"), history=NEW)) == chain[0]
     begun = written(storage, "9", step=1, history=NEW, lineage=Lineage(3))
     write_head_hint(storage, begun.id)
-    again = followed(storage, anew)
+    again = followed(storage, fresh)
     assert (again.head, again.answer) == (begun, None)
 
 
-ANSWERS = pytest.mark.parametrize("chosen", [None, ManifestId("1")], ids=["anew", "from"])
+ANSWERS = pytest.mark.parametrize("chosen", [None, ManifestId("1")], ids=["fresh", "from"])
 
 
 def committed_after(storage, answer, *steps):
