@@ -24,7 +24,7 @@ from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.cache.object_cache import AGED_KINDS, WATCHED_KINDS
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector
-from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.kubernetes_cluster import SETTLE_EVERY_S, KubernetesCluster
 from autoscaler.domain import Policy
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.master_connections import MasterConnections
@@ -37,19 +37,37 @@ from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from autoscaler.operator.controllers.pod_failures import PodFailures
-from autoscaler.operator.controllers.progress_poller import ProgressPoller
+from autoscaler.operator.controllers.progress_poller import POLL_EVERY_S, TICK_S, ProgressPoller
 from autoscaler.operator.controllers.server_drain import DrainGuard, ServerDrains
 from autoscaler.operator.controllers.status_source import StatusSource
-from autoscaler.operator.controllers.status_writer import StatusWriter
+from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
 from autoscaler.operator.etcd.job_accounts import JobAccounts
 from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.store.event_recorder import EventRecorder
 from autoscaler.operator.store.job_objects import JobCache
 from autoscaler.operator.store.job_store import JobStore
-from autoscaler.operator.store.work_queue import WorkQueue
+from autoscaler.operator.store.work_queue import SETTLE_S, WorkQueue
 
 SYNC_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How often a term does what no event tells it to do: the defaults are those of a large cluster."""
+
+    poll_every_s: float = POLL_EVERY_S
+    """Question to a master that answers; `poll_tick_s`: how exactly that is kept."""
+    poll_tick_s: float = TICK_S
+    settle_every_s: float = SETTLE_EVERY_S
+    """Look at starting gangs, in a row of changes."""
+    status_settle_s: float = SETTLE_S
+    """Changes of a job that come together within that are one write of its status."""
+    progress_every_s: float = PROGRESS_EVERY_S
+    """Write of a status where only the job's progress has moved."""
+    sync_poll_s: float = SYNC_POLL_S
+
+
 _OF_JOBS: Final = tuple(kind for kind in WATCHED_KINDS if kind.is_namespaced and kind != PODS)
 """The kinds that `TermSettings.namespaces` narrows; pods and nodes are everybody's room and are read everywhere."""
 
@@ -66,6 +84,7 @@ class TermSettings:
     build: BuildSettings
     namespaces: tuple[str, ...] = ()
     socket_of: Callable[[str], str] | None = None
+    rhythm: Rhythm = Rhythm()
 
 
 class LeaderTerm:
@@ -86,7 +105,8 @@ class LeaderTerm:
         clock: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        policy, build, offset_s = settings.policy, settings.build, clock() - wall_s()
+        policy, build, rhythm, offset_s = settings.policy, settings.build, settings.rhythm, clock() - wall_s()
+        self._sync_poll_s = rhythm.sync_poll_s
         self._clock = clock
         self._passed_at_s = clock()
         self._etcd = accounts
@@ -101,6 +121,7 @@ class LeaderTerm:
             offset_s=offset_s,
             reclaim=build.reclaim,
             is_frozen=policy.is_frozen,
+            status_settle_s=rhythm.status_settle_s,
         )
         self.owned = OwnedObjects(
             api,
@@ -120,13 +141,16 @@ class LeaderTerm:
             prepare=self.owned.prepare,
             is_frozen=policy.is_frozen,
             errors=self.errors,
+            settle_every_s=rhythm.settle_every_s,
         )
         self.store.attach(self.cluster)
         self.masters = MasterClient(masters, self.owned, socket_of=settings.socket_of)
         drains = ServerDrains(self.store, self.masters)
         writer = JobWriter(api, self.store)
         self.reporter = JobReporter(self.store, drains, metrics, policy)
-        self.poller = ProgressPoller(self.store, self.masters, drains)
+        self.poller = ProgressPoller(
+            self.store, self.masters, drains, poll_every_s=rhythm.poll_every_s, tick_s=rhythm.poll_tick_s
+        )
         self.failures = PodFailures(self.store, writer, self.poller, self.reporter)
         self.jobs = JobController(
             self.store,
@@ -137,7 +161,7 @@ class LeaderTerm:
             reporter=self.reporter,
         )
         self.source = StatusSource(self.store, metrics)
-        self.statuses = StatusWriter(api, self.store, self.source)
+        self.statuses = StatusWriter(api, self.store, self.source, progress_every_s=rhythm.progress_every_s)
         self.errors.listener = FaultReporter(self.store, metrics)
         self.definition = DefinitionCheck(api, self.store)
         self.etcd_space = None if accounts is None else EtcdSpaceKeeper(accounts, self.store, metrics)
@@ -152,7 +176,7 @@ class LeaderTerm:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.watching.run(), name="watches")
             while not self.is_synced:  # noqa: ASYNC110 - once a term, for a second
-                await asyncio.sleep(SYNC_POLL_S)
+                await asyncio.sleep(self._sync_poll_s)
             await self.definition.check()
             self.cluster.view()
             tasks.create_task(self.definition.run(), name="definition")

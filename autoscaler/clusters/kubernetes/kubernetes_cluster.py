@@ -74,8 +74,10 @@ class KubernetesCluster:
         prepare: Callable[[KubeJob], Awaitable[None]],
         errors: JobErrors,
         is_frozen: bool = False,
+        settle_every_s: float = SETTLE_EVERY_S,
     ) -> None:
         self._api = api
+        self._settle_every_s = settle_every_s
         self._store = store
         self._clock = clock
         self._writer = PodWriter(api, store, settings, clock=clock, errors=errors)
@@ -155,7 +157,7 @@ class KubernetesCluster:
     async def settle_gangs(self) -> None:
         """Create masters of bound gangs and delete late pods, until cancelled.
 
-        The first change after a quiet while is handled at once; a row of changes every `SETTLE_EVERY_S`.
+        The first change after a quiet while is handled at once; a row of changes every `settle_every_s`.
         """
         while True:
             self._unsettled.clear()
@@ -176,7 +178,7 @@ class KubernetesCluster:
                     await self._unsettled.wait()
             except TimeoutError:
                 pass
-            if (left_s := looked_at_s + SETTLE_EVERY_S - self._clock()) > 0.0:
+            if (left_s := looked_at_s + self._settle_every_s - self._clock()) > 0.0:
                 await asyncio.sleep(left_s)
 
     # ---- actions ------------------------------------------------------------------------------------------------

@@ -48,7 +48,17 @@ log = logging.getLogger(__name__)
 class ProgressPoller:
     """Keeps the progress in every job's record up to date."""
 
-    def __init__(self, store: JobStore, masters: MasterClient, drains: ServerDrains) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        masters: MasterClient,
+        drains: ServerDrains,
+        *,
+        poll_every_s: float = POLL_EVERY_S,
+        tick_s: float = TICK_S,
+    ) -> None:
+        self._poll_every_s = poll_every_s
+        self._tick_s = tick_s
         self._store = store
         self._masters = masters
         self._drains = drains
@@ -85,7 +95,7 @@ class ProgressPoller:
                     self._gone.remove(job)
                     with errors.isolate(job.key, GuardedStep.CLOSE):
                         await self._masters.close(job)
-                await asyncio.sleep(TICK_S)
+                await asyncio.sleep(self._tick_s)
 
     def pollable(self) -> list[KubeJob]:
         """Return the jobs whose masters may have something to say and do not rest."""
@@ -113,13 +123,15 @@ class ProgressPoller:
     async def _poll_in_turn(self, job: KubeJob) -> None:
         is_answered = False
         _, pause_s = self._next.get(job.key, (0.0, 0.0))
-        turn = self._answering if pause_s == POLL_EVERY_S else self._silent  # the shortest pause: it answered last time
+        answered_last = pause_s == self._poll_every_s  # the shortest pause
+        turn = self._answering if answered_last else self._silent
         try:
             async with turn, asyncio.timeout(POLL_LIMIT_S):
                 is_answered = await self.poll(job)
         except TimeoutError:
             log.debug("job %s: no answer within %g s", job.key, POLL_LIMIT_S)
-        pause_s = POLL_EVERY_S if is_answered else min(2 * max(pause_s, POLL_EVERY_S), LONGEST_PAUSE_S)
+        every_s = self._poll_every_s
+        pause_s = every_s if is_answered else min(2 * max(pause_s, every_s), LONGEST_PAUSE_S)
         if all(gone.uid != job.uid for gone in self._gone):
             self._next[job.key] = (self._store.clock() + max(pause_s, self._rest_s(job)), pause_s)
 

@@ -1,15 +1,16 @@
 """Writer of every TrainingJob's status, by server-side apply on its subresource, when it differs from what stands.
 
 Bounded: at most `MOST_PER_S` writes; one job's when it is due (`StatusQueue`), so that a resize is one write where pods
-start fast, and at most every ten seconds where only its progress has moved.  A status that somebody else has changed
-differs too, and is put right.  What the server itself leaves out, as its definition of the kind is older than the
-operator, is not written again and again.
+start fast, and at most every `progress_every_s` where only its progress has moved.  A status that somebody else has
+changed differs too, and is put right.  What the server itself leaves out, as its definition of the kind is older than
+the operator, is not written again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from math import inf
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Raw, Subresource
@@ -34,7 +35,10 @@ log = logging.getLogger(__name__)
 class StatusWriter:
     """Writes the status of each job of the store's queue that differs from what stands."""
 
-    def __init__(self, api: Api, store: JobStore, source: StatusSource) -> None:
+    def __init__(
+        self, api: Api, store: JobStore, source: StatusSource, *, progress_every_s: float = PROGRESS_EVERY_S
+    ) -> None:
+        self._progress_every_s = progress_every_s
         self._api = api
         self._store = store
         self._source = source
@@ -66,7 +70,7 @@ class StatusWriter:
         standing, now_s = part(raw, "status"), self._store.clock()
         if status == standing or (status, standing) == self._kept.get(job):
             return False
-        due_s = self._written_at_s.get(job, -PROGRESS_EVERY_S) + PROGRESS_EVERY_S
+        due_s = self._written_at_s.get(job, -inf) + self._progress_every_s
         if differs_in_progress_alone(status, standing) and now_s < due_s:
             queue.delay(job, due_s)
             return False

@@ -33,7 +33,7 @@ from autoscaler.operator.status.condition_rules import TOO_MUCH_IN_ETCD
 from autoscaler.operator.status.status_inputs import JobReport
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent
 from autoscaler.operator.store.job_objects import JobCache, JobObjects
-from autoscaler.operator.store.work_queue import StatusQueue
+from autoscaler.operator.store.work_queue import SETTLE_S, StatusQueue
 
 
 class JobStore:
@@ -52,11 +52,12 @@ class JobStore:
         offset_s: float,
         reclaim: Reclaim,
         is_frozen: bool = False,
+        status_settle_s: float = SETTLE_S,
     ) -> None:
         self.records: Final[dict[JobName, JobRecord]] = {}
         self.reports: Final[dict[JobName, JobReport]] = {}
         self.to_reconcile: Final = cache.changed_jobs
-        self.to_write_status: Final = StatusQueue(clock, errors)
+        self.to_write_status: Final = StatusQueue(clock, errors, settle_s=status_settle_s)
         self.definition_problem = ""  # of the cluster's TrainingJob definition; empty: none
         self.events: Final = events
         self.errors: Final = errors

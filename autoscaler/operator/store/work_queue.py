@@ -13,7 +13,7 @@ from autoscaler.domain import JobName
 from autoscaler.fault_isolation import GuardedStep, JobErrors
 
 SETTLE_S: Final = 1.0  # changes of one job that come together are one write of its status
-LONGEST_S: Final = 3.0  # however its changes go on
+LONGEST_SETTLING: Final = 3.0  # times that, however its changes go on
 
 
 class WorkQueue:
@@ -51,11 +51,12 @@ class WorkQueue:
 class StatusQueue:
     """Jobs whose status may differ from what was written, and from when on each may be written.
 
-    A job is due once nothing has changed for `SETTLE_S`, at the latest `LONGEST_S` after the first change, and not
-    before the pause after a write that failed.
+    A job is due once nothing has changed for `settle_s`, at the latest three times that after the first change, and
+    not before the pause after a write that failed.
     """
 
-    def __init__(self, clock: Callable[[], float], errors: JobErrors) -> None:
+    def __init__(self, clock: Callable[[], float], errors: JobErrors, *, settle_s: float = SETTLE_S) -> None:
+        self._settle_s = settle_s
         self._clock = clock
         self._errors = errors
         self._due_s: dict[JobName, float] = {}
@@ -66,7 +67,7 @@ class StatusQueue:
         """The job's status may have changed."""
         now_s = self._clock()
         since_s = self._since_s.setdefault(job, now_s)
-        due_s = min(now_s + SETTLE_S, since_s + LONGEST_S)
+        due_s = min(now_s + self._settle_s, since_s + LONGEST_SETTLING * self._settle_s)
         self._due_s[job] = max(due_s, self._errors.again_at_s(job, GuardedStep.WRITE_STATUS))
         self._news.set()
 

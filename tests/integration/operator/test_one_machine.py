@@ -11,9 +11,6 @@ import signal
 import time
 from contextlib import asynccontextmanager
 
-import pytest
-
-from autoscaler.clusters.kubernetes import kubernetes_cluster
 from autoscaler.clusters.kubernetes.api.kinds import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
@@ -28,9 +25,8 @@ from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.domain import Policy, Reclaim
 from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.master_connections import MasterConnections
-from autoscaler.operator.controllers import progress_poller
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
-from autoscaler.operator.leader_term import LeaderTerm, TermSettings
+from autoscaler.operator.leader_term import LeaderTerm, Rhythm, TermSettings
 from autoscaler.operator.metrics import Metrics
 from tests.harness.edl_command import PROGRAMS, edl
 from tests.integration.clusters.local.local_cluster import DEADLINE_S, nodes
@@ -137,6 +133,7 @@ async def operated(tmp_path, etcd, on=None):
             moves_servers=True,
         ),
         socket_of=plane.socket_of,
+        rhythm=Rhythm(poll_every_s=0.25, poll_tick_s=0.1, settle_every_s=0.02),
     )
     definition = {"metadata": {"name": NAME, "annotations": {REVISION: str(NEEDED)}}}
     try:
@@ -154,14 +151,6 @@ async def operated(tmp_path, etcd, on=None):
     finally:
         shutil.rmtree(folder.sockets, ignore_errors=True)
     assert crashes == []
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """An operator that has one machine to look at looks more often."""
-    monkeypatch.setattr(progress_poller, "POLL_EVERY_S", 0.25)
-    monkeypatch.setattr(progress_poller, "TICK_S", 0.1)
-    monkeypatch.setattr(kubernetes_cluster, "SETTLE_EVERY_S", 0.02)
 
 
 async def test_a_job_loses_a_pod_of_each_role_and_ends_whole(tmp_path, etcd):

@@ -1,0 +1,1 @@
+"""`edl run`: the operator's term over the control plane of this machine, with its folder, etcd and records."""
