@@ -10,7 +10,7 @@
     |   `-- PermanentError     trying again cannot help
     `-- InvariantViolationError  our own promise is broken: stop and show the story
 
-Refusals that are part of normal life (the room was taken, the pod is gone) are no errors: `clusters.port.Outcome`.
+Refusals that are part of normal life (the room was taken, the pod is gone) are no errors: `cluster_port.WriteOutcome`.
 """
 
 from __future__ import annotations

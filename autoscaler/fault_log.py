@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 
 
 class FaultLog:
-    """`fault_isolation.Listener`.  However often a step is tried again, each new error logs its traceback once."""
+    """`fault_isolation.FaultListener`.  However often a step is tried again, each new error logs its traceback once."""
 
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
-        """See `fault_isolation.Listener`."""
+        """See `fault_isolation.FaultListener`."""
         story = f"\n{''.join(traceback.format_exception(error))[-LONGEST_STORY:]}" if is_news else ""
         log.error("job %s: %s failed, %s; tried again after a pause%s", job, noted.step, noted.problem, story)
 
     def mended(self, job: JobName) -> None:
-        """See `fault_isolation.Listener`."""
+        """See `fault_isolation.FaultListener`."""
         log.info("job %s: what had failed goes on", job)

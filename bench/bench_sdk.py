@@ -1,6 +1,6 @@
 """Benchmark of the SDK's cost to a training loop: per batch without a due call, and from a session to its first batch.
 
-The master is a real process on the same machine.  A batch is `next(data)` and `batch.done()` of 32 records; the median
+The master is a real process on the same machine.  A batch is `next(data)` and `Batch.done` of 32 records; the median
 of many is one with no call due, since a lease holds thousands.
 """
 

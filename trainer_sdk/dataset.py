@@ -6,7 +6,7 @@
         batch.done(loss=...)           # once; after a push the next round of the loop does it too
 
 The loop ends when everything is trained and committed, by whichever trainer, or when this trainer has to leave
-(`session.is_draining`).  A batch may be smaller than `batch_size`: at an epoch's end, after others have returned part
+(`Session.is_draining`).  A batch may be smaller than `batch_size`: at an epoch's end, after others have returned part
 of their work, or where a parameter server misses only some of it.
 """
 

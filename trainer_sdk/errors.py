@@ -61,7 +61,7 @@ class UsageError(PermanentError):
 
 
 class TableError(PermanentError):
-    """A table's declaration, or an array given for it, is wrong.  `field` is its path, `tables.embedding.shape` say."""
+    """A table's declaration, or an array given for it, is wrong.  `field` is its path (tables.embedding.shape)."""
 
     def __init__(self, field: str, problem: str, *, hint: str) -> None:
         super().__init__(f"{field}: {problem}. {hint}")

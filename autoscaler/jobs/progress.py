@@ -36,7 +36,7 @@ class JobProgress:
     checkpoint_age_s: float | None = None
     connected: frozenset[str] = frozenset()  # the members, by name, whose stream to the master stands
     servers: int = 0  # that hold the model, or wait for their share of it
-    servers_wanted: int = 0  # as the master has it; what the cluster side wants is said by `Masters.set_servers`
+    servers_wanted: int = 0  # as the master has it; the cluster side sets it (`MasterConnections.set_servers`)
     moving: int = 0  # buckets that are to go to another server, or are on their way
     buckets: tuple[tuple[int, int], ...] = ()  # a server's ordinal, and how many it owns: of the servers that it knows
     copies: int = 1  # of each bucket, while there are servers for them

@@ -6,8 +6,8 @@ itself: a silent connection ends after 15 s and made anew within 6 (`master.api.
 and an etcd that is away or another leader are *answers* (`progress.NoProgress`).  Killing too early costs a take-over
 or a roll-back, no sample.  A server is heard of through its master: connected to it or not.
 
-Not here: asking (`master_connections`), killing and starting again (`clusters.local.standstill`).  On Kubernetes the
-kubelet does both: liveness probes (`clusters.kubernetes.builders`).
+Not here: asking (`master_connections`), killing and starting again (`clusters.local.pods.hung_processes`).  On
+Kubernetes the kubelet does both: liveness probes (`clusters.kubernetes.builders`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ SETTLED_S: Final = 30.0
 
 CALM_SHARE: Final = 0.1
 """Fewer servers are enough if trainers would wait for them at most this part of their time.  Far below what calls for
-more (`bottleneck.WAITING_SHARE`): between the two nothing changes."""
+more (`WAITING_SHARE`): between the two nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

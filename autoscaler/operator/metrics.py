@@ -243,7 +243,7 @@ Count: TypeAlias = Callable[[str, str, str], None]
 
 
 class MeteredApi(ApiDecorator):
-    """`port.Api`.  `count(verb, kind, outcome)` is called at the end of each call; of streams at their beginning."""
+    """`Api` decorator for metrics: calls `count(verb, kind, outcome)` as each call ends, or as a stream begins."""
 
     def __init__(self, inner: Api, count: Count) -> None:
         super().__init__(inner)

@@ -220,7 +220,7 @@ class StateStore(Protocol):
         """Changes of keys that begin with `prefix`, after that revision, in order, none lost, none twice.
 
         It goes on over lost connections and restarts for as long as it is iterated.  A `Resync` marks a gap; what
-        comes next is later than its revision.  End it with `aclose` before the store is closed.
+        comes next is later than its revision.  Close the generator before the store is closed.
         """
         ...
 

@@ -63,7 +63,7 @@ class Report(CampaignTotals):
 
 
 class Campaign:
-    """`fight` until there are enough faults or the time is over."""
+    """Injects faults until there are enough faults or the time is over."""
 
     def __init__(self, chaos_run: ChaosRun, shape: ChaosJobShape, *, faults: int, until_s: float, seed: int) -> None:
         self._chaos_run = chaos_run

@@ -1,4 +1,4 @@
-"""A real API server makes of pods under LimitRanges what `reading.limit_ranges` says it will, and refuses the same."""
+"""A real API server makes of pods under LimitRanges what `parsing.limit_ranges` says it will, and refuses the same."""
 
 import asyncio
 import time

@@ -169,7 +169,7 @@ class Steps:
                 upper.mkdir()
                 make(upper)
                 upper.rename(made)
-        os.utime(made)  # in use: see `images.prune`
+        os.utime(made)  # in use: see `images.py`
         return replace(state, layers=(*state.layers, made))
 
 

@@ -70,7 +70,7 @@ class FaultPlan:
 
 
 class PerturbedApi:
-    """`port.Api` over a `MemoryApi` and its server.  `writes` is the story: what was asked, and what became of it.
+    """`api_port.Api` over a `MemoryApi` and its server.  `writes` is the story: what was asked, and what became of it.
 
     With `write_s` every write is under way for so long, beside others; it lands also when its sender is gone by then.
     """

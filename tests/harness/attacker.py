@@ -1,4 +1,4 @@
-"""Attacks on a local run by another user of the machine: the run's ports, and a process of user `nobody`."""
+"""Attacks on a local run by another user of the machine: the run's ports, and a process of user nobody."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def open_folder():
 
 
 def attack(**targets):
-    """What user `nobody` could read or do."""
+    """What user nobody could read or do."""
     asked = json.dumps({kind: [str(one) for one in some] for kind, some in targets.items()})
     argv = [sys.executable, "-I", str(PROGRAMS / "stranger.py")]
     done = subprocess.run(argv, input=asked, capture_output=True, text=True, timeout=60, check=False)

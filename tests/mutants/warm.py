@@ -2,7 +2,7 @@
 
 Starting pytest and importing tests and product takes a second or two of a processor, most tests a hundredth of that.
 `python -P warm.py FD FILE...` collects these files of tests in its working directory.  Then it reads orders
-from stdin, one JSON object a line, and answers each with a line on the file descriptor `FD`: an exit code of pytest,
+from stdin, one JSON object a line, and answers each with a line on the file descriptor FD: an exit code of pytest,
 null for tests that did not end in time, or `COLD` where the fault stands in code that an import runs.
 """
 

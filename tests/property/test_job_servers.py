@@ -1,6 +1,6 @@
 """A job with parameter servers under random loss: head only grows, agrees with every server, and END stays reachable.
 
-The servers are marks without parameters (`job_driver.Marks`); the real buckets under every interleaving are the
+The servers are marks without parameters (`driver.Marks`); the real buckets under every interleaving are the
 checker's business (tests/protocol).
 """
 

@@ -136,7 +136,7 @@ class ClusterChanges:
     # ---- nodes --------------------------------------------------------------------------------------------------
 
     def lose_node(self, name: NodeName) -> None:
-        """Stop the machine; the cluster notices after `physics.loss_detection_s`."""
+        """Stop the machine; the cluster notices after `Physics.loss_detection_s`."""
         self._nodes.lose(name)
 
     def restore_node(self, name: NodeName) -> None:

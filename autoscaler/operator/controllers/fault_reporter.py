@@ -18,7 +18,7 @@ class FaultReporter(FaultLog):
         self._metrics = metrics
 
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
-        """See `fault_isolation.Listener`.  A fault with an object that is no job's is logged and counted alone."""
+        """See `fault_isolation.FaultListener`.  A fault with an object that is no job's is logged and counted alone."""
         super().failed(job, noted, error, is_news=is_news)
         self._metrics.count_error(job, noted.step, noted.again_at_s)
         raw = self._store.objects.raw(job) if job.count("/") == 1 else None
@@ -29,6 +29,6 @@ class FaultReporter(FaultLog):
         self._store.to_write_status.add(job)
 
     def mended(self, job: JobName) -> None:
-        """See `fault_isolation.Listener`."""
+        """See `fault_isolation.FaultListener`."""
         super().mended(job)
         self._store.to_write_status.add(job)

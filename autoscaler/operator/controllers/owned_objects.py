@@ -3,9 +3,9 @@
 `prepare` makes them before the first pod, which mounts them.  After that they are healed when somebody has deleted or
 changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
 once a minute those of a job of which a pod does not start.  Certificates are renewed long before they end
-(`building.identity`).  A new job's Secrets are created, since none of them stands yet; all other writes are server-side
-applies of the whole object, so doing it twice is doing it once.  What somebody else has made under such a name is left
-alone, and said.
+(`builders.job_identity`).  A new job's Secrets are created, since none of them stands yet; all other writes are
+server-side applies of the whole object, so doing it twice is doing it once.  What somebody else has made under such a
+name is left alone, and said.
 
 An identity that stands is never replaced while it is whole: running pods are known by it.  Of one that has lost a part,
 token and authority are kept if anything of them is left.

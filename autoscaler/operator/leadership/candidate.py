@@ -25,7 +25,7 @@ class LeaseTiming:
     """Raises InvalidSpecError unless duration_s > renew_deadline_s > retry_s > 0.
 
     Kubernetes' own defaults.  Between deadline and duration lies the time in which a write that had been let through
-    is answered or given up (`api.port.REQUEST_TIMEOUT_S`); an operator that stops in order gives its Lease back.
+    is answered or given up (`api_port.REQUEST_TIMEOUT_S`); an operator that stops in order gives its Lease back.
     """
 
     duration_s: int = 15  # the API keeps whole seconds

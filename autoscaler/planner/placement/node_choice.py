@@ -30,7 +30,7 @@ FEW_OF_NODES: Final = 64
 """One search for the emptiest node among so many takes as long as one step of a heap over them."""
 
 Crowding = Mapping[int, float]
-"""What a node costs besides, in grains: `apart`."""
+"""What a node costs besides, in grains: `colocation.crowding_of`."""
 
 NO_CROWDING: Final[Crowding] = MappingProxyType({})
 

@@ -21,7 +21,7 @@ REFUSALS: Final = 2  # in a row: the first may be an expired token
 
 
 async def watch(channel: EtcdChannel, prefix: Key, after: Revision) -> AsyncGenerator[KeyEvent, None]:
-    """See `Store.watch`.  Raises StoreAccessError when etcd refuses the user."""
+    """See `StateStore.watch`.  Raises StoreAccessError when etcd refuses the user."""
     refusals = 0
     while True:
         try:

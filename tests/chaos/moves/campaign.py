@@ -38,7 +38,7 @@ def shaped(shape: MovesJobShape, kind: ChaosJobKind) -> MovesJobShape:
 
 
 class MovesCampaign:
-    """`fight` until the plan is over or the time is."""
+    """Injects faults until the plan is over or the time is."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class MovesCampaign:
         return self.report
 
     async def run_job(self, job: str, shape: MovesJobShape) -> None:
-        """One job from its start to its verdict.  Raises as `fight`."""
+        """One job from its start to its verdict.  Raises as `run`."""
         self.report.jobs += 1
         share = self.report.shares[shape.kind]
         share.jobs += 1

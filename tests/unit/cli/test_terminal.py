@@ -65,7 +65,7 @@ def test_an_event_is_told_in_one_line_however_it_returns():
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 def test_a_command_whose_streams_are_closed_ends_with_its_own_code(tmp_path, closed):
-    """It was a traceback of `None.flush`, and exit code 1, whatever had been done."""
+    """It was a traceback (flush of None), and exit code 1, whatever had been done."""
     program = "from autoscaler.cli.main import main; main()"
     for arguments, code in ((["version"], 0), (["validate", str(tmp_path / "nowhere.yaml")], 4)):
         command = [sys.executable, "-c", program, *arguments]

@@ -60,7 +60,7 @@ def test_bounds_and_pin_hold():
 
 
 def pinned(driver, count, name="j"):
-    """The user writes `parameterServer.replicas`."""
+    """The user writes `spec.parameterServer.replicas`."""
     before = driver.cluster.jobs[name]
     driver.cluster.put(replace(before, servers=replace(before.servers, pinned_replicas=count)))
 

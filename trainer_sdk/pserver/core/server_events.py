@@ -20,14 +20,14 @@ from trainer_sdk.pserver.core.messages import CopyHead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldTimedOut:
-    """No CUT came within `Limits.hold_s` (rule 19)."""
+    """No CUT came within `ServerLimits.hold_s` (rule 19)."""
 
     cut: CutId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkTimedOut:
-    """The fork was not complete within `Limits.fork_s` (rule 21)."""
+    """The fork was not complete within `ServerLimits.fork_s` (rule 21)."""
 
     cut: CutId
 
@@ -131,7 +131,7 @@ class WriteFork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadModel:
-    """Drop the model but for the buckets `keeps`, load the others; then report ModelLoaded or LoadFailed."""
+    """Drop the model but for the buckets `kept`, load the others; then report ModelLoaded or LoadFailed."""
 
     restore: Restore
     kept: PositionSet = EMPTY

@@ -50,7 +50,7 @@ _MAX_WAITING: Final = 64  # orders for one target; a master moves a few buckets 
 class SenderHooks:
     """Callbacks of the sender's threads.
 
-    `pack` returns None if the copy is not needed any more.  `full_wanted`: the target lacks the base.  `ended` is
+    `pack` returns None if the copy is not needed any more.  `full_copy_needed`: the target lacks the base.  `ended` is
     called once for each accepted order, with the copy that the target has now, or None if that is not known.
     """
 

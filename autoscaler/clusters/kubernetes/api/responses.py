@@ -43,7 +43,7 @@ _SIGN: Final = re.compile(rb'[\[{](?:[^"\[\]{}]++|' + _TEXT + rb")*+[\]}]|" + _T
 
 
 def decode_json(said: bytes | bytearray) -> Any:
-    """Decode JSON; in a body too deep for Python, `null` replaces what lies below `_MOST_LEVELS`.
+    """Decode JSON; in a body too deep for Python, null replaces what lies below `_MOST_LEVELS`.
 
     An API server accepts 10,000 levels (managed fields, unknown fields), and one such object would make the list of its
     kind unreadable (A11).  Nothing that EDL reads lies so deep.  Raises ValueError or RecursionError for invalid JSON.

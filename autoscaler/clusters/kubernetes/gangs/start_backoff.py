@@ -74,7 +74,7 @@ class GangStatus:
     is_starting: bool  # its master's Deployment does not stand, and has not stood
     bound: frozenset[PodName] = frozenset()
     unbound: frozenset[PodName] = frozenset()
-    unschedulable_reason: str = ""  # see `Race`
+    unschedulable_reason: str = ""  # see `StartBackoff`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

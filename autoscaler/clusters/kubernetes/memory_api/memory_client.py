@@ -80,7 +80,7 @@ class MemoryApi:
                     return
                 left_s = min(signs_at, ends_at) - loop.time()
                 try:
-                    async with asyncio.timeout(max(0.0, min(left_s, silence_s))):  # `wait_for` loses cancellations
+                    async with asyncio.timeout(max(0.0, min(left_s, silence_s))):  # wait_for loses cancellations
                         await woken.wait()
                 except TimeoutError:
                     if silence_s < left_s:

@@ -40,7 +40,7 @@ class ObjectChange:
 
 
 class WatchHistory:
-    """The changes since version `forgotten`."""
+    """The changes that a watch can begin at: those of the window."""
 
     def __init__(self, window: int) -> None:
         self.version = 1

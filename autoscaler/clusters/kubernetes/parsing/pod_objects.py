@@ -59,7 +59,7 @@ class PodContext:
 
     jobs: Mapping[str, JobName] = field(default_factory=dict)  # by the TrainingJob's UID
     masters: Mapping[str, str] = field(default_factory=dict)  # NAMESPACE/DEPLOYMENT -> UID of the job that controls it
-    master_ordinals: Mapping[str, int] = field(default_factory=dict)  # by the pod's UID, from `seat_masters`
+    master_ordinals: Mapping[str, int] = field(default_factory=dict)  # by the pod's UID, from `assign_master_ordinals`
     reclaim: Reclaim = Reclaim.SCHEDULER
     lowest_surplus: int = LOWEST_SURPLUS  # who ranks above it can preempt surplus
     offset_s: float = 0.0  # the cluster's clock less Unix time

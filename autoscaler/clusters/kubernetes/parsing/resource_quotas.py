@@ -107,7 +107,7 @@ _NEVER: Final = -1
 
 
 def traits_of(spec: Raw) -> frozenset[Trait]:
-    """The traits of a pod of this spec, which LimitRanges have filled and `templates` has checked."""
+    """The traits of a pod of this spec, which LimitRanges have filled and `role_templates` has checked."""
     found = set[Trait]()
     if not any(parse_quantity(amount) for amount in _asked(spec)):
         found.add(Trait.BEST_EFFORT)

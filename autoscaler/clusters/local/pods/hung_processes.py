@@ -1,6 +1,6 @@
 """Hang detection for masters and servers: kills a process that stands still, so that it starts again in place.
 
-`jobs.hang_detection` decides when a process counts as hung.  Trainers are left alone, because their script may compute
+`jobs.restart_policy` decides when a process counts as hung.  Trainers are left alone, because their script may compute
 for an hour after its session is closed: what they held goes to others when their leases end.
 """
 

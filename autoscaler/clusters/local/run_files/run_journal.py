@@ -112,7 +112,7 @@ class RecordedErrors(FaultLog):
         self._recorder = recorder
 
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
-        """See `fault_isolation.Listener`."""
+        """See `fault_isolation.FaultListener`."""
         super().failed(job, noted, error, is_news=is_news)
         if is_news:
             target = job.removeprefix("/") if "/" in job else f"tj/{job}"

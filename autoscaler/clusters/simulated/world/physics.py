@@ -1,7 +1,7 @@
 """How long things take in the simulated cluster, as data: every number with its unit, its default and its source.
 
-A `Spread` is drawn once per pod, from the cluster's seed.  What a job's training is worth is in `training`, how the
-scheduler decides in `profile`.
+A `DurationRange` is drawn once per pod, from the cluster's seed.  What a job's training is worth is in
+`training_model`, how the scheduler decides in `scheduler_profile`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Raw objects as an API server would send them, for tests of `reading` and `building`."""
+"""Raw objects as an API server would send them, for tests of `parsing` and `builders`."""
 
 import copy
 

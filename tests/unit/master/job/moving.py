@@ -1,4 +1,4 @@
-"""What the tests of a job whose buckets move say and ask, beside `job_driver`."""
+"""What the tests of a job whose buckets move say and ask, beside `driver`."""
 
 from __future__ import annotations
 

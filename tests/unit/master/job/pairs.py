@@ -1,4 +1,4 @@
-"""Servers of a job whose buckets have two copies, as its master hears them: beside `job_driver` and `job_moving`."""
+"""Servers of a job whose buckets have two copies, as its master hears them: beside `driver` and `moving`."""
 
 from __future__ import annotations
 

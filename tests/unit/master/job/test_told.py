@@ -1,4 +1,4 @@
-"""What a master tells of its job (`projection`), whole and moment by moment."""
+"""What a master tells of its job (`status_report`), whole and moment by moment."""
 
 from dataclasses import replace
 

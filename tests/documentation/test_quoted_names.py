@@ -1,0 +1,44 @@
+"""A name in backticks of a docstring or comment is the name of something that exists."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+
+from tests.documentation.code_names import PRODUCT, CodeNames, read_modules
+
+MODULES: Final = read_modules()
+OF_PRODUCT: Final = {name: one for name, one in MODULES.items() if name.partition(".")[0] in PRODUCT}
+_FILE: Final = re.compile(r"\.(py|json|jsonl|yaml|diff|proto|io)$")
+_FIELD: Final = re.compile(r"(spec|status|metadata|limits|checkpoint)\.")
+
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "edl.open": "`edl` is the name under which scripts import trainer_sdk",
+    "nextnonce": "RFC 7616",
+    "resource.Quantity": "Kubernetes, in Go",
+    "restrict_oom_score_adj": "containerd's configuration",
+    "rspauth": "RFC 7616",
+    "tests.cluster.experiment": "the product names it as the other implementation of a port, and may not import it",
+    "upWindowSeconds": "made from `up_window_s` by the function that names it",
+    "w": "a weight in a formula",
+}
+
+
+@pytest.mark.parametrize("modules", [OF_PRODUCT, MODULES], ids=["product", "tests"])
+def test_quoted_names_exist(modules):
+    """A search for the name finds the thing: both are renamed together.  The product does not name tests."""
+    names = CodeNames(modules)
+    stale = [
+        f"{module.path}:{line}: {name}"
+        for path, module in modules.items()
+        if (path in OF_PRODUCT) == (modules is OF_PRODUCT)
+        for line, name in module.quoted
+        if not (name in ELSEWHERE or _FILE.search(name) or _FIELD.match(name) or names.has(name, quoted_in=path))
+    ]
+    assert not stale, "\n".join(stale)
+
+
+def test_each_exception_is_needed():
+    """A name of the list is quoted somewhere."""
+    assert {name for module in MODULES.values() for _, name in module.quoted} >= ELSEWHERE.keys()
