@@ -42,12 +42,12 @@ EXIT_SETTING: Final = 2
 EXIT_BUG: Final = 70
 EXIT_STEPPED_DOWN: Final = 75
 STOP_GRACE_S: Final = 0.5
-FOLDER_GRACE_S: Final = 2.0  # for its calls under way, when all else is done
+FOLDER_GRACE_S: Final = 2.0  # for calls in flight, after everything else has ended
 PARENT_CHECK_S: Final = 0.5
 
 
 class _Observed:
-    """What the metrics see of this process."""
+    """Source of the metrics of this process."""
 
     def __init__(self, server: MasterServer, counts: Counters) -> None:
         self._server = server

@@ -81,8 +81,11 @@ class TermEndedError(FencedError):
 
 
 class HeadDamagedError(TermEndedError):
-    """The files of head cannot be loaded, and the job was asked to fall back then (M11)."""
+    """The files of head cannot be loaded, and the job is configured to fall back (M11)."""
 
 
 class InvariantViolationError(MasterError):
-    """Something impossible was seen.  The process ends: to go on could cost truth, a restart costs a second."""
+    """An invariant is violated.
+
+    The process ends, because continuing could corrupt the model and a restart costs a second.
+    """

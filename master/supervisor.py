@@ -1,8 +1,8 @@
 """`python -m master.supervisor`: a master and its standby in one container (ADR 0203).
 
 It starts a master, and a while later a standby that waits (`process.standby`).  When the master's process dies, and
-only then, the supervisor tells the standby to take over and starts another one.  It imports only what runs programs,
-knows neither job nor store, and decides nothing else: little in it could fail.
+only then, the supervisor signals the standby to take over and starts another one.  It imports only what runs programs,
+and is independent of job and store.
 
 It ends with its master's exit code when there is no standby, when the master was asked to end or names a setting to
 change, and when masters die so fast that something is wrong: a kubelet then restarts it, with its own pauses.  Its

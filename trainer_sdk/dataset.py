@@ -25,7 +25,7 @@ from trainer_sdk.runtime.driver import TrainerDriver, finite
 
 
 class Batch:
-    """Records for one step.  `indices`: their numbers, int64; `positions`: their places in the order of the job."""
+    """Records of one step.  `indices`: their numbers, int64; `positions`: their places in the order of the job."""
 
     __slots__ = ("_data", "_is_done", "epoch", "flight", "indices", "is_pushed", "positions")
 

@@ -53,7 +53,7 @@ class PermanentError(EdlError):
 
 
 class ChildEndedError(PermanentError):
-    """A script that runs alone has lost the master or the parameter server that it started; the end of its log."""
+    """The master or parameter server of a standalone script has ended; the message has the end of its log."""
 
 
 class UsageError(PermanentError):

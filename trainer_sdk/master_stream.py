@@ -29,7 +29,7 @@ from master.api.wire.message_codec import decode_hello, decode_master_envelope, 
 
 MAX_WAITING: Final = 4096  # messages not written yet; acks are collected, so a healthy stream has a handful
 BACKOFF_FIRST_S: Final = 0.05
-BACKOFF_MOST_S: Final = 0.5  # gRPC itself dials at most twice a second; a new master is there within moments (ADR 0202)
+BACKOFF_MOST_S: Final = 0.5  # gRPC itself reconnects at most twice a second; a standby is ready by then (ADR 0202)
 FAREWELL_S: Final = 2.0  # for the last messages to be written and the master to close
 _HOPELESS: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _PROOF_S: Final = 10.0  # for the master to prove that it knows the job's secret

@@ -22,7 +22,7 @@ from master.api.positions import PositionSet
 
 RecordNumbers = npt.NDArray[np.int64]
 
-ROUNDS: Final = 4  # fewer than four Feistel rounds can be told from chance by eye (Luby and Rackoff, 1988)
+ROUNDS: Final = 4  # fewer Feistel rounds are distinguishable from random (Luby and Rackoff, 1988)
 MAX_SIZE: Final = 2**62
 
 _MASK: Final = 2**64 - 1

@@ -85,7 +85,7 @@ class Session:
         self._signal.install()
         atexit.register(self._left_open)
 
-    # ---- declaring ----------------------------------------------------------------------------------------------
+    # ---- declaring --------------------------------------------------------------------------------------------------
 
     def dataset(self, name: str, *, size: int, epochs: int, batch_size: int, seed: int = 0) -> Data:
         """Declares the loop over `size` records, `epochs` times, in an order keyed by `seed`; all trainers share it.
@@ -135,8 +135,8 @@ class Session:
         """Declares that the script keeps its model: `save()` returns its arrays, `restore(arrays)` puts them back.
 
         Model and data position are then committed together, every EDL_CHECKPOINT_EVERY_S, at the end, and at
-        `checkpoint()`.  `restore` runs before the first batch, with None when there is nothing to go on from, and
-        again if the model has to go back.  For jobs of one trainer (rules 33 to 35).
+        `checkpoint()`.  `restore` runs before the first batch, with None if there is no checkpoint, and again after a
+        roll-back.  For jobs of one trainer (rules 33 to 35).
         """
         self._check_declaring("own_model()")
         self._check_first_model()
@@ -145,7 +145,7 @@ class Session:
     def on_final(self, hook: FinalHook) -> None:
         """Runs `hook(arrays)` on one trainer after the end, with the final dense tables.
 
-        The hook runs again if that trainer, or the master, dies before its run is recorded: let it write to one place.
+        The hook runs again if that trainer, or the master, dies before its run is recorded, so it must be idempotent.
         """
         self._check_declaring("on_final()")
         self._final = hook
@@ -155,7 +155,7 @@ class Session:
         self._owner.check()
         self._on_drain.append(callback)
 
-    # ---- while training -----------------------------------------------------------------------------------------
+    # ---- while training ---------------------------------------------------------------------------------------------
 
     @property
     def rank(self) -> int:
@@ -198,7 +198,7 @@ class Session:
         assert self._own is not None
         return self._own.checkpoint(driver)
 
-    # ---- ending -------------------------------------------------------------------------------------------------
+    # ---- ending -----------------------------------------------------------------------------------------------------
 
     def close(self, reason: str = "done") -> None:
         """Acks confirmed work, returns the rest, ends children and threads.  A second call does nothing."""
@@ -251,7 +251,7 @@ class Session:
             sys.stderr.write("edl: the script ended without close(): write `with edl.open() as session:`\n")
             self._close("the script ended without close()")
 
-    # ---- what the loop calls ------------------------------------------------------------------------------------
+    # ---- what the loop calls ----------------------------------------------------------------------------------------
 
     def _prepare(self, need: Restart | RequestCheckpoint | None) -> None:
         """Restores the script's own model, or commits it when due, before a batch is given."""
@@ -289,7 +289,7 @@ class Session:
         for callback in callbacks:
             callback()
 
-    # ---- starting -----------------------------------------------------------------------------------------------
+    # ---- starting ---------------------------------------------------------------------------------------------------
 
     def _start(self) -> TrainerDriver:
         """The connected driver; nothing can be declared from then on."""

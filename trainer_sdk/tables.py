@@ -1,10 +1,10 @@
 """Tables of a model on parameter servers, as a script sees them: pull, compute, push.
 
-A push ends when every bucket of the model has the batch, or when the batch no longer counts (the model was rolled back,
-the lease is gone); the script need not know which.  Positions that only some buckets miss come back from the loop as a
-batch of their own (rule 11).  A push waits for its answer, though the next pull could carry it and save the round trip
-(`PserverClient.push_and_pull`): the script owns its gradient arrays again when `push` returns, and reads errors in
-them where they were made.  Not here: sockets and frames (`pserver.client`), the decisions (`protocol`).
+A push ends when every bucket of the model has the batch, or when the batch no longer counts (the model was rolled
+back, the lease is gone); the script need not know which.  Positions that only some buckets miss come back from the
+loop as a batch of their own (rule 11).  A push waits for its answer, though the next pull could carry it and save the
+round trip (`PserverClient.push_and_pull`): the script owns its gradient arrays again when `push` returns, and gets
+errors where the arrays were made.  Not here: sockets and frames (`pserver.client`), the decisions (`protocol`).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Tables:
         if self._stale_pushes > MAX_STALE_PUSHES:
             raise UsageError(f"the model was rolled back and {', '.join(stale)} not pulled since: pull inside the loop")
 
-    # ---- pulling ------------------------------------------------------------------------------------------------
+    # ---- pulling ----------------------------------------------------------------------------------------------------
 
     def _pulled(self, call: Callable[[PserverClient], tuple[Lineage, _Found]]) -> tuple[Lineage, _Found]:
         """The result of a pull at the current lineage; waits for servers that restore."""
@@ -165,7 +165,7 @@ class Tables:
         """True if a newer route has come: buckets have moved, and a server may be gone."""
         return driver.route is not None and driver.route.route.revision != self._revision
 
-    # ---- pushing ------------------------------------------------------------------------------------------------
+    # ---- pushing ----------------------------------------------------------------------------------------------------
 
     def _push(self, driver: TrainerDriver, flight: int, gradients: Mapping[str, ScriptGradient]) -> None:
         deadline_s = monotonic() + self._budget_s

@@ -1,4 +1,4 @@
-"""The published contract between a job's master and everybody else; others import nothing more of the master.
+"""Published contract between a job's master and all other programs; nothing else of it may be imported.
 
 `positions` is the vocabulary (what has been trained), `identities` the names that fence (terms, lineages, tokens),
 `messages` what travels on a member's stream, `master_status` a job's status, `checkpoints` the checkpoint folder,

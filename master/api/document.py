@@ -1,8 +1,8 @@
 """The JSON codec of dataclasses, and the strict form in which manifests, statuses and durable records are written.
 
-Position sets are lists of [start, stop) ranges.  Every field must stand there and no other: a reader that meets what
-it does not know has met another version, and guessing would risk a sample.  So a document carries a version beside the
-value, and any change of a field is a new version.
+Position sets are lists of [start, stop) ranges.  Every field must be present and no other: an unknown field means
+another version, and guessing could lose a sample.  So a document carries a version beside the value, and any change
+of a field is a new version.
 
 `JsonCodec` walks a value along its `shape`.  A form that differs from the strict one overrides what it writes otherwise
 (`autoscaler.snapshots.codec`: units, defaults left out).
@@ -53,7 +53,7 @@ def decode_document(cls: type[_T], data: bytes) -> _T:
 
 
 def parse_json(data: bytes) -> Any:
-    """What the bytes say.  Raises DocumentError."""
+    """Parse JSON bytes.  Raises DocumentError."""
     try:
         return json.loads(data, parse_constant=_refuse_constant)
     except ValueError as error:

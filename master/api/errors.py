@@ -1,4 +1,4 @@
-"""What can be wrong with bytes, files and folders that others wrote, as one tree.
+"""Errors about bytes, files and folders written by others, in one tree.
 
 ContractError
 ├── MessageError                 a message on a stream; `field` names the part
@@ -9,8 +9,8 @@ ContractError
     ├── StorageFullError          no room, quota or file-size limit reached
     ├── StorageReadOnlyError      writing is not allowed here
     ├── StorageAlteredError       the bytes are not those that were written
-    └── UnreadableCheckpointError what the job would go on from cannot be read: somebody has to say what to do
-        └── NoFallbackError           ... also where the job was asked to fall back
+    └── UnreadableCheckpointError the checkpoint to resume from cannot be read: a user has to decide
+        └── NoFallbackError           ... even if the job may fall back
 (`positions.PositionsError` is the same for one position set; it arrives wrapped in these.)
 """
 
@@ -48,7 +48,7 @@ class ManifestError(DocumentError):
 
 
 class StorageError(ContractError):
-    """The checkpoint folder did not do as told.  What stood there before stands there still."""
+    """An operation on the checkpoint folder failed and changed nothing."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -61,11 +61,11 @@ class StorageMissingError(StorageError):
 
 
 class StorageFullError(StorageError):
-    """No room.  Training goes on; the next checkpoint is tried again."""
+    """No space left.  Training continues; the next checkpoint is attempted."""
 
 
 class StorageReadOnlyError(StorageError):
-    """Writing is not allowed here.  Training goes on; the next checkpoint is tried again."""
+    """Writing is not allowed here.  Training continues; the next checkpoint is attempted."""
 
 
 class StorageAlteredError(StorageError):
@@ -73,8 +73,8 @@ class StorageAlteredError(StorageError):
 
 
 class UnreadableCheckpointError(StorageError):
-    """What a job would go on from is there and cannot be read, or only in part: it begins nothing (M11)."""
+    """The checkpoint to resume from exists and cannot be read completely; the job does not start (M11)."""
 
 
 class NoFallbackError(UnreadableCheckpointError):
-    """A fallback would overrule a newer checkpoint that is there, or what somebody asked to go on from (ADR 0189)."""
+    """A fallback would override a newer checkpoint or a requested start (ADR 0189)."""

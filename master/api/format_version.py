@@ -13,7 +13,7 @@ from master.api.errors import DocumentError
 
 
 def check_version(kind: str, version: object, *, known: int) -> None:
-    """Holds when the document has the version that this EDL reads.  Raises DocumentError with the way out."""
+    """Check a document's version.  Raises DocumentError with advice."""
     if type(version) is not int or version < 1:
         raise DocumentError("version", f"is {version!r}, no version number")
     if version != known:

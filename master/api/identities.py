@@ -1,4 +1,4 @@
-"""Names that fence: who acts, in which term, on which model, under which lease.
+"""Identifiers for fencing: term, lineage, version, incarnation, lease token.
 
 Three numbers are kept apart because their refusals mean different things (protocol rule 2): another *lineage* means
 discard the gradient, another *version* means send the same gradient again, an older *term* means register again.
@@ -34,7 +34,7 @@ Incarnation = NewType("Incarnation", str)
 ManifestId = NewType("ManifestId", str)
 
 HistoryId = NewType("HistoryId", str)
-"""Of all that one beginning led to in a checkpoint folder; new whenever a job begins anew there (M11)."""
+"""Id of a checkpoint history; a new one for each start from zero in a folder (M11)."""
 
 BucketId = NewType("BucketId", int)
 
@@ -97,7 +97,7 @@ class DatasetSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Initialiser:
-    """The first value of a table, made by the server that first holds a bucket: deterministic, so it never travels."""
+    """The first value of a table, made by the server that first holds a bucket: deterministic, so it is never sent."""
 
     kind: Literal["zeros", "constant", "normal", "uniform"] = "zeros"
     scale: float = 0.0  # the constant, the standard deviation, or the half-width
@@ -149,7 +149,7 @@ class Route:
 
 
 class WhenUnreadable(StrEnum):
-    """What a job does when its last checkpoint cannot be read: `spec.checkpoint.whenUnreadable`."""
+    """Policy for an unreadable last checkpoint: `spec.checkpoint.whenUnreadable`."""
 
     FAIL = "Fail"
     FALL_BACK = "FallBack"

@@ -66,7 +66,7 @@ class MemberStatus:
     leased: int
     steps: int  # of a trainer's process
     samples_per_s: float
-    metrics: Mapping[str, float]  # what the script reported last, less what is no number (a loss that diverged)
+    metrics: Mapping[str, float]  # last values reported by the script, without NaN and infinity
     buckets: int = 0  # of a server: that it owns
     took_over: int = 0  # of a server: buckets of lost ones that it had the second copies of, under this master
     waiting_share: float = 0.0  # of a trainer's time: waiting for servers to answer pulls and pushes, 0 to 1
@@ -83,7 +83,7 @@ class FailureStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
     phase: JobPhase
-    problem: str  # why samples are not trained: nothing is granted until it is over; empty when all is well
+    problem: str  # why training is stopped: no lease is granted until it is resolved; empty: no problem
     checkpoint_problem: str  # why the last commit was given up; training goes on, and so do attempts
     store_problem: str  # why the store takes no writes; training goes on, checkpoints and what else is durable wait
     moves_problem: str  # what does not arrive between servers; training goes on, it is tried again
@@ -102,7 +102,7 @@ class JobStatus:
     reworked: int  # positions that went back from done, under this master
     members: tuple[MemberStatus, ...]
     servers: int  # that hold the current model, or wait for their share of it
-    servers_wanted: int  # ordinals below this are to be here, the others empty themselves and go
+    servers_wanted: int  # servers with ordinals below this stay; others hand over their buckets and end
     servers_max: int
     moving: int  # buckets on their way between servers
     waiting_to_move: int
@@ -110,7 +110,7 @@ class JobStatus:
     alone: int  # buckets that have one, where two are wanted: a loss of it rolls the job back
     failures: tuple[FailureStatus, ...]
     failures_in_a_row: int
-    fell_back: str = ""  # to which checkpoint, from which one that cannot be read, and what that costs; empty: no
+    fell_back: str = ""  # description of the fallback; empty: none
 
 
 LARGEST_COUNT: Final = 2**63 - 1

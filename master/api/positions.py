@@ -1,4 +1,4 @@
-"""Sets of data positions: the one currency of the protocol.
+"""Position sets: the data positions of leases, marks and checkpoints, used throughout the protocol.
 
 A position is a single integer, `epoch * size + index`, so a whole job is the range [0, epochs * size) and a finished
 epoch collapses into the leading range by itself.  Batches, leases, acks, marks, data states and quarantines are all
@@ -66,7 +66,7 @@ class PositionSet:
                 bounds += (start, stop)
         return cls(tuple(bounds))
 
-    # ---- what is in it ------------------------------------------------------------------------------------------
+    # ---- queries ----------------------------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
         return bool(self.bounds)
@@ -95,7 +95,7 @@ class PositionSet:
     def __le__(self, other: PositionSet) -> bool:
         return not self - other
 
-    # ---- making others of it ------------------------------------------------------------------------------------
+    # ---- operations -------------------------------------------------------------------------------------------------
 
     def __or__(self, other: PositionSet) -> PositionSet:
         if len(other.bounds) == 2 and self.bounds and other.bounds[0] == self.bounds[-1]:  # the next batch
@@ -158,7 +158,7 @@ class PositionSet:
             count -= stop - start
         return PositionSet(tuple(out))
 
-    # ---- the wire form ------------------------------------------------------------------------------------------
+    # ---- the wire form ----------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
         """Two bytes of format, then each bound as a little-endian 64-bit integer: 16 bytes a range."""

@@ -1,6 +1,6 @@
 """The answer to SetServers: how many parameter servers a job is to have.
 
-The cluster side wants pods 0 to n - 1 and says n as often as it likes.  The answer is the number that holds, which
+The cluster side sets n repeatedly; it wants pods 0 to n - 1.  The answer is the number that holds, which
 every later master knows.  Servers at n and above are emptied and released; a newcomer below n gets its share (rule
 49).
 """
@@ -18,7 +18,7 @@ MOST_SERVERS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServersAnswer:
-    """`count` holds, durably, whatever was asked; it may be anything from `least` to `most`.
+    """`count` is stored durably, whatever was requested; it may be anything from `least` to `most`.
 
     `replaces` says which moves for an earlier number were still under way; empty: none were.
     """

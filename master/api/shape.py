@@ -1,4 +1,4 @@
-"""Shapes: what a dataclass is made of, read from its annotations, so that one codec serves all values of a form.
+"""Shape of a dataclass, derived from its annotations, so that one codec serves all values of a form.
 
 The problem: forty messages, the manifest and the status have a protobuf or a JSON form, strict in what they take.
 Written by hand that is a thousand lines in which one forgotten field loses a sample.  Here a dataclass is turned into

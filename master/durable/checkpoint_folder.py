@@ -1,4 +1,4 @@
-"""The checkpoint folder of a running job: write manifests, choose a start, adopt, note HEAD.
+"""The checkpoint folder of a running job: write manifests, choose a start, adopt, write HEAD.
 
 Calls block; an event loop makes them with `in_time`.  What a manifest means is decided elsewhere (`job`); what is
 deleted is decided in `retention`.
@@ -58,20 +58,19 @@ _OLDER_STORE: Final = (
 )
 
 ADOPTION_BUDGET_S: Final = 1.0
-"""What cannot be verified within it is not adopted (rule 24): not adopting is always safe, waiting is not."""
+"""Time limit for verifying an adoptable manifest; skipping adoption is always safe, waiting is not (rule 24)."""
 
 
 NOTING_TURN_S: Final = 1.0  # for the HEAD before to be written: another call would only wait beside it
-ANSWER_BUDGET_S: Final = 60.0  # one manifest, over a slow network; a mount that hangs would keep us for ever
+ANSWER_BUDGET_S: Final = 60.0  # one manifest, over a slow network; a hanging mount would block for ever
 
 _T = TypeVar("_T")
 
 
 async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = ANSWER_BUDGET_S) -> _T:
-    """The answer of a blocking call, made in a thread.
+    """Result of a blocking call, run in a thread.  Raises StorageError after `budget_s`.
 
-    Raises StorageError when there is none in time.  The call may still have its effect: a late manifest is an orphan,
-    or adopted (rules 23, 24).
+    The call may still have its effect: a late manifest is an orphan, or adopted (rules 23, 24).
     """
     try:
         async with asyncio.timeout(budget_s):
@@ -82,11 +81,11 @@ async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = AN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
-    """What a job begins with: a checkpoint or nothing, in a lineage above all in its folder."""
+    """Starting point of a job: a checkpoint or nothing, in a lineage above all in its folder."""
 
     head: Manifest | None
     above: Lineage
-    answer: RequestedStart | None = None  # that is followed so: the rest is to be set aside
+    answer: RequestedStart | None = None  # the request being carried out; all else is set aside
     told: str = ""  # of a fallback, for people
 
 
@@ -95,7 +94,7 @@ class CheckpointFolder:
 
     def __init__(self, storage: Storage, lock: FolderLock | None = None) -> None:
         self._storage = storage
-        self._lock = lock  # as one who writes there; None: nobody has claimed the folder
+        self._lock = lock  # a writer's; None: the folder is unclaimed
         self._noting = threading.Lock()
 
     @property
@@ -103,12 +102,12 @@ class CheckpointFolder:
         return self._storage.uri
 
     def check_written(self, manifest: Manifest) -> None:
-        """Each file of the manifest stands in this folder with its length.  Raises StorageError, naming the file."""
+        """Check that each file of the manifest exists here with its length.  Raises StorageError, naming the file."""
         for file in manifest.files:
             check_written(self._storage, file)
 
     def write(self, manifest: Manifest) -> None:
-        """The manifest stands in the folder, stamped with the time of day.  Raises StorageError."""
+        """Write the manifest, stamped with the time of day.  Raises StorageError."""
         write_manifest(self._storage, manifest)
 
     def read(self, manifest_id: ManifestId) -> Manifest:
@@ -162,7 +161,7 @@ class CheckpointFolder:
         return tuple(found)
 
     def begin(self, answer: RequestedStart | None) -> StartingPoint:
-        """The starting point of a job whose store knows nothing.  Nothing is changed.
+        """Starting point of a job without entries in the store.  Nothing is changed.
 
         Raises UnreadableCheckpointError where somebody has to decide, StorageError.
         """
@@ -189,7 +188,7 @@ class CheckpointFolder:
     def fall_back(
         self, head: ManifestId | None, problem: str, history: HistoryId | None, has_failed_to_load: bool
     ) -> StartingPoint:
-        """The newest whole checkpoint no newer than head, with its description.  Nothing is changed.
+        """The newest intact checkpoint no newer than head, with its description.  Nothing is changed.
 
         Raises UnreadableCheckpointError where there is none, StorageError.
         """
@@ -198,10 +197,10 @@ class CheckpointFolder:
         return StartingPoint(head=found.chosen, above=self.highest_lineage(), answer=answer, told=found.description)
 
     def set_aside(self, record: RefoundingRecord, may_act: Callable[[], bool]) -> None:
-        """Only the checkpoint from which the store was founded anew, and newer files, stay.  May be repeated.
+        """Set aside everything except the refounded checkpoint and newer files.  May be repeated.
 
-        Nothing is moved once `may_act` says that another master may lead; what that one commits stays in any case.
-         Raises UnreadableCheckpointError where the checkpoint to keep cannot be read any more, StorageError.
+        Stops once `may_act` is False; what another master commits then stays in any case.  Raises
+        UnreadableCheckpointError where the checkpoint to keep cannot be read any more, StorageError.
         """
 
         def check() -> None:
@@ -248,11 +247,10 @@ class CheckpointFolder:
         return None
 
     def note_head(self, manifest_id: ManifestId) -> None:
-        """HEAD names the manifest: who has no store goes on from there.  Raises StorageError.
+        """Write HEAD, from which a job without a store resumes.  Raises StorageError.
 
-        HEAD is not written where another job has written its own: each would delete the other's files.  Calls take
-        turns, since on a slow folder an older commit's name must not come last.  On a folder that hangs one call
-        waits and the others raise.
+        HEAD is not written where another job has written its own: each would delete the other's files.  Calls are
+        serialised, so that an older commit is never written last; while one call hangs, others raise.
         """
         if not self._noting.acquire(timeout=NOTING_TURN_S):
             raise StorageError("HEAD", f"is still being written in {self.uri}: the folder does not answer")
@@ -267,7 +265,7 @@ class CheckpointFolder:
     def _may_be_noted(self, manifest_id: ManifestId) -> bool:
         """True if HEAD names what this job began from or committed before, or what cannot be read.
 
-        False: it names a newer one of this job, whose master has taken over from one that stood still.  Raises
+        False: it names a newer checkpoint of this job, whose new master took over from a stalled one.  Raises
         StorageError where it is another job's.
         """
         named = try_head_hint(self._storage)

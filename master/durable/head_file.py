@@ -1,6 +1,6 @@
 """The file HEAD of a checkpoint folder: a term writes the id of each committed manifest there, after the store.
 
-Readers without the store go on from HEAD, so nothing that HEAD may still name is deleted.
+Readers without the store resume from HEAD, so nothing that HEAD may still name is deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from master.durable.checkpoint_folder import CheckpointFolder, in_time
 log: Final = logging.getLogger(__name__)
 
 FINISH_BUDGET_S: Final = 1.0  # for HEAD to be written when the term ends; the lease is given back after it
-RETRY_S: Final = 1.0  # until HEAD, which the folder did not take, is tried again
+RETRY_S: Final = 1.0  # pause before HEAD is written again after a failure
 
 
 class HeadFile:
@@ -31,7 +31,7 @@ class HeadFile:
         self._is_written = asyncio.Event()  # HEAD names `_newest`
 
     async def write(self, manifest: ManifestId) -> None:
-        """HEAD names the manifest, or that of a later commit.  Tried until the folder takes it; training goes on."""
+        """Write HEAD for this manifest or a later one, retrying until it succeeds; training continues meanwhile."""
         self._newest = manifest
         self._is_written.clear()
         while self._newest == manifest:  # a later commit has its own call

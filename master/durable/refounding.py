@@ -1,4 +1,4 @@
-"""Transactions that found a job's store anew from its checkpoint folder (M8, M11, ADR 0189).
+"""Refounding: transactions that rebuild a job's records in the store from its checkpoint folder (M8, M11, ADR 0189).
 
 The store changes first, since it refuses a term that is over; the folder follows, and the record of the refounding says
 whether it has.
@@ -32,7 +32,7 @@ def refounding(
     *,
     record: RefoundingRecord | None = None,
 ) -> Transaction:
-    """The transaction after which the job goes on from `head`, whatever the store says (M8, rule 29).
+    """The transaction after which the job continues from `head`, whatever the store contains (M8, rule 29).
 
     The number of servers stays.  The new lineage is above all in folder and store, so nothing older is mistaken for
     it.  `record`: what this term or a later one has to do in the folder for it.
@@ -72,13 +72,13 @@ def open_refounding(snapshot: StoreSnapshot, keys: JobKeys) -> RefoundingRecord 
 
 
 def noting_aside(record: RefoundingRecord, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
-    """The transaction that says that the folder has followed."""
+    """The transaction after the folder's files were set aside."""
     done = Put(keys.refounding, encode_document(replace(record, is_set_aside=True)))
     return Transaction(term=term, writes=(done,), require=_as_read((keys.refounding,), before))
 
 
 def told_fallback(snapshot: StoreSnapshot, keys: JobKeys) -> str:
-    """The note on a fallback while the lineage goes on from its checkpoint; empty: there is none."""
+    """The note on a fallback while the lineage continues from its checkpoint; empty: there is none."""
     record = read_record(RefoundingRecord, snapshot, keys.refounding)
     lineage = read_record(LineageRecord, snapshot, keys.lineage)
     return record.told if record and lineage and lineage.base == record.base else ""
@@ -91,12 +91,12 @@ def last_change(snapshot: StoreSnapshot, keys: JobKeys) -> Revision:
 
 
 def _known(keys: JobKeys, before: StoreSnapshot) -> tuple[Key, ...]:
-    """The keys of all records but the number of servers, which is the cluster side's word."""
+    """The keys of all records but the number of servers, which the cluster side sets."""
     return tuple(key for key in durable_keys(keys) if key in before.entries and key != keys.servers)
 
 
 def noting_start(text: str, keys: JobKeys, before: StoreSnapshot, term: Term) -> Transaction:
-    """The transaction that says which start was requested and followed."""
+    """The transaction that records which requested start was carried out."""
     return Transaction(term=term, writes=(Put(keys.start, text.encode()),), require=_as_read((keys.start,), before))
 
 

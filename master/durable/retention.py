@@ -21,7 +21,7 @@ from master.api.identities import ManifestId
 log: Final = logging.getLogger(__name__)
 
 _CUT_FILE: Final = re.compile(r"cut-(\d+)-(\d+)-(\d+)-")
-_WRITER_SILENT_S: Final = 3600.0  # a writer that lives touches its file far more often, even over a slow network
+_WRITER_SILENT_S: Final = 3600.0  # a live writer writes far more often, even over a slow network
 _RETIRED_KEPT: Final = 1  # the checkpoint before head, should head be damaged
 
 
@@ -81,7 +81,7 @@ def _delete(storage: Storage, gone: Collection[Manifest], *, kept: Collection[Ma
 def _delete_given_up(storage: Storage, newest: Manifest, known: Collection[Manifest]) -> None:
     """Deletes servers' files of cuts that were given up, older than a cut that was kept.
 
-    Where another job has committed since this one began none is deleted: a file's name does not tell whose it is, and
+    Where another job has committed since this one began none is deleted: a file's name does not contain its job, and
     no manifest names yet what that job's servers have just written.
     """
     if any(m.history != newest.history and m.lineage >= newest.founded for m in known):

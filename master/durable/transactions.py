@@ -1,6 +1,6 @@
 """Transactions on a job's durable records: each write of the core as one transaction with its comparisons.
 
-The problem: a new master believes what these nine values say together.  So each write becomes one transaction that
+The problem: a new master relies on these nine values together.  So each write becomes one transaction that
 compares what the core built on and changes it in one step.  A value that is compared changes and never comes back
 (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.  A plain number may
 come back (4 servers, 2, 4 again), so its revision is compared (`number_key`).
@@ -93,7 +93,7 @@ def parse_durable(snapshot: StoreSnapshot, keys: JobKeys, head: Manifest | None,
 
 
 def number_key(write: DurableWrite, keys: JobKeys) -> Key | None:
-    """The key of the plain number that the write replaces, to be read before; None: the write says what it replaces."""
+    """The key of the plain number that the write replaces, to be read before; None: the write itself has that value."""
     match write:
         case ReserveHighWater():
             return keys.high_water

@@ -111,7 +111,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Jo
 
 
 def handle(state: MasterState, event: CoreEvent, now: Instant) -> JobStep:
-    """The state after the event, and the effects in order.  Raises InvariantViolationError on what cannot be."""
+    """The state after the event, and the effects in order.  Raises InvariantViolationError for an impossible state."""
     if state.is_over:
         return JobStep(state=state, effects=())
     turn = Turn(state, now)
@@ -122,7 +122,7 @@ def handle(state: MasterState, event: CoreEvent, now: Instant) -> JobStep:
 
 
 def _advance(turn: Turn) -> None:
-    """Advances every protocol that can go on, recovery first: nothing else may run while the model is not whole."""
+    """Advances every protocol that can go on, recovery first: nothing else may run while the model is incomplete."""
     model_recovery.advance(turn)
     high_water.reserve(turn)
     skip_agreement.advance(turn)

@@ -55,7 +55,7 @@ class HeldTerm:
         self._news = asyncio.Event()
 
     def may_act(self) -> bool:
-        """True if this term may still grant and answer: ask right before each, for a pause may just have ended."""
+        """True if this term may still grant and answer: checked right before each, for a pause may just have ended."""
         return self._end is None and self._may_act(self.leadership)
 
     async def confirm(self) -> None:
@@ -79,7 +79,7 @@ class HeldTerm:
             self._news.set()
 
     def notify(self) -> None:
-        """Wakes whoever waits on this term."""
+        """Wakes the tasks that wait on this term."""
         self._news.set()
 
 
@@ -129,7 +129,7 @@ class Election:
                 await self._give_back(effect.leadership)
 
     async def won(self) -> HeldTerm:
-        """Waits until this process leads, however long.  Raises PermanentError when the store refuses it for good."""
+        """Waits until this process leads, without a limit.  Raises PermanentError when the store refuses for good."""
         while self._held_term is None or not self._held_term.may_act():
             if self._failure is not None:
                 raise self._failure
@@ -174,7 +174,7 @@ class Election:
         return self._step.effects
 
     def _notify(self) -> None:
-        """Wakes whoever waits for the election."""
+        """Wakes the tasks that wait for the election."""
         if self._held_term is not None:
             self._held_term.notify()
         self._changed.set()
@@ -207,7 +207,7 @@ class Election:
         task.add_done_callback(self._finish)
 
     def _finish(self, task: asyncio.Task[None]) -> None:
-        """An effect that fails ends the term, and `won` raises it: else nobody would notice."""
+        """An effect that fails ends the term, and `won` raises it: otherwise it would go unnoticed."""
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return

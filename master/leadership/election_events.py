@@ -1,4 +1,4 @@
-"""Events and effects of an election: what `election_state.handle` is told, and what `election` does for it."""
+"""Events of an election (inputs of `election_state.handle`) and its effects (carried out by `election`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CampaignWon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignEnded:
-    """Somebody else leads, or the store did not answer."""
+    """Another master leads, or the store did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResignRequested:
-    """For good: the process is about to end."""
+    """The process is about to end and campaigns no more."""
 
 
 ElectionEvent: TypeAlias = (
@@ -95,7 +95,7 @@ class StopLeading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveBack:
-    """Revoke the lease, so that nobody waits for its end; if that fails it ends by itself."""
+    """Revoke the lease, so that no standby waits for its expiry; if that fails it ends by itself."""
 
     leadership: Leadership
 

@@ -1,18 +1,18 @@
 """Decisions of an election: when to campaign, renew, and stop acting as leader.  `election` carries them out.
 
-The problem: the lease runs out by the store's clock, and nobody tells a leader that is cut off or was paused.  So a
-leader counts for itself, from the moment *before* it sent the last renewal that succeeded, and stops acting at the
+The problem: the lease runs out by the store's clock, and a leader that is cut off or paused gets no notice.  So it
+counts by its own clock, from the moment *before* it sent the last renewal that succeeded, and stops acting at the
 renew deadline, before the lease can end:
 
     renewal sent ──── retry period ──── renew deadline ──── lease ttl
                       renews again      stops acting        another may lead
 
-The timing rule lease ttl > renew deadline > retry period is checked where the timing is made.  It serves speed and
-order (M5); truth rests on the term in every transaction (`store.store_port`).
+The timing rule lease ttl > renew deadline > retry period is checked where the timing is made.  It bounds fail-over
+time (M5); correctness rests on the term in every transaction (`store.store_port`).
 
 The only master of a job is another case: while the store is silent nobody else can lead, and stopping would stop the
 training.  It goes on renewing and acting until the store says that the lease is gone; a lease that outlives the
-silence keeps its term.  After a pause of its own it asks before it acts.  Nothing is committed without the store, so
+silence keeps its term.  After a pause it renews before it acts.  Nothing is committed without the store, so
 at worst that work is done again (rule 15, ADR 0401).
 
 Instants are seconds of one monotonic clock.  Not here: any wait, any call.
@@ -50,7 +50,7 @@ RENEWAL_S: Final = 2.0  # until a renewal is answered or given up, an expired to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipTiming:
-    """Raises InvalidSettingError unless lease_ttl_s > renew_deadline_s > retry_period_s > 0."""
+    """Timing of the leadership: lease_ttl_s > renew_deadline_s > retry_period_s > 0, else InvalidSettingError."""
 
     lease_ttl_s: int = 6  # etcd grants whole seconds, at least 2; a standby serves within this + 2 s (M5)
     renew_deadline_s: float = 4.0
@@ -109,7 +109,7 @@ class ElectionState:
         return max(deadline_s, self.leading.unanswered_s + self.timing.retry_period_s + 2 * RENEWAL_S)
 
     def may_act(self, now_s: float) -> bool:
-        """True if grants and answers may be given now; ask right before each, for a pause may just have ended."""
+        """True if grants and answers may be given now; checked right before each, for a pause may just have ended."""
         return now_s < self.stop_acting_s
 
 

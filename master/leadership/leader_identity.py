@@ -1,4 +1,4 @@
-"""The identity of a leader in the leader key: one place that no other machine or container has.
+"""Identity of a leader: name, address, host and boot, unique across machines and containers.
 
 Name and address do not suffice: masters that are started by hand on two machines have one default name, and 0.0.0.0
 is an address of both.  A master that finds its own place in the key gives back the lease of its predecessor (ADR

@@ -1,8 +1,8 @@
 """Authentication of gRPC calls by the job's secret: a call without proof is refused before its message is read.
 
-The problem: gRPC reads a message, up to 64 MiB of it, before it asks the method; twenty calls of a stranger took a
-master to 2 GB.  So the proof stands in the metadata (`api.wire.call_proof`).  Challenges carry their own seal and
-time, so strangers who ask for them take no memory here.
+The problem: gRPC reads a message of up to 64 MiB before it calls the method; twenty unauthenticated calls took a
+master to 2 GB.  So the proof is in the metadata (`api.wire.call_proof`).  Challenges carry their own MAC and time, so
+unauthenticated requests for them take no memory here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from master.api.wire.call_proof import (
 from master.api.wire.hello import ANSWERED_METADATA_KEY
 
 CHALLENGE_TTL_S: Final = 300.0
-"""The cluster side asks every few seconds, with the challenge of the answer before."""
+"""Life of a challenge; the cluster side calls every few seconds with the challenge of the last answer."""
 
 MOST_SPENT: Final = 65_536  # challenges of members; 300 s of 200 calls a second
 _TIME_BYTES: Final = 8

@@ -46,7 +46,7 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class MasterServer(master_pb2_grpc.MasterServicer):
-    """Serves the term that `serve_term` names; between terms members are turned away."""
+    """Serves the term that `serve_term` names; between terms it refuses members."""
 
     def __init__(self, *, hello: Hello, token: str) -> None:
         self._hello = hello
@@ -90,7 +90,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         if self._server is not None:
             await self._server.stop(grace_s)
 
-    # ---- Connect --------------------------------------------------------------------------------------------------
+    # ---- Connect ----------------------------------------------------------------------------------------------------
 
     async def Connect(  # noqa: N802  the service's own name
         self, request_iterator: _Requests, context: _Context
@@ -151,7 +151,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         else:
             stream.finish("the member closed it")
 
-    # ---- Status ---------------------------------------------------------------------------------------------------
+    # ---- Status -----------------------------------------------------------------------------------------------------
 
     async def Status(  # noqa: N802  the service's own name
         self, request: master_pb2.StatusRequest, context: _Context
@@ -166,7 +166,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         )
         return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(status))
 
-    # ---- SetServers -----------------------------------------------------------------------------------------------
+    # ---- SetServers -------------------------------------------------------------------------------------------------
 
     async def SetServers(  # noqa: N802  the service's own name
         self, request: master_pb2.SetServersRequest, context: _Context
@@ -180,7 +180,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             await _refuse(context, grpc.StatusCode.UNAVAILABLE, str(error))
         return master_pb2.SetServersReply(hello=encode_hello(self._hello), answer_json=encode_document(answer))
 
-    # ---- who may come in ------------------------------------------------------------------------------------------
+    # ---- access control ---------------------------------------------------------------------------------------------
 
     async def _check_hello(
         self, request: master_pb2.StatusRequest | master_pb2.SetServersRequest, context: _Context

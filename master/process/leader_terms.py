@@ -2,7 +2,7 @@
 
     won -> read the store and the manifest that head names -> serve until the term ends -> who leads now?
         another master: this process ends with STEPPED_DOWN, so that the cluster starts a fresh standby
-        nobody: campaign again (the lease ran out while we were paused, or the store came back empty)
+        none: campaign again (the lease ran out while this process was paused, or the store came back empty)
 
 Not here: what a term begins with (`term_start`), the term itself (`master.term`).
 """
@@ -65,8 +65,8 @@ class LeaderTerms:
         """Gives back the lease of the process before, which led from this very place (`leader_identity`).
 
         That process is dead: the local cluster or a kubelet starts one master at a place when the last one's
-        processes are gone.  Were it alive, its term would be fenced as ever.  So nobody waits for its lease (ADR
-        0202).
+        processes are gone.  If it were alive, its term would be fenced.  So the next leader need not wait for its
+        lease (ADR 0202).
         """
         try:
             leader = await self._store.read_leader()

@@ -1,36 +1,36 @@
 """The master's settings, parsed once from the environment of its pod (version 1); each error names the variable.
 
-| variable               | meaning                                                              | default           |
-|------------------------|----------------------------------------------------------------------|-------------------|
-| EDL_ENV_VERSION        | version of this list                                                 | 1                 |
-| EDL_JOB                | name of the job                                                      | required          |
-| EDL_NAME               | name of this pod                                                     | `<job>-master-0`  |
-| EDL_LISTEN             | host:port for members, port 0: any; or unix:PATH                     | 127.0.0.1:0       |
-| EDL_METRICS_LISTEN     | host:port for Prometheus; absent: no metrics                         |                   |
-| EDL_ADDRESS_FILE       | where the bound address is written                                   |                   |
-| EDL_CHECKPOINT_URI     | folder of manifests and checkpoint files                             | required          |
-| EDL_CHECKPOINT_EVERY_S | from one commit's end to the next one's begin                        | 60                |
-| EDL_SERVERS            | parameter servers when the job begins; 0: a job without them         | 0                 |
-| EDL_MAX_SERVERS        | servers that there may be later (SetServers)                         | EDL_SERVERS       |
-| EDL_COPIES             | of every bucket; 2: a lost server costs a promotion (ADR 0318)       | 1                 |
-| EDL_AFTER_LOSS         | what the other servers do: RollBack, or Keep what they have          | RollBack          |
-| EDL_BUCKETS            | buckets of a new job's tables, 4,096 at most                         | 256               |
-| EDL_CHECKPOINT_START   | start of a job with an unreadable folder: a manifest's id, or fresh  |                   |
-| EDL_HISTORY            | name of what is committed, the same for all masters of one job       | as the checkpoint |
-| EDL_UNREADABLE_S       | what of a checkpoint cannot be read is tried so long, then job fails | 60                |
-| EDL_WHEN_UNREADABLE    | ... or, with FallBack, goes back to the checkpoint before            | Fail              |
-| EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
-| EDL_RECONNECT_S        | how long a member whose stream broke is waited for                   | 10                |
-| EDL_LEASE_FLOOR_S      | a trainer without progress keeps its leases at least so long         | 10                |
-| EDL_MASTERS            | masters of this job; above 1 a cut-off one stops at once             | 1                 |
-| EDL_LEADER_TTL_S       | lease on the leadership                                              | 6                 |
+| variable               | meaning                                                               | default           |
+|------------------------|-----------------------------------------------------------------------|-------------------|
+| EDL_ENV_VERSION        | version of this list                                                  | 1                 |
+| EDL_JOB                | name of the job                                                       | required          |
+| EDL_NAME               | name of this pod                                                      | `<job>-master-0`  |
+| EDL_LISTEN             | host:port for members, port 0: any; or unix:PATH                      | 127.0.0.1:0       |
+| EDL_METRICS_LISTEN     | host:port for Prometheus; absent: no metrics                          |                   |
+| EDL_ADDRESS_FILE       | where the bound address is written                                    |                   |
+| EDL_CHECKPOINT_URI     | folder of manifests and checkpoint files                              | required          |
+| EDL_CHECKPOINT_EVERY_S | seconds between commits (end to start)                                | 60                |
+| EDL_SERVERS            | parameter servers when the job begins; 0: a job without them          | 0                 |
+| EDL_MAX_SERVERS        | servers that there may be later (SetServers)                          | EDL_SERVERS       |
+| EDL_COPIES             | copies of every bucket; 2: a lost server costs a promotion (ADR 0318) | 1                 |
+| EDL_AFTER_LOSS         | what the other servers do: RollBack, or Keep what they have           | RollBack          |
+| EDL_BUCKETS            | buckets of a new job's tables, 4,096 at most                          | 256               |
+| EDL_CHECKPOINT_START   | start to request if the folder cannot be read: a manifest or fresh    |                   |
+| EDL_HISTORY            | id of this job's checkpoint history, the same for all its masters     | as the checkpoint |
+| EDL_UNREADABLE_S       | retry an unreadable checkpoint this long, then fail the job           | 60                |
+| EDL_WHEN_UNREADABLE    | ... or, with FallBack, goes back to the checkpoint before             | Fail              |
+| EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job       | 6                 |
+| EDL_RECONNECT_S        | seconds in which a member may reconnect                               | 10                |
+| EDL_LEASE_FLOOR_S      | least seconds without progress before a trainer loses its leases      | 10                |
+| EDL_MASTERS            | masters of this job; above 1 a cut-off one stops at once              | 1                 |
+| EDL_LEADER_TTL_S       | lease on the leadership                                               | 6                 |
 | EDL_ETCD_ENDPOINTS ... | see `master.store.etcd.etcd_config`; absent: memory store             |                   |
-| EDL_TOKEN_FILE         | file with the job's shared secret; absent: none is asked for         |                   |
-| EDL_TLS_DIR            | folder with ca.crt, tls.crt, tls.key                                 |                   |
-| EDL_PARENT_PID         | end when this process is no longer our parent                        |                   |
-| EDL_STANDBY            | 1: do nothing until SIGUSR1 says that the process before is dead     | 0                 |
-| EDL_LOG_LEVEL          | DEBUG, INFO, WARNING or ERROR                                        | INFO              |
-| EDL_CHECK_INVARIANTS   | 1: check the core's invariants after each event (slow)               | 0                 |
+| EDL_TOKEN_FILE         | file with the job's shared secret; absent: no token required          |                   |
+| EDL_TLS_DIR            | folder with ca.crt, tls.crt, tls.key                                  |                   |
+| EDL_PARENT_PID         | exit when this is no longer the parent process                        |                   |
+| EDL_STANDBY            | 1: wait for SIGUSR1, which reports that the previous master is dead   | 0                 |
+| EDL_LOG_LEVEL          | DEBUG, INFO, WARNING or ERROR                                         | INFO              |
+| EDL_CHECK_INVARIANTS   | 1: check the core's invariants after each event (slow)                | 0                 |
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _history(environ: Mapping[str, str]) -> HistoryId | None:
 
 
 def _answer(environ: Mapping[str, str]) -> RequestedStart | None:
-    """Without a name of what begins it would be followed again by each master that starts."""
+    """Requested start.  It needs EDL_HISTORY, otherwise every new master would carry it out again."""
     text = environ.get("EDL_CHECKPOINT_START") or ""
     if not text:
         return None
@@ -268,7 +268,7 @@ def _identity(environ: Mapping[str, str]) -> TlsIdentity | None:
 
 
 def _secret(environ: Mapping[str, str]) -> str:
-    """The job's secret; empty: no file is named.  An empty file is refused: it would open the job to everybody."""
+    """The job's secret; empty: no file is named.  An empty file is refused: it would disable authentication."""
     if not environ.get("EDL_TOKEN_FILE"):
         return ""
     try:

@@ -1,8 +1,8 @@
 """Prometheus metrics of a master; an event costs the writer no more than an addition.
 
 Counters are plain integers of the running term.  Gauges are computed from the job's status at a scrape, in a thread
-of its own: the state is one frozen value, so a thread may read it.  A kubelet probes this page too, so strangers must
-not keep it out (`api.host.http_pages`).
+of its own: the state is one frozen value, so a thread may read it.  The kubelet's liveness probe uses this page too,
+so it must stay reachable (`api.host.http_pages`).
 """
 
 from __future__ import annotations

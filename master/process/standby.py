@@ -1,9 +1,9 @@
 """A standby: started and connected, it waits until the master at its place is dead (ADR 0202).
 
-So nobody waits for an interpreter when a master dies.  Whoever sees the master's process die tells the standby by
-SIGUSR1, and nobody else does: a process that is stopped, hung or cut off is not dead.  The order may come while the
-standby still starts, for it was started with that signal blocked.  Then it is the next master at the same address: it
-gives back its predecessor's lease (`leader_terms`) and campaigns.
+So a fail-over does not wait for an interpreter's start.  The parent that sees the master's process die sends SIGUSR1;
+no other process does: a process that is stopped, hung or cut off is not dead.  The signal may come while the standby
+still starts, since it was started with that signal blocked.  The standby is then the next master at the same address:
+it gives back its predecessor's lease (`leader_terms`) and campaigns.
 """
 
 from __future__ import annotations

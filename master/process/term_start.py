@@ -1,4 +1,4 @@
-"""What a term begins with: the durable state in the store, and the checkpoint that its head names.
+"""Start of a term: the durable state in the store, and the checkpoint that its head names.
 
 The store is read first, then the manifest.  A store that has lost everything is founded again from the checkpoint
 folder (M8, rule 29).  A store or folder that fails is tried again; only a checkpoint that cannot be read fails the job
@@ -68,7 +68,7 @@ class UnusableHead:
 
     problem: str
     seen: Revision
-    has_failed_to_load: bool = False  # so servers say, whatever this process can read
+    has_failed_to_load: bool = False  # reported by servers; this process may be able to read it
 
 
 class TermStart:
@@ -176,7 +176,7 @@ class TermStart:
         return snapshot
 
     async def _set_aside(self, held_term: HeldTerm, snapshot: StoreSnapshot) -> StoreSnapshot:
-        """The folder follows what the store was founded anew from; the store as it is then.
+        """Set aside files as the refounding record requires; return the new snapshot.
 
         The store comes first, since it refuses a term that is over, which a folder cannot.
         """
@@ -246,8 +246,8 @@ class TermStart:
     def _origin(self, head: Manifest | None, start: StartingPoint, lineage: LineageRecord | None) -> ManifestOrigin:
         """The history of what this term commits: this job's own, even where head is another job's.
 
-        So another job that goes on from the same folder is told apart, and nothing of it is deleted.  A job without a
-        name of its own goes on in head's history.  Which master follows, and with what store, makes no difference.
+        So another job that resumes from the same folder is distinguished, and nothing of it is deleted.  A job without
+        a history of its own continues head's.  Which master follows, and with what store, makes no difference.
         """
         fresh, mine = secrets.token_hex(4), self._settings.history
         if head is None:
@@ -257,7 +257,7 @@ class TermStart:
         return ManifestOrigin(history=mine, founded=lineage.number, fresh=fresh)
 
     async def _refound(self, held_term: HeldTerm, start: StartingPoint, before: StoreSnapshot) -> StoreSnapshot:
-        """The store as it is after it was founded anew from this start."""
+        """The store as it is after it was refounded from this start."""
         await held_term.confirm()
         keys, term, record = self._store.keys, held_term.leadership.term, self._record(start, before)
         if start.head is not None:

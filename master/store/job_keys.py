@@ -79,12 +79,12 @@ class JobKeys:
 
     @property
     def start(self) -> Key:
-        """The start that was last requested (`spec.checkpoint.start`); absent: no term has looked yet."""
+        """The start that was last requested (`spec.checkpoint.start`); absent: no term has read it yet."""
         return self.named("start")
 
     @property
     def refounding(self) -> Key:
-        """What the store was last founded anew from, and whether the folder has followed (ADR 0189)."""
+        """Last refounding: its checkpoint, and whether the folder has been adjusted (ADR 0189)."""
         return self.named("refounding")
 
     @property

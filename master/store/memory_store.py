@@ -66,7 +66,7 @@ class MemoryCluster:
     def store(self, job: str) -> MemoryStore:
         return MemoryStore(self, JobKeys(job))
 
-    # ---- leases -------------------------------------------------------------------------------------------------
+    # ---- leases -----------------------------------------------------------------------------------------------------
 
     def expire_leases(self) -> None:
         """Drops leases past their time, and the leader keys bound to them."""
@@ -101,7 +101,7 @@ class MemoryCluster:
             del self._leaders[key]
             self._apply((Delete(key),))
 
-    # ---- entries ------------------------------------------------------------------------------------------------
+    # ---- entries ----------------------------------------------------------------------------------------------------
 
     def snapshot(self, keys: Iterable[Key]) -> StoreSnapshot:
         self.expire_leases()
@@ -142,7 +142,7 @@ class MemoryCluster:
                 assert_never(write)
         return Changed(key=key, entry=self._entries.get(key), revision=revision)
 
-    # ---- history ------------------------------------------------------------------------------------------------
+    # ---- history ----------------------------------------------------------------------------------------------------
 
     def compact(self, revision: Revision) -> None:
         """Forgets the changes up to `revision`, as etcd does from time to time; values stay."""
@@ -207,4 +207,4 @@ class MemoryStore:
         return self._cluster.changes(prefix, after)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no connection is open."""

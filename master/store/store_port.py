@@ -2,7 +2,7 @@
 
 The problem: a master that was paused past its lease does not know that another one has taken over.  Holding a lease
 proves nothing, so every transaction compares the leader key's create revision with the writer's term (M2, M5, M6).
- And a write whose answer is lost may have happened, or may still happen: that is an outcome of its own, `Unknown`,
+And a write whose answer is lost may have happened, or may still happen: that is an outcome of its own, `Unknown`,
 never an error, and never retried in here (rule 23; `settlement` does it safely).
 
 Not here: when to campaign and step down (`master.leadership`), what the values mean (`master.durable`).  Read next:
@@ -54,7 +54,7 @@ class Leadership:
     holder: str
 
 
-# ---- a transaction ---------------------------------------------------------------------------------------------------
+# ---- a transaction --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Unknown:
 CommitOutcome: TypeAlias = Committed | Conflict | Unknown
 
 
-# ---- a watch ---------------------------------------------------------------------------------------------------------
+# ---- a watch --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,7 @@ class StateStore(Protocol):
     def keys(self) -> JobKeys: ...
 
     async def try_lead(self, *, holder: str, ttl_s: int) -> Leadership | None:
-        """Takes the leader key if nobody holds it.  None: another master does.
+        """Takes the leader key if it is free.  None: another master holds it.
 
         Afterwards nobody else gets it until `ttl_s` have passed without a `renew`, or `resign`.  At most one term
         leads at any revision; terms grow (M5).  A campaign whose answer was lost is read back before it is reported;
@@ -246,7 +246,7 @@ def is_met(comparison: Comparison, entries: Mapping[Key, Entry]) -> bool:
 def check_writes(keys: JobKeys, transaction: Transaction) -> None:
     """Raises InvariantViolationError for keys of other jobs and for the leader key.
 
-    A put on the leader key would cut it loose from its lease.
+    A put on the leader key would detach it from its lease.
     """
     for write in transaction.writes:
         if write.key == keys.leader or not write.key.startswith(keys.prefix):

@@ -35,14 +35,14 @@ class Counters:
 
 
 class PromotionLog:
-    """Of one term.  To be shown every event, with the state before it, once the core has taken it."""
+    """Log of promotions in one term; `observe` must be called with every event and the state before it."""
 
     def __init__(self, counts: Counters) -> None:
         self._counts = counts
         self._broken_at: dict[MemberKey, Instant] = {}
 
     def observe(self, before: MasterState, event: CoreEvent, now: Instant) -> None:
-        """Tell of the promotions that this event has made durable."""
+        """Log the promotions that this event made durable."""
         match event:
             case StreamBroken() if before.members.try_server(event.member):
                 self._broken_at[event.member] = now

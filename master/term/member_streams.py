@@ -49,7 +49,7 @@ class MemberStream:
             self._wake.set()
 
     def abandon(self, reason: str) -> None:
-        """The stream ends and nothing more leaves on it: this master may not answer any longer."""
+        """End the stream and send nothing more on it: this master must not send any more."""
         self._waiting.clear()
         self.finish(reason)
 

@@ -109,13 +109,13 @@ class TermRuntime:
         self._head = durable.head
         self._pending_requests: dict[
             int, asyncio.Future[ServersAnswer]
-        ] = {}  # how many servers there are to be, by request
+        ] = {}  # pending SetServers calls, by request number
         self._requests = itertools.count()
         self._is_changed = True  # since the deadlines were looked at
         self._look_not_before = Instant(0)  # not before then again
         self._next_deadline = NEVER
 
-    # ---- the writer ---------------------------------------------------------------------------------------------
+    # ---- the writer -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Serves the term.  Raises TermEndedError when it is over; afterwards nothing leaves on any stream."""
@@ -177,7 +177,7 @@ class TermRuntime:
         wake = self._look_not_before if self._is_changed else max(self._look_not_before, self._next_deadline)
         return min(CLOCK_CHECK_S, (wake - _now()) / SECOND)
 
-    # ---- effects ------------------------------------------------------------------------------------------------
+    # ---- effects ----------------------------------------------------------------------------------------------------
 
     def _perform(self, effects: Iterable[CoreEffect]) -> None:
         for effect in effects:
@@ -240,7 +240,7 @@ class TermRuntime:
             self._inbox.add(outcome)
 
     async def _finish_commit(self, outcome: Persisted, manifest: ManifestId) -> None:
-        """Writes HEAD before anybody is answered: what is said to be committed outlives the store too."""
+        """Write HEAD before answering, so that an acknowledged checkpoint survives the loss of the store too."""
         await self._head_file.write(manifest)
         self._inbox.add(outcome)
 
@@ -264,7 +264,7 @@ class TermRuntime:
             found = None
         self._inbox.add(AdoptableFound(manifest=found))
 
-    # ---- the server's side --------------------------------------------------------------------------------------
+    # ---- gRPC side --------------------------------------------------------------------------------------------------
 
     def open(self, stream: MemberStream) -> None:
         """The term knows the stream and ends it with itself."""
@@ -312,7 +312,7 @@ class TermRuntime:
         finally:
             del self._pending_requests[request]
 
-    # ---- looking in ---------------------------------------------------------------------------------------------
+    # ---- status -----------------------------------------------------------------------------------------------------
 
     def status(self) -> JobStatus:
         """The job as of now.  Any thread may call it: the state is one frozen value."""

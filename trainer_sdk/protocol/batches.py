@@ -85,7 +85,7 @@ def _give_batch(
 
 
 def handle_pulled(state: TrainerState, lineage: Lineage) -> TrainerStep:
-    """A newer lineage than ours means a roll-back that the master has not told us yet: renounce (rule 14).
+    """A newer lineage is a roll-back that this trainer has not been notified of: it drops its leases (rule 14).
 
     An older one is remembered: gradients that are computed on it will be dropped.
     """

@@ -60,7 +60,7 @@ def renounce(state: TrainerState) -> TrainerStep:
 
 
 def handle_registered(state: TrainerState, message: Registered) -> TrainerStep:
-    """Registered: keeps the leases that the master leaves us, declares, and acquires work."""
+    """Registered: keeps the leases that the master lists, declares, and acquires work."""
     if state.phase is not TrainerPhase.JOINING:
         return TrainerStep(state)
     effects: tuple[TrainerEffect, ...] = ()

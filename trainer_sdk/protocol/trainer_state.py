@@ -1,4 +1,4 @@
-"""What a trainer remembers, and what must hold of it after every step.
+"""State of a trainer's protocol, and its invariants.
 
 A position that is held is in exactly one place: in a holding's `rest` (not given yet), in a part or a flight (some
 bucket has not confirmed it), or in a holding's `confirmed` (every bucket has; the ack has not been sent).  It leaves
@@ -20,7 +20,7 @@ class TrainerPhase(StrEnum):
     DISCONNECTED = "apart"  # no stream; leases are trained meanwhile
     JOINING = "joining"  # RegisterTrainer was sent on this stream
     JOINED = "joined"
-    LEFT = "left"  # returned everything and said Leave
+    LEFT = "left"  # returned everything and sent Leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`python -m trainer_sdk.pserver`: one parameter server, as its pod's environment says (`trainer_sdk.environment`).
+"""`python -m trainer_sdk.pserver`: one parameter server, configured by `trainer_sdk.environment`.
 
 The server holds no model until the job's master orders one (RESTORE).  It may be killed at any moment: its buckets
 then come from the last checkpoint.  At SIGTERM it tells the master and stays until other servers have its buckets, or
@@ -64,8 +64,8 @@ class _Signalled:
 def main() -> int:
     """Runs the server; returns the exit code.
 
-    0: released, or told to go; 75: told to go, with buckets that the job needs; 3: refused by the master; 2: wrong
-    environment; 70: a bug.
+    0: released, or terminated; 75: terminated while the job still needed its buckets; 3: refused by the master; 2:
+    wrong environment; 70: a bug.
     """
     sys.setswitchinterval(_SWITCH_S)
     raise_limit()

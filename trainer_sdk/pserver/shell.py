@@ -2,7 +2,7 @@
 
 `core.pushes` and `core.event_table` decide; the shell carries out the decision before anybody else gets the lock, or
 starts a background job where that would take long.  An error between core and tables would leave marks and parameters
-apart: `fatal` is called then and the process ends, and another one restores the last checkpoint (rule 26).
+apart: `fatal` is called then and the process ends, and another process restores the last checkpoint (rule 26).
 `DeadlineThread` hands in what time alone brings.  Requests come from `process` and `transfer`.
 """
 

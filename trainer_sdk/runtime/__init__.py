@@ -1,1 +1,1 @@
-"""What runs a trainer beneath its script: the protocol between two threads, signals, and children of a script alone."""
+"""Runtime of a trainer below its script: protocol driver, signals, child processes of a standalone script."""

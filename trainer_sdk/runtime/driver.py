@@ -45,7 +45,7 @@ from trainer_sdk.protocol.trainer_events import (
 from trainer_sdk.protocol.trainer_state import TrainerPhase, TrainerState
 from trainer_sdk.protocol.transitions import handle
 
-FIRST_REPORT_S = 1.0  # until the master has said how often it wants to hear
+FIRST_REPORT_S = 1.0  # until the master has sent its report interval
 
 
 class TrainerDriver:
@@ -75,7 +75,7 @@ class TrainerDriver:
         self._report: Callable[[], ReportDue] = lambda: ReportDue(steps=0)
         self.stream = MasterStream(self)
 
-    # ---- events in, effects out ---------------------------------------------------------------------------------
+    # ---- events in, effects out -------------------------------------------------------------------------------------
 
     def handle(self, event: TrainerEvent) -> tuple[TrainerEffect, ...]:
         """Handles an event and sends its messages; returns all effects, for the caller to act on."""
@@ -122,7 +122,7 @@ class TrainerDriver:
                 assert_never(effect)
         self._changed.notify_all()
 
-    # ---- the script's side --------------------------------------------------------------------------------------
+    # ---- the script's side ------------------------------------------------------------------------------------------
 
     def next_batch(self, *, budget_s: float) -> GiveBatch | Finish | Restart | RequestCheckpoint:
         """The next batch, the end, or what the script's own model needs first.
@@ -226,7 +226,7 @@ class TrainerDriver:
     def lineage(self) -> Lineage:
         return self.state.lineage
 
-    # ---- the clock's side ---------------------------------------------------------------------------------------
+    # ---- the clock's side -------------------------------------------------------------------------------------------
 
     def report_with(self, report: Callable[[], ReportDue]) -> None:
         """Sends this report regularly from now on."""
@@ -264,7 +264,7 @@ class TrainerDriver:
         for action in actions:
             action()
 
-    # ---- the channel's side: Listener ---------------------------------------------------------------------------
+    # ---- the channel's side: Listener -------------------------------------------------------------------------------
 
     def stream_opened(self) -> None:
         self.handle(MasterStreamOpened())

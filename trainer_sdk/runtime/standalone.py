@@ -183,7 +183,7 @@ class Standalone:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOME), inherited.get("PYTHONPATH"))))
         with self._log(module).open("wb") as log:
             child = subprocess.Popen(
-                [sys.executable, "-P", "-m", module],  # -P: a master.py beside the script is not ours
+                [sys.executable, "-P", "-m", module],  # -P: do not import a master.py beside the script
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

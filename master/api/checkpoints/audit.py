@@ -1,9 +1,9 @@
 """Audit of a checkpoint without its job: what it has trained, from which history, and whether its files agree.
 
-The problem: somebody holds a folder and wants to know what the model in it has seen.  The answer is in the manifests
-and files alone (M1, M8); no store and no process of the job is asked.  Only the store knows for certain which
-manifest was committed last.  The master leaves its name in the file HEAD; without HEAD the newest end of a chain is
-taken, and the others are reported as orphans.
+The problem: a user has a folder and needs to know on which samples its model was trained.  The answer is in the
+manifests and files alone (M1, M8); no store and no process of the job is asked.  Only the store knows for certain
+which manifest was committed last.  The master leaves its name in the file HEAD; without HEAD the newest end of a
+chain is taken, and the others are reported as orphans.
 
 Not here: printing (`edl data audit`), the inside of a server's file (`trainer_sdk.pserver`).
 """
@@ -26,7 +26,7 @@ from master.api.messages.checkpoint_files import FileRecord
 from master.api.positions import PositionSet
 
 _MOST_LOOKS: Final = 5
-"""At a folder in which manifests come and go meanwhile."""
+"""Most attempts to read a folder while a job changes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Audit:
     uri: str
     head: Manifest
     chain: tuple[ManifestId, ...]
-    orphans: tuple[ManifestId, ...]  # manifests beside the chain: never committed, or rolled back from
+    orphans: tuple[ManifestId, ...]  # manifests outside the chain: never committed, or rolled back from
     epochs: tuple[EpochAudit, ...]
     files: tuple[FileAudit, ...]
     problems: tuple[str, ...]  # everything that is wrong, files included; empty: the checkpoint is sound
@@ -74,7 +74,7 @@ def read_checkpoint(uri: str, *, head: ManifestId | None = None, verifies_files:
 
 
 def audit_storage(storage: Storage, *, head: ManifestId | None = None, verifies_files: bool = True) -> Audit:
-    """As `read_checkpoint`.  If a running job deletes files meanwhile, the folder is read anew."""
+    """As `read_checkpoint`.  If a running job deletes files meanwhile, the folder is read again."""
     for _ in range(_MOST_LOOKS - 1):
         seen = storage.list("manifest-")
         audit = _look(storage, head=head, verifies_files=verifies_files)
@@ -201,7 +201,7 @@ def _audit_file(storage: Storage, file: FileRecord) -> FileAudit:
 
 
 def contradictions(manifest: Manifest) -> list[str]:
-    """Where files and manifest say different things (rule 22)."""
+    """Contradictions between files and manifest (rule 22)."""
     problems = []
     if manifest.data & manifest.quarantine:
         problems.append(f"positions {manifest.data & manifest.quarantine} are both trained and in quarantine")

@@ -22,12 +22,12 @@ _WRITTEN_ELSEWHERE: Final = (
 
 
 def write_manifest(storage: Storage, manifest: Manifest) -> None:
-    """The manifest stands complete under its name.  It is committed only when `head` names it (rule 23)."""
+    """Write the manifest atomically under its name.  It is committed only when `head` names it (rule 23)."""
     storage.write_file(manifest_name(manifest.id), [encode_manifest(manifest)])
 
 
 def read_manifest(storage: Storage, manifest_id: ManifestId) -> Manifest:
-    """Raises StorageError when it cannot be read, ManifestError when it does not say what a manifest says."""
+    """Read a manifest.  Raises StorageError if it cannot be read, ManifestError if its content is invalid."""
     return _read_as(storage, manifest_name(manifest_id), manifest_id)
 
 
@@ -53,8 +53,8 @@ def file_digest(
 ) -> str:
     """SHA-256 of the first `size_bytes`, read in pieces.  Raises StorageAlteredError when the file is shorter.
 
-    `give_up_s`: an instant of `time.monotonic` after which it is not read further, but StorageError raised.
-    `tell`: hears after each piece how many bytes were read.
+    `give_up_s` (of `time.monotonic`): StorageError is raised after it.  `tell` is called with the bytes read after
+    each piece.
     """
     digest = hashlib.sha256()
     for offset in range(0, size_bytes, _PIECE_BYTES):
@@ -73,7 +73,7 @@ def check_file(
     give_up_s: float | None = None,
     tell: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Holds when the file has the size and digest of its record.  Raises StorageError.
+    """Check that the file has the size and digest of its record.  Raises StorageError.
 
     `give_up_s`: an instant of `time.monotonic` after which it is not read further; `tell`: hears how far it is.
     """
@@ -93,9 +93,9 @@ def _is_longer(storage: Storage, file: FileRecord) -> bool:
 
 
 def check_written(storage: Storage, file: FileRecord) -> None:
-    """Holds when the file that its writer says it has written is in this folder, as long as it says; nothing is read.
+    """Check that a reported file exists in this folder with the reported length, without reading it.
 
-    Raises StorageError, of a file that is not as it was said with what to do: its writer sees another folder.
+    Raises StorageError with advice if not: its writer may see another folder.
     """
     try:
         size_bytes = storage.size_bytes(file.name)

@@ -1,7 +1,7 @@
-"""Fallback to the checkpoint before one that cannot be read, for a job that asks for it (M11, ADR 0189).
+"""Fallback to an earlier checkpoint when the last cannot be read, for jobs that allow it (M11, ADR 0189).
 
-A job that does not ask for it refuses (`resume`).  A job that does goes back to the newest checkpoint that is whole,
-and says how much is trained again; where none is whole it refuses as well: nothing ever begins anew by itself.
+Other jobs refuse to start (`resume`).  A job that allows it resumes from the newest intact checkpoint and reports how
+much is trained again; without one it refuses, and never starts from zero by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ID: Final = re.compile(r"(\d{6,})-(\d{10,})-(\d{6,})-")
 
 
 def check_start(storage: Storage, answer: RequestedStart | None, when: WhenUnreadable, *, now_s: float) -> None:
-    """The start of a job without a store is there, or the job asks to fall back; nothing is changed.
+    """Check that a job without a store can start, from its checkpoint or by fallback.  Nothing is changed.
 
     Raises UnreadableCheckpointError, StorageError for an unusable folder.
     """
@@ -38,7 +38,7 @@ def check_start(storage: Storage, answer: RequestedStart | None, when: WhenUnrea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """The checkpoint to go on from, and its description for people."""
+    """The checkpoint to resume from, and its description for people."""
 
     chosen: Manifest
     description: str
@@ -47,12 +47,12 @@ class Fallback:
 def find_fallback(
     storage: Storage, head: ManifestId | None, problem: str, *, has_failed_to_load: bool = False, now_s: float
 ) -> Fallback:
-    """The newest checkpoint no newer than `head` (None: than any) of which every byte is as it was written.
+    """Newest intact checkpoint that is not newer than `head` (None: of all).
 
-    That is head itself where its files have come back, unless others still fail to load it (`has_failed_to_load`):
-    their trouble would keep them from the one before too.  Raises UnreadableCheckpointError with `problem` where no
-    checkpoint is whole, NoFallbackError where a newer one than `head` was committed (the store, or HEAD, is an older
-    copy), StorageError where the folder does not answer.
+    This is head itself once its files are readable again, unless servers still fail to load it
+    (`has_failed_to_load`); then they could not load an older one either.  Raises UnreadableCheckpointError with
+    `problem` if no checkpoint is intact, NoFallbackError if a newer one than `head` was committed (the store, or HEAD,
+    is an older copy), StorageError if the folder does not answer.
     """
     contents = read_contents(storage)
     if (last := head or contents.head) is not None and (later := _committed_after(contents, last)):
@@ -72,7 +72,7 @@ def find_fallback(
 def _committed_after(contents: FolderContents, last: ManifestId) -> str:
     """The file that proves that a checkpoint was committed after the last one; empty: there is none.
 
-    HEAD is written after the store.  Where the last one's manifest cannot be read, ids tell what is newer.
+    HEAD is written after the store.  If the last manifest cannot be read, ids are compared.
     """
     known, read = contents.known, contents.known.get(last)
     named = known.get(contents.head) if contents.head is not None else None

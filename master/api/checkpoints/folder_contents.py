@@ -1,7 +1,7 @@
-"""What stands in a checkpoint folder: HEAD, manifests, retired manifests, data files, and which of them are damaged.
+"""Contents of a checkpoint folder: HEAD, manifests, retired manifests, data files, and which of them are damaged.
 
 `read_contents` reads all of it at once; `set_aside` moves what is not kept under `aside/`.  Nothing is decided here:
-`resume` decides what a job goes on from.
+`resume` decides what a job resumes from.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from master.api.identities import HistoryId, Lineage, ManifestId
 
 HEAD: Final = "HEAD"
 ASIDE: Final = "aside"
-_FOLLOWED: Final = ".edl-followed"  # has a file for each history whose answer was followed to the end
+_FOLLOWED: Final = ".edl-followed"  # has a file for each history whose requested start was carried out completely
 _DATA: Final = ("cut-", "model-")
 _LINEAGE: Final = re.compile(r"(?:manifest-|retired-|cut-|model-)(\d{1,18})-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedFile:
-    """A file that does not hold what it should."""
+    """A damaged file of a checkpoint folder."""
 
     name: str
     problem: str
@@ -43,9 +43,9 @@ class FolderContents:
     manifests: Mapping[ManifestId, Manifest]
     retired: Mapping[ManifestId, Manifest]
     damaged: tuple[DamagedFile, ...]
-    damaged_retired: tuple[DamagedFile, ...]  # nothing is gone on from them
+    damaged_retired: tuple[DamagedFile, ...]  # never resumed from
     data_files: tuple[str, ...]
-    was_followed: bool  # the answer that is asked about: all else was set aside then
+    was_followed: bool  # the requested start was carried out: all else was set aside
 
     @property
     def known(self) -> Mapping[ManifestId, Manifest]:
@@ -54,7 +54,7 @@ class FolderContents:
 
 
 def read_contents(storage: Storage, answer: RequestedStart | None = None) -> FolderContents:
-    """The contents of the folder, and whether this request was followed there.
+    """Contents of the folder, and whether this request was carried out there.
 
     Raises StorageError where a file could not be read at all, damaged or not.
     """
@@ -138,11 +138,11 @@ def write_order(manifest: Manifest) -> tuple[int, int, int]:
 def set_aside(
     storage: Storage, keep: Manifest | None, history: HistoryId, *, above: Lineage, check: Callable[[], None]
 ) -> None:
-    """Everything but this manifest and its files is under `aside/HISTORY/`; nothing is deleted or replaced.
+    """Move everything except this manifest and its files to `aside/HISTORY/`; nothing is deleted or replaced.
 
-    What was there is a checkpoint folder of its own, with all its names.  HEAD names the manifest.  May be repeated,
-    also late: files of a lineage above `above` were written since and stay, and so does HEAD where it names one.
-     `check` is called before each step, and raises once another master may write here.
+    That becomes a checkpoint folder of its own, with all its names.  HEAD names the manifest.  May be repeated, also
+    late: files of a lineage above `above` are newer and stay, as does a HEAD that names one.  `check` is called before
+    each step, and raises once another master may write here.
     """
     kept = {manifest_name(keep.id), *(file.name for file in keep.files)} if keep else set()
     away = f"{ASIDE}/{history}"
@@ -160,7 +160,7 @@ def set_aside(
 
 
 def _set_head(storage: Storage, keep: Manifest | None, away: str, above: Lineage, check: Callable[[], None]) -> None:
-    """HEAD names what is kept; what it named before is under `away`."""
+    """Point HEAD at the kept manifest; move its old target under `away`."""
     if storage.exists(HEAD):
         head = storage.read(HEAD)
         with suppress(ManifestError):
@@ -188,7 +188,7 @@ def _unused(storage: Storage, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedStart:
-    """The start that somebody requested; it counts until something of `history` is committed."""
+    """Requested start of a job; valid until a checkpoint of `history` is committed."""
 
     manifest: ManifestId | None  # None: begin anew
     history: HistoryId

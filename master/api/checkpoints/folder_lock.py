@@ -1,8 +1,8 @@
 """Locks of a checkpoint folder of this machine: one run at a time writes, its children included (M11, ADR 0404).
 
 The problem: two runs have two stores, so neither fences the other's commits.  A lock of the run alone is gone once
-the run is killed, while its master or a server still writes.  So there are two locks of the kernel (`flock`), which
-end with their holder however it ends:
+the run is killed, while its master or a server still writes.  So there are two `flock` locks, which the kernel
+releases when their holder ends:
 
     .edl-run       exclusive: the run, or the script that runs alone
     .edl-writers   shared: every process that writes there, as long as it may
@@ -32,7 +32,7 @@ log: Final = logging.getLogger(__name__)
 RUN_LOCK: Final = ".edl-run"
 WRITERS_LOCK: Final = ".edl-writers"
 _FOR_OWNER: Final = 0o600
-"""Who can read a file can lock it: another user could hold up every run."""
+"""File mode: a user who can read a lock file can lock it, and so block every run."""
 
 _MOST_BYTES: Final = 512  # of the line that says who holds a folder
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -54,7 +54,7 @@ class FolderLock:
         self._descriptor = descriptor
 
     def keep_as_writer(self) -> None:
-        """This process holds the writers' lock of the folder as it is now; a deleted lock file is made anew.
+        """Re-acquire the writers' lock if its file was deleted or replaced.
 
         Raises CheckpointFolderInUseError where another run has claimed the folder since, StorageError.
         """
@@ -73,7 +73,7 @@ class FolderLock:
                     )
 
     def release(self) -> None:
-        """Another process may claim the folder.  A second call does nothing."""
+        """Release the lock.  Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with suppress(OSError):  # a forked child that has the descriptor too would keep the lock
@@ -86,7 +86,7 @@ def _as_errors_of(folder: str) -> AbstractContextManager[None]:
 
 
 def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) -> FolderLock | None:
-    """This process alone has the folder, and no other run's child writes there; old part files are gone.
+    """Claim the folder for this run, unless another run or its child still writes there; delete old part files.
 
     None: the folder has no locks.  `allows_shared`: other users may write to it, which is only logged; a single
     user's mount may look so (ADR 0170).  Raises CheckpointFolderInUseError, StorageError.
@@ -108,9 +108,9 @@ def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) 
 
 
 def hold_as_writer(storage: Storage) -> FolderLock | None:
-    """From now until its release this process counts as a writer of the folder.
+    """Hold the folder's writers' lock until its release.
 
-    None: nobody has claimed the folder, or it knows no locks.  Raises CheckpointFolderInUseError where a run begins
+    None if the folder is unclaimed or has no locks.  Raises CheckpointFolderInUseError if another run is starting
     there.
     """
     if not isinstance(storage, LocalStorage):
@@ -124,7 +124,7 @@ def hold_as_writer(storage: Storage) -> FolderLock | None:
 
 
 def _lock(folder: str, name: str, kind: int, *, makes: bool) -> int:
-    """A descriptor of the file, which is locked.  Raises BlockingIOError where somebody else has it, OSError.
+    """A descriptor of the locked file.  Raises BlockingIOError if another process holds the lock, OSError.
 
     It is opened for reading, since one for writing would hold up a remount.  NFSv4 answers EBADF to that for an
     exclusive lock (flock(2)), so there it is opened for both.
@@ -143,7 +143,7 @@ def _open_locked(folder: str, name: str, kind: int, access: int, *, makes: bool)
     descriptor = os.open(Path(folder) / name, flags, _FOR_OWNER)
     try:
         _check_plain(folder, name, descriptor)
-        if makes and stat.S_IMODE(os.fstat(descriptor).st_mode) & ~_FOR_OWNER:  # of an earlier version
+        if makes and stat.S_IMODE(os.fstat(descriptor).st_mode) & ~_FOR_OWNER:  # made by hand
             os.fchmod(descriptor, _FOR_OWNER)
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BaseException:
@@ -154,12 +154,12 @@ def _open_locked(folder: str, name: str, kind: int, access: int, *, makes: bool)
 
 def _check_plain(folder: str, name: str, descriptor: int) -> None:
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a second name: of a file that is not ours to write to
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a hard link may lead to a file of another user
         raise StorageError(name, f"in {folder} is no plain file: remove it")
 
 
 def _check_strangers(folder: str, *, allows_shared: bool) -> None:
-    """No other user has made, or can replace, the lock files.  Raises StorageError, or logs where allowed."""
+    """Check that no other user created or can replace the lock files.  Raises StorageError, or logs where allowed."""
     try:
         for name in (RUN_LOCK, WRITERS_LOCK):
             check_path(Path(folder) / name)

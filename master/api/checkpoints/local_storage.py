@@ -35,7 +35,7 @@ class LocalStorage:
         return str(self._folder)
 
     def errors_of(self, name: str) -> AbstractContextManager[None]:
-        """Inside, what the system says of this file becomes a StorageError."""
+        """Context in which system errors about this file are raised as StorageErrors."""
         return as_storage_error(name, self.uri)
 
     def write_file(self, name: str, chunks: Iterable[bytes | bytearray | memoryview]) -> WrittenFile:
@@ -79,7 +79,7 @@ class LocalStorage:
     def discard_leftovers(self, *, older_than_s: float) -> None:
         with as_storage_error(TEMPORARY, self.uri):
             for path in self._folder.glob(f"{TEMPORARY}*"):
-                with suppress(FileNotFoundError):  # another one was quicker
+                with suppress(FileNotFoundError):  # another process deleted it first
                     if time.time() - path.stat().st_mtime > older_than_s:
                         path.unlink()
 
@@ -98,7 +98,7 @@ class LocalStorage:
 
 
 def _make_folder(folder: Path) -> None:
-    """The folder and those above it are there, after a power cut too: what a new folder holds would go with it."""
+    """Create the folder and its parents durably (fsync), since a lost folder loses its files."""
     missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
     make_folder(folder)
     for made in missing:

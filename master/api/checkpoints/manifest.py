@@ -1,7 +1,7 @@
-"""The manifest of a checkpoint: what its files say together, and the only thing that makes them one (rules 22, 23).
+"""Manifest of a checkpoint: its content and its files; files without a manifest are not a checkpoint (rules 22, 23).
 
 The manifest is written last, under its own id, by atomic rename; it is committed once the store's `head` names it.
- It carries a digest of itself and its version, so a torn or altered one is found before anything is loaded from it.
+It carries a digest of itself and its version, so a torn or altered one is found before anything is loaded from it.
 
 Skew rule: a manifest has one version number, 1 so far.  A reader takes the version that it writes and refuses a newer
 one with the advice to upgrade.  Any change of a field is a new version (`format_version`).
@@ -34,8 +34,8 @@ _NAME: Final = re.compile(r"manifest-(?P<id>[A-Za-z0-9][A-Za-z0-9._-]*)\.json")
 class Manifest:
     """One checkpoint.  `data` is the data state: the positions that every file has applied (M1).
 
-    `history` names what one beginning led to, through every master and roll-back; `founded` is its first lineage.
-     Nothing of another history is ever deleted (M11).
+    `history` identifies all checkpoints since the job's start from zero, across masters and roll-backs; `founded` is
+    its first lineage.  Nothing of another history is ever deleted (M11).
     """
 
     id: ManifestId
@@ -55,7 +55,7 @@ class Manifest:
 
     @property
     def is_complete(self) -> bool:
-        """True if everything is trained or quarantined: END may be said once this is head (rule 32)."""
+        """True if everything is trained or quarantined: END may be sent once this is head (rule 32)."""
         return self.data | self.quarantine == self.dataset.everything
 
 
@@ -68,13 +68,13 @@ def manifest_name(manifest_id: ManifestId) -> str:
 
 
 def try_manifest_id(name: str) -> ManifestId | None:
-    """The id in a file's name; None when the file is no manifest."""
+    """The id in a file's name; None when the file is not a manifest."""
     match = _NAME.fullmatch(name)
     return ManifestId(match["id"]) if match else None
 
 
 def retired_name(manifest_id: ManifestId) -> str:
-    """The file's name once a newer manifest has taken its place: kept for a while, and no checkpoint by itself."""
+    """File name of a retired manifest: a newer one has replaced it, and it is kept for a while."""
     return manifest_name(manifest_id).replace("manifest-", "retired-", 1)
 
 
@@ -121,6 +121,6 @@ def _check_envelope(document: Any) -> None:
 
 
 def _digest(body: Any) -> str:
-    """Of the version and the content, whatever its white space."""
+    """Digest of version and content, independent of white space."""
     signed = {"version": MANIFEST_VERSION, "manifest": body}
     return hashlib.sha256(json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

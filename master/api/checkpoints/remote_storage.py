@@ -1,4 +1,4 @@
-"""Checkpoint storage in whatever fsspec knows (`s3:`, `gs:`, `memory:`, ...).  Nothing else imports fsspec."""
+"""Checkpoint storage in any fsspec file system (`s3:`, `gs:`, `memory:`, ...).  Nothing else imports fsspec."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RemoteStorage:
                     written = copy_hashed(chunks_apart(chunks), out)
                 self._filesystem.mv(temporary, self._path(name))
             except BaseException:
-                with suppress(Exception):  # the first failure is the one to tell
+                with suppress(Exception):  # report the first error
                     self._filesystem.rm_file(temporary)
                 raise
         return written

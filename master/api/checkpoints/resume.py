@@ -1,12 +1,12 @@
-"""Resume: what a job that begins finds in its checkpoint folder, and what it goes on from (M8, M11, ADR 0402).
+"""Resume: the checkpoint from which a starting job continues (M8, M11, ADR 0402).
 
-The problem: a job whose store knows nothing of it is new, or has lost its store; only the folder tells.  To take a
-folder that cannot be read for an empty one would train from 0 over weeks of work.  So the job goes on from what HEAD
-names, begins anew only where nothing is there, and otherwise begins nothing: it names the file, what can be read
-beside it, and how to request a start.  A requested start holds for one history until something of it is committed, so
-a restarted master does not begin anew once more, and later damage is reported as any other.
+The problem: if the store has no entry of a job, the job is new or its store was lost; only the folder can decide.
+Treating an unreadable folder as empty would discard weeks of training.  So the job resumes from HEAD, starts from
+zero only in an empty folder, and otherwise refuses: the error names the file, the readable alternatives and how to
+request a start.  A requested start is valid for one history until its first commit, so a restarted master does not
+start from zero again, and later damage is reported as any other.
 
-Not here: the bytes of the data files (`verification`), what a job with a store goes on from (`master.process`).
+Not here: the bytes of the data files (`verification`), what a job with a store resumes from (`master.process`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from master.api.errors import NoFallbackError, StorageAlteredError, StorageMissi
 from master.api.identities import HistoryId, ManifestId
 
 FRESH: Final = "fresh"
-"""The value that starts from zero; every other one is the id of a manifest."""
+"""The request to start from zero; any other request is a manifest id."""
 
 _SHOWN: Final = 5
 
@@ -39,9 +39,9 @@ def parse_requested_start(text: str, history: HistoryId) -> RequestedStart:
 
 
 def choose_start(contents: FolderContents, answer: RequestedStart | None, *, now_s: float) -> Manifest | None:
-    """The manifest to go on from; None: the job begins anew.
+    """Manifest to resume from; None: start from zero.
 
-    Raises UnreadableCheckpointError, with what a person needs to decide, where the folder does not tell.
+    Raises UnreadableCheckpointError, with the options for the user, if the folder is ambiguous.
     """
     if is_request_open(contents, answer):
         assert answer is not None
@@ -74,7 +74,7 @@ def choose_start(contents: FolderContents, answer: RequestedStart | None, *, now
 
 
 def choose_requested(contents: FolderContents, answer: RequestedStart, *, now_s: float) -> Manifest | None:
-    """The manifest that was requested; None: the job begins anew.  Raises UnreadableCheckpointError."""
+    """The manifest that was requested; None: the job starts from zero.  Raises UnreadableCheckpointError."""
     return None if answer.manifest is None else _named(contents, answer.manifest, now_s)
 
 
@@ -97,9 +97,9 @@ def overtaken_by(
 
 
 def _may_be_uncommitted(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manifest]) -> bool:
-    """True if its master may have ended before the commit, or was told that the folder is another job's.
+    """True if its master may have ended before the commit, or saw that the folder belongs to another job.
 
-    The latter is the first of its history: it went on from a checkpoint before the one that HEAD names by then.
+    The latter is the first of its history: it resumed from a checkpoint before the one that HEAD names by then.
     """
     if one.parent in (named.id, None):
         return True
@@ -112,7 +112,7 @@ def _may_be_uncommitted(one: Manifest, named: Manifest, known: Mapping[ManifestI
 
 
 def _may_follow(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manifest]) -> bool:
-    """False: it is another job's, which went on from another checkpoint in the same folder.
+    """False: it is another job's, which resumed from another checkpoint in the same folder.
 
     Where the chain of another history is broken off, a manifest older than the named one was not committed after it.
     """
@@ -202,11 +202,11 @@ def _counted(kind: str, names: Iterable[str]) -> str:
 def check_files_are_there(
     storage: Storage, manifest: Manifest, contents: FolderContents, *, is_answer: bool, now_s: float
 ) -> None:
-    """Each data file has at least its length; who loads it compares the digests.
+    """Check that each data file has at least its recorded length; servers compare digests when they load it.
 
-    A complete job loads no model, so its digests are compared here: else it would be reported complete with a model
-    that cannot be read.  Raises UnreadableCheckpointError, naming the file; NoFallbackError where the checkpoint was
-    requested.
+    A complete job loads no model, so its digests are compared here: otherwise it would be reported complete with a
+    model that cannot be read.  Raises UnreadableCheckpointError, naming the file; NoFallbackError where the checkpoint
+    was requested.
     """
     for file in manifest.files:
         try:
@@ -221,7 +221,7 @@ def check_files_are_there(
 
 
 def find_start(storage: Storage, answer: RequestedStart | None, *, now_s: float) -> Manifest | None:
-    """The manifest that a job without a store goes on from; None: it begins anew.  Nothing is changed.
+    """Manifest from which a job without a store resumes; None: it starts from zero.  Nothing is changed.
 
     Raises UnreadableCheckpointError as `choose_start` and `check_files_are_there`, StorageError for an unusable
     folder.

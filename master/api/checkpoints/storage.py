@@ -1,8 +1,8 @@
 """Storage of a job's checkpoint folder: plain paths, `file:` URIs, and what fsspec knows (`s3:`, `memory:`, ...).
 
 The problem: a checkpoint is many files that several processes write while any of them may die, on folders that fill
-up or turn read-only.  So a file appears under its name complete or not at all, readers compare digests, and what goes
-wrong has one of four names (`errors.StorageError`).  Calls block; a caller in an event loop uses a thread.
+up or turn read-only.  So a file appears under its name complete or not at all, readers compare digests, and each
+failure has one of four error types (`errors.StorageError`).  Calls block; a caller in an event loop uses a thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Storage(Protocol):
     def uri(self) -> str: ...
 
     def write_file(self, name: str, chunks: Iterable[bytes | bytearray | memoryview]) -> WrittenFile:
-        """The file stands complete and durable under its name, replacing an older one; on an error nothing changed."""
+        """Write a file atomically and durably, replacing an older one; on an error nothing has changed."""
         ...
 
     def read(self, name: str, *, offset: int = 0, length_bytes: int | None = None) -> bytes:
@@ -42,24 +42,24 @@ class Storage(Protocol):
     def exists(self, name: str) -> bool: ...
 
     def size_bytes(self, name: str) -> int | None:
-        """How long the file is, without reading it; None: the store does not say.  Raises StorageMissingError."""
+        """Length of the file, without reading it; None: the storage does not report it.  Raises StorageMissingError."""
         ...
 
     def discard_leftovers(self, *, older_than_s: float) -> None:
-        """Temporary files in the folder that nobody has written to for so long are gone: their writers died."""
+        """Delete temporary files that were not written to for `older_than_s`: their writers have died."""
         ...
 
     def delete(self, name: str) -> None:
-        """Afterwards no file has this name; one that is absent already is no error."""
+        """Delete a file; an absent file is not an error."""
         ...
 
     def move(self, name: str, to: str) -> None:
-        """The file has the other name, in one step where the folder can; what stood there is replaced."""
+        """Rename a file, atomically where the storage supports it; an existing target is replaced."""
         ...
 
 
 def open_storage(uri: str) -> Storage:
-    """The storage that a path or URI names; made when first written to.  Raises StorageError for an unusable URI."""
+    """The storage that a path or URI names; created by the first write.  Raises StorageError for an unusable URI."""
     if not _SCHEME.match(uri):
         return LocalStorage(Path(uri))
     parts = urlsplit(uri)

@@ -23,7 +23,7 @@ TEMPORARY: Final = ".part-"  # leftovers of writers that died; never listed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """What now stands under the name.  `digest`: SHA-256 in hexadecimal."""
+    """A written file: size, and SHA-256 in hexadecimal."""
 
     size_bytes: int
     digest: str
@@ -45,7 +45,7 @@ def as_storage_error(name: str, uri: str) -> Iterator[None]:
 
 
 class ChunksError(Exception):
-    """What was to be written could not be made: the caller's failure, not the storage's."""
+    """The iterable of chunks raised: the caller failed, not the storage."""
 
     def __init__(self, made_of: Exception) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def chunks_apart(chunks: Iterable[bytes | bytearray | memoryview]) -> Iterator[b
 
 @contextmanager
 def as_remote_error(name: str, uri: str) -> Iterator[None]:
-    """Of a driver for somebody's object store: it may raise whatever its HTTP client raises."""
+    """Context that maps any error of an object store's driver to a StorageError."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Verification of a checkpoint folder: reads every byte and says what is whole (`edl data verify`; M11).
+"""Verification of a checkpoint folder: reads every byte and reports damage (`edl data verify`; M11).
 
-A checkpoint is whole when its manifest has its digest and says what its files say, and each file has its length and
-digest, with nothing behind it.  Retired manifests are verified too: one of them may be the way on.
+A checkpoint is intact when its manifest matches its own digest and its files' records, and each file has its length
+and digest, with nothing behind it.  Retired manifests are verified too: one may be needed to resume.
 
-Not here: which samples a checkpoint holds (`audit`), what a job goes on from (`resume`), the inside of a data file:
+Not here: which samples a checkpoint holds (`audit`), what a job resumes from (`resume`), the inside of a data file:
 here a file is a name, a length and a digest, whoever wrote it.
 """
 
@@ -25,12 +25,12 @@ from master.api.identities import ManifestId
 from master.api.messages.checkpoint_files import FileRecord
 
 _MOST_LOOKS: Final = 3
-"""At a folder whose job goes on meanwhile: what it has retired and deleted since is no damage."""
+"""Most attempts to read a folder while its job runs; files that the job deletes meanwhile are not damage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedCheckpoint:
-    """One checkpoint.  `problems`: by file, its manifest's own first; empty: it is whole."""
+    """One checkpoint.  `problems`: by file, its manifest's own first; empty: it is intact."""
 
     manifest: Manifest
     is_head: bool
@@ -56,7 +56,7 @@ class FolderVerification:
 
     @property
     def is_whole(self) -> bool:
-        """All that stands there, and HEAD names one of it."""
+        """True if every file is intact and HEAD names one of the checkpoints."""
         return not self.problems
 
     @property

@@ -1,1 +1,1 @@
-"""What processes of one machine share: clock, file limits, file ownership, sockets, signals, log lines, HTTP pages."""
+"""Helpers for processes on one machine: clock, file limits, file ownership, sockets, signals, log lines, HTTP pages."""

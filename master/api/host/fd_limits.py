@@ -1,4 +1,4 @@
-"""Limits of open files: as many as the system allows, and how many connections strangers may take of them."""
+"""Limits of open files: as many as the system allows, and how many of them connections may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 _OWN: Final = 512
-"""Files, the store's connections, metrics (256 at most) and the interpreter: never a stranger's."""
+"""Descriptors reserved for this process: files, store connections, metrics (256 at most), interpreter."""
 
 _FEWEST_CONNECTIONS: Final = 64
 

@@ -24,7 +24,7 @@ class ForeignUserError(ContractError):
 
 
 def check_private(folder: Path) -> None:
-    """Only this user and root can reach what is in the folder.  Raises ForeignUserError, OSError."""
+    """Check that only this user and root can access the folder.  Raises ForeignUserError, OSError."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise ForeignUserError(f"{folder} is no folder, or a symbolic link to one: remove it")

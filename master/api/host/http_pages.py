@@ -1,8 +1,8 @@
-"""Small HTTP pages for Prometheus, kubelets, and strangers that reach the port (ADR 0192).
+"""Small HTTP server for Prometheus and kubelets, on an unauthenticated port (ADR 0192).
 
-The problem: this port asks nobody who he is, in a process whose descriptors, memory and time belong to a job or to
-the whole cluster.  So connections are bounded, and the oldest makes way for a new one; each has one request, small
-and soon over; a page that takes long to make is made once a second, however many ask for it.
+The problem: any client can connect, and the process serves a job or the whole cluster.  So connections are bounded and
+the oldest is closed for a new one; each serves one small request within a time limit; an expensive page is cached for
+a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log: Final = logging.getLogger(__name__)
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _MOST_CONNECTIONS: Final = 256
-"""Whoever means it has its answer within milliseconds, so that strangers push out strangers."""
+"""A real client is done within milliseconds, so the connection that is closed is almost never one."""
 
 _BACKLOG: Final = 64  # taken at once: far fewer than there are places
 _TURNS_TO_TAKE: Final = 3  # of the loop, from asyncio's accept to `take`
@@ -41,7 +41,7 @@ class Page:
 
 
 class CachedPage:
-    """A page that is made anew once it is `kept_s` old, and not before."""
+    """A page that is made again once it is `kept_s` old, and not before."""
 
     def __init__(self, make: Callable[[], Page], *, kept_s: float = 1.0) -> None:
         self._make = make
@@ -52,7 +52,7 @@ class CachedPage:
     def __call__(self) -> Page:
         if self._page is None or time.monotonic() - self._made_s >= self._kept_s:
             self._page = self._make()
-            self._made_s = time.monotonic()  # a page that takes seconds leaves as long to others
+            self._made_s = time.monotonic()  # a slow page is also cached for as long as it took
         return self._page
 
 
@@ -64,14 +64,14 @@ def listen_at(host: str, port: int) -> socket.socket:
 
 @asynccontextmanager
 async def serving(listening: socket.socket, pages: Mapping[str, Callable[[], Page]]) -> AsyncIterator[None]:
-    """Inside, the pages are served by their paths; afterwards the socket is closed and every connection cut."""
+    """Serve the pages by path inside the context; at its end all connections are closed."""
     connections = _Connections(pages)
     server = await asyncio.start_server(connections.take, sock=listening, backlog=_BACKLOG, limit=_MOST_HEAD_BYTES)
     try:
         yield
     finally:
         asyncio.get_running_loop().remove_reader(listening)
-        for _ in range(_TURNS_TO_TAKE):  # a closed server loses those that are on their way
+        for _ in range(_TURNS_TO_TAKE):  # a closed server loses those in transit
             await asyncio.sleep(0)
         server.close()
         await connections.end()
@@ -92,7 +92,7 @@ class _Connections:
         task.add_done_callback(self._cut)
 
     def _cut(self, task: asyncio.Task[None]) -> None:
-        """The connection is over now, not once the task has been told: newer ones need the descriptor."""
+        """Close the connection at once instead of cancelling its task first, because new ones need the descriptor."""
         if (writer := self._open.pop(task, None)) is not None:
             writer.transport.abort()
         task.cancel()
@@ -102,7 +102,7 @@ class _Connections:
             async with asyncio.timeout(_ANSWER_WITHIN_S):
                 await self._converse(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the asker has gone, or is none
+            pass  # the client has disconnected, or is not HTTP
         except Exception:
             log.exception("a page could not be made")
 
@@ -122,12 +122,12 @@ class _Connections:
             f"Content-Length: {len(page.body)}\r\nConnection: close\r\n\r\n".encode()
         )
         body = memoryview(b"" if method == b"HEAD" else page.body)
-        for start in range(0, len(body), _PIECE_BYTES):  # who does not read holds one piece, not the page
+        for start in range(0, len(body), _PIECE_BYTES):  # a slow client holds one piece in memory, not the page
             writer.write(body[start : start + _PIECE_BYTES])
             await writer.drain()
         writer.write_eof()
         with suppress(OSError):
-            while await reader.read(_PIECE_BYTES):  # until the asker has it all: an abort could overtake the answer
+            while await reader.read(_PIECE_BYTES):  # an abort could overtake the answer
                 pass
 
     def _page(self, method: bytes, target: bytes) -> Page:

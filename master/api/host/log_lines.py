@@ -1,6 +1,6 @@
 """Log lines and terminal output that others' text cannot forge: control characters are shown as escapes.
 
-The problem: a script's output, a stranger's greeting or an event's note may hold escape codes that move or rename the
+The problem: a script's output, a client's handshake or an event's note may hold escape codes that move or rename the
 terminal, and line ends that forge a line of the log.  Nothing is dropped: each such character shows as its escape.
 """
 
@@ -20,7 +20,7 @@ _CONTINUED: Final = "\n    "
 
 
 def escape_controls(text: str) -> str:
-    """The text with each character that moves a terminal shown as its escape; lines and tabs stay."""
+    """The text with terminal control characters shown as escapes; lines and tabs stay."""
     return _MOVING.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 

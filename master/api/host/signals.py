@@ -6,4 +6,4 @@ import signal
 from typing import Final
 
 TAKE_OVER: Final = signal.SIGUSR1
-"""To what stands by, from whoever has seen the master before it die; blocked until it is listened for (ADR 0202)."""
+"""Signal that tells a standby that the master before it is dead; blocked until the standby handles it (ADR 0202)."""

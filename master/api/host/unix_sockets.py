@@ -1,9 +1,9 @@
 """Unix sockets between the processes of one machine: addresses, private folders, the peer's user (ADR 0170).
 
-A run on one machine has strangers as neighbours: other users, and web pages in a browser, reach every port of
-loopback and take each one that is free for a moment.  A socket in a folder of mode 0700 is reached by its owner (and
-root) alone, and no other process can stand in its place.  As a second line, whoever accepts or connects asks the
-kernel for the peer's user.  An address is `unix:PATH`, as gRPC writes it, beside `host:port`.
+Other users of a machine, and web pages in a browser, can connect to every loopback port and take over a free one.  A
+socket in a folder of mode 0700 is reachable for its owner (and root) alone, and no other process can take its place.
+In addition, both ends check the peer's user by SO_PEERCRED.  An address is `unix:PATH`, as gRPC writes it, beside
+`host:port`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def socket_path(address: str) -> Path:
 
 
 def make_socket_folder(wanted: Path) -> Path:
-    """A new private folder for sockets: `wanted`, or a temporary one where that is too long or too odd.
+    """A new private folder for sockets: `wanted`, or a temporary one if that path is too long or not allowed.
 
     Raises OSError.
     """
@@ -93,14 +93,14 @@ def is_listened_at(path: Path) -> bool:
 
 
 def check_peer(sock: socket.socket) -> None:
-    """The other end is a process of this user, or of root.  Raises ForeignUserError; systems without the call pass."""
+    """Check that the peer runs as this user or root.  Raises ForeignUserError; systems without the call pass."""
     user = peer_user(sock)
     if user is not None and user not in {os.geteuid(), 0}:
         raise ForeignUserError(f"the peer runs as user {user}, this process as {os.geteuid()}")
 
 
 def peer_user(sock: socket.socket) -> int | None:
-    """The user id of a Unix socket's other end; None: another kind of socket, or a system that does not tell."""
+    """The user id of a Unix socket's other end; None: another kind of socket, or an unsupported system."""
     if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return None
     told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)

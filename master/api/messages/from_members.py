@@ -85,7 +85,7 @@ class CutTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRefused:
-    """Answer to HOLD or CUT, or news that the fork has ended; the master gives the cut up."""
+    """Answer to HOLD or CUT, or report that the fork has ended; the master gives the cut up."""
 
     cut: CutId
     reason: CutRefusal
@@ -94,7 +94,7 @@ class CutRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The fork's file is complete and verified (rule 21); said again if asked again."""
+    """The fork's file is complete and verified (rule 21); repeated on request."""
 
     cut: CutId
     file: FileRecord
@@ -133,14 +133,14 @@ class Activated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLeaving:
-    """This server has to go: it ends when it is Released, or when its grace is over."""
+    """This server terminates: it ends when it is Released, or when its grace is over."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupSilent:
-    """The named backup of this server's buckets has confirmed nothing for so long: pushes wait for it (rule 62)."""
+    """A backup of this server has confirmed nothing for `silent_s`; pushes wait for it (rule 62)."""
 
     lineage: Lineage
     backup: Incarnation
@@ -149,7 +149,7 @@ class BackupSilent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReport:
-    """What the buckets that are live here weigh, sent at first and every some seconds.  Lost or late: no harm."""
+    """Sizes and loads of this server's live buckets, sent at first and every few seconds; best effort."""
 
     lineage: Lineage
     buckets: PositionSet
@@ -237,7 +237,7 @@ class OfferCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalSaved:
-    """The final-save hook has run on this trainer.  It runs at least once; again where this was not heard."""
+    """The final-save hook has run on this trainer.  It runs at least once; again if this message was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

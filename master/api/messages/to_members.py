@@ -24,14 +24,14 @@ from master.api.positions import EMPTY, PositionSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fenced:
-    """You are stale: drop leases and gradients, register again, keep the process (rule 14)."""
+    """The receiver is stale: it drops leases and gradients and registers again, in the same process (rule 14)."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """What was asked is wrong and will stay wrong: `field` names it, `message` says what to do."""
+    """The request is invalid and will stay invalid: `field` names it, `message` says what to do."""
 
     field: str
     message: str
@@ -54,7 +54,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """Answer to Declare: what holds from now on."""
+    """Answer to Declare: the recorded declaration."""
 
     dataset: DatasetSpec
     tables: tuple[TableSpec, ...]

@@ -1,15 +1,15 @@
 """Proof on both sides of a call that they know the job's secret, which itself never travels (ADR 0171).
 
-A process that holds the master's port need not be the master, so what is sent there must be of no use to others.
- This is digest authentication (RFC 7616: a challenge, a response to it, `rspauth` and `nextnonce` in the answer) with
-HMAC-SHA-256, in gRPC metadata:
+Another process may have taken the master's port, so nothing that is sent there may be useful to it.  This is digest
+authentication (RFC 7616: a challenge, a response to it, `rspauth` and `nextnonce` in the answer) with HMAC-SHA-256, in
+gRPC metadata:
 
     member -> edl-challenge (the master's, used once), edl-nonce (fresh), edl-proof
     master -> initial metadata: edl-challenge (for the next call), edl-proof (of the member's nonce)
            or UNAUTHENTICATED with edl-challenge in the trailing metadata: try again with that
 
-A proof holds for one job, one method and one pair of nonces.  It does not keep what is said afterwards from a process
-between the two, which is TLS's work.
+A proof holds for one job, one method and one pair of nonces.  It does not hide the messages from a process
+between the two; TLS does.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Prover:
         self._job = job
         self._challenge = ""
         self.has_met_master = False
-        """Whether the master has proved itself since: a refusal after that may be another one's word."""
+        """True once the master has proved itself; an unproven refusal may come from another process."""
 
     def begin(self, method: str) -> Proving:
         """A call that is about to be made; the known challenge is spent with it."""

@@ -1,8 +1,8 @@
 """gRPC channel options for both ends of a member's stream, which belong together.
 
-A server sends a client away (GOAWAY) that pings more often than it allows, so the numbers of both sides are written
-here once.  A silent peer is noticed within 15 s, which only frees the connection: who is alive is decided by progress
-(leases), never by pings.
+A server closes connections (GOAWAY) of clients that ping more often than it allows, so the numbers of both sides are
+written here once.  A silent peer is noticed within 15 s, which only frees the connection: liveness of members is
+decided by progress (leases), never by pings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLIENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *_SAME,
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # below keepalive_time_ms
-    ("grpc.max_concurrent_streams", 64),  # of one connection; a member has one, the cluster side a few questions
-    ("grpc.server_handshake_timeout_ms", 5_000),  # for who connects and says nothing; a member tries no longer either
+    ("grpc.max_concurrent_streams", 64),  # of one connection; a member has one, the cluster side a few requests
+    ("grpc.server_handshake_timeout_ms", 5_000),  # for silent connections; members use the same limit
     ("grpc.so_reuseport", 0),  # a port in use is an error, never shared
 )

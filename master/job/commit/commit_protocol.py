@@ -56,14 +56,14 @@ def advance(turn: Turn) -> None:
 
 
 def handle_due(turn: Turn, event: CommitDue) -> None:
-    """The commit begins as soon as it can."""
+    """Mark the commit as due."""
     commit = turn.state.commit
     if commit.phase is CommitPhase.IDLE and commit.due == event.deadline:
         turn.change(commit=replace(commit, due=None, is_backing_off=False))
 
 
 def handle_hold_expired(turn: Turn, event: HoldExpired) -> None:
-    """Pushes have waited long enough: the attempt is given up (rule 19)."""
+    """Give the attempt up: pushes waited too long (rule 19)."""
     if turn.state.commit.phase is CommitPhase.HOLDING and turn.state.commit.cut == event.cut:
         give_up(turn, _hold_unanswered(turn))
 
@@ -97,7 +97,7 @@ def _hold(turn: Turn) -> None:
 
 
 def handle_held(turn: Turn, server: Server, said: Held) -> None:
-    """Once all have answered and named every bucket once (rule 58), D is what any bucket has.
+    """Store an answer; once every bucket is listed exactly once (rule 58), D is the union of the marks.
 
     Positions that not all buckets have are leased first (rule 20).
     """

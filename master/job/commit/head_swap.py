@@ -77,7 +77,7 @@ def handle_manifest_write_failed(turn: Turn, event: ManifestWriteFailed) -> None
 
 
 def handle_head_swapped(turn: Turn) -> None:
-    """Committed: what was answered as committed survives any crash (M6)."""
+    """Handle the committed checkpoint, which now survives any crash (M6)."""
     state, manifest = turn.state, turn.state.commit.manifest
     assert manifest is not None
     if state.commit.offer:
@@ -90,7 +90,7 @@ def handle_head_swapped(turn: Turn) -> None:
         commit=replace(
             end_attempt(state.commit),
             due=turn.after(state.config.checkpoint_every_ns),
-            is_backing_off=dispatch.is_exhausted,  # of use only if head is not everything then: never at once again
+            is_backing_off=dispatch.is_exhausted,  # matters only if head is not complete: no immediate second attempt
             refusals=0,
             problem="",
             committed_at=turn.now,

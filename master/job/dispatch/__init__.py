@@ -1,4 +1,4 @@
-"""Dispatch of positions: how much a lease holds, how far leases may go, which positions are left out for good.
+"""Dispatch of positions: lease size, high-water mark, quarantine by SKIP.
 
 The positions themselves are in `state.dispatch_state`.
 """

@@ -2,13 +2,13 @@
 
 The problem: a new master does not know who trains what until trainers have come back.  What lies above the mark was
 leased to nobody and need not wait for them; nor need what lies below, once all are back that may hold leases there.
- The mark moves ahead of the leases in blocks that last some seconds: no store write per shard (M6), and close to the
+The mark moves ahead of the leases in blocks that last some seconds: no store write per shard (M6), and close to the
 leases, since all below it waits.  The trainers are written beside it when one comes or goes; a great many are not
 written, since each write names them all.
 
 Nothing waits for the mark or the names.  Where a slow store leaves them behind the leases, a next master may grant
-again what a trainer still works on.  That costs work and no promise: positions that are trained twice are applied
-once (the marks answer REPEAT), and of two leases the one that its master knows first stays (M2).
+again what a trainer still works on.  That costs repeated work only: positions that are trained twice are applied
+once (the marks answer REPEAT), and of two leases the first that the master knows is kept (M2).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def remove_trainer(turn: Turn, key: MemberKey) -> None:
 
 
 def await_nobody(turn: Turn) -> None:
-    """Trainers of an earlier master that are not back hold nothing any more: all TODO may be granted (rule 18)."""
+    """Stop waiting for trainers of an earlier master: all TODO may be granted (rule 18)."""
     state = turn.state
     trainers = state.holding.trainers
     for name in state.holding.awaited or ():

@@ -2,8 +2,8 @@
 
 Order: positions that an open cut waits for (rule 20), then the lowest; returned positions are low, so they come
 first.  Size: the target time at the trainer's measured rate, in whole batches, and never more than its share of what
-is left, so that no trainer sits alone with the tail.  A lease never crosses an epoch's end.  Suspects of killing
-trainers are granted apart (M4, `state.trainer_failures`).
+is left, so that the last positions are spread over all trainers.  A lease never crosses an epoch's end.  Suspects of
+killing trainers are granted apart (M4, `state.trainer_failures`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _choose_among_suspects(
         return dispatch, ()  # it tries one alone
     if free & prime and dispatch.isolator in (None, key):
         if mine:
-            return replace(dispatch, isolator=key), ()  # runs dry first
+            return replace(dispatch, isolator=key), ()  # finishes its leases first
         return replace(dispatch, isolator=None), _cut_pieces(dispatch, free & prime, 1, dispatch.batch_size)
     if dispatch.isolator == key:
         dispatch = replace(dispatch, isolator=None)

@@ -1,4 +1,4 @@
-"""Agreement on a skip: positions are left out for good once every bucket has promised never to apply them (rule 31).
+"""Agreement on a skip: positions are quarantined once every bucket has confirmed never to apply them (rule 31).
 
 All buckets skipped: the quarantine is recorded durably.  All had applied them: nothing is left out.  Mixed: the job
 rolls back to head, with the quarantine in the same transaction.  A skip and a commit never overlap, so no cut is
@@ -36,7 +36,7 @@ def advance(turn: Turn) -> None:
 
 
 def finish_skip(turn: Turn, skipped: PositionSet) -> bool:
-    """Completes a skip that another master began and some bucket has obeyed (rule 31).
+    """Completes a skip that another master began and some bucket has confirmed (rule 31).
 
     False: all of these positions are quarantined already.
     """

@@ -124,7 +124,7 @@ class ManifestOrigin:
 
 
 UNNAMED_ORIGIN: Final = ManifestOrigin(history=HistoryId("unnamed"), founded=Lineage(1), fresh="0")
-"""Of a core that no shell has given a folder."""
+"""Origin of a core without a checkpoint folder (tests)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

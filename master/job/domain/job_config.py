@@ -1,4 +1,4 @@
-"""What a job's master is set to."""
+"""Settings of a job's master core."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from master.job.domain.durable_records import SECOND
 
 
 class AfterLoss(StrEnum):
-    """What the other servers do when one is lost with its buckets (rules 26, 30; ADR 0317)."""
+    """Policy after the loss of a server with its buckets (rules 26, 30; ADR 0317)."""
 
     ROLL_BACK = "RollBack"  # all go back to the last checkpoint
     KEEP = "Keep"  # they stay as they are, and only what is lost comes from there
@@ -23,11 +23,11 @@ class JobConfig:
     max_servers: int = 0  # servers that may come later have ordinals below this; below `servers`: as many as those
     copies: int = 1  # of every bucket, while servers are there for them: 2 is an owner and a backup (rule 61)
     bucket_count: int = 256  # of a new job; an existing checkpoint or route says its own
-    checkpoint_every_ns: int = 60 * SECOND  # from one commit's end to the next one's begin
+    checkpoint_every_ns: int = 60 * SECOND  # from the end of a commit to the start of the next
     after_loss: AfterLoss = AfterLoss.ROLL_BACK
 
-    reconnect_window_ns: int = 10 * SECOND  # a broken stream may come back this long (rule 18)
-    short_window_ns: int = 2 * SECOND  # ... only so long where others, or a cut, wait for its leases or buckets
+    reconnect_window_ns: int = 10 * SECOND  # a member may reconnect within this (rule 18)
+    short_window_ns: int = 2 * SECOND  # ... this where others, or a cut, wait for its leases or buckets
     backup_window_ns: int = SECOND // 2  # ... and a server without which nothing is lost (rule 62)
     silence_window_ns: int = 2 * SECOND  # a backup that its owner reports silent must answer the master within this
     apart_after_ns: int = 10 * SECOND  # ... and one that is silent to its owner alone is left out after this

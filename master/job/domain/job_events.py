@@ -77,8 +77,7 @@ class MovesRequested:
     """Buckets are wanted on other servers, for measured load or by someone who sees the whole cluster.
 
     Source and target are ordinals.  It replaces the moves that wait; moves that have begun go on.  It is ignored
-    while a server is leaving.  Nothing in the product requests moves yet: with it the protocol checker moves any
-    bucket anywhere.
+    while a server is leaving.  Only the protocol checker sends it.
     """
 
     moves: tuple[Move, ...]
@@ -113,7 +112,7 @@ class ReclaimWindowEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnersWaitEnded:
-    """Nobody has come in the place of a lost server: the servers that are here go on if they are enough (ADR 0315)."""
+    """The wait for a lost server's replacement has ended: the connected servers continue if they suffice (ADR 0315)."""
 
     deadline: Instant
 

@@ -28,7 +28,7 @@ from master.job.state.members import Server, place_of
 from master.job.state.protocol_state import CommitPhase
 
 LOOK_AHEAD: Final = 64
-"""Waiting moves that are looked at with each event; sources take turns in them, so these name all that are free."""
+"""Most waiting moves checked per event; sources are interleaved, so this covers all free ones."""
 
 
 def admit_moves(turn: Turn, now: BucketTable) -> BucketTable:
@@ -69,7 +69,7 @@ class _Beginning:
         source, target = _ends(state, move)
         is_settled = _is_settled(state, move.bucket)
         if source is None or target is None or (source == target and is_settled):
-            return True  # gone, or there already: planned anew when somebody comes or goes
+            return True  # the source has gone, or the target has it: planned again at the next membership change
         if not is_settled or not _may_begin(state, source, target):
             return False
         if bucket_table.backup_of(self._now, move.bucket) != target.key:

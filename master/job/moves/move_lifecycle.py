@@ -1,9 +1,9 @@
-"""The life of a move: intent, then flip or undo, and who is told (rules 37 to 60).
+"""Lifecycle of a move: intent, then flip or undo, and the messages sent (rules 37 to 60).
 
     waiting -> INTENT -> FREEZE ... INSTALLED -> FLIP -> ACTIVATE, FORGET        moved
                             `-- lost, late, given up -> UNDO -> ACTIVATE, FORGET    stays, at the next version
 
-The table in the store is the truth (`state.bucket_table`); what servers have reported since is soft and is asked
+The table in the store is authoritative (`state.bucket_table`); reports of servers are soft state and are requested
 again (`server_commands`).  No move waits for a cut and no cut for a move, except by admission (rule 59).
 
 Not here: where buckets belong (`rebalancing`), which moves begin (`move_admission`), late moves (`move_timeouts`),
@@ -25,7 +25,7 @@ from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Server
 from master.job.state.protocol_state import RecoveryStage
 
-# ---- what can go on -------------------------------------------------------------------------------------------------
+# ---- progress -------------------------------------------------------------------------------------------------------
 
 
 def advance(turn: Turn) -> None:
@@ -79,7 +79,7 @@ def _ended(state: MasterState, now: BucketTable) -> BucketTable:
     return now
 
 
-# ---- the table has changed ------------------------------------------------------------------------------------------
+# ---- table changes --------------------------------------------------------------------------------------------------
 
 
 def handle_changed(turn: Turn, write: ChangeTable) -> bool:
@@ -140,7 +140,7 @@ def is_safe(state: MasterState, owner: MemberKey) -> bool:
     return all(promotion.has_successor(state, now, bucket) for bucket in rest)
 
 
-# ---- what servers say -----------------------------------------------------------------------------------------------
+# ---- reports of servers ---------------------------------------------------------------------------------------------
 
 
 def handle_installed(turn: Turn, server: Server, said: Installed) -> None:
@@ -187,7 +187,7 @@ def _handle_ready(turn: Turn, server: Server, said: Activated) -> None:
 
 
 def remove_server(turn: Turn, server: Server) -> bool:
-    """The server is no member any more.  True: nothing is lost by that (rules 49, 53).
+    """The server is no member any more.  True if no bucket is lost (rules 49, 53).
 
     Moves to it are undone; a bucket that it has handed over is flipped all the same.
     """

@@ -1,4 +1,4 @@
-"""Move timeouts: buckets that are too long on the way are undone and tried again later (rules 46, 53; ADR 0315).
+"""Move timeouts: buckets whose transfer takes too long are undone and retried later (rules 46, 53; ADR 0315).
 
 Pushes wait for a frozen bucket, so each move has a time of its own.  A source sends its buckets to a target one after
 another at the link's speed, so a bucket's time counts from the last arrival before it at that target, at first from
@@ -56,7 +56,7 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
     slow = frozenset(b for b in late if _turn(state, b) + state.config.move_timeout_ns <= event.deadline)
     timed_out = moves.timed_out.put_all({one.bucket: one.target for one in moves.intents if one.bucket in slow})
     moves = replace(moves, undone=moves.undone | late, waiting=() if slow else moves.waiting, timed_out=timed_out)
-    if moves.retry_at is None:  # else it is the same trouble
+    if moves.retry_at is None:  # otherwise the retry is already scheduled
         retry_at = turn.after(state.config.move_again_ns << min(moves.late, MOST_DOUBLINGS))
         moves = replace(moves, retry_at=retry_at, late=moves.late + bool(slow))
     turn.change(moves=moves)
@@ -72,7 +72,7 @@ def handle_retry_due(turn: Turn, event: MovesRetryDue) -> None:
 
 
 def problem(state: MasterState) -> str:
-    """The moves that do not arrive, for people; empty: all do."""
+    """Text about late moves; empty if there are none."""
     targets = Counter(target.name for target in state.moves.timed_out.values())
     counts = ", ".join(f"{count} to {name}" for name, count in sorted(targets.items()))
     within = f"within {state.config.move_timeout_ns // SECOND} s; pushes waited for them, and they are tried again"

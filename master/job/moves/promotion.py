@@ -1,8 +1,8 @@
 """Promotion: a lost server's buckets go on at their backups, at no loss (rules 61, 62; ADR 0318).
 
-PROMOTE and ALONE each end a version by one change of the table.  What the lost server still passes on or confirms is
-of a version that nobody takes any more, so it need not be dead.  Nothing is copied and no server is asked first.  The
-bucket has one copy until a move gives it another (`rebalancing`).
+PROMOTE and ALONE each end a version by one change of the table.  Messages of the lost server carry an ended version
+and are refused, so it need not be dead.  Nothing is copied and no server is asked first.  The bucket has one copy
+until a move gives it another (`rebalancing`).
 
 Not here: who is lost (`servers.server_handlers`), both copies lost (`recovery.rollback`), who is told
 (`server_commands`).
@@ -34,9 +34,8 @@ class Promotion:
 def promote_lost(state: MasterState, now: BucketTable) -> BucketTable:
     """The table in which no bucket waits for a server that is no member, if another one has its copy.
 
-    It also gives up the second copy at a server that leaves when nobody is left to take one, and at a backup that its
-    owner does not reach; then the owner must be connected and stay: nobody gives up a copy that may soon be the only
-    one.
+    It also drops second copies on a leaving server if no other server can take them, and on a backup that the owner
+    cannot reach.  The latter requires that the owner is connected and stays, since its copy becomes the only one.
     """
     if now.backups is None:
         return now

@@ -2,8 +2,8 @@
 49).
 
 A server that comes while the job serves enters with an empty list (RESTORE of no bucket) and then gets its share.  A
-server that has to leave, by its own word or since fewer are wanted (`server_scaling`), gives its buckets away and is
-released when it owns nothing.  Only servers that come and go cause moves to evenness: an uneven placement that was
+server that has to leave, because it announced it or fewer are wanted (`server_scaling`), gives its buckets away and is
+released when it owns nothing.  Only joining and leaving servers trigger rebalancing: an uneven placement that was
 requested for measured load (`MovesRequested`) stays.
 
 Not here: how a bucket moves (`move_lifecycle`), which server gets it (`job.placement`).
@@ -33,7 +33,7 @@ from master.job.state.members import Server, put_server
 from master.job.state.protocol_state import RecoveryStage
 
 HOT: Final = 2.0
-"""More than so many times the ordinary load is a load that counts."""
+"""Factor above the usual load from which a bucket counts as hot."""
 
 
 def handle_leaving(turn: Turn, server: Server, _: ServerLeaving) -> None:

@@ -22,7 +22,7 @@ from master.job.state.job_state import MasterState, Turn
 
 LEAST: Final = 1
 MAX_ASKING: Final = 64
-"""Requests that wait for one write; a store that is away would gather more and more of them."""
+"""Most requests that wait for one write while the store is unreachable."""
 
 
 def handle_servers_requested(turn: Turn, event: ServersRequested) -> None:

@@ -3,9 +3,8 @@
 A second copy costs a server what the first one costs it in pushes and nothing in pulls, so copies are spread by
 number.  The placement is a flow: every bucket sits on some server; an edge leads from one server to another where a
 bucket may be moved (not to its owner), and costs 1 where that takes it from the server that has its copy.  A surplus
-of one server goes straight to those that have too few; only where owners are in the way does it take longer ways, the
-cheapest first.  At the end no round trip is cheaper, so no placement as even moves fewer (a flow without negative
-cycles).
+of one server goes straight to those that have too few; only if owners prevent it, longer paths are used, cheapest
+first.  At the end there is no negative cycle, so no placement that is as even moves fewer.
 
 With two servers each is the other's backup, whatever the evenness.  Owners: `owner_placement`.  ADR 0318.  Pure.
 """

@@ -1,10 +1,10 @@
 """Placement of buckets on servers: even in bytes and in load, moving the fewest bytes that evenness allows.
 
-Evenness in two measures at the least movement is a packing problem that nobody solves exactly in milliseconds, so the
-evenness here is one that can be counted.  Buckets of like size and like load (within an eighth) form a *class*; every
-server holds its share of each class, rounded down or up.  Then sizes and loads are even up to one bucket a class and
-the differences inside a class.  A class with too few buckets to share is joined with its neighbour, heaviest first;
-that costs at most the heaviest bucket in all.
+Exact balance in two measures with least movement is a hard packing problem, so balance is defined by counts per
+class.  Buckets of like size and like load (within an eighth) form a *class*; every server holds its share of each
+class, rounded down or up.  Then sizes and loads are even up to one bucket a class and the differences inside a class.
+A class with too few buckets to share is joined with its neighbour, heaviest first; that costs at most the heaviest
+bucket in all.
 
 *No placement that is even in this sense moves fewer bytes.*  Classes do not touch each other, so one class is enough
 to look at.  A server that holds h of its buckets and may have t keeps at most t, so at best its t largest: this
@@ -61,7 +61,7 @@ def place(
 
     `previous`: the owners now; another number is a server that leaves (NOBODY: the bucket is nowhere).  Empty or of
     another length: all buckets are placed anew in runs, so that a server owns whole slices of a table (ADR 0310).
-     `weights`: of each bucket, all alike when empty.  Raises ValueError for no servers, no buckets, or weights that
+    `weights`: of each bucket, all alike when empty.  Raises ValueError for no servers, no buckets, or weights that
     are no measure.
     """
     _check(bucket_count, servers, weights)

@@ -209,7 +209,7 @@ def serve(turn: Turn) -> None:
         unreadable_since=None,
         problem="",
     )
-    turn.change(commit=replace(state.commit, due=_due(turn), problem=""))  # what did not go through is no more
+    turn.change(commit=replace(state.commit, due=_due(turn), problem=""))  # earlier problems no longer apply
     if state.route and state.config.servers:
         for trainer in state.members.registered():
             turn.send(trainer.key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))

@@ -1,6 +1,6 @@
 """Roll-back: buckets are lost, so all servers go back to head under the next lineage (rules 26, 29, 56).
 
-`lose_model` ends what rests on the old lineage; `raise_lineage` writes the new one once enough servers are here.  The
+`lose_model` ends everything of the old lineage; `raise_lineage` writes the new one once enough servers are here.  The
 raise is durable before any member hears of it, and one more raise is always right.  Servers keep what they have only
 where the job says so (`AfterLoss`, ADR 0317) and a server's loss is the only trouble; the table of the lineage before
 names what each keeps.
@@ -39,7 +39,7 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
     if state.commit.phase not in (
         CommitPhase.IDLE,
         CommitPhase.SWAPPING,
-    ):  # what is in the store's hands will be answered
+    ):  # writes in flight will still be answered
         give_up(turn, problem)
     going_on = state.stage in (RecoveryStage.ADOPTING, RecoveryStage.RAISING)
     turn.recover(

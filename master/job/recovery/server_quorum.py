@@ -1,10 +1,9 @@
-"""Quorum of servers: are enough here for the model to serve, and who is still waited for (rules 18, 28, 62; ADR
-0315).
+"""Quorum of servers: whether enough are connected to serve the model, and which are awaited (rules 18, 28, 62).
 
 At first a job waits for as many servers as it begins with.  After a loss, or under a new master, it waits for the
-owners by the table or the processes in their places; a job that may have more servers than it began with waits only
-so long, and shorter where backups have everything.  While the job serves, another process is expected in the place of
-a lost server, and no server that would take buckets along is released before that.
+owners by the table or the processes in their places; a job that may have more servers than it began with waits for a
+limited time, shorter where backups have everything (ADR 0315).  While the job serves, another process is expected in
+the place of a lost server, and no server that would take buckets along is released before that.
 
 Not here: how long a server with a broken stream is a member (`servers.disconnect_grace`), what follows
 (`model_recovery`).

@@ -1,1 +1,1 @@
-"""Parameter servers: what they say (`server_handlers`), how long they are waited for, when they may end."""
+"""Parameter servers: message handlers, disconnect grace, release."""

@@ -1,13 +1,13 @@
-"""Disconnect grace: how long a silent server is waited for, and which silent server is suspected (rules 18, 61, 62).
+"""Disconnect grace: time until a disconnected server counts as lost; suspicion of silent backups (rules 18, 61, 62).
 
-A server whose stream broke may come back with its model.  Without second copies everybody waits for it: ten seconds.
- With them it is given up at once if connected servers have all that it has; but where all streams break together, as
+A server whose stream broke may come back with its model.  Without second copies all trainers wait for it: ten seconds.
+With them it is given up at once if connected servers have all that it has; but where all streams break together, as
 when the master cannot be reached, no copy is spare.  So the answer is computed from the state again whenever it
 changes.
 
-A backup that stands still holds up the pushes to its owner, which never goes on without it by itself but reports it.
- A backup that does not answer the master either is lost sooner than its connection notices.  One that answers the
-master but not its owner has trouble on the way between the two: after a while the owner is left alone.  Only servers
+A stalled backup delays the pushes to its owner, which reports it and never proceeds without it.  A backup that does
+not answer the master either is lost sooner than its connection notices.  One that answers the master but not its
+owner has lost the link between the two: after a while the bucket continues with the owner's copy alone.  Only servers
 whose copies are spare are suspected (ADR 0318).
 """
 

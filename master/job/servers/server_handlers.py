@@ -43,7 +43,7 @@ from master.job.state.protocol_state import CommitPhase, RecoveryStage
 
 
 def handle_register(turn: Turn, said: RegisterServer) -> None:
-    """The server is a member; a process that is new at its ordinal, or has lost the model, starts a roll-back."""
+    """Register a server; a new process at a known ordinal, or one without the model, triggers a roll-back."""
     state, server = turn.state, server_of(said)
     most = state.config.most_servers
     if not 0 <= said.ordinal < most:

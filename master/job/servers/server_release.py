@@ -1,7 +1,7 @@
-"""Release of a server that has to leave: once it owns nothing, or nobody is there to take its buckets (rule 49).
+"""Release of a server that has to leave: once it owns nothing, or no server can take its buckets (rule 49).
 
-It writes the file of an open cut first, whatever has become of the buckets in it meanwhile (rule 59).  A server that
-was told to end waits for the release inside its grace, so it is released wherever waiting is pointless.  The last
+It writes the file of an open cut first, whatever has become of the buckets in it meanwhile (rule 59).  A terminating
+server waits for its release within its grace period, so it is released wherever waiting is pointless.  The last
 server takes its buckets with it; a commit is begun for it first, so that as little as possible is lost.  While
 another process is expected in the place of a lost server, it stays: that one will take its buckets
 (`recovery.server_quorum`).

@@ -1,4 +1,4 @@
-"""Comparison of what servers say about their buckets: the ground for a checkpoint (rules 19 to 22).
+"""Comparison of bucket marks, on which a checkpoint is based (rules 19 to 22).
 
 Nothing is committed here: the commit is `job.commit`, the manifest's form `api.checkpoints.manifest`.
 """
@@ -55,5 +55,5 @@ def file_problem(file: FileRecord, lineage: Lineage, buckets: PositionSet) -> st
 
 
 def manifest_id(term: Term, lineage: Lineage, sequence: int, fresh: str) -> ManifestId:
-    """A manifest id that was never issued, even where a store lost count (M11); ids sort by time (rule 4)."""
+    """A manifest id that was never issued, even if the store lost its records (M11); ids sort by time (rule 4)."""
     return ManifestId(f"{lineage:06d}-{term:010d}-{sequence:06d}-{fresh}")

@@ -122,7 +122,7 @@ def flipped(table: BucketTable, intent: Intent, *, source_stays: bool = False) -
     """FLIP: version v at the source becomes v + 1 at the target (rule 45).
 
     Where the move was for a new backup, the source stays the owner and the target becomes its backup (rule 62).
-     `source_stays`: a bucket with one copy keeps the frozen one as its second, which equals what was handed over.
+    `source_stays`: a bucket with one copy keeps the frozen one as its second, which equals what was handed over.
     """
     target = place_of(table.route, intent.target.incarnation)
     assert target is not None, f"{intent} has no place in the route"

@@ -28,8 +28,8 @@ def end_attempt(commit: CommitState) -> CommitState:
 def give_up(turn: Turn, problem: str, *, is_storage: bool = False) -> None:
     """Ends the attempt, at every server too; the next one comes after a pause that doubles up to a bound.
 
-    Storage that fails gets more time.  Any other trouble (a busy server, a bucket on its way) is over soon and
-    another attempt costs a round trip: it comes no later than a commit in its turn would.
+    Storage that fails gets more time.  Other problems (a busy server, a moving bucket) end soon and another attempt
+    costs a round trip: it comes no later than a commit in its turn would.
     """
     config, given_up = turn.state.config, turn.state.commit
     if given_up.phase in (CommitPhase.HOLDING, CommitPhase.WRITING) and given_up.cut:

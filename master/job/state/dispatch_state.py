@@ -54,7 +54,7 @@ class DispatchState:
     lease_count: int = 0
     next_number: int = 1
     wanted: PositionSet = EMPTY  # of the open cut: leased before all else (rule 20)
-    isolator: Incarnation | None = None  # the trainer that runs dry to try prime suspects alone (M4)
+    isolator: Incarnation | None = None  # the trainer that finishes its leases first, to try prime suspects alone (M4)
     granting_from: int = 0  # while leases of an earlier master may be claimed: its high-water mark (rule 18)
     frontier: int = 0  # nothing from here on was ever leased
     reworked: int = 0  # positions that were DONE and are TODO again

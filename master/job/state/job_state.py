@@ -1,4 +1,4 @@
-"""`MasterState`: all that the master of one job knows, as one frozen value; `Turn`: the making of the next one.
+"""`MasterState`: state of one job's master, frozen; `Turn`: builder of the next state.
 
 The state is soft but for `domain.Durable`: a new master makes it anew from the store, the servers' marks and the
 trainers that register.
@@ -76,7 +76,7 @@ class MasterState:
     reclaim_ends: Instant | None = None  # until then leases of an earlier master may be claimed (rule 18)
     reserved: HighWaterMark = field(default_factory=HighWaterMark)
     holding: LeaseHolders = field(default_factory=LeaseHolders)
-    final_saver: MemberKey | None = None  # appointed last; the save is owed until somebody says FinalSaved
+    final_saver: MemberKey | None = None  # trainer chosen for the final save, until FinalSaved arrives
     is_final_saved: bool = False
     failed: str = ""  # the job is given up, for this reason
     origin: ManifestOrigin = UNNAMED_ORIGIN

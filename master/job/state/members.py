@@ -20,7 +20,7 @@ from master.job.domain.durable_records import Instant, MemberKey
 from master.job.domain.frozen_map import FrozenMap
 
 RETIRED_KEPT: Final = 256
-"""Incarnations remembered as gone; an older zombie that still talks would displace its successor, no more."""
+"""Incarnations remembered as gone; a late message of an older process could at worst displace its successor."""
 
 _NO_METRICS: Final[FrozenMap[str, float]] = FrozenMap()
 NO_RANK: Final = (-1, 0)

@@ -20,7 +20,7 @@ from master.job.placement.owner_placement import Move
 
 
 class RecoveryStage(StrEnum):
-    """How far the master is with the model (rules 17, 26): only SERVING grants and commits."""
+    """Stage of recovery (rules 17, 26): only SERVING grants and commits."""
 
     ADOPTING = "adopting"  # waiting for what storage has to adopt, and for the swap of head that adopts it
     GATHERING = "gathering"  # waiting for the data set and for enough servers
@@ -59,7 +59,7 @@ class RecoveryState:
 
 
 class CommitPhase(StrEnum):
-    """How far a commit is."""
+    """Phase of a commit."""
 
     IDLE = "idle"
     HOLDING = "holding"  # HOLD is out (rule 19)

@@ -90,7 +90,7 @@ def count_failure(failures: FailureCounts, note: FailureNote, *, has_raised: boo
 
 
 def acquit(failures: FailureCounts, positions: PositionSet) -> FailureCounts:
-    """These positions were completed or are quarantined: they are no suspects, and the row of failures is broken."""
+    """These positions were completed or quarantined: they are not suspects, and the row of failures ends."""
     if failures.is_clear:
         return failures
     left = tuple(layer - positions for layer in failures.layers)

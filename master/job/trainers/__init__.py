@@ -1,1 +1,1 @@
-"""Trainers: what they say (`trainer_handlers`), how they are lost, what they declare, whose model it is."""
+"""Trainers: message handlers, loss, declaration, model holder."""

@@ -1,4 +1,4 @@
-"""What a job trains: the first Declare is recorded and holds for its life, later ones are compared with it.
+"""Declaration of a job: data set and tables.  The first Declare is recorded, and later ones are compared with it.
 
 A refusal names the field and what to do, and nothing starts on it.  Where nothing is declared yet, every process of
 the script would be refused alike: the job fails with the first whose script ends on it (`trainer_loss`).

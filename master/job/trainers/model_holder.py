@@ -73,7 +73,7 @@ def release_model(turn: Turn, key: MemberKey) -> None:
 
 
 def refuse_second_model(state: MasterState, key: MemberKey) -> Refused | None:
-    """The refusal for any other trainer while the holder is here; None: there is no objection."""
+    """The refusal for any other trainer while the holder is here; None: it is accepted."""
     if not state.has_own_model or state.owner is None or state.owner == key:
         return None
     owner = state.members.trainers.get(state.owner.name)

@@ -28,7 +28,7 @@ MIN_RATE: Final = 1e-6
 
 MAX_RATE: Final = 1e12
 
-# ---- coming ---------------------------------------------------------------------------------------------------------
+# ---- registration ---------------------------------------------------------------------------------------------------
 
 
 def handle_register(turn: Turn, said: RegisterTrainer) -> None:
@@ -176,7 +176,7 @@ def _end(turn: Turn, trainer: Trainer, request: int) -> None:
 
 
 def handle_final_saved(turn: Turn, trainer: Trainer, said: FinalSaved) -> None:  # noqa: ARG001  one signature for all
-    """The final model is saved, also by a saver of an earlier master; the hook may run twice, never not."""
+    """The final model is saved, also by a saver of an earlier master; the hook runs at least once."""
     if turn.state.is_complete:
         turn.change(is_final_saved=True)
 
@@ -210,7 +210,7 @@ def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
         steps=max(trainer.steps, said.steps),
         samples_per_s=said.samples_per_s if MIN_RATE < said.samples_per_s < MAX_RATE else trainer.samples_per_s,
         metrics=FrozenMap(said.metrics),
-        waiting_share=min(1.0, said.waiting_share) if said.waiting_share > 0.0 else 0.0,  # NaN: as nothing
+        waiting_share=min(1.0, said.waiting_share) if said.waiting_share > 0.0 else 0.0,  # NaN counts as 0
     )
     turn.change(members=put_trainer(turn.state.members, trainer))
     is_starting = not trainer.samples_per_s and trainer.start_by is not None and turn.now < trainer.start_by

@@ -1,4 +1,4 @@
-"""How trainers go: failed, drained, lost or expired, and what becomes of their positions (rules 13, 18; M2, M4, M7).
+"""Departure of trainers (failed, drained, lost, expired) and of their positions (rules 13, 18; M2, M4, M7).
 
 Not here: their coming and their work (`trainer_handlers`), what failures lead to (`state.trainer_failures`).
 """

@@ -5,7 +5,7 @@ is written before anything is made for a job and deleted last: `jobs` names ever
 at any write too.  Every call may be repeated.
 
 A job that took more of etcd than its due is barred: its user has the role `BARRED` in place of its own, for ever.
- That stands among etcd's users, which can be changed while etcd is full, and the next operator finds it there.
+That stands among etcd's users, which can be changed while etcd is full, and the next operator finds it there.
 
 Without such a user (`is_separate` False) jobs share what etcd lets everybody do, and only their keys are recorded.
 
@@ -29,9 +29,9 @@ from master.store.job_keys import JobKeys, Key
 READ_WRITE: Final = 2
 PAGE_KEYS: Final = 1000
 BARRED: Final = "edl-barred"
-"""A role that may do nothing.  No job's: theirs have dots in their names."""
+"""Role without rights for barred jobs; job roles have dots in their names."""
 PAUSE_S: Final = 0.01
-"""Between two changes of users: each one has the requests of everybody that are under way sent again (ADR 0165)."""
+"""Pause between two user changes, since each one makes all requests in flight retry (ADR 0165)."""
 
 USER_UNKNOWN: Final = "user name not found"
 USER_EXISTS: Final = "user name already exists"
@@ -54,7 +54,7 @@ class EtcdAccounts:
         self._one_at_a_time = asyncio.Lock()
 
     async def make(self, job: str, password: str) -> None:
-        """The job's user has this password and may read and write the job's keys, and nothing else.
+        """Create or update the job's user, who may read and write the job's keys and nothing else.
 
         Raises PermanentError for a job that is barred.
         """
@@ -66,7 +66,7 @@ class EtcdAccounts:
                 await self._make_user(job, password)
 
     async def drop(self, job: str) -> None:
-        """No user, role, key or record of the job is left."""
+        """Delete user, role, keys and record of the job."""
         keys = JobKeys(job)
         async with self._one_at_a_time:
             if self.is_separate:  # the user first: nobody writes a key after the keys are gone
@@ -77,7 +77,7 @@ class EtcdAccounts:
             await self._delete(self._record(job))
 
     async def bar(self, job: str) -> None:
-        """The job's user reads and writes nothing any more, whatever `make` is asked for."""
+        """Revoke all rights of the job's user, whatever `make` is asked for."""
         async with self._one_at_a_time:
             await self._change("RoleAdd", rpc.AuthRoleAddRequest(name=BARRED), done=ROLE_EXISTS)
             await self._change("UserGrantRole", rpc.AuthUserGrantRoleRequest(user=job, role=BARRED), done=USER_UNKNOWN)
@@ -112,7 +112,7 @@ class EtcdAccounts:
         """Closes connections."""
         await self._channel.close()
 
-    # ---- parts ------------------------------------------------------------------------------------------------------
+    # ---- internals --------------------------------------------------------------------------------------------------
 
     async def _make_role(self, keys: JobKeys) -> None:
         role = await self._find("RoleGet", rpc.AuthRoleGetRequest(role=keys.job), unknown=ROLE_UNKNOWN)

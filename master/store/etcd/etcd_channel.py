@@ -2,7 +2,7 @@
 
 One gRPC channel a member, one in use until it fails, then the next.  Not one channel with round robin: a member that
 hangs would go on taking its share of the calls, and a certificate is checked against the name of its own member.
- gRPC's own retries are off: a transaction sent twice would find its own first attempt and call it a conflict.
+gRPC's own retries are off: a transaction sent twice would find its own first attempt and call it a conflict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from master.store.etcd.stubs import rpc, stubs
 
 OPTIONS: Final = (
     ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # another store's back-off is not ours
+    ("grpc.use_local_subchannel_pool", 1),  # do not share back-off with other channels
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),  # also the time for one connection attempt
     ("grpc.max_reconnect_backoff_ms", 1_000),

@@ -33,7 +33,7 @@ class Leases:
         return int(answer.ID)
 
     async def revoke(self, lease: int) -> None:
-        """The lease and its keys are gone; one that is gone already is no error."""
+        """Revoke the lease, which deletes its keys; idempotent."""
         try:
             await self._channel.call(
                 lambda channel: stubs.LeaseStub(channel).LeaseRevoke, rpc.LeaseRevokeRequest(ID=lease)

@@ -1,10 +1,9 @@
-"""Upkeep of etcd: how full it is, which job's keys fill it, and how it gets space again (ADR 0165, A11).
+"""Upkeep of etcd: its size, the space of each job's keys, and compaction (ADR 0165, A11).
 
-etcd has one quota for all users.  It counts the file of its database: history that nobody compacted and pages that
-were freed count as well.  Once a write would pass the quota an alarm stands, no member takes a write from anybody,
-and only disarming the alarm ends that.  A job's part is seen in two ways, both bounded whatever the job does: the
-keys under its prefix (`standing`), and what it writes while somebody looks (`written`), which shows jobs that
-overwrite or delete.
+etcd has one quota for all users.  It counts the file of its database: history before a compaction and freed pages
+count as well.  Once a write would pass the quota an alarm is set, no member accepts writes, and only disarming the
+alarm ends that.  A job's part is measured in two ways, both bounded whatever the job does: the keys under its prefix
+(`standing`), and its writes during a sampling window (`written`), which shows jobs that overwrite or delete.
 
 Not here: how much is too much (the operator), who may use etcd (`etcd_accounts`).
 """
@@ -131,10 +130,9 @@ class EtcdUpkeep:
             stream.cancel()
 
     async def trim(self, job: str, *, most_bytes: int) -> None:
-        """Only the keys that a master writes stay, with so many bytes together; a longer value than its share is
-        deleted.
+        """Delete all keys of the job except those that a master writes, limited to `most_bytes` together.
 
-        Each key has an equal share of `most_bytes`; head, which is short, always stays.
+        Each key has an equal share of `most_bytes`, and a longer value is deleted; head, which is short, always stays.
         """
         keys = JobKeys(job)
         known = [key.encode() for key in keys.known]
@@ -147,7 +145,7 @@ class EtcdUpkeep:
                 await self._keys("DeleteRange", rpc.DeleteRangeRequest(key=key))
 
     async def compact(self) -> None:
-        """History up to now is gone.  A watch goes on; a watcher that was away reads anew (`Resync`)."""
+        """Delete history up to now.  A running watch continues; one that was disconnected reads again (`Resync`)."""
         revision = (await self._keys("Range", rpc.RangeRequest(key=JOBS.encode(), keys_only=True))).header.revision
         try:
             await self._keys("Compact", rpc.CompactionRequest(revision=revision, physical=True))
@@ -156,7 +154,7 @@ class EtcdUpkeep:
                 raise
 
     async def defragment(self) -> None:
-        """The files hold what is used and no more.  One member after the other, since each answers nobody meanwhile."""
+        """Return free pages to the file system, one member after the other: each answers no request meanwhile."""
         for member in self._members:
             try:
                 await _maintain(member, "Defragment", rpc.DefragmentRequest())
@@ -164,13 +162,13 @@ class EtcdUpkeep:
                 log.warning("etcd at %s could not be defragmented: %s", *member.config.endpoints, error)
 
     async def disarm(self) -> None:
-        """Etcd takes writes again, until one would pass its quota."""
+        """Clear etcd's NOSPACE alarm: writes are accepted until one would pass the quota."""
         for alarm in await self._alarms():
             request = rpc.AlarmRequest(action=rpc.AlarmRequest.DEACTIVATE, memberID=alarm.memberID, alarm=alarm.alarm)
             await _maintain(self._channel, "Alarm", request)
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         for channel in (self._channel, *self._members):
             await channel.close()
 

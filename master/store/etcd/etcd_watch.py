@@ -1,4 +1,4 @@
-"""A watch that outlives its connection: it remembers the next revision and asks again from there."""
+"""Watch that survives reconnects by resuming at the next revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one door to the `etcd3` package: its generated stubs, on today's protobuf.
+"""Only importer of the `etcd3` package: its generated gRPC stubs, rebuilt for current protobuf.
 
 The package's `*_pb2.py` files were generated for protobuf 3 and no longer import.  But they contain their serialized
 descriptors.  Those are read out of the source, put into a pool of their own (so that `rpc.proto` clashes with
@@ -40,7 +40,7 @@ def _load() -> tuple[ModuleType, ModuleType]:
 
 
 def _source_folder() -> Path:
-    """Where the package lies; it is not imported, for that would fail."""
+    """Folder of the package, which is not imported, for that would fail."""
     spec = importlib.util.find_spec("etcd3")
     if spec is None or not spec.submodule_search_locations:
         raise PermanentError("The etcd store needs the package etcd3. Install edl[master].")

@@ -84,7 +84,7 @@ class PserverClient:
         *,
         is_outdated: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_outdated` is true once a newer route is known: then a server that is gone is not waited for."""
+        """`is_outdated` is true once a newer route is known: an unreachable server is then given up at once."""
         self._is_outdated = is_outdated
         self._security = security or Security()
         self._settings = settings or ConnectionSettings()

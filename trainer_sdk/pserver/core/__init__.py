@@ -1,1 +1,1 @@
-"""What a parameter server knows and decides: pushes, cuts, moves, roll-backs.  Pure: events in, effects out."""
+"""Core of a parameter server: pushes, cuts, moves, roll-backs.  Pure: events in, effects out."""

@@ -1,4 +1,4 @@
-"""Everything that a parameter server decides besides pushes: the master's orders, and what the shell reports.
+"""Event table of a parameter server: all decisions except pushes, on the master's orders and the shell's reports.
 
 `handle` is the one table of events; cuts are decided in `fork`, moves in `bucket_moves`, RESTORE in `restore`, SKIP and
 the question for marks here.  Pure.

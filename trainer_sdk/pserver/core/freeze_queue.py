@@ -1,10 +1,10 @@
 """Queue of FREEZE orders: a bucket is frozen once its rows have been sent ahead and its turn has come.
 
 Pushes wait for a frozen bucket, so most of it should travel before the freeze.  A FREEZE is queued here until the
-bucket's rows are at the target; after the freeze only the rows that have changed since are sent.  To everybody else it
-looks like a FREEZE that came late, which is always allowed (rule 43).  The bytes that are frozen at once are bounded,
-because a batch waits for all of them.  Buckets are not frozen in groups: under load each waited for the others, and
-the longest stall was twice as long.
+bucket's rows are at the target; after the freeze only the rows that have changed since are sent.  For other processes
+this is a late FREEZE, which is always allowed (rule 43).  The bytes that are frozen at once are bounded, because
+a batch waits for all of them.  Buckets are not frozen in groups: under load each waited for the others, and the
+longest stall was twice as long.
 
 Not here: what a FREEZE does (`bucket_moves`), how copies travel (`transfer.bucket_sender`).  Pure, not thread-safe.
 """

@@ -1,4 +1,4 @@
-"""Pushes, their answers, and what servers say to each other about buckets: the values that the data path carries.
+"""Pushes, their answers, and messages between servers about buckets: the values that the data path carries.
 
 `wire` gives them their bytes.  Gradients are not here: the core decides *which buckets* get the gradient, and the shell
 has it.  Read `server_events` next, then `server_state`.

@@ -1,4 +1,4 @@
-"""State of a parameter server without its numbers: lineage, marks by bucket, and the newest cut.
+"""State of a parameter server without table contents: lineage, marks by bucket, and the newest cut.
 
 Live buckets with equal marks are one `BucketGroup`, so a server with hundreds of buckets usually keeps one set (rule
 5).  A group also carries the marks of the open fork (`ForkMarks`): live bucket and fork are judged and marked in one

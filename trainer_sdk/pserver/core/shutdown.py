@@ -43,7 +43,7 @@ class MasterLost:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedByMaster:
-    """The master lets this server go (Released)."""
+    """The master released this server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

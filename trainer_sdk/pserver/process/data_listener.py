@@ -1,8 +1,8 @@
 """Data port of a parameter server: one thread for each connection, blocking sockets.
 
 A job has tens of trainers, each with one connection to each server, and servers that hand buckets over.  A blocked
-thread costs nothing and holds no lock, and large copies, hashes and socket calls release the interpreter.  Bytes from a
-stranger end its own connection, never the server.
+thread costs nothing and holds no lock, and large copies, hashes and socket calls release the interpreter.  Invalid
+bytes end their own connection, never the server.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS: Final = 1024  # of members
 _MAX_GREETINGS: Final = 256
-"""Connections that have not finished the handshake; beyond it the oldest is cut.  A member needs a few milliseconds, so
-strangers push out strangers."""
+"""Most connections in the handshake; beyond it the oldest is cut.  A member needs milliseconds, so it is not cut."""
 _BODY_SLOT: Final = -1
 _ACCEPT_PAUSE_S: Final = 0.1
 

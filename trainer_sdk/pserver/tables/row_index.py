@@ -1,4 +1,4 @@
-"""Where the rows of a sparse table stand, by bucket, and which of them were written since a move began.
+"""Row index of a sparse table, by bucket, and the rows written since a move began.
 
 A bucket that moves takes its rows along: they are found by one pass over small numbers, not by hashing every id anew.
 Places of rows that left are used again, but not while a fork is open: the fork tells by a row's place whether the row

@@ -1,4 +1,4 @@
-"""Bucket copies on their way to other servers: one thread for each target, and a bucket's bytes for the journey.
+"""Bucket copies on their way to other servers: one thread for each target, and the encoding of a bucket copy.
 
 A FREEZE must not wait for a network, and a target that has stopped must not delay copies to others.  So the server
 queues its orders here and goes on; a target's thread packs the content under the lock for a moment, sends it without

@@ -2,9 +2,9 @@
 
 The owner's thread that receives a push sends the same bytes on as they come, piece by piece and without the lock, and
 waits for the backup's answer; the next trainer's push uses a connection of its own.  A failure is not answered to the
-trainer: what a backup has not confirmed is NOT_YET for the trainer, which sends the same gradient again.  The master is
-told that the backup is silent, and ends the wait by PROMOTE or ALONE (rule 62).  An owner never drops its backup by
-itself.
+trainer: what a backup has not confirmed is NOT_YET for the trainer, which sends the same gradient again.  The owner
+reports the silent backup to the master, which ends the wait by PROMOTE or ALONE (rule 62).  An owner never drops its
+backup by itself.
 
 A backup is silent while attempts fail (ADR 0318).  Without an attempt there is no silence: trainers may compute for
 minutes, and two failures that far apart are two silences.
@@ -36,7 +36,7 @@ from trainer_sdk.pserver.wire.peer_heads import encode_backup_push
 log = logging.getLogger(__name__)
 
 IO_S: Final = 2.0
-"""A backup that takes nothing for so long counts as silent, which the master is told."""
+"""A backup that accepts no bytes for this long counts as silent and is reported to the master."""
 
 SLOWEST_BYTES_PER_S: Final = 50e6
 """A busy backup takes and applies a large push at least this fast."""
@@ -220,7 +220,7 @@ def _addressed(head: PushHead, one: BackupPush) -> Push:
 
 
 REPORT_SILENCE_EVERY_S: Final = 1.0
-"""The master is told of a backup's silence at most this often."""
+"""Least time between two reports of a backup's silence."""
 
 LONGEST_PAUSE_S: Final = 2.0
 """Longest pause between two attempts of one silence: trainers send a NOT_YET push again at once."""

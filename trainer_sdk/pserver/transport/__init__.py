@@ -1,1 +1,1 @@
-"""Frames on sockets between trainers and parameter servers: who may speak, connections, and the end of waiting."""
+"""Frames on sockets between trainers and parameter servers: handshake, connections, cancellation."""

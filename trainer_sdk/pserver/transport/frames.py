@@ -1,8 +1,8 @@
 """Frames to and from a parameter server: a fixed header, a small head, and a body of raw arrays.
 
-The problem: tensors should cross a socket without avoidable copies, and no bytes from a stranger may do harm.  Bodies
-are sent from and received into the arrays themselves; sizes are bounded before anything is allocated; every socket
-operation has a deadline.  `wire` has the meaning of heads, `handshake` decides who may speak.
+The problem: tensors should cross a socket without avoidable copies, and bytes from an unauthenticated peer must do no
+harm.  Bodies are sent from and received into the arrays themselves; sizes are bounded before anything is allocated;
+every socket operation has a deadline.  `wire` has the meaning of heads, `handshake` authenticates peers.
 """
 
 from __future__ import annotations

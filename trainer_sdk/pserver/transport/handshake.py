@@ -22,7 +22,7 @@ from trainer_sdk.pserver.transport.frames import Frame, FrameChannel, FrameKind
 from trainer_sdk.pserver.transport.security import Security
 
 DATA_PATH_VERSION: Final = 1
-PROBE: Final = "liveness probe"  # name of the client that only shakes hands (`alive`)
+PROBE: Final = "liveness probe"  # client name of the liveness probe (`alive`)
 _NONCE_BYTES: Final = 32
 
 

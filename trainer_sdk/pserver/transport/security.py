@@ -1,4 +1,4 @@
-"""TLS and the shared secret of the data path: who may speak to parameter servers.
+"""TLS and the shared secret of the data path: authentication of peers.
 
 `EDL_TLS_DIR` holds ca.crt, tls.crt and tls.key, of one authority for the whole job; both sides show a certificate.
 Host names are not compared: servers move between pods, and belonging to the job is what counts.  `EDL_TOKEN_FILE`
@@ -32,7 +32,7 @@ class Security:
                 token = Path(name).read_bytes().strip()
             except OSError as error:
                 raise UsageError(f"EDL_TOKEN_FILE={name}: {error.strerror}. Mount the job's secret there") from error
-            if not token:  # it would open the server to everybody
+            if not token:  # an empty token would disable authentication
                 raise UsageError(f"EDL_TOKEN_FILE={name} holds no secret: write one line of ASCII text into it")
         folder = environment.get("EDL_TLS_DIR")
         return cls(token=token, tls_folder=Path(folder) if folder else None)
