@@ -94,9 +94,8 @@ class PlannedSubmission:
 class Place(Protocol):
     """Where jobs run.
 
-    Every call raises CommandError with the exit code that says what went wrong.  `kind` is a type of
-    `clusters.resource_types`, or one of the user's words for it.  A call that changes something returns the line to
-    print.
+    Every call raises CommandError with the exit code that says what went wrong.  `kind` is one of `clusters.object_kinds`,
+    or one of the user's words for it.  A call that changes something returns the line to print.
     """
 
     @property

@@ -18,7 +18,7 @@ from autoscaler.cli.arguments.place_selection import PlaceSelector
 from autoscaler.cli.commands.snapshot import SnapshotSource, open_snapshot, snapshot_option
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.output.formats import format_content
-from autoscaler.clusters.resource_types import RESOURCE_TYPES
+from autoscaler.clusters.object_kinds import OBJECT_KINDS
 from master.api.host.log_lines import escape_controls
 
 if TYPE_CHECKING:  # planner and manifests are not for --help
@@ -199,7 +199,7 @@ def _inputs_of(source: SnapshotSource) -> PlanInputs:
 
 
 def _check_job(kind: str) -> None:
-    if kind.lower() not in RESOURCE_TYPES["tj"]:
+    if kind.lower() not in OBJECT_KINDS["tj"]:
         raise click.UsageError(f"only jobs have a size of their own, as tj/NAME; a {kind} has not")
 
 

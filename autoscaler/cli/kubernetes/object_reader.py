@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, conditio
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.clusters.kubernetes.objects.names import pod_name
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
-from autoscaler.clusters.resource_types import parse_resource_type
+from autoscaler.clusters.object_kinds import parse_object_kind
 from autoscaler.domain import NOTHING, Resources, Role
 from autoscaler.errors import ClusterError
 
@@ -171,7 +171,7 @@ def container_of(pod: Raw) -> str | None:
 def parse_type(word: str) -> str:
     """The type that a user's word means.  Raises CommandError."""
     try:
-        return parse_resource_type(word)
+        return parse_object_kind(word)
     except ValueError as error:
         raise CommandError(Exit.USAGE, str(error)) from None
 

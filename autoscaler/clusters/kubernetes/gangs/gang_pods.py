@@ -61,7 +61,7 @@ class GangPods:
             if is_own(raw, job)
             and not raw["metadata"].get("deletionTimestamp")
             and text(raw, "status", "phase") not in ENDED_PHASES
-            and is_seated(raw, job)
+            and is_as_created(raw, job)
         ]
 
     def has_master(self, job: KubeJob) -> bool:
@@ -103,8 +103,8 @@ class GangPods:
         )
 
 
-def is_seated(raw: Raw, job: KubeJob) -> bool:
-    """Whether the pod is as EDL creates it: named as its labels say, and gated or tied to a node."""
+def is_as_created(raw: Raw, job: KubeJob) -> bool:
+    """True if the pod is as EDL creates it: its name agrees with its labels, and it is gated or tied to a node."""
     role, number = _label(raw, ROLE), _label(raw, ORDINAL)
     is_named = role in _MEMBERS and text(raw, "metadata", "name") == f"{job.name}-{role}-{number}"
     return is_named and (GATE in gates_of(raw) or pinned_node(raw) is not None)

@@ -22,7 +22,7 @@ from autoscaler.clusters.local.run.object_documents import (
 from autoscaler.clusters.local.run.run_snapshot import JobLine, PodLine, RunSnapshot, is_change
 from autoscaler.clusters.local.run_files.control_wire import RequestError, RequestProblem
 from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
-from autoscaler.clusters.resource_types import parse_resource_type
+from autoscaler.clusters.object_kinds import parse_object_kind
 from autoscaler.domain import JobState, NodeName, PodName, Role
 from autoscaler.jobs.lifecycle import LifeStage
 from autoscaler.manifests.field_errors import did_you_mean
@@ -39,7 +39,7 @@ _MOST_EVENTS: Final = 10**12
 def parse_type(word: str) -> str:
     """Return the type that a word names.  Raises RequestError."""
     try:
-        return parse_resource_type(word)
+        return parse_object_kind(word)
     except ValueError as error:
         raise RequestError(RequestProblem.USAGE, str(error)) from None
 

@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
-from autoscaler.clusters.kubernetes.gangs.gang_pods import is_seated
+from autoscaler.clusters.kubernetes.gangs.gang_pods import is_as_created
 from autoscaler.clusters.kubernetes.parsing.pod_objects import (
     PodContext,
     assign_master_ordinals,
@@ -262,11 +262,11 @@ def test_tolerations_are_those_that_kubernetes_honours():
         (lambda pod: pod["spec"].pop("affinity"), False),
     ],
 )
-def test_a_pod_is_seated_as_edl_seats_it(spoil, counts):
+def test_a_pod_counts_if_it_is_as_edl_creates_it(spoil, counts):
     """Named as its labels say, and tied to a node: nothing else holds up a start, or makes one whole (A11)."""
     pod = own(ordinal=0, tier=Tier.CORE, node="n7")
     spoil(pod)
-    assert is_seated(pod, kube_job()) is counts
+    assert is_as_created(pod, kube_job()) is counts
 
 
 @pytest.mark.parametrize(
