@@ -33,7 +33,7 @@ Exit codes:
 
 
 class CommandError(click.ClickException):
-    """Error that ends the command with this exit code, its message on standard error."""
+    """Error of a command: ends it with this exit code and prints the message to standard error."""
 
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)

@@ -53,7 +53,7 @@ Which run or cluster is meant:
 @click.version_option(package_name="edl", prog_name="edl")
 @click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 def edl() -> None:
-    """See HELP."""
+    """The command group `edl`; its help text is HELP."""
 
 
 for command in (

@@ -94,8 +94,8 @@ class PlannedSubmission:
 class Place(Protocol):
     """Where jobs run.
 
-    Every call raises CommandError with the exit code that says what went wrong.  `kind` is one of `clusters.object_kinds`,
-    or one of the user's words for it.  A call that changes something returns the line to print.
+    Every call raises CommandError with the exit code of the failure.  `kind` is one of `clusters.object_kinds`, or one
+    of its other names.  A call that changes something returns the line to print.
     """
 
     @property
@@ -110,7 +110,7 @@ class Place(Protocol):
 
     @property
     def poll_interval_s(self) -> float:
-        """Pause between two looks at a condition."""
+        """Seconds between two checks of a condition."""
         ...
 
     def get(self, kind: str, name: str) -> ObjectList:
@@ -150,7 +150,7 @@ class Place(Protocol):
         ...
 
     def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
-        """Take a job's pods away and keep the job; or let it start again."""
+        """Suspend a job (its pods are deleted, the job stays), or resume it."""
         ...
 
     def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
@@ -162,7 +162,7 @@ class Place(Protocol):
         ...
 
     def job_facts(self, job: str) -> JobFacts:
-        """Facts that the snapshot lacks about the job of this name; the empty ones if there is no such job."""
+        """Facts about a job that the snapshot lacks; empty facts for an unknown job."""
         ...
 
     def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:

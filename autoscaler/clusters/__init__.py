@@ -1,1 +1,1 @@
-"""Adapters of the port `autoscaler.cluster_port.Cluster`, one package each, and the kinds of objects that users name."""
+"""Adapters of the port `autoscaler.cluster_port.Cluster`, one package each, and the kinds of objects."""

@@ -23,7 +23,7 @@ class ResizeState:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the resize before is complete."""
+        """True if the resize before is complete."""
         return self.present == self.desired and not self.leaving and not self.moving
 
     def describe(self, count: int) -> str:

@@ -1,7 +1,7 @@
 """Values of a user's files: jobs, web Deployments, priority classes, and the virtual nodes of a local cluster.
 
-Everything here has been checked; defaults are filled in.  `document_schema` is the shape of the YAML, `parsing` makes
-these values of files, and `planner_job` makes the planner's `autoscaler.domain.Job` of them.
+Everything here has been checked; defaults are filled in.  `document_schema` is the shape of the YAML, `parsing`
+builds these values from files, `planner_job` converts a job for the planner.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_REPLICAS: Final = 10_000
 """JOB-trainer-9999 is still a legal pod name."""
 
 MOST_COPIES: Final = 2
-"""Of each bucket: one at its owner, one at its backup (ADR 0318)."""
+"""Most copies of each bucket: one at its owner, one at its backup (ADR 0318)."""
 
 AUTO: Final = "auto"
 TRAINERS_PER_SERVER: Final = 4
@@ -47,7 +47,7 @@ Template = TypeVar("Template")
 
 
 class Mode(StrEnum):
-    """Whether EDL acts on a job, or only reports what it would do (`beside-the-scheduler.md` 20)."""
+    """EDL acts on a job, or only reports what it would do (`beside-the-scheduler.md` 20)."""
 
     MANAGE = "manage"
     OBSERVE = "observe"
@@ -186,7 +186,7 @@ class VirtualNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifests:
-    """All documents of one run, accepted or refused as a whole.  `notices` name what EDL does not act upon."""
+    """All documents of one run, accepted or refused as a whole.  `notices`: fields and objects that EDL ignores."""
 
     jobs: tuple[TrainingJob, ...] = ()
     deployments: tuple[WebDeployment, ...] = ()

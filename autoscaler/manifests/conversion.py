@@ -1,4 +1,4 @@
-"""Conversion of checked models to values: defaults are filled in, and what is accepted but not done gets a notice."""
+"""Conversion of checked models to values: defaults are filled in, and accepted fields without effect get a notice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from autoscaler.manifests.pod_schema import PodTemplateModel, ResourceAmounts
 from master.api.identities import WhenUnreadable
 
 MASTER_REQUESTS: Final = Resources(cpu_milli=100, memory_bytes=128 << 20)
-"""Default requests of a master, which sleeps most of the time."""
+"""Default requests of a master, which is idle most of the time."""
 
 
 def build_job(model: document_schema.TrainingJobModel) -> tuple[TrainingJob, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Schema of each kind of document, field by field; `checks` judges fields that depend on each other.
+"""Schema of each kind of document, field by field; `checks` has the rules between fields.
 
 TrainingJob and LocalCluster (the virtual nodes of `edl run --cluster FILE`) are EDL's own kinds, Deployment and
 PriorityClass are Kubernetes'.

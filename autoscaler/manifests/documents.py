@@ -18,7 +18,7 @@ _LARGEST_FILE_BYTES: Final = 256 << 10
 """A job description is a few kB; the time to check a file grows with the square of its fields."""
 
 _MOST_NODES: Final = 50_000
-"""Aliases unfolded: a few lines of them can stand for more than any machine holds."""
+"""Most YAML nodes, aliases expanded: a few lines of aliases can expand beyond any memory."""
 
 PathStep = str | int
 

@@ -1,4 +1,4 @@
-"""Errors of a file's fields: where, what, and what to do; all that a file has are reported at once."""
+"""Field errors of a file: each has place, problem and hint; all are reported together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields that Kubernetes knows and a process has no use for: they are dropped from a document, with a notice."""
+"""Ignored fields: valid in Kubernetes and meaningless for a process; they are dropped with a notice."""
 
 from __future__ import annotations
 

@@ -35,11 +35,11 @@ _WANTED: Final[Mapping[str, str]] = {
     "model_type": "a mapping of fields",
     "finite_number": "a finite number",
 }
-"""Types of pydantic's errors whose own words speak of Python."""
+"""Replacement texts for pydantic errors that mention Python types."""
 
 _LONGEST_SHOWN: Final = 60
 _MOST_ERRORS: Final = 50
-"""Of one document."""
+"""Most errors reported for one document."""
 
 
 def parse_files(paths: Sequence[Path]) -> Manifests:

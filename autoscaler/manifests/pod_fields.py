@@ -42,7 +42,7 @@ _PLAIN: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFinding:
-    """One error of a template.  `is_certain`: it is one in every version of Kubernetes."""
+    """One error of a template.  `is_certain`: it is an error in every version of Kubernetes."""
 
     path: Path
     problem: str

@@ -17,7 +17,7 @@ Number = str | int | float
 """As YAML gives a quantity: `500m`, 2 or 0.5."""
 
 LONGEST_GRACE_S: Final = 3_600
-"""An hour; a pod that takes longer to leave never gives its node back."""
+"""Longest grace period, one hour: a longer one would block the node."""
 
 
 def _quantity(parse: Any) -> BeforeValidator:

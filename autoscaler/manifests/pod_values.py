@@ -38,7 +38,7 @@ MOST: Final = {
     "env": 256,
     "ports": 64,
 }
-"""Items of a list."""
+"""Most items of each list."""
 
 _OWN_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _HUGE_PAGES: Final = "hugepages-"
@@ -49,7 +49,9 @@ _LABEL_HINT: Final = "lower case letters, digits and -, at most 63, with a lette
 _VARIABLE_HINT: Final = f"at most {LONGEST_VARIABLE} printable characters, none of them ="
 _IMAGE_HINT: Final = "write registry/name:tag, or name@sha256:..."
 RESTART_POLICIES: Final = {"trainer": "Never", "parameterServer": "Never", "master": "Always"}
-"""By the role's field.  EDL itself decides what follows when a trainer or server ends, so they are never restarted."""
+"""Restart policy by role: the kubelet never restarts trainers and servers, because EDL decides what follows their
+end.
+"""
 
 
 def check_values(template: Any, role: str | None = None) -> Iterator[PodFinding]:

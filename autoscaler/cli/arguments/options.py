@@ -1,6 +1,7 @@
 """Arguments and options that several commands share, and the shell completion of TYPE/NAME.
 
-For completion a cluster has one second to answer (`kubernetes.name_completion`); a failure offers nothing.
+For completion a cluster has one second to answer (`kubernetes.name_completion`); after a failure no names are
+offered.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def target_argument(metavar: str, *, needs_name: bool = True) -> Callable[[F], F
 
 
 def complete_target(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """TYPE/NAME of every object that begins so; nothing when no place can be asked."""
+    """TYPE/NAME of every object that begins so; nothing if no place answers."""
     kind, slash, _name = incomplete.partition("/")
     kinds = [known for known in _TYPES if known == kind or (not slash and known.startswith(kind))]
     selector = parse_place_selector(dict(context.params))

@@ -1,7 +1,7 @@
-"""Parameter types of the command line: what users type, as values.
+"""Parameter types of the command line: they parse what users type into values.
 
-Durations, TYPE/NAME in kubectl's two spellings, conditions of `edl wait`, and the changes that `edl what-if` is asked
-about: a node's shape, a deployment's replicas, labels.
+Durations, TYPE/NAME in kubectl's two spellings, conditions of `edl wait`, and changes of `edl what-if`: a node's shape,
+a deployment's replicas, labels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONDITIONS: Final = (
     *("Running", "Completed", "Failed", "Suspended", "Ready", "Available"),
     *("Admitted", "Scaled", "Progressing", "Degraded"),
 )
-"""What `edl wait` waits for: the first four of jobs, then of pods, of deployments; the last of a cluster's jobs."""
+"""Conditions of `edl wait`: four of jobs, one of pods, one of deployments, the others of jobs on a cluster."""
 
 DEFAULT_POD_LIMIT: Final = 110  # the kubelet's
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -1,7 +1,7 @@
 """Options that select a place (--run, --on, --kubeconfig, --context, -n, -A), and their shell completion.
 
-A command that is decorated with them gets a `selector` (`place_selection.PlaceSelector`).  For completion a cluster has
-one second to answer; a failure offers nothing.
+A command that is decorated with them gets a `selector` (`place_selection.PlaceSelector`).  For completion a cluster
+has one second to answer; after a failure no names are offered.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def place_options(command: F) -> F:
 
 
 def listing_place_options(command: F) -> F:
-    """Add the same and -A, for commands that list."""
+    """Add the place options and -A, for commands that list objects."""
     return _with_options(command, (*_PLACE_OPTIONS, _ALL_NAMESPACES_OPTION))
 
 
 def parse_place_selector(params: dict[str, Any]) -> PlaceSelector:
-    """The selector of a command's parameters, which are taken out of `params`."""
+    """Selector by a command's parameters; removes these from `params`."""
     return PlaceSelector(
         run=params.pop("run", None),
         on=params.pop("on", None),
@@ -74,7 +74,7 @@ def _with_options(command: F, options: tuple[Callable[[Any], Any], ...]) -> F:
     return found
 
 
-on_option: Final = click.option(  # of values: of members click would take the names, in capitals
+on_option: Final = click.option(  # click would offer a StrEnum's member names, in capitals
     "--on",
     type=click.Choice([kind.value for kind in PlaceKind]),
     default=None,

@@ -57,7 +57,7 @@ class PlaceEnvironment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceChoice:
-    """`is_guess`: the choice is a cluster only because none of the runs here is live."""
+    """The place that the rules chose.  `is_guess`: a cluster was chosen only because no run here is live."""
 
     kind: PlaceKind
     is_guess: bool = False
@@ -140,7 +140,7 @@ def has_cluster() -> bool:
 def find_run(named: Path | None, *, is_quiet: bool = False) -> RunFolder:
     """The run of --run, else of $EDL_RUN, else the newest live one below ./runs.  Raises CommandError.
 
-    Unless `is_quiet`, standard error says which one was chosen of several live runs.
+    Of several live runs the choice is printed to standard error, unless `is_quiet`.
     """
     named = named or (Path(os.environ["EDL_RUN"]) if os.environ.get("EDL_RUN") else None)
     if named is not None:

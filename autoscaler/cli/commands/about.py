@@ -13,7 +13,7 @@ import click
 from master.api.host.log_lines import escape_controls
 
 COMPLETION_VARIABLE: Final = "_EDL_COMPLETE"
-"""Set by the completion script of the shell when it asks `edl` for what may follow."""
+"""Environment variable with which a shell's completion script requests completions."""
 
 _PACKAGES: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
 

@@ -51,8 +51,8 @@ def drain(
 ) -> None:
     """Let a trainer finish its batch and leave, or empty a node.
 
-    The planner fills the free capacity again; a drained trainer of a job at its minimum is replaced.  On a cluster a
-    node is emptied of EDL's pods alone: kubectl drain sends everybody's.
+    The planner fills the free capacity again; a drained trainer of a job at its minimum is replaced.  On a cluster
+    only EDL's pods leave the node; `kubectl drain` evicts all pods.
 
     \b
     edl drain tj/digits --trainer 2

@@ -17,8 +17,8 @@ _WORDS: Final = (
     "token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?keys?|access[_-]?key|private[_-]?key|credentials?|auth|cookie"
     "|jwt|signature|key-data"
 )
-_LAST: Final = "creds?|dsn|sas|sig|pgpass|connection[_-]?string"  # too short to count in the middle of a name
-_BEHIND: Final = "pass|pwd|pw|pat|keys?"  # nor as a whole name
+_LAST: Final = "creds?|dsn|sas|sig|pgpass|connection[_-]?string"  # only at the end of a name
+_BEHIND: Final = "pass|pwd|pw|pat|keys?"  # only at the end of a longer name (`keys` alone is no secret)
 _SECRET_NAME: Final = re.compile(
     rf"(?:^|[_.-])(?:{_WORDS})(?:$|[_.-])|(?:{_WORDS})$|(?:^|[_.-])(?:{_LAST})$|[_.-](?:{_BEHIND})$|(?-i:[a-z]Key)$",
     re.IGNORECASE,

@@ -82,7 +82,7 @@ def save(*, output: Path | None, selector: PlaceSelector) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource:
-    """A snapshot, and what belongs to the place that it is of: the namespace of bare names, and how files are read."""
+    """A snapshot with its place's default namespace and file reader."""
 
     snapshot: SnapshotContent
     namespace: str

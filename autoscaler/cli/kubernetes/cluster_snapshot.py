@@ -43,7 +43,7 @@ from autoscaler.snapshots import SnapshotContent
 POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"
 POLICY_KEY: Final = "policy.yaml"
 POLICY: Final = ("edl-system", "edl-policy")  # namespace and name of a release as docs/kubernetes.md installs it
-PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart's, bound to nobody
+PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart, without a binding
 NEEDS_ROLE: Final = (
     "room is a matter of the whole cluster: ask its administrator for the chart's ClusterRole "
     f"(kubectl create clusterrolebinding NAME --clusterrole={PLANNER_ROLE} --user=YOU)"
@@ -53,7 +53,7 @@ NO_HISTORY: Final = "the operator's windows and pauses are its own and not known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """`notes`: what the snapshot lacks, for people.  `classes`: the priority classes of the cluster."""
+    """Snapshot of a cluster, with notes for people on what it lacks, and the cluster's priority classes."""
 
     snapshot: SnapshotContent
     notes: tuple[str, ...]

@@ -20,7 +20,10 @@ _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubeconfig:
-    """`contexts`: the namespace of each.  `path`: as the client library takes it, several files with colons between."""
+    """Contexts of a kubeconfig, each with its namespace.
+
+    `path` may be several files separated by colons, as the client library accepts.
+    """
 
     path: Path
     current: str = ""

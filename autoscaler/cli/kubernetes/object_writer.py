@@ -1,5 +1,4 @@
-"""Writes of commands to a cluster: each is one conditional write to the object that was read; returns the line to
-print."""
+"""Writes of commands to a cluster: each is conditional on the version that was read, and returns the line to print."""
 
 from __future__ import annotations
 

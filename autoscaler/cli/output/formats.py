@@ -32,6 +32,6 @@ def format_content(content: Any, output: str) -> str:
 
 
 def section(title: str, lines: Iterable[str], *, is_apart: bool = False) -> list[str]:
-    """A heading, after an empty line if `is_apart`, and the lines indented below it; of no lines, nothing."""
+    """A heading, after an empty line if `is_apart`, with indented lines below it; empty if there are no lines."""
     indented = [f"  {line}" for text in lines for line in text.splitlines()]
     return [*([""] if is_apart else []), f"{title}:", *indented] if indented else []

@@ -129,7 +129,7 @@ COLUMNS: Final[Columns] = {
 
 
 def format_table(objects: Sequence[PlainObject], *, is_wide: bool, columns: Columns = COLUMNS) -> list[str]:
-    """A heading and a line for each object, in aligned columns; of no objects, nothing."""
+    """Table of objects: a heading and one aligned line each; empty for no objects."""
     if not objects:
         return []
     shown = columns_of(objects[0]["kind"], is_wide=is_wide, columns=columns)

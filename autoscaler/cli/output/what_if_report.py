@@ -16,7 +16,7 @@ from autoscaler.planner.counterfactual import Converged, PlanInputs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfComparison:
-    """Where a cluster converges as it is, and where with the changes that were asked about."""
+    """Two converged clusters: without and with the changes."""
 
     changes: tuple[str, ...]
     inputs: PlanInputs  # now
@@ -25,7 +25,7 @@ class WhatIfComparison:
 
 
 def comparison_lines(found: WhatIfComparison) -> list[str]:
-    """Jobs and deployments before and after, then what would wait and why."""
+    """Lines of the comparison: jobs and deployments before and after, then what would wait and why."""
     servers = [[f"{name} servers", *cells] for name, *cells in server_rows(found)]
     rows = [["NAME", "NOW", "BEFORE", "AFTER", "WHY"], *job_rows(found), *servers, *web_rows(found)]
     lines = [f"with {', '.join(found.changes)}:" if found.changes else "with nothing changed:", *align_columns(rows)]
@@ -48,7 +48,7 @@ def comparison_content(found: WhatIfComparison) -> dict[str, Any]:
 
 
 def job_rows(found: WhatIfComparison) -> list[list[str]]:
-    """A job a row: trainers now, after convergence as things are, after convergence with the changes, and why."""
+    """Rows of jobs: trainers now, converged without the changes, converged with them, and the reason."""
     before = {decision.job: decision for decision in found.before.plan.decisions}
     rows = []
     for decision in found.after.plan.decisions:
@@ -59,7 +59,7 @@ def job_rows(found: WhatIfComparison) -> list[list[str]]:
 
 
 def server_rows(found: WhatIfComparison) -> list[list[str]]:
-    """The same of the parameter servers; the reason stands in the row of the job's trainers."""
+    """Rows of parameter servers; the row of the job's trainers has the reason."""
     before = {decision.job: decision for decision in found.before.plan.decisions}
     rows = []
     for decision in found.after.plan.decisions:
@@ -72,7 +72,7 @@ def server_rows(found: WhatIfComparison) -> list[list[str]]:
 
 
 def web_rows(found: WhatIfComparison) -> list[list[str]]:
-    """A deployment a row: pods with a node, and wanted pods."""
+    """Rows of deployments: pods with a node, and wanted pods."""
     known = {workload.name for workload in found.inputs.view.workloads}
     rows = []
     for workload in found.after.inputs.view.workloads:

@@ -56,7 +56,8 @@ log = logging.getLogger(__name__)
 
 
 class KubernetesCluster:
-    """One cluster.  Who fills the cache calls `touch` after each change; `settle_gangs` runs beside the loop.
+    """Adapter of one cluster.  The reflector calls `touch` after each change of the cache; `settle_gangs` runs beside
+    the loop.
 
     `clock` is the cluster's clock, `offset_s` converts Unix time to it.  `api` is fenced: it writes for the leader
     alone.  With `is_frozen`, `settle_gangs` writes nothing; the loop has `Policy.is_frozen`.

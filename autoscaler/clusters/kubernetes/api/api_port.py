@@ -1,7 +1,7 @@
 """The `Api` interface to an API server, over raw objects: plain dicts as the server sends them, less `managedFields`.
 
-Every call has a deadline and ends in an answer or in an error of `errors`.  Only reads are retried behind the caller's
-back.  The contract suite is `tests/unit/clusters/kubernetes/api/contract`; `http_client` and `memory_api` implement it.
+Every call has a deadline and ends in an answer or in an error of `errors`.  Only reads are retried automatically.
+The contract suite is `tests/unit/clusters/kubernetes/api/contract`; `http_client` and `memory_api` implement it.
 """
 
 from __future__ import annotations

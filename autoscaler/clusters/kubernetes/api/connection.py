@@ -89,7 +89,7 @@ class ApiRequest:
 
     @property
     def is_write(self) -> bool:
-        """Whether the request can change something."""
+        """True if the request can change something."""
         return self.method != "GET"
 
 
@@ -130,7 +130,7 @@ class ApiConnection:
     ) -> None:
         self.policy: Final = policy
         self._hear_clock = hear_clock
-        self._date = ""  # of the last response
+        self._date = ""  # header of the last response
         self._configuration = configuration
         self._load = load
         self._pool = _Pool(configuration, policy)

@@ -45,9 +45,9 @@ _PAGE_BYTES: Final = 8 << 20
 """An object may have 1.5 MB, and anybody may create 500: one page of those filled an operator's memory (A11)."""
 
 _OBJECT_BYTES: Final = 32 << 20
-"""Of a page of one object, which has to be read: 1.5 MB in etcd may be 9 MB of JSON (`<` is \\u003c)."""
+"""Byte limit of a page with one object: 1.5 MB in etcd may be 9 MB of JSON (`<` is \\u003c)."""
 
-_FEWER: Final = 8  # times smaller, after a page that was too long
+_FEWER: Final = 8  # the next page has this many times fewer objects after one that was too long
 
 
 async def connect(

@@ -27,7 +27,7 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the path of an object; without a name of the collection, without a namespace across all namespaces.
+        """Path of an object.  Without `name`: of the collection; without `namespace`: across all namespaces.
 
         Raises NotFoundError for what cannot be a name: `pods/..` would be the path of the namespace itself.
         """

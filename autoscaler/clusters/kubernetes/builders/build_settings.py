@@ -37,10 +37,10 @@ class BuildSettings:
     reclaim: Reclaim = Reclaim.SCHEDULER
 
     elastic_servers: bool = False
-    """Whether a job's number of parameter servers may change while it trains; else it has its minimum (ADR 0156)."""
+    """True if a job's number of parameter servers may change while it trains; else it has its minimum (ADR 0156)."""
 
     moves_servers: bool = False
-    """Whether parameter servers may also move to nodes where they waste less (ADR 0118)."""
+    """True if parameter servers may also move to nodes where they waste less (ADR 0118)."""
 
     surplus_grace_s: float = 10.0
     """Longest grace period of surplus pods, because web pods wait for it (`beside-the-scheduler.md`

@@ -9,7 +9,7 @@ ten years and keeps its key, so that old and new certificates work beside each o
 running pods; a process reads them at its next connection, a master at its next start.  The token lasts for the job's
 life.
 
-The only module of `builders` that draws random numbers; the time is an argument.
+This is the only module of `builders` that draws random numbers; the time is an argument.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def renew_identity(identity: JobIdentity, job: KubeJob, now: datetime) -> JobIde
 
 
 def is_renewal_due(identity: JobIdentity, now: datetime) -> bool:
-    """Whether a third or less of a certificate's validity is left."""
+    """True if a third or less of a certificate's validity is left."""
     is_leaf_old = any(_is_old(pair, LEAF_LIFE, now) for pair in (identity.master, identity.member))
     return is_leaf_old or _is_old(identity.authority, AUTHORITY_LIFE, now)
 
@@ -108,8 +108,8 @@ def is_renewal_due(identity: JobIdentity, now: datetime) -> bool:
 def parse_identity(authority: Raw, member: Raw, master: Raw) -> JobIdentity | None:
     """Return the credentials in the three Secrets; None if a part is missing or invalid.
 
-    Whoever may write the job's Secrets chose their content.  So nothing is read that is longer or of another type than
-    what `issue_identity` makes: checking an RSA key's primes would block the operator's event loop.
+    Users may have edited these Secrets.  So values that are longer than issued ones, or of another type, are refused
+    unread: checking an RSA key's primes would block the operator's event loop.
     """
     try:
         identity = JobIdentity(

@@ -93,7 +93,7 @@ def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
 
 
 def grace_of(template: RoleTemplate, tier: Tier, settings: BuildSettings) -> float:
-    """Return the grace period in whole seconds, as the API has it, so that a trainer is told what it gets.
+    """Grace period in whole seconds: the value in the pod's spec and in its environment.
 
     Core keeps the user's grace period; surplus gets at most the cluster's (rule 7).
     """
@@ -135,7 +135,7 @@ def with_identity(spec: Raw, template: RoleTemplate, variables: list[dict[str, A
 
 
 def runs_our_program(container: Raw) -> bool:
-    """Whether the user named neither a command nor arguments."""
+    """True if the user named neither a command nor arguments."""
     return not container.get("command") and not container.get("args")
 
 

@@ -64,7 +64,7 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
         "EDL_BACKOFF_LIMIT": str(spec.run_policy.backoff_limit),
         "EDL_MASTERS": str(spec.master.replicas),
         "EDL_ETCD_ENDPOINTS": etcd.endpoints,
-        "EDL_HISTORY": job.uid,  # another one when the job is created again
+        "EDL_HISTORY": job.uid,  # differs when the job is deleted and created again
         "EDL_CHECKPOINT_START": spec.checkpoint.start,
         "EDL_WHEN_UNREADABLE": spec.checkpoint.when_unreadable.value,
     }

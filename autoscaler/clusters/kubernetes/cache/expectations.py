@@ -76,7 +76,7 @@ class Expectations:
         return Expectations(creations=creations, deletions=deletions)
 
     def is_leaving(self, kind: Kind, obj: Raw) -> bool:
-        """Whether EDL has deleted this very object."""
+        """True if EDL has deleted this very object."""
         told = self.deletions.get((kind, key_of(obj)))
         return told is not None and told.uid == obj["metadata"]["uid"]
 
@@ -101,5 +101,5 @@ def _open(
 
 
 def _stays(obj: Raw | None, told: ExpectedDeletion) -> bool:
-    """Whether the cache shows the object as if it had not been deleted."""
+    """True if the cache shows the object as if it had not been deleted."""
     return obj is not None and obj["metadata"]["uid"] == told.uid and "deletionTimestamp" not in obj["metadata"]

@@ -11,7 +11,7 @@ source with a version and an age of its own, and the kind is as old as its oldes
 An object that cannot be stored stops no stream (`errors`, A11): the cache keeps its state until the object changes
 again, or until the next list.  Kinds that age stop all writes once they are stale (`check_fresh`, A7).
 
-Who lists and watches: `reflector`.  Writes without an answer: `expectations`.  What objects mean: `cluster_view`.
+`reflector` lists and watches, `expectations` keeps writes without an answer, `cluster_view` parses the objects.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ WATCHED_KINDS: Final = (
     RESOURCE_QUOTAS,
     LIMIT_RANGES,
 )
-"""What a view rests on (`beside-the-scheduler.md` 19).
+"""Kinds from which a view is derived (`beside-the-scheduler.md` 19).
 
-Old news of a class or a quota costs a refused write at worst.
+A stale class or quota costs a refused write at worst.
 """
 
 CLUSTER: Final = ""
@@ -104,7 +104,7 @@ class ObjectCache:
         return self._stream(kind).told[source].heard_at_s
 
     def is_synced(self, kinds: Iterable[Kind]) -> bool:
-        """Whether every source of these kinds has been listed."""
+        """True if every source of these kinds has been listed."""
         return all(told.version for kind in kinds for told in self._stream(kind).told.values())
 
     def oldest_heard_at_s(self, kinds: Iterable[Kind]) -> float | None:

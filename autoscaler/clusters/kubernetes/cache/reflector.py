@@ -3,12 +3,12 @@
 A silent watch proves nothing, and the server's bookmarks come once a minute: too seldom for a view that must not be
 older than 10 s (rule 21).  So a watch lasts one short turn.  About 2 s before its end the server sends a bookmark if
 the kind has changed since it began, and the next turn continues from there, which its watch cache serves cheaply.  A
-healthy kind is confirmed at least every 8 s; one without a byte for `silence_s` is disconnected and watched anew.  A
+healthy kind is confirmed at least every 8 s; one without a byte for `silence_s` is disconnected and watched again.  A
 lost connection needs no new list.  A compacted version (410) and an invalid line do, and so does every `relist_s`: a
 new list shows what a faulty server has swallowed.
 
-Failures are kept by kind (`problems`), for health and for people; each task goes on with growing, jittered pauses.  Who
-writes decides what a stale kind means (`object_cache.check_fresh`).
+Failures are kept by kind (`problems`), for health and for people; each task continues with growing, jittered pauses.
+`object_cache.check_fresh` refuses writes on a stale kind.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class TrackedJobs:
     another autoscaler owns (A10).  `refused` jobs get no pods, because a LimitRange forbids them, and why.  `by_uid`
     finds the owner of a pod.
 
-    With `leaves_observed` a job in mode observe is planned as it is: no capacity is kept for its growth, and none is
-    expected from it.  `observed` has it as it would be planned if EDL acted on it.
+    With `leaves_observed` a job in mode observe keeps its size in the plan: no capacity is reserved for its growth, and
+    none is expected from it.  `observed` has the job as it would be planned if EDL acted on it.
 
     A job that fails for an unexpected reason is invalid, or stays as it was (`errors`, A11).
 
@@ -211,9 +211,8 @@ class TrackedJobs:
         if facts.trainers_per_server is not None and planned.servers is not None:
             servers = replace(planned.servers, trainers_per_server=facts.trainers_per_server)
             planned = replace(planned, servers=servers)
-        is_held = job.key in self.refused or self._errors.fails(
-            job.key, GuardedStep.PODS
-        )  # what stands of it is not known
+        # if the parsing of its pods fails, it is not known which of them run
+        is_held = job.key in self.refused or self._errors.fails(job.key, GuardedStep.PODS)
         hold_until_s = NEVER_S if is_held else facts.hold_until_s
         told = (facts.state, hold_until_s, facts.checkpoint_age_s, facts.remaining_s, facts.waiting_share)
         if told != _life_of(planned):  # of hundreds that wait nothing is copied

@@ -29,7 +29,7 @@ from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim
 from autoscaler.domain.view import check
 from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
 
-MANY_ORDINALS = 10_000  # masters that have gone are forgotten then
+MANY_ORDINALS = 10_000  # beyond it, ordinals of deleted masters are dropped
 
 SIZED = frozenset({PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY})
 
@@ -70,7 +70,7 @@ class TrackedPods:
         self._labelled: dict[JobName, set[Key]] = {}  # the other way round
         self._read_as: dict[Key, Pod] = {}
         self._seats: dict[JobName, dict[PodName, Pod]] = {}
-        self._seated_as: dict[JobName, KubeJob | None] = {}  # what these were drawn from
+        self._seated_as: dict[JobName, KubeJob | None] = {}  # the job from which the reserved seats were derived
         self._unseated: set[JobName] = set()
         self._stamps: dict[JobName, int] = {}
         self._stamping = count(1)  # for all jobs, so that no job gets a number twice
@@ -293,7 +293,7 @@ class TrackedPods:
             nodes = self.seat_nodes(job)[: known.spec.master.replicas]  # annotations can be edited
             free = [(ordinal, node) for ordinal, node in enumerate(nodes) if ordinal not in come]
             for ordinal, node in free[: max(0, len(nodes) - len(come))]:
-                name = PodName(f"{job_key(known.namespace, master_name(known.name))}+{ordinal}")  # nobody's name
+                name = PodName(f"{job_key(known.namespace, master_name(known.name))}+{ordinal}")  # no pod can have it
                 seats[name] = Pod(
                     name=name,
                     role=Role.MASTER,

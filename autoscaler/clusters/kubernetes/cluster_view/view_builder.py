@@ -1,4 +1,4 @@
-"""Puts the planner's view together from jobs, pods, nodes, workloads and quotas."""
+"""Builder of the planner's view from jobs, pods, nodes, workloads and quotas."""
 
 from __future__ import annotations
 

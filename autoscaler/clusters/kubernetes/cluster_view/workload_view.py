@@ -24,7 +24,7 @@ ANNOUNCED_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedGrowth:
-    """A workload wants more replicas than it has, and has got none since then."""
+    """Growth that a workload has announced: since when, and how many pods it had created."""
 
     made: int
     since_s: float
@@ -33,9 +33,9 @@ class AnnouncedGrowth:
 class TrackedWorkloads:
     """The Deployments of the cache.
 
-    Announced growth counts for `ANNOUNCED_S` after the last new replica.  Whoever may write a Deployment can announce
-    replicas that never come and that no quota counts, and so keep others out of capacity (A11).  Growth that no longer
-    counts counts again once a replica has come; until then its pods count as they come.
+    Announced growth counts for `ANNOUNCED_S` after the last new replica.  A user who may write Deployments could
+    otherwise announce replicas that never come, at no quota, and block capacity for ever (A11).  Growth that no
+    longer counts counts again once a replica has come; until then its pods count as they come.
     """
 
     def __init__(self, store: ObjectCache, errors: JobErrors) -> None:
@@ -92,7 +92,7 @@ class TrackedWorkloads:
         return replace(workload, desired_replicas=made, max_replicas=min(made, workload.max_replicas))
 
     def _is_over(self, key: Key, told: AnnouncedGrowth, now_s: float) -> bool:
-        """Whether the workload's growth still counts and has now expired."""
+        """True if the workload's growth still counts and has now expired."""
         known = self._read_as.get(key)
         return known is not None and known.desired_replicas > told.made and now_s >= told.since_s + ANNOUNCED_S
 

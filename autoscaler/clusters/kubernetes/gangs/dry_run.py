@@ -22,7 +22,9 @@ from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.domain import CreatePod, NodeName, Role
 
 NO_DRY_RUN_SUPPORT = "does not support dry run"
-"""The API server's words about an admission webhook with side effects; then only the write itself tells."""
+"""Part of the API server's message about a webhook without dry-run support; only the real write then shows whether
+it is accepted.
+"""
 
 
 async def check_gang(

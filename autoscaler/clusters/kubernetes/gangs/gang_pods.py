@@ -65,12 +65,12 @@ class GangPods:
         ]
 
     def has_master(self, job: KubeJob) -> bool:
-        """Whether the master's Deployment exists."""
+        """True if the master's Deployment exists."""
         raw = self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
         return raw is not None and is_own(raw, job)
 
     def is_whole(self, job: KubeJob, standing: GangStatus) -> bool:
-        """Whether all pods are bound that the job cannot run without, its master aside.
+        """True if all pods are bound that the job cannot run without, its master aside.
 
         Surplus pods on their way do not matter: beside them a master that somebody deleted has to come back.
         """
@@ -93,7 +93,7 @@ class GangPods:
             if text(raw, "spec", "nodeName"):
                 bound.add(name)
             elif gates_of(raw) <= {GATE}:
-                unbound.add(name)  # a pod behind a gate of others is not EDL's to judge
+                unbound.add(name)  # somebody else's scheduling gate holds the pod: EDL does not count it as late
         return GangStatus(
             job=job.key,
             is_starting=True,

@@ -198,7 +198,7 @@ class GangStarter:
             if (name, seat.role, seat.ordinal) not in there and (name, seat.role, seat.ordinal, seat.node) not in asked
         ]
 
-    # ---- the inside ---------------------------------------------------------------------------------------------
+    # ---- internals ----------------------------------------------------------------------------------------------
 
     def _managed(self) -> list[KubeJob]:
         """Return active jobs that EDL writes for: none under a freeze, none that is only observed (rule 20)."""
@@ -244,7 +244,7 @@ class GangStarter:
     async def _create_master(self, job: KubeJob) -> None:
         known = self._views.jobs.known.get(job.key)
         if known is None or known.uid != job.uid:
-            return  # it has gone while others were written
+            return  # the job was deleted during other writes
         seats = self._views.pods.seat_nodes(job.key)[: job.spec.master.replicas]  # annotations can be edited
         body = build_master(job, self._settings, seats=seats)
         try:

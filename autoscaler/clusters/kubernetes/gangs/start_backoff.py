@@ -31,10 +31,10 @@ START_LIMIT_S: Final = BIND_LIMIT_S + MASTER_LIMIT_S
 
 LONGEST_PAUSE_S: Final = 300.0  # of a job that the API server refuses
 FORGOTTEN_AFTER_S: Final = 60.0
-"""A running job that has tried nothing for so long after a pause begins anew; a plan is made every 10 s."""
+"""A running job's backoff is cleared if the job has created nothing for this long after a pause."""
 
 TAKEN_AFTER: Final = 3
-"""So many lost races in a row are reported as `RoomTaken`: somebody else fills the room as fast as it is proved."""
+"""Lost races in a row before `RoomTaken` is reported: other pods take the capacity as soon as it is proved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class StartBackoff:
 
     @property
     def is_taken(self) -> bool:
-        """Whether other pods take the proved capacity again and again."""
+        """True if other pods take the proved capacity again and again."""
         return self.lost >= TAKEN_AFTER
 
     def held_until_s(self, generation: int) -> float:
@@ -193,7 +193,7 @@ def bind_limit_s(pods: int) -> float:
 
 
 def _wait(known: BindDeadline | None, now_s: float, limit_s: float) -> BindDeadline:
-    """A limit once allowed stands: who is last in the scheduler's queue waits while those before it are bound."""
+    """Bind deadline.  A limit never shrinks: the last pod in the scheduler's queue waits for those before it."""
     if known is None:
         return BindDeadline(since_s=now_s, limit_s=limit_s)
     return known if known.limit_s >= limit_s else replace(known, limit_s=limit_s)

@@ -1,6 +1,6 @@
-"""The garbage collector and the namespace controller: dependents go with their owner, objects with their namespace.
+"""Garbage collector and namespace controller: delete dependents with their owner, and objects with their namespace.
 
-Called by name, so that a test decides when; on a real cluster it takes seconds.
+Callers run them explicitly (`collect`), so that a test decides when; on a real cluster it takes seconds.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class MemoryApi:
                     if event is not None:
                         yield WatchEvent(type=event.type, object=_copy(event.object))
                 if changes:
-                    continue  # more may have come while these were told
+                    continue  # more events may have come while these were yielded
                 version = history.version
                 if history.bookmarks != bookmarks or signs_at - _SOON_S <= loop.time() < ends_at - _SOON_S:
                     bookmarks, signs_at = history.bookmarks, math.inf

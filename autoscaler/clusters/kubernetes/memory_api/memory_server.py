@@ -1,8 +1,8 @@
 """The objects of an in-memory API server, and how they are created, changed and deleted.
 
 Versions, conflicts, preconditions, graceful deletion, finalizers and garbage collection are those of a real server: the
-contract suite runs on both.  Nothing happens by itself.  What kubelets, the scheduler and the controller manager do is
-called by name (`bind`, `finish`, `garbage_collection.collect`), so that a test decides when.
+contract suite runs on both.  Nothing happens by itself: callers do the work of kubelets, scheduler and controller
+manager explicitly (`bind`, `finish`, `garbage_collection.collect`), so that a test decides when.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def _place(obj: Raw) -> Key:
 
 
 def _is_done(obj: Raw) -> bool:
-    """Whether a deleted object can go: its grace period is over and it has no finalizer."""
+    """True if a deleted object can go: its grace period is over and it has no finalizer."""
     metadata = obj["metadata"]
     return metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers")
 

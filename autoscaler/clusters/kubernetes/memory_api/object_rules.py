@@ -1,7 +1,7 @@
 """Rules of the API server for new and changed objects: defaults, validation, immutable fields.  Pure.
 
-Only rules that EDL's writes can meet: names and labels, a pod's scheduling gates and what may change while it has them,
-priority, and the status subresource.  `Admission` hooks validate custom resources.
+It has only the rules that EDL's writes can violate: names and labels, a pod's scheduling gates and what may change
+while it has them, priority, and the status subresource.  `Admission` hooks validate custom resources.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CHANGEABLE: Final = frozenset({"activeDeadlineSeconds", "schedulingGates", "tol
 
 
 def has_status(kind: Kind) -> bool:
-    """Whether the kind has a status subresource."""
+    """True if the kind has a status subresource."""
     return kind not in _WITHOUT_STATUS
 
 
@@ -111,7 +111,7 @@ def prepare_update(kind: Kind, before: Raw, after: Raw, *, is_status: bool) -> R
 
 
 def is_new_generation(kind: Kind, before: Raw, after: Raw) -> bool:
-    """Whether the specification has changed, metadata and status aside."""
+    """True if the specification has changed, metadata and status aside."""
     apart = {"metadata", "status"} if has_status(kind) else {"metadata"}
     return {key: value for key, value in before.items() if key not in apart} != {
         key: value for key, value in after.items() if key not in apart

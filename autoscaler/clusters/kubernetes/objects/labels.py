@@ -20,10 +20,10 @@ GATE: Final = "edl.dev/gang"
 """The scheduling gate of a gang's core pods (`beside-the-scheduler.md` 8)."""
 
 OPT_OUT: Final = "edl.dev/opt-out"
-"""On a node, with any value: EDL places nothing there (`beside-the-scheduler.md` 20)."""
+"""Node label, with any value: EDL places nothing on the node (`beside-the-scheduler.md` 20)."""
 
 DRAIN: Final = "edl.dev/drain"
-"""On a node, with any value: EDL's pods leave it."""
+"""Node label, with any value: EDL's pods leave the node."""
 
 MASTER_SEATS: Final = "edl.dev/master-seats"
 """An annotation on a gang's pods: the nodes reserved for the masters, which are created once the gang is bound."""

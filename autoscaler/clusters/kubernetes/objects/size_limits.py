@@ -31,7 +31,7 @@ def beside_templates(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_longer(value: Any, most: int) -> bool:
-    """Whether the object is longer than `most` characters of text; stops counting there."""
+    """True if the object is longer than `most` characters of text; stops counting there."""
     left, rest = most, [value]
     while rest and left >= 0:
         found = rest.pop()

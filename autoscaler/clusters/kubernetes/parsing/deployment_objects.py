@@ -75,16 +75,16 @@ def parse_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -
 
 
 def is_refused_pods(deployment: Raw) -> bool:
-    """Whether the API server refused the Deployment's newest pods."""
+    """True if the API server refused the Deployment's newest pods."""
     failure = condition_of(deployment, "ReplicaFailure")
     return (text(failure, "status"), text(failure, "reason")) == ("True", "FailedCreate")
 
 
 def is_acted_upon(deployment: Raw) -> bool:
-    """Whether the Deployment's controller acts on its newest specification and will create pods.
+    """True if the Deployment's controller acts on its newest specification and will create pods.
 
     A paused Deployment may have no ReplicaSet, one that is being deleted grows no more, and one whose ReplicaSet a
-    quota refuses is never observed.  A tenant can keep a Deployment so for any time at no cost.
+    quota refuses is never observed.  A tenant can keep a Deployment in this state for ever at no cost.
     """
     meta, status = part(deployment, "metadata"), part(deployment, "status")
     is_observed = whole(status, "observedGeneration") >= whole(meta, "generation")

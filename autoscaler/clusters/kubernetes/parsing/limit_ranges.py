@@ -144,7 +144,7 @@ def _above(amounts: AmountsByName, bounds: AmountsByName) -> list[str]:
 
 
 def _resources_of_pod(spec: Raw) -> tuple[AmountsByName, AmountsByName]:
-    """What its containers ask for together, and its own word where it has one."""
+    """Requests of the whole pod: its own, else the sum over its containers."""
     as_limits = {
         holder: [_with_requests(one, part(one, "resources", "limits")) for one in parts(spec, holder)]
         for holder in _HOLDERS

@@ -2,8 +2,8 @@
 
 Opting out (`edl.dev/opt-out`) is not parsed here: every pod of EDL requires a node without that label
 (`objects.node_affinity`), so that the scheduler enforces it and other pods are not affected.  A node is draining with
-the label `edl.dev/drain`, or with a taint by which autoscalers and clouds announce its end.  A mere cordon does not
-drain: who drains a node evicts its pods.
+the label `edl.dev/drain`, or with a taint by which autoscalers and clouds announce its end.  A cordon alone does not
+count as draining: kubectl drain evicts the pods itself.
 """
 
 from __future__ import annotations

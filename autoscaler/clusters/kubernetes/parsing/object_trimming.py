@@ -115,9 +115,7 @@ _STATUS: Final = frozenset(
     }
 )
 _CONTAINER_STATUS: Final = frozenset({"containerID", "image", "imageID", "started", "user", "volumeMounts"})
-_CONDITIONS: Final = frozenset(
-    {"ContainersReady", "Initialized", "PodReadyToStartContainers"}
-)  # of which `Ready` tells
+_CONDITIONS: Final = frozenset({"ContainersReady", "Initialized", "PodReadyToStartContainers"})  # `Ready` sums them up
 _CONDITION: Final = frozenset({"lastProbeTime", "observedGeneration"})
 _SHORT_SPEC: Final = frozenset({"nodeName", "preemptionPolicy", "priority", "priorityClassName"})
 _WORKLOAD_SPEC: Final = frozenset({"selector", "strategy", "template", "updateStrategy"})
@@ -181,8 +179,8 @@ def trim_named(raw: Raw) -> Raw:
 def trim_job(raw: Raw) -> Raw:
     """Return the trimmed TrainingJob; a template, or a spec beside templates, that is too long says that alone.
 
-    The templates of a started job are kept whole: they were checked by the rules of their day, and cannot change until
-    the job is suspended (ADR 0161).
+    The templates of a started job are kept whole: they were checked when the job started, and cannot change until it
+    is suspended (ADR 0161).
     """
     kept, spec = {**raw, "metadata": _trim_metadata(raw["metadata"])}, raw.get("spec")
     if isinstance(spec, dict) and not part(raw, "status").get("startTime"):

@@ -55,13 +55,13 @@ _TIERS: Final = {tier.value: tier for tier in (Tier.CORE, Tier.SURPLUS)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodContext:
-    """What a pod's own object does not say.  The mappings may be live; they are read at each call."""
+    """Facts that a pod's own object lacks.  The mappings may be live; they are read at each call."""
 
     jobs: Mapping[str, JobName] = field(default_factory=dict)  # by the TrainingJob's UID
     masters: Mapping[str, str] = field(default_factory=dict)  # NAMESPACE/DEPLOYMENT -> UID of the job that controls it
     master_ordinals: Mapping[str, int] = field(default_factory=dict)  # by the pod's UID, from `assign_master_ordinals`
     reclaim: Reclaim = Reclaim.SCHEDULER
-    lowest_surplus: int = LOWEST_SURPLUS  # who ranks above it can preempt surplus
+    lowest_surplus: int = LOWEST_SURPLUS  # pods of a higher priority can preempt surplus
     offset_s: float = 0.0  # the cluster's clock less Unix time
 
 
@@ -86,7 +86,7 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
     if phase is PodPhase.GATED:
         if GATE in gates_of(raw):
             return None
-        phase = PodPhase.PENDING  # a gate of others: the pod keeps its proved capacity and waits
+        phase = PodPhase.PENDING  # held by somebody else's gate: the pod keeps its proved capacity
     spec, status = part(raw, "spec"), part(raw, "status")
     shape, pin = shape_of_spec(spec, status), None
     if seat.role is not Role.MASTER:
@@ -189,7 +189,7 @@ def _seat_of(raw: Raw, context: PodContext) -> PodSeat | None:
 
 
 def _leaves_late(raw: Raw) -> bool:
-    """Whether the pod's grace period is too long to count on its capacity."""
+    """True if the pod's grace period is too long to count on its capacity."""
     return whole(raw, "metadata", "deletionGracePeriodSeconds") > LONGEST_COUNTED_GRACE_S
 
 

@@ -6,8 +6,8 @@ container that is being resized counts with the larger of desired and allocated;
 one of those that the node may run.
 
 The API server's defaults apply here too (a limit without a request is the request), so that a template requests the
-same as the pod created from it.  `limit_ranges` applies defaults of LimitRanges; the overhead of a RuntimeClass stands
-on the pod alone.
+same as the pod created from it.  `limit_ranges` applies defaults of LimitRanges; only the pod itself shows the
+overhead of a RuntimeClass.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def of_containers(spec: Raw, status: Raw = EMPTY) -> AmountsByName:
 
 
 def _of_container(container: Raw, standing: Mapping[str, Raw], *, is_infeasible: bool) -> AmountsByName:
-    """Return what one container occupies: the most of desired, in force and allocated; an infeasible wish does not
+    """Return what one container occupies: the most of desired, in force and allocated; an infeasible resize does not
     count.
     """
     asked = _wanted(container)
@@ -93,7 +93,7 @@ def _put_pod_level(total: AmountsByName, spec: Raw, status: Raw) -> None:
         return
     wanted = {name: amount for name, amount in amounts_of(requests).items() if _is_pod_level(name)}
     for name, amount in amounts_of(limits).items():
-        is_open = name not in total or name.startswith("hugepages-")  # huge pages are never lent beyond the limit
+        is_open = name not in total or name.startswith("hugepages-")  # huge pages cannot be overcommitted
         if _is_pod_level(name) and name not in wanted and is_open:
             wanted[name] = amount
     in_force, allocated = part(status, "resources", "requests"), part(status, "allocatedResources")
@@ -112,5 +112,5 @@ def _is_pod_level(name: str) -> bool:
 
 
 def _is_infeasible(status: Raw) -> bool:
-    """Whether the kubelet has refused the desired resize."""
+    """True if the kubelet has refused the desired resize."""
     return condition_of({"status": status}, "PodResizePending").get("reason") == "Infeasible"

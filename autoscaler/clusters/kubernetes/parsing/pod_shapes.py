@@ -1,8 +1,8 @@
 """Pod shapes: what a pod requires of a node, by the same function for a pod's spec and for a template.
 
-Left out on purpose: taints and tolerations `not-ready` and `unreachable` (admission adds the tolerations to every pod,
-and a node's readiness is its condition), and preferences.  An operator unknown to this version is a requirement that no
-node meets; `is_understood` says so.
+A shape leaves out on purpose: taints and tolerations `not-ready` and `unreachable` (admission adds the tolerations to
+every pod, and a node's readiness is its condition), and preferences.  An operator unknown to this version is a
+requirement that no node meets (`is_understood`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autoscaler.domain.eligibility import NODE_NAME
 READINESS_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 NO_NODE: Final[NodeSelectorTerm] = (Requirement(key="", operator=LabelOperator.IN),)
-"""In nothing: no node."""
+"""A requirement that no node meets: the label must be one of no values."""
 
 _EFFECTS: Final = {effect.value: effect for effect in TaintEffect}
 _OPERATORS: Final = {operator.value: operator for operator in LabelOperator}
@@ -63,14 +63,14 @@ def split_node_pin(shape: Shape) -> tuple[Shape, NodeName | None]:
     free = Shape(
         requests=shape.requests,
         node_selector=shape.node_selector,
-        node_terms=terms if all(terms) else (),  # a term that was the pin alone holds for every node
+        node_terms=terms if all(terms) else (),  # without the pin an empty term would accept every node
         tolerations=shape.tolerations,
     )
     return _one(free), NodeName(pin.values[0])
 
 
 def is_understood(spec: Raw) -> bool:
-    """Whether this version knows all operators of the node affinity and tolerations, and nothing was trimmed."""
+    """True if this version knows all operators of the node affinity and tolerations, and nothing was trimmed."""
     return (
         TOO_LONG not in spec
         and all(
@@ -108,7 +108,7 @@ def _requirement(key: str, line: Raw) -> Requirement:
     values = tuple(str(value) for value in listed) if isinstance(listed, list) else ()
     operator = _OPERATORS.get(text(line, "operator"))
     if operator is None or not key:
-        return Requirement(key=key, operator=LabelOperator.IN)  # in nothing: no node
+        return Requirement(key=key, operator=LabelOperator.IN)  # no value can match: no node
     return Requirement(key=key, operator=operator, values=values)
 
 

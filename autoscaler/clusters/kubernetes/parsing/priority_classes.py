@@ -85,7 +85,7 @@ def find_class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str
 def find_rank_problem(classes: PriorityClasses, name: str, reclaim: Reclaim) -> str:
     """Return what is wrong with a job's class: its core pods must rank above surplus.  Empty if nothing is.
 
-    A missing class is no matter of rank, nor are missing classes of EDL (`find_class_problems`).
+    Missing classes are not reported here; `find_class_problems` reports those of EDL.
     """
     value, surplus = classes.value_of(name), LEVEL_SURPLUS if reclaim is Reclaim.PLANNER else surplus_class(1)
     least = classes.value_of(surplus)

@@ -25,7 +25,10 @@ _PREFIX: Final = "requests."
 _ALSO_REQUESTS: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _BY_CLASS: Final = "PriorityClass"
 _LISTED: Final = frozenset({"In", "DoesNotExist"})
-"""A pod has one of the named classes: of DoesNotExist, which names none, no pod of EDL's.  Else it has none of them."""
+"""Operators that match pods of the listed classes; all others match pods of no listed class.
+
+DoesNotExist lists none, and so matches no pod of EDL's.
+"""
 
 _TRAITS: Final = {trait.value: trait for trait in Trait}
 _OPPOSITES: Final = {"NotBestEffort": Trait.BEST_EFFORT, "NotTerminating": Trait.TERMINATING}
@@ -37,7 +40,7 @@ def parse_quota(raw: Raw, reclaim: Reclaim) -> Quota | None:
     scopes = _scopes(part(raw, "spec"))
     named = {scope for scope, _, _ in scopes}
     if not limits or not named <= {_BY_CLASS, *_TRAITS, *_OPPOSITES}:
-        return None  # what is left are scopes of claims, not of pods
+        return None  # a scope of volume claims, not of pods
     lines = [(operator, values) for scope, operator, values in scopes if scope == _BY_CLASS]
     listed = [values for operator, values in lines if operator in _LISTED]
     core, grades = frozenset.intersection(*listed) if listed else None, _grades(lines, reclaim)
@@ -71,7 +74,7 @@ def _resource(written: str) -> str | None:
         return "pods"
     name = written.removeprefix(_PREFIX)
     if name == "storage":
-        return None  # of claims, not of pods
+        return None  # a resource of volume claims, not of pods
     is_of_pods = name in _ALSO_REQUESTS or name.startswith("hugepages-") or "/" in name
     is_count = written.startswith(("count/", "limits.")) or ".storageclass.storage.k8s.io/" in written
     return name if is_of_pods and not is_count else None
@@ -127,7 +130,7 @@ def _asked(spec: Raw) -> Iterator[str | int | float]:
 
 
 def _terms(spec: Raw) -> Iterator[Raw]:
-    """All terms of affinity to pods, required and preferred, for and against."""
+    """All pod-affinity and anti-affinity terms, required and preferred."""
     for kind in ("podAffinity", "podAntiAffinity"):
         yield from parts(spec, "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution")
         for preferred in parts(spec, "affinity", kind, "preferredDuringSchedulingIgnoredDuringExecution"):

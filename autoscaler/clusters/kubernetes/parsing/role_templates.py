@@ -29,7 +29,7 @@ MASTER_CPU_MILLI: Final = 100
 MASTER_MEMORY_BYTES: Final = 128 << 20
 
 LONGEST_NAMES: Final = tuple(NodeName(f"{number:03}".ljust(253, "n")) for number in range(MOST_AVOIDED + 1))
-"""Of nodes, as long as the API server takes them."""
+"""Node names as long as the API server accepts, with which a pod's length is checked."""
 
 FIELDS: Final = {Role.TRAINER: "trainer", Role.SERVER: "parameterServer", Role.MASTER: "master"}
 _CHOSEN_BY_EDL: Final = {
@@ -66,7 +66,7 @@ class RoleTemplate:
 def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True) -> RoleTemplate:
     """Return the template, whose fields that `builders` use have their types.  Raises InvalidSpecError.
 
-    `is_new`: the job has not started, so everything that no pod may say is refused too.  The template of a started job
+    `is_new`: the job has not started, so all other invalid fields are refused too.  The template of a started job
     cannot change until it is suspended, and its pods may date from an EDL with fewer rules (ADR 0161).
     """
     spec = part(template, "spec")
@@ -115,7 +115,7 @@ def _check_length(spec: Raw, path: str) -> None:
 
 
 def _refuse_first(template: Raw, role: Role, path: str) -> None:
-    """Raise InvalidSpecError for the first thing in the template that no Kubernetes accepts or keeps."""
+    """Raise InvalidSpecError for the template's first field that Kubernetes rejects or drops."""
     for finding in (*check_fields(template), *check_values(template, FIELDS[role])):
         if finding.is_certain:
             raise InvalidSpecError(format_path((path, *finding.path)), finding.problem, finding.hint)

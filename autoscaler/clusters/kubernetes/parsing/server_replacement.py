@@ -1,7 +1,8 @@
 """Server replacement: which parameter server a new one replaces, and how far it has come.  Pure.
 
 The new server runs beside the old one until the old one's buckets have moved to it; then the planner deletes the old
-one (ADR 0118).  That its pod is Ready says little: the kubelet knows of a process, the job's master of buckets.
+one (ADR 0118).  Pod readiness is not enough: the kubelet sees the process, and only the job's master knows who owns
+buckets.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from autoscaler.domain import Pod, PodName, PodPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketOwners:
-    """What a job's master reports of its servers."""
+    """Bucket owners of a job, as its master reports them."""
 
     ordinals: frozenset[int]  # of those that own buckets
     is_moving: bool  # buckets are to go to another server, or are on their way

@@ -47,7 +47,7 @@ class KubeJob:
     shapes_read: dict[frozenset[NodeName], Mapping[Role, Shape]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    """Results of `shapes_of`, by the nodes to avoid; a starting job needs them again and again."""
+    """Cache of `shapes_of` by avoided nodes; a starting job needs the shapes repeatedly."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", job_key(self.namespace, self.name))

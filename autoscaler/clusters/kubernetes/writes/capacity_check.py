@@ -1,4 +1,4 @@
-"""Check right before a write: is the capacity that a plan proved still free on the newest view (A2)?"""
+"""Capacity check right before a write: the capacity that a plan proved must be free on the newest view (A2)."""
 
 from __future__ import annotations
 

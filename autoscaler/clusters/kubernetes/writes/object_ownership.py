@@ -1,7 +1,7 @@
 """Ownership of objects: whether an object under one of a job's names is the job's own (ADR 0150).
 
-A name proves nothing; the controller reference does.  EDL leaves objects of others alone, and the job waits.  EDL waits
-until what an earlier job of the same name has left is gone.
+A name proves nothing; the controller reference does.  EDL leaves objects of others alone, and the job waits.  EDL
+waits until the objects of an earlier job of the same name are gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class NameTakenError(PermanentError):
 
 
 def is_own(raw: Raw, job: KubeJob) -> bool:
-    """Whether this very job controls the object."""
+    """True if this very job controls the object."""
     return controller_of(raw).get("uid") == job.uid
 
 

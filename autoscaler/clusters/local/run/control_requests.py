@@ -21,8 +21,8 @@ from autoscaler.clusters.local.run.object_documents import (
 )
 from autoscaler.clusters.local.run.run_snapshot import JobLine, PodLine, RunSnapshot, is_change
 from autoscaler.clusters.local.run_files.control_wire import RequestError, RequestProblem
-from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
 from autoscaler.clusters.object_kinds import parse_object_kind
+from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
 from autoscaler.domain import JobState, NodeName, PodName, Role
 from autoscaler.jobs.lifecycle import LifeStage
 from autoscaler.manifests.field_errors import did_you_mean
