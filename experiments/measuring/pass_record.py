@@ -75,7 +75,7 @@ class PassRecord:
             and pod.running_at_s is not None
             and pod.terminating_at_s is not None
             and pod.terminating_at_s <= end_s
-            and pod.why != "the job is over"
+            and pod.end_reason != "the job is over"
         ]
 
 

@@ -167,7 +167,7 @@ def timeline_of(pod: RealPod) -> PodTimeline:
         gone_at_s=pod.gone_at_s,
         was_drained=pod.was_drained,
         is_preempted=pod.is_preempted,
-        why="",
+        end_reason="",
     )
 
 

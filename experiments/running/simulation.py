@@ -38,7 +38,7 @@ def simulate_pass(setting: PassSetting) -> PassResult:
             lambda: bounds.sample(setup.cluster.now() - setup.zero_s),
             first_s=period_s / 2,  # a sample stands for the period around it
         )
-    setup.at(setting.scenario.measured_until_s, setup.cluster.settle)
+    setup.at(setting.scenario.measured_until_s, setup.cluster.record_samples)
     removals = run_arm(setup)
     record = read_pass_record(setup, removals, tuple(bounds.samples))
     return PassResult(metrics=measure(record), curves=dict(curves(record)), wall_s=time.perf_counter() - began)

@@ -67,25 +67,25 @@ class ActionWriter:
             standing = self._world.pods.get(pod_name(want))
             if standing is not None:
                 if standing.is_leaving or standing.node != want.node:
-                    return refused(f"{standing.name}: its name is taken")
+                    return refused(f"pod {standing.name} already exists")
                 continue
             pod = self._new_pod(want, life.job, shape)
-            if not self._has_room(pod, want.node, taken):
-                return refused(f"node {want.node} has no room for {pod.name}")
+            if not self._fits(pod, want.node, taken):
+                return refused(f"node {want.node} has no capacity for {pod.name}")
             missing.append((want, pod))
         for want, pod in missing:
             self._world.create(pod, want.node)
         return DONE
 
-    def _has_room(self, pod: SimPod, name: NodeName, taken: dict[NodeName, list[int]]) -> bool:
-        """Whether the pod fits beside `taken`, to which it is added."""
+    def _fits(self, pod: SimPod, name: NodeName, taken: dict[NodeName, list[int]]) -> bool:
+        """True if the pod fits beside `taken`, to which it is added."""
         table = self._world.table
         amounts = table.amounts_of(pod.shape.requests)
         if amounts is None or name not in table.index:
             return False
         slot = table.slot(name)
         besides = taken.get(name) or slot.nominated_amounts(pod.priority, but=pod.name) or [0] * len(amounts)
-        if not accepts(slot, pod.shape) or not slot.has_room_for(amounts, besides=besides):
+        if not accepts(slot, pod.shape) or not slot.fits(amounts, besides=besides):
             return False
         taken[name] = [before + amount for before, amount in zip(besides, amounts, strict=True)]
         return True
@@ -109,7 +109,7 @@ class ActionWriter:
             return DONE
         if pod.is_external or pod.owner != action.job:
             return refused(f"{action.pod} is not of job {action.job}")
-        self._world.terminate(pod, grace_s=action.grace_s, why=f"{action.cause} {action.beneficiary}".strip())
+        self._world.terminate(pod, grace_s=action.grace_s, reason=f"{action.cause} {action.beneficiary}".strip())
         return DONE
 
 
@@ -118,8 +118,8 @@ def refused(message: str) -> WriteOutcome:
 
 
 def priority_of(job: Job, want: CreatePod, reclaim: Reclaim) -> int:
-    """Core has its job's priority; surplus its grade's where the scheduler takes it, else core's value, so that the
-    scheduler never does (beside-the-scheduler.md 1 and 2).
+    """Return a pod's priority: core has its job's; surplus its grade's with `reclaim: scheduler`, else core's value,
+    so that the scheduler preempts none (beside-the-scheduler.md 1 and 2).
     """
     if want.tier is not Tier.SURPLUS:
         return job.priority

@@ -1,4 +1,4 @@
-"""What users, other controllers and accidents do to the simulated cluster.  `cluster` adds the port and the time."""
+"""Changes of the simulated cluster by users, other controllers and faults.  `cluster` adds the port and the time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ClusterChanges:
         self._jobs.replace(job)
 
     def delete_job(self, name: str) -> None:
-        """End the job; its pods terminate and nobody replaces them."""
+        """End the job; its pods terminate and are not replaced."""
         self._job(name)
         self._jobs.end(JobName(name), is_deleted=True)
 
@@ -103,7 +103,7 @@ class ClusterChanges:
         for name in names:
             pod = self._world.pods.get(PodName(name))
             if pod is not None:
-                self._world.terminate(pod, grace_s=pod.grace_s if grace_s is None else grace_s, why=why)
+                self._world.terminate(pod, grace_s=pod.grace_s if grace_s is None else grace_s, reason=why)
 
     def kill_pod(self, name: str) -> None:
         """Remove the pod at once; its unfinished work is lost."""

@@ -1,8 +1,8 @@
 """The simulated adapter of the port `Cluster`: the loop and the planner run on it in virtual time.
 
-Time advances only while somebody waits: the loop in `changed`, others in `run_until`.  `physics` and a seed decide what
-happens, and two runs with the same calls are equal to the last event.  Beside the port are the changes by users, other
-controllers and accidents (`cluster_changes`); `record` has the results as plain data.
+Time advances only while a caller waits: the loop in `changed`, others in `run_until`.  `physics` and a seed decide
+what happens, and two runs with the same calls are equal to the last event.  Beside the port are the changes by users,
+other controllers and accidents (`cluster_changes`); `record` has the results as plain data.
 
 Emulated: kube-scheduler (`scheduling`), controllers, HPAs, death of nodes and training (`controllers`), grace periods
 and drain (`world`).  Not emulated: volumes, zones, pod affinity, PodDisruptionBudgets, quotas, image pulls, usage
@@ -46,7 +46,7 @@ from autoscaler.domain import (
 )
 from autoscaler.errors import InvalidSpecError
 
-PASS_S: Final = 0.001  # no pass of a loop is faster; it keeps virtual time from standing still
+PASS_S: Final = 0.001  # no pass of a loop is faster; without it virtual time would not advance
 CHANCES_AT_ONCE: Final = 256  # a draw from NumPy costs as much as a hundred from a list
 
 
@@ -57,13 +57,13 @@ class SimulationOverError(Exception):
 class SimulatedCluster(ClusterChanges):
     """A cluster whose nodes are given at its creation.
 
-    `daemons` stand on their nodes from the beginning and stay.  `reclaim` must be the policy's: it decides which
+    `daemons` run on their nodes from the start and never leave.  `reclaim` must be the policy's: it decides which
     priority surplus gets.  `surplus_grace_s` is the grace that the scheduler gives surplus when it preempts.  Servers
     may change in number where `servers_elastic`, and go elsewhere where `moves_servers`.  With `checks` every event
     ends in the invariants; without, only the port refuses.
 
     Raises:
-        InvalidSpecError: a node stands twice or has impossible amounts; a daemon's node is unknown or too small.
+        InvalidSpecError: a node is listed twice or has impossible amounts; a daemon's node is unknown or too small.
         InvariantViolationError: while time passes, a bug here.
     """
 
@@ -92,7 +92,7 @@ class SimulatedCluster(ClusterChanges):
         self._ends_at_s: float | None = None
         self.record = self._world.record
         for name, shape in (daemons or {}).items():
-            self._stand(name, shape)
+            self._place_daemon(name, shape)
 
     # ---- the port -----------------------------------------------------------------------------------------------
 
@@ -112,14 +112,14 @@ class SimulatedCluster(ClusterChanges):
         if self._ends_at_s is not None:
             until_s = min(until_s, self._ends_at_s)
         world = self._world
-        while world.revision == self._seen_revision and self._happen(until_s):
+        while world.revision == self._seen_revision and self._run_next_event(until_s):
             pass
         is_changed = world.revision != self._seen_revision
         self._seen_revision = world.revision
         if not is_changed:
             world.timeline.advance_to(until_s)
             if self._ends_at_s is not None and world.now_s >= self._ends_at_s:
-                self.settle()
+                self.record_samples()
                 raise SimulationOverError
         return is_changed
 
@@ -127,17 +127,17 @@ class SimulatedCluster(ClusterChanges):
 
     def run_until(self, at_s: float) -> None:
         """Run everything up to and at this instant, and leave the clock there."""
-        while self._happen(at_s):
+        while self._run_next_event(at_s):
             pass
         self._world.timeline.advance_to(at_s)
-        self.settle()
+        self.record_samples()
 
-    def settle(self) -> None:
+    def record_samples(self) -> None:
         """Count and record every job's samples up to now."""
         self._jobs.record_all()
 
     def at(self, at_s: float, call: Callable[[], object]) -> None:
-        """Call it at that instant, or now if that is past."""
+        """Schedule `call` at an instant; a past instant means now."""
         self._world.timeline.at(at_s, call)
 
     def every(self, period_s: float, call: Callable[[], object], *, first_s: float = 0.0) -> None:
@@ -178,7 +178,7 @@ class SimulatedCluster(ClusterChanges):
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    def _happen(self, until_s: float) -> bool:
+    def _run_next_event(self, until_s: float) -> bool:
         """Let the next thing happen if it comes by then."""
         next_at_s = self._world.timeline.next_at_s()
         if next_at_s is None or next_at_s > until_s:
@@ -192,11 +192,11 @@ class SimulatedCluster(ClusterChanges):
         self._world.timeline.after(period_s, partial(self._again, period_s, call))
         call()
 
-    def _stand(self, name: NodeName, shape: Shape) -> None:
+    def _place_daemon(self, name: NodeName, shape: Shape) -> None:
         table = self._world.table
         amounts = table.amounts_of(shape.requests)
-        if name not in table.index or amounts is None or not table.slot(name).has_room_for(amounts):
-            raise InvalidSpecError(f"daemons.{name}", f"has no room for {shape.requests}", "a node that holds it")
+        if name not in table.index or amounts is None or not table.slot(name).fits(amounts):
+            raise InvalidSpecError(f"daemons.{name}", f"has no capacity for {shape.requests}", "a node that holds it")
         pod = SimPod(
             name=PodName(f"daemon-{name}"),
             role=Role.EXTERNAL,
@@ -205,10 +205,10 @@ class SimulatedCluster(ClusterChanges):
             owner="",
             priority=DAEMON_PRIORITY,
         )
-        self._world.stand(pod, name)
+        self._world.place_running(pod, name)
 
 
-DAEMON_PRIORITY: Final = 2_000_001_000  # of system-node-critical: nobody preempts them
+DAEMON_PRIORITY: Final = 2_000_001_000  # of system-node-critical: never preempted
 
 
 def random_numbers(seed: int) -> Callable[[], float]:
@@ -225,7 +225,7 @@ def random_numbers(seed: int) -> Callable[[], float]:
 
 
 class RunnableLoop(Protocol):
-    """What `run_loop` needs of `autoscaler.loop.Loop`, without importing its real clock."""
+    """The part of `autoscaler.loop.Loop` that `run_loop` needs, without an import of its real clock."""
 
     async def run(self) -> None:
         """Run until something is raised."""

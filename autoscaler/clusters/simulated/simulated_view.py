@@ -1,4 +1,4 @@
-"""The planner's view of the simulated cluster, derived from the one before: only changes are built anew."""
+"""The planner's view of the simulated cluster, derived from the one before: only changes are rebuilt."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SimulatedView:
         """Return the current view."""
         world = self._world
         if self._last.revision != world.revision:
-            self._last = self._bring_forward()
+            self._last = self._update()
         elif self._last.observed_at_s != world.now_s:
             self._last = self._last.evolve(observed_at_s=world.now_s)
         return self._last
 
-    def _bring_forward(self) -> ClusterView:
+    def _update(self) -> ClusterView:
         world = self._world
         jobs = {life.job.name: life.job for life in self._jobs.by_name.values()}
         workloads = {workload.name: workload for workload in self._workloads.views()}

@@ -32,45 +32,45 @@ class WorldInvariants:
             return  # nothing came, went or changed its node since the last check
         touched = [table.slots[index] for index in set(table.touched[self._seen :])]
         self._seen = len(table.touched)
-        self._check_books(touched)
+        self._check_sums(touched)
         if len(table.slots) <= EVERYWHERE_NODES:
-            self._check_room(table.slots)
+            self._check_capacity(table.slots)
             self._check_counts()
         else:
-            self._check_room(touched)
+            self._check_capacity(touched)
 
     def check_everything(self) -> None:
         """Check every node, without relying on earlier checks."""
-        self._check_room(self._world.table.slots)
-        self._check_books(self._world.table.slots)
+        self._check_capacity(self._world.table.slots)
+        self._check_sums(self._world.table.slots)
         self._check_counts()
 
-    def _check_room(self, slots: Sequence[NodeSlot]) -> None:
+    def _check_capacity(self, slots: Sequence[NodeSlot]) -> None:
         requested = [amount for slot in slots for amount in slot.requested]
         allocatable = [amount for slot in slots for amount in slot.allocatable]
         if all(map(le, requested, allocatable)) and min(requested, default=0) >= 0:
-            return  # asked after every event: one look at all numbers first, and who it is only if there is one
+            return  # runs after every event: check all numbers first, and find the node only on a violation
         for slot in slots:
             if any(map(gt, slot.requested, slot.allocatable)) or min(slot.requested) < 0:
                 self._fail(slot, f"{slot.requested} is requested of {slot.allocatable}")
 
-    def _check_books(self, slots: Iterable[NodeSlot]) -> None:
+    def _check_sums(self, slots: Iterable[NodeSlot]) -> None:
         for slot in slots:
             sums = [0] * len(slot.allocatable)
             for name, pod in slot.pods.items():
                 if self._world.pods.get(name) is not pod or pod.node != slot.node.name or pod.gone_at_s is not None:
-                    self._fail(slot, f"{name} stands here, and is {pod.phase} on {pod.node}")
+                    self._fail(slot, f"{name} is listed here, but is {pod.phase} on {pod.node}")
                 for index, amount in enumerate(pod.amounts):
                     sums[index] += amount
             if sums != slot.requested:
-                self._fail(slot, f"{slot.requested} is booked, its pods request {sums}")
+                self._fail(slot, f"requested is {slot.requested}, its pods request {sums}")
 
     def _check_counts(self) -> None:
         world = self._world
         bound = sum(len(slot.pods) for slot in world.table.slots)
         if bound + world.unbound_count != len(world.pods):
-            story = f"{bound} pods stand on nodes, {world.unbound_count} on none, {len(world.pods)} are there"
-            raise InvariantViolationError(f"at {world.now_s:.3f} s: {story}")
+            problem = f"{bound} pods are bound, {world.unbound_count} unbound, {len(world.pods)} exist"
+            raise InvariantViolationError(f"at {world.now_s:.3f} s: {problem}")
 
-    def _fail(self, slot: NodeSlot, story: str) -> None:
-        raise InvariantViolationError(f"at {self._world.now_s:.3f} s, node {slot.node.name}: {story}")
+    def _fail(self, slot: NodeSlot, problem: str) -> None:
+        raise InvariantViolationError(f"at {self._world.now_s:.3f} s, node {slot.node.name}: {problem}")

@@ -47,7 +47,7 @@ def trainer_pod(*, created, ended=None, drained=None, why="planner"):
         gone_at_s=ended,
         was_drained=drained,
         is_preempted=False,
-        why=why,
+        end_reason=why,
     )
 
 

@@ -1,1 +1,1 @@
-"""Everybody but EDL who acts on the simulated cluster: replica controllers, HPAs, training jobs, failing nodes."""
+"""Controllers of the simulated cluster other than EDL: replica controllers, HPAs, training jobs, failing nodes."""

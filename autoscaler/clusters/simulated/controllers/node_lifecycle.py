@@ -18,7 +18,7 @@ class NodeLifecycle:
     def __init__(self, world: World, scheduler: Scheduler) -> None:
         self._world = world
         self._scheduler = scheduler
-        self._deaths: dict[NodeName, int] = {}  # which one is meant, when a node dies again
+        self._deaths: dict[NodeName, int] = {}  # their number, so that only the last one is detected
 
     def cordon(self, name: NodeName, *, on: bool = True) -> None:
         """Cordon the node; `on` False: uncordon it, which ends a drain."""
@@ -64,7 +64,7 @@ class NodeLifecycle:
     def _evict(self, slot: NodeSlot, *, why: str, evicts_jobs: bool) -> None:
         for pod in list(slot.pods.values()):
             if pod.owner and pod.phase is not PodPhase.TERMINATING and (pod.is_external or evicts_jobs):
-                self._world.terminate(pod, grace_s=pod.grace_s, why=why)
+                self._world.terminate(pod, grace_s=pod.grace_s, reason=why)
 
     def _put(self, node: Node) -> None:
         self._world.replace_node(node)

@@ -59,14 +59,14 @@ class ReplicaController:
     grace_s: float = 30.0
     spread_group: str | None = None
     generation: int = 0
-    pods: dict[PodName, SimPod] = field(default_factory=dict)  # those that were not told to leave
+    pods: dict[PodName, SimPod] = field(default_factory=dict)  # not terminating
     ready: set[PodName] = field(default_factory=set)
-    victims: deque[SimPod] = field(default_factory=deque)  # chosen, and not told yet
+    victims: deque[SimPod] = field(default_factory=deque)  # chosen, not yet terminated
     is_queued: bool = False  # for a token
 
 
 class TokenBucket:
-    """Rate limit: a burst of calls, then so many per second."""
+    """Rate limit: a burst of calls, then a number per second."""
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
         self._rate_per_s = rate_per_s
@@ -122,7 +122,7 @@ def pods_to_delete(replicas: ReplicaController, physics: Physics, now_s: float) 
 
 
 def removal_order(pods: Iterable[SimPod], physics: Physics, now_s: float) -> list[SimPod]:
-    """Return pods in the order of removal: unbound, not ready, crowded (today), young."""
+    """Return pods in the order of removal: unbound, not ready, today those on nodes with many replicas, young."""
     all_pods = list(pods)
     crowd = Counter(pod.node for pod in all_pods) if physics.spreads_scale_down else Counter()
 
@@ -130,8 +130,8 @@ def removal_order(pods: Iterable[SimPod], physics: Physics, now_s: float) -> lis
         is_ready = pod.phase is PodPhase.READY
         age_s = now_s - pod.running_at_s if is_ready and pod.running_at_s is not None else 0.0
         if physics.spreads_scale_down:
-            return pod.node is not None, is_ready, -crowd[pod.node], int(log2(age_s + 1.0)), pod.luck
-        return pod.node is not None, is_ready, age_s, -pod.created_at_s, pod.luck
+            return pod.node is not None, is_ready, -crowd[pod.node], int(log2(age_s + 1.0)), pod.tie_break
+        return pod.node is not None, is_ready, age_s, -pod.created_at_s, pod.tie_break
 
     return sorted(all_pods, key=place)
 
@@ -143,22 +143,22 @@ class HpaState:
         self.hpa = hpa
         self.load = 0.0
         self._physics = physics
-        self._wishes: deque[tuple[float, int]] = deque()
+        self._recent: deque[tuple[float, int]] = deque()
 
-    def wish(self, current: int) -> int:
+    def desired_replicas(self, current: int) -> int:
         """Return the replicas that the load requires, within the HPA's bounds."""
         ratio = self.load / (current * self.hpa.load_per_replica) if current else 0.0
-        asked = current
+        wanted = current
         if not current or abs(ratio - 1.0) > self._physics.hpa_tolerance:
-            asked = ceil(self.load / self.hpa.load_per_replica - 1e-9)
-        return min(max(asked, self.hpa.min_replicas), self.hpa.max_replicas)
+            wanted = ceil(self.load / self.hpa.load_per_replica - 1e-9)
+        return min(max(wanted, self.hpa.min_replicas), self.hpa.max_replicas)
 
-    def decide(self, current: int, now_s: float) -> int:
-        """Return the replicas from now on: up at most twice as many or four more, down to the highest recent wish."""
-        wish = self.wish(current)
-        self._wishes.append((now_s, wish))
-        while self._wishes[0][0] < now_s - self._physics.hpa_calm_s:
-            self._wishes.popleft()
-        if wish > current:
-            return min(wish, max(2 * current, current + 4))
-        return min(current, max(known for _, known in self._wishes))
+    def update(self, current: int, now_s: float) -> int:
+        """Return the replicas from now on: up at most twice as many or four more, down to the highest recent value."""
+        wanted = self.desired_replicas(current)
+        self._recent.append((now_s, wanted))
+        while self._recent[0][0] < now_s - self._physics.hpa_stabilization_s:
+            self._recent.popleft()
+        if wanted > current:
+            return min(wanted, max(2 * current, current + 4))
+        return min(current, max(known for _, known in self._recent))

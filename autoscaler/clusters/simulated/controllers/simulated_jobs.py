@@ -68,7 +68,7 @@ class SimulatedJobs:
         life.is_deleted = life.is_deleted or is_deleted
         life.job = replace(life.job, state=JobState.OVER)
         for pod in list(life.pods.values()):
-            self._world.terminate(pod, grace_s=life.job.grace_s, why="the job is over")
+            self._world.terminate(pod, grace_s=life.job.grace_s, reason="the job is over")
         self._forget_if_empty(life)
         self._world.touch()
 
@@ -92,14 +92,14 @@ class SimulatedJobs:
                 life.working[pod.role].add(pod.name)
                 self._freeze_for(life, pod)
             case PodChange.LEAVING:
-                self._leave(life, pod)
+                self._handle_terminating(life, pod)
             case PodChange.STOPPED:
                 self._stop(life, pod)
-                self._take_back(life, pod)
+                self._subtract_lost_samples(life, pod)
             case PodChange.GONE:
                 self._stop(life, pod)
                 if not pod.was_drained:
-                    self._take_back(life, pod)
+                    self._subtract_lost_samples(life, pod)
                 del life.pods[pod.name]
                 self._forget_if_empty(life)
             case PodChange.BOUND:
@@ -142,12 +142,12 @@ class SimulatedJobs:
         progress = life.progress
         if pod.role is Role.TRAINER:
             trainers = len(life.working[Role.TRAINER])
-            pod.at_risk_samples = progress.samples_per_s / trainers * progress.work.in_hand_s
+            pod.at_risk_samples = progress.samples_per_s / trainers * progress.work.in_flight_s
         elif pod.role is Role.SERVER:
             pod.at_risk_samples = progress.since_checkpoint(self._world.now_s)
         life.working[pod.role].discard(pod.name)
 
-    def _leave(self, life: SimulatedJob, pod: SimPod) -> None:
+    def _handle_terminating(self, life: SimulatedJob, pod: SimPod) -> None:
         """The pod terminates; a server that hands over its state works until that is done."""
         if self._hands_over(pod):
             life.ready[pod.role].discard(pod.name)
@@ -155,12 +155,12 @@ class SimulatedJobs:
             self._stop(life, pod)
         self._freeze_for(life, pod)
 
-    def _take_back(self, life: SimulatedJob, pod: SimPod) -> None:
+    def _subtract_lost_samples(self, life: SimulatedJob, pod: SimPod) -> None:
         life.progress.lose(pod.at_risk_samples, self._world.now_s)
         pod.at_risk_samples = 0.0
 
     def _hands_over(self, pod: SimPod) -> bool:
-        """Whether the pod is a server that works until its state has moved."""
+        """True if the pod is a server that works until its state has moved."""
         return pod.role is Role.SERVER and self._world.moves_servers
 
     def _freeze_for(self, life: SimulatedJob, pod: SimPod) -> None:
@@ -183,4 +183,4 @@ class SimulatedJobs:
             samples_trained=life.progress.trained,
             samples_lost=life.progress.lost,
         )
-        self._world.record.note_job(life.job.name, row)
+        self._world.record.record_job(life.job.name, row)

@@ -1,7 +1,7 @@
-"""What training a job gets done with the trainers and servers that it has, as a curve, and what a loss costs it.
+"""Training model: speed of a job by its trainers and servers, and the cost of losing one.
 
-Samples are counted as the checkpoint would (M1): what a lost trainer had in hand, or a lost server since the last
-checkpoint, is taken back and counted as lost; it is done again later.  A pod that was drained loses nothing (M7).
+Samples are counted as the checkpoint would (M1): those in flight on a lost trainer, or since the last checkpoint on a
+lost server, are subtracted, counted as lost, and trained again later.  A pod that was drained loses nothing (M7).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from autoscaler.errors import InvalidSpecError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedCurve:
-    """Step time of one trainer: fixed + w / p x exchange + w x crowd + p x fan (w trainers, p servers).
+    """Step time of one trainer: fixed + w / p x exchange + w x per_trainer + p x per_server (w trainers, p servers).
 
     The asynchronous speed model of Optimus (Peng et al., EuroSys 2018, equation 3): with few servers the exchange
     saturates, with many of either the step grows slowly.  Without servers w / p is 1.  The defaults (20 samples/s
@@ -23,11 +23,11 @@ class SpeedCurve:
     batch_samples: int = 32
     fixed_s: float = 1.4
     exchange_s: float = 0.16
-    crowd_s: float = 0.001
-    fan_s: float = 0.001
+    per_trainer_s: float = 0.001
+    per_server_s: float = 0.001
 
     def __post_init__(self) -> None:
-        terms = (self.exchange_s, self.crowd_s, self.fan_s)
+        terms = (self.exchange_s, self.per_trainer_s, self.per_server_s)
         if self.batch_samples < 1 or not self.fixed_s > 0 or not all(term >= 0 for term in terms):
             raise InvalidSpecError("work.curve", f"is {self}", "batch and fixed_s above 0, the other terms at least 0")
 
@@ -36,22 +36,22 @@ class SpeedCurve:
         if trainers == 0:
             return 0.0
         load = trainers / servers if servers else 1.0
-        step_s = self.fixed_s + load * self.exchange_s + trainers * self.crowd_s + servers * self.fan_s
+        step_s = self.fixed_s + load * self.exchange_s + trainers * self.per_trainer_s + servers * self.per_server_s
         return trainers * self.batch_samples / step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingWork:
-    """The work of a job.  `in_hand_s`: seconds of work that a lost trainer takes with it."""
+    """The work of a job.  `in_flight_s`: seconds of work in flight on a trainer, lost with it."""
 
     curve: SpeedCurve = SpeedCurve()
     samples_total: float | None = None  # then the job ends; None: it trains until it is deleted
-    in_hand_s: float = 5.0  # half a lease of 10 s
+    in_flight_s: float = 5.0  # half a lease of 10 s
     checkpoint_every_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if not (self.in_hand_s >= 0 and self.checkpoint_every_s > 0):
-            raise InvalidSpecError("work", f"is {self}", "in_hand_s at least 0, checkpoint_every_s above 0")
+        if not (self.in_flight_s >= 0 and self.checkpoint_every_s > 0):
+            raise InvalidSpecError("work", f"is {self}", "in_flight_s at least 0, checkpoint_every_s above 0")
         if self.samples_total is not None and not self.samples_total > 0:
             raise InvalidSpecError("work.samples_total", f"is {self.samples_total}", "above 0, or nothing")
 

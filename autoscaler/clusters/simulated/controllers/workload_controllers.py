@@ -1,8 +1,9 @@
 """Controllers at work: they call what `replica_sets` computes, one call after the other, within their rate limit.
 
-All controllers share one limit and take turns.  In kube-controller-manager only controllers of one kind do: ReplicaSets
-and batch Jobs have a client each.  One limit for both comes nearer to the logs of 2017: its jobs could train after 120
-s on average as its authors measured, and after 94 s with two limits; what ran and what was killed agrees within 4 %.
+All controllers share one limit and take turns.  In kube-controller-manager only controllers of one kind do:
+ReplicaSets and batch Jobs have a client each.  One limit for both matches the logs of 2017 better: jobs could train
+after 120 s on average, as measured then, and after 94 s with two limits; what ran and what was killed agrees within
+4 %.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class WorkloadControllers:
                 controller.pods.clear()
                 controller.victims.clear()
 
-    # ---- what others see ----------------------------------------------------------------------------------------
+    # ---- views --------------------------------------------------------------------------------------------------
 
     def views(self) -> tuple[Workload, ...]:
         """Return the Deployments as the planner sees them: as their owners last wrote them.
@@ -158,7 +159,7 @@ class WorkloadControllers:
         hpa = self._hpas.get(controller.name)
         return 0 if hpa is None else hpa.hpa.max_replicas
 
-    # ---- at work ------------------------------------------------------------------------------------------------
+    # ---- controller calls ---------------------------------------------------------------------------------------
 
     def _deployment(self, name: str) -> ReplicaController:
         if name not in self._controllers or "/" in name:
@@ -205,7 +206,7 @@ class WorkloadControllers:
         """Terminate the next victim; those chosen with it follow."""
         pod = controller.victims.popleft()
         following = list(controller.victims)
-        self._world.terminate(pod, grace_s=pod.grace_s, why="fewer replicas are wanted")
+        self._world.terminate(pod, grace_s=pod.grace_s, reason="fewer replicas are wanted")
         self._enqueue(controller)
         controller.victims.extend(other for other in following if not other.is_leaving)
 
@@ -231,7 +232,7 @@ class WorkloadControllers:
     def _sync(self, name: str) -> None:
         """Run one period of an HPA."""
         controller = self._controllers[name]
-        wanted = self._hpas[name].decide(controller.wanted, self._world.now_s)
+        wanted = self._hpas[name].update(controller.wanted, self._world.now_s)
         if wanted != controller.wanted:
             self._set_replicas(controller, wanted)
         self._world.timeline.after(self._world.physics.hpa_sync_s, partial(self._sync, name))
@@ -240,4 +241,4 @@ class WorkloadControllers:
         if controller.role is Role.EXTERNAL:
             running = len(controller.ready)
             row = WebRow(self._world.now_s, controller.wanted, running, len(controller.pods) - running)
-            self._world.record.note_web(controller.name, row)
+            self._world.record.record_web(controller.name, row)

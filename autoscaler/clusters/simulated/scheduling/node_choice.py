@@ -1,8 +1,8 @@
 """One decision of the scheduler: the node for a pod, or none.
 
-It looks at the candidates that pass the filters, counts room for which others of its rank are nominated as taken, takes
-its own nominated node before any other, else the best score; ties by the profile.  Sources: schedule_one.go of
-pkg/scheduler (findNodesThatFitPod, numFeasibleNodesToFind, selectHost).  Who leaves when nothing fits: `preemption`.
+It filters the nodes, counts capacity of pods nominated with equal or higher priority as taken, prefers the pod's own
+nominated node, else takes the best score; the profile breaks ties.  Sources: schedule_one.go of pkg/scheduler
+(findNodesThatFitPod, numFeasibleNodesToFind, selectHost).  Who leaves when nothing fits: `preemption`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NodeChooser:
         self._table = table
         self._profile = profile
         self._chance = chance
-        self._boards: dict[int, ShapeScores] = {}
+        self._by_kind: dict[int, ShapeScores] = {}
         self._start = 0  # where the next search begins
         self._turn = 0  # of round robin
         names = [slot.node.name for slot in table.slots]
@@ -36,34 +36,36 @@ class NodeChooser:
 
     def node_for(self, pod: SimPod) -> NodeName | None:
         """Return the best node that fits the pod now; None if none does."""
-        board = self._board(pod)
+        shape_scores = self._shape_scores(pod)
         if pod.nominated_node is not None and self._fits_beside_nominated(pod, pod.nominated_node):
             return pod.nominated_node
-        candidates = self._candidates(board, pod)
+        candidates = self._candidates(shape_scores, pod)
         if not len(candidates):
             return None
-        scores = board.scores[candidates]
+        scores = shape_scores.scores[candidates]
         if pod.spread_group is not None:
             counts = self._table.groups[pod.spread_group][candidates]
             scores = scores + self._profile.spreading_weight * spread_score(self._profile, counts)
         best = candidates[scores == scores.max()]
         return self._table.slots[self._break_tie(best)].node.name
 
-    def _board(self, pod: SimPod) -> ShapeScores:
-        board = self._boards.get(pod.kind)
-        if board is None:
-            board = self._boards[pod.kind] = ShapeScores(self._table, self._profile, pod.shape, pod.amounts)
-        board.refresh()
-        return board
+    def _shape_scores(self, pod: SimPod) -> ShapeScores:
+        shape_scores = self._by_kind.get(pod.kind)
+        if shape_scores is None:
+            shape_scores = self._by_kind[pod.kind] = ShapeScores(self._table, self._profile, pod.shape, pod.amounts)
+        shape_scores.refresh()
+        return shape_scores
 
-    def _candidates(self, board: ShapeScores, pod: SimPod) -> NodeIndices:
+    def _candidates(self, shape_scores: ShapeScores, pod: SimPod) -> NodeIndices:
         """Return the nodes to score, in the order of the search."""
-        feasible = board.fits.nonzero()[0]
-        spoken_for = [
-            self._table.index[name] for name in self._table.spoken_for if not self._fits_beside_nominated(pod, name)
+        feasible = shape_scores.fits.nonzero()[0]
+        blocked = [
+            self._table.index[name]
+            for name in self._table.nominated_nodes
+            if not self._fits_beside_nominated(pod, name)
         ]
-        if spoken_for:
-            feasible = feasible[~np.isin(feasible, spoken_for)]
+        if blocked:
+            feasible = feasible[~np.isin(feasible, blocked)]
         count = len(self._table.slots)
         wanted = sample_size(count) if self._profile.samples_nodes else count
         if len(feasible) <= wanted:
@@ -76,7 +78,7 @@ class NodeChooser:
     def _fits_beside_nominated(self, pod: SimPod, name: NodeName) -> bool:
         slot = self._table.slot(name)
         coming = slot.nominated_amounts(pod.priority, but=pod.name)
-        return accepts(slot, pod.shape) and slot.has_room_for(pod.amounts, besides=coming)
+        return accepts(slot, pod.shape) and slot.fits(pod.amounts, besides=coming)
 
     def _break_tie(self, best: NodeIndices) -> int:
         if len(best) == 1:

@@ -69,7 +69,7 @@ class ShapeScores:
             self.scores[:] = self._sum(whole, requested, scored, np.minimum)
 
     def _fits(self, slot: NodeSlot) -> bool:
-        return accepts(slot, self._shape) and slot.has_room_for(self._amounts)
+        return accepts(slot, self._shape) and slot.fits(self._amounts)
 
     def _score(self, slot: NodeSlot) -> int:
         return int(self._sum(slot.allocatable, slot.requested, slot.scored, min))
@@ -88,7 +88,7 @@ class ShapeScores:
 
 
 def accepts(slot: NodeSlot, shape: Shape) -> bool:
-    """Whether the node accepts new pods of this shape, capacity aside."""
+    """True if the node accepts new pods of this shape, capacity aside."""
     return slot.node.is_open() and slot.node.accepts(shape)
 
 
@@ -108,7 +108,7 @@ def balanced(profile: SchedulerProfile, requested: Pair, whole: Pair, lesser: Le
 
 
 def balanced_1_6(profile: SchedulerProfile, requested: Pair, whole: Pair) -> Amount:
-    """The same in 1.6: nothing for a full node, and the whole difference counts, not its half.
+    """BalancedAllocation of 1.6: 0 for a full node, and the whole difference counts instead of its half.
 
     Source: priorities/balanced_resource_allocation.go.
     """
@@ -118,12 +118,12 @@ def balanced_1_6(profile: SchedulerProfile, requested: Pair, whole: Pair) -> Amo
 
 
 def or_one(whole: Amount) -> Amount:
-    """What may be divided by: a node without the resource scores as a full one."""
+    """Divisor of a score: 1 for a node without the resource, which then scores as full."""
     return whole + (whole == 0)
 
 
 def spread_score(profile: SchedulerProfile, counts: SchedulerScores) -> SchedulerScores:
-    """Points of each candidate for holding few pods of the owner; there is one at least.
+    """Spreading score of each candidate: nodes with few pods of the owner score high.  Needs at least one candidate.
 
     Sources: podtopologyspread/scoring.go; in 1.6 priorities/selector_spreading.go.
     """

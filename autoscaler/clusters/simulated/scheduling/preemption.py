@@ -1,9 +1,9 @@
-"""Whom a pod that fits nowhere pushes out: the scheduler's own preemption.
+"""Preemption of the scheduler: victims for a pod that fits nowhere.
 
 On each node all pods of lower priority are taken away; if the pod then fits, they are given back from the most
 important one on as long as it still fits, and the rest are the node's victims.  The node is chosen by: lowest highest
-victim, lowest sum of priorities, fewest victims, youngest highest victim.  Pods that leave already are victims like
-others: the scheduler asks who is there, not who is going.  PodDisruptionBudgets are not modelled.
+victim, lowest sum of priorities, fewest victims, youngest highest victim.  Terminating pods are victims like others.
+PodDisruptionBudgets are not modelled.
 Source: pkg/scheduler/framework/preemption/preemption.go, plugins/defaultpreemption.
 """
 
@@ -79,13 +79,13 @@ class Preemption:
 
 
 def may_preempt(table: NodeTable, pod: SimPod) -> bool:
-    """Whether the pod may preempt: not while earlier victims for it still terminate."""
+    """True if the pod may preempt: not while earlier victims for it still terminate."""
     if not pod.can_preempt:
         return False
     if pod.nominated_node is None:
         return True
-    standing = table.slot(pod.nominated_node).pods.values()
-    return not any(other.is_leaving and other.is_preempted and other.priority < pod.priority for other in standing)
+    present = table.slot(pod.nominated_node).pods.values()
+    return not any(other.is_leaving and other.is_preempted and other.priority < pod.priority for other in present)
 
 
 def victims_on(slot: NodeSlot, pod: SimPod) -> PreemptionCandidate | None:

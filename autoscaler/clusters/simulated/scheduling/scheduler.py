@@ -33,7 +33,7 @@ class Scheduler:
         """Queue a new pod, or drop a bound or removed one."""
         if change is PodChange.CREATED:
             self._waiting.add(pod, self._world.now_s)
-            self._go_on()
+            self._schedule_next()
         elif change is PodChange.BOUND:
             self._waiting.remove(pod)
         elif change is PodChange.GONE:
@@ -44,9 +44,9 @@ class Scheduler:
     def handle_freed_capacity(self) -> None:
         """Retry unschedulable pods: a pod has gone, or a node has come."""
         self._waiting.move(self._world.now_s)
-        self._go_on()
+        self._schedule_next()
 
-    def _go_on(self) -> None:
+    def _schedule_next(self) -> None:
         """Plan the next decision and the next end of a backoff."""
         if self._waiting.has_next and not self._is_deciding:
             self._is_deciding = True
@@ -59,24 +59,28 @@ class Scheduler:
     def _flush(self) -> None:
         self._flush_at_s = None
         self._waiting.flush(self._world.now_s)
-        self._go_on()
+        self._schedule_next()
 
     def _decide(self) -> None:
         self._is_deciding = False
         if self._waiting.has_next:
             pod = self._waiting.pop()
-            node = self._chooser.node_for(pod) if self._world.is_possible(pod.shape) else None
+            node = self._chooser.node_for(pod) if self._world.requests_known_resources(pod.shape) else None
             if node is None:
                 self._refuse(pod)
             else:
                 self._world.bind(pod, node)
-        self._go_on()
+        self._schedule_next()
 
     def _refuse(self, pod: SimPod) -> None:
         """Put the pod back into the queue, nominated to a node where it preempts."""
         self._waiting.refuse(pod, self._world.now_s)
         nominated = pod.nominated_node
-        if self._profile.has_priorities and self._world.is_possible(pod.shape) and may_preempt(self._world.table, pod):
+        if (
+            self._profile.has_priorities
+            and self._world.requests_known_resources(pod.shape)
+            and may_preempt(self._world.table, pod)
+        ):
             nominated = self._preempt_for(pod)
         self._world.mark_unschedulable(pod, nominated)
 
@@ -86,7 +90,7 @@ class Scheduler:
         if candidate is None:
             return None
         for victim in candidate.victims:
-            self._world.terminate(victim, grace_s=victim.grace_s, why=f"preempted for {pod.name}", is_preempted=True)
+            self._world.terminate(victim, grace_s=victim.grace_s, reason=f"preempted for {pod.name}", is_preempted=True)
         for other in list(self._world.table.slot(candidate.node).nominated.values()):
             if other.priority < pod.priority:
                 self._world.mark_unschedulable(other, None)

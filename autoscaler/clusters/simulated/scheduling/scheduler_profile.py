@@ -1,4 +1,4 @@
-"""How a scheduler decides, as data: today's kube-scheduler with its default plugins, and that of Kubernetes 1.6.
+"""Scheduler profile: today's kube-scheduler with its default plugins, or that of Kubernetes 1.6, as data.
 
 Weights are those of the sources named below.  `node_scoring` computes with them, `scheduling_queue` backs off with
 them.
@@ -12,10 +12,10 @@ from typing import Final
 
 
 class Spreading(StrEnum):
-    """What keeps pods of one owner apart.  It scores nodes, it forbids none."""
+    """Spreading rule for pods of one owner; it only scores nodes."""
 
     TOPOLOGY = "PodTopologySpread"  # the system's default constraint: hostname, maxSkew 3, ScheduleAnyway
-    SELECTOR = "SelectorSpread"  # best where the fewest pods of the owner stand
+    SELECTOR = "SelectorSpread"  # best where the fewest pods of the owner run
 
 
 class TieBreaking(StrEnum):
@@ -37,19 +37,19 @@ class SchedulerProfile:
     spreading_weight: int
     ties: TieBreaking
     samples_nodes: bool
-    """On more than 100 nodes only so many feasible ones are looked for, from where the last search ended."""
+    """On more than 100 nodes only a sample is scored, from where the last search ended."""
     has_priorities: bool
-    """The queue is ordered by priority, and pods may preempt.  False: first come, first served, nobody is preempted."""
+    """The queue is ordered by priority, and pods may preempt.  False: first come, first served, and no preemption."""
     backoff_first_s: float
     backoff_limit_s: float
     waits_for_events: bool
-    """An unschedulable pod is tried again when a change could help it.  False: as soon as its back-off is over."""
+    """An unschedulable pod is retried when a change could help it.  False: as soon as its back-off is over."""
     pops_backoff: bool
     """While nothing else can be tried, pods are tried before their back-off is over."""
     flush_s: float
     """Back-offs end at multiples of this; 0: at their instant."""
     unschedulable_limit_s: float
-    """Tried again after this long in any case."""
+    """Retried after this long in any case."""
 
 
 KUBE_SCHEDULER: Final = SchedulerProfile(

@@ -1,6 +1,6 @@
 """The scheduler's queue: active pods, pods in backoff, and unschedulable pods that wait for a change.
 
-An unschedulable pod backs off for 1 s, doubling, and is tried again once its backoff is over and something has changed
+An unschedulable pod backs off for 1 s, doubling, and is retried once its backoff is over and something has changed
 that could help it.  Since 1.33, with no active pod, the scheduler takes the first pod in backoff.  In 1.6 a pod is
 tried once its backoff is over, change or not.  Sources: backend/queue of pkg/scheduler, KEP 5142.  Not emulated:
 queueing hints (every change that frees capacity moves every pod).
@@ -68,7 +68,7 @@ class SchedulingQueue:
 
     @property
     def has_next(self) -> bool:
-        """Whether a pod can be tried now."""
+        """True if a pod can be tried now."""
         return bool(self._active) or (self._profile.pops_backoff and bool(self._backing_off))
 
     def add(self, pod: SimPod, now_s: float) -> None:
@@ -97,14 +97,14 @@ class SchedulingQueue:
     def move(self, now_s: float) -> None:
         """Retry unschedulable pods after a change: at once, or after their backoff."""
         for pod in self._unschedulable:
-            self._go_on(pod, now_s)
+            self._requeue(pod, now_s)
 
     def flush(self, now_s: float) -> None:
         """Activate pods whose backoff is over, or that have waited for a change too long."""
         while (until_s := self._backing_off.first_key()) is not None and until_s <= now_s:
             self._activate(self._backing_off.pop())
         while (until_s := self._unschedulable.first_key()) is not None and until_s <= now_s:
-            self._go_on(self._unschedulable.pop(), now_s)
+            self._requeue(self._unschedulable.pop(), now_s)
 
     def flush_at_s(self) -> float | None:
         """Return when `flush` next has an effect; None if no pod waits for time."""
@@ -116,11 +116,11 @@ class SchedulingQueue:
         return ceil(min(instants) / period_s) * period_s if period_s else min(instants)
 
     def backoff_ends_at_s(self, pod: SimPod) -> float:
-        """Return when the pod may be tried again."""
+        """Return when the pod may be retried."""
         doubled_s = self._profile.backoff_first_s * 2.0 ** min(pod.attempts - 1, 30)
         return pod.queued_at_s + min(doubled_s, self._profile.backoff_limit_s)
 
-    def _go_on(self, pod: SimPod, now_s: float) -> None:
+    def _requeue(self, pod: SimPod, now_s: float) -> None:
         self._unschedulable.remove(pod)
         until_s = self.backoff_ends_at_s(pod)
         if until_s <= now_s:

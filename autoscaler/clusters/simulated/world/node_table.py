@@ -19,14 +19,14 @@ from autoscaler.domain import Node, NodeName, PodName, Resources
 from autoscaler.errors import InvalidSpecError
 
 MOST: Final = 1 << 56  # of any amount: a hundred times as much is still an int64
-UNASKED_CPU_MILLI: Final = 100  # what the scheduler's scores count for a pod that requests no cpu
-UNASKED_MEMORY_BYTES: Final = 200 * 1024 * 1024  # and no memory (pkg/scheduler/util/pod_resources.go)
+DEFAULT_SCORED_CPU_MILLI: Final = 100  # what the scheduler's scores count for a pod that requests no cpu
+DEFAULT_SCORED_MEMORY_BYTES: Final = 200 * 1024 * 1024  # and no memory (pkg/scheduler/util/pod_resources.go)
 BUILT_IN: Final = ("cpu", "memory", "gpu")
 
 
 @dataclass(slots=True, eq=False)
 class NodeSlot:
-    """One node: what it is, what it holds.  `requested` and `nominated` follow the table's resources."""
+    """One node, its amounts and its pods.  `requested` and `nominated` follow the table's resources."""
 
     node: Node
     allocatable: tuple[int, ...]
@@ -36,8 +36,8 @@ class NodeSlot:
     nominated: dict[PodName, SimPod] = field(default_factory=dict)
     is_alive: bool = True  # the machine itself; `node.is_ready` is what the cluster knows
 
-    def has_room_for(self, amounts: Sequence[int], *, besides: Sequence[int] | None = None) -> bool:
-        """Whether the amounts fit beside what stands here, and beside `besides`."""
+    def fits(self, amounts: Sequence[int], *, besides: Sequence[int] | None = None) -> bool:
+        """True if the amounts fit beside the node's pods, and beside `besides`."""
         for index, amount in enumerate(amounts):
             taken = self.requested[index] + (0 if besides is None else besides[index])
             if amount > 0 and amount > self.allocatable[index] - taken:
@@ -45,7 +45,7 @@ class NodeSlot:
         return True
 
     def nominated_amounts(self, priority: int, *, but: PodName) -> list[int] | None:
-        """What pods of at least this priority are about to take here; None: nothing."""
+        """Sum of the pods nominated here of at least this priority; None: there are none."""
         coming = [pod for pod in self.nominated.values() if pod.priority >= priority and pod.name != but]
         return [sum(column) for column in zip(*(pod.amounts for pod in coming), strict=True)] if coming else None
 
@@ -54,7 +54,7 @@ class NodeTable:
     """All nodes, in the order in which they were given; that is the scheduler's order too.
 
     Raises:
-        InvalidSpecError: a name stands twice, or an amount is negative or beyond `MOST`.
+        InvalidSpecError: a name is listed twice, or an amount is negative or beyond `MOST`.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -64,11 +64,11 @@ class NodeTable:
         self.index: dict[NodeName, int] = {}
         self.slots: list[NodeSlot] = []
         self.touched: list[int] = []
-        self.spoken_for: dict[NodeName, None] = {}  # nodes where a pod is nominated
+        self.nominated_nodes: dict[NodeName, None] = {}  # nodes where a pod is nominated
         self.groups: defaultdict[str, npt.NDArray[np.int64]] = defaultdict(lambda: np.zeros(len(given), dtype=np.int64))
         for node in given:
             if node.name in self.index:
-                raise InvalidSpecError("nodes", f"{node.name} stands twice", "one entry per node")
+                raise InvalidSpecError("nodes", f"{node.name} is listed twice", "list each node once")
             self.index[node.name] = len(self.slots)
             amounts = self.amounts_of(node.allocatable)
             if amounts is None or not all(0 <= amount <= MOST for amount in amounts):
@@ -100,20 +100,20 @@ class NodeTable:
         self.slot(node.name).node = node
         self.touch(node.name)
 
-    def put(self, pod: SimPod) -> None:
+    def add(self, pod: SimPod) -> None:
         """Add the pod to its node.  Capacity is not checked."""
         assert pod.node is not None
         self.slot(pod.node).pods[pod.name] = pod
-        self._add(pod, times=1)
+        self._count_amounts(pod, times=1)
         self._count_in_group(pod, times=1)
 
-    def take(self, pod: SimPod) -> None:
+    def remove(self, pod: SimPod) -> None:
         """Remove the pod from its node."""
         assert pod.node is not None
         del self.slot(pod.node).pods[pod.name]
-        self._add(pod, times=-1)
+        self._count_amounts(pod, times=-1)
 
-    def leave_group(self, pod: SimPod) -> None:
+    def remove_from_group(self, pod: SimPod) -> None:
         """Stop counting a terminating pod in the spreading of its owner."""
         self._count_in_group(pod, times=-1)
 
@@ -123,15 +123,15 @@ class NodeTable:
             left = self.slot(pod.nominated_node)
             left.nominated.pop(pod.name, None)
             if not left.nominated:
-                self.spoken_for.pop(pod.nominated_node, None)
+                self.nominated_nodes.pop(pod.nominated_node, None)
             self.touch(pod.nominated_node)
         pod.nominated_node = name
         if name is not None:
             self.slot(name).nominated[pod.name] = pod
-            self.spoken_for[name] = None
+            self.nominated_nodes[name] = None
             self.touch(name)
 
-    def _add(self, pod: SimPod, *, times: int) -> None:
+    def _count_amounts(self, pod: SimPod, *, times: int) -> None:
         assert pod.node is not None
         slot = self.slot(pod.node)
         for index, amount in enumerate(pod.amounts):
@@ -148,4 +148,4 @@ class NodeTable:
 
 def scored_amounts(amounts: Sequence[int]) -> tuple[int, int]:
     """Return the cpu and memory that scores count for a pod."""
-    return amounts[0] or UNASKED_CPU_MILLI, amounts[1] or UNASKED_MEMORY_BYTES
+    return amounts[0] or DEFAULT_SCORED_CPU_MILLI, amounts[1] or DEFAULT_SCORED_MEMORY_BYTES

@@ -1,7 +1,7 @@
-"""How long things take in the simulated cluster, as data: every number with its unit, its default and its source.
+"""Durations and rates of the simulated cluster: every number with its unit, its default and its source.
 
-A `DurationRange` is drawn once per pod, from the cluster's seed.  What a job's training is worth is in
-`training_model`, how the scheduler decides in `scheduler_profile`.
+A `DurationRange` is drawn once per pod, from the cluster's seed.  The model of training is
+`controllers.training_model`, that of the scheduler `scheduling.scheduler_profile`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class DurationRange:
 
     def __post_init__(self) -> None:
         if not (0 <= self.low_s <= self.high_s and isfinite(self.high_s)):
-            raise InvalidSpecError("physics", f"a spread from {self.low_s} s to {self.high_s} s", "0 <= low <= high")
+            raise InvalidSpecError("physics", f"a duration from {self.low_s} s to {self.high_s} s", "0 <= low <= high")
 
     def at(self, chance: float) -> float:
         """The duration for a chance in [0, 1)."""
@@ -43,26 +43,27 @@ class Physics:
     """
 
     scheduling_s: float = 0.02
-    """One decision of the scheduler with its binding, one pod after the other.  On kube-scheduler 1.36 a pod was bound
-    0.02 to 0.03 s after its creation, its default of 50 requests/s to the API says the same, and with it measured
-    rises of the web come nearest (tests/unit/clusters/simulated/test_against_kwok.py)."""
+    """One decision of the scheduler with its binding, one pod after the other.  On kube-scheduler 1.36 a pod was
+    bound 0.02 to 0.03 s after its creation; its default of 50 API requests/s implies the same, and with it simulated
+    web rises are nearest to measured ones (tests/unit/clusters/simulated/test_against_kwok.py)."""
 
     start: DurationRange = DurationRange(low_s=1.0, high_s=3.0)
-    """From binding to Ready, images on the node.  2017: 100 pods ran 5.5 s (4 to 9) after they were asked for, of which
-    3.5 s are `create_rate_per_s`."""
+    """Time from binding to Ready, with images on the node.  2017: 100 pods ran 5.5 s (4 to 9) after they were
+    requested, of which 3.5 s are `create_rate_per_s`."""
 
     warm_up: DurationRange = DurationRange(low_s=0.0, high_s=0.0)
-    """From Ready until a trainer trains: imports, registration, first pull of the parameters."""
+    """Time from Ready until a trainer trains: imports, registration, first pull of the parameters."""
 
     drain: DurationRange = DurationRange(low_s=2.0, high_s=2.0)
-    """A job's pod, from SIGTERM to its end, if its grace lets it: the rest of a batch and the hand-over (M7)."""
+    """Time of a job's pod from SIGTERM to its end, if its grace period allows it: the rest of a batch and the
+    hand-over (M7)."""
 
     web_drain: DurationRange = DurationRange(low_s=0.1, high_s=0.5)
-    """A pod of others, from SIGTERM to its end: Nginx closes at once on SIGTERM."""
+    """Time of an external pod from SIGTERM to its end: Nginx closes at once on SIGTERM."""
 
     removal_s: float = 0.1
-    """From the end of a process until its pod's room is free: kubelet's status update and deletion (0.09 to 0.14 s
-    for one write by the scheduler, seen)."""
+    """Time from the end of a process until its pod's capacity is free: kubelet's status update and deletion (0.09 to
+    0.14 s for one write by the scheduler, seen)."""
 
     create_rate_per_s: float = 20.0
     """Creations and deletions of one controller: kube-controller-manager's --kube-api-qps."""
@@ -75,10 +76,10 @@ class Physics:
     the youngest (pkg/controller/controller_utils.go: ActivePodsWithRanks, ActivePods)."""
 
     loss_detection_s: float = 50.0
-    """From a node's death until it is NotReady: --node-monitor-grace-period, 40 s before Kubernetes 1.32."""
+    """Time from a node's failure until it is NotReady: --node-monitor-grace-period, 40 s before Kubernetes 1.32."""
 
     eviction_s: float = 300.0
-    """From NotReady until its pods are told to leave: tolerationSeconds of the default not-ready toleration."""
+    """Time from NotReady until its pods are evicted: tolerationSeconds of the default not-ready toleration."""
 
     hpa_sync_s: float = 15.0
     """--horizontal-pod-autoscaler-sync-period; a rise at most doubles, or adds four pods, per period."""
@@ -86,15 +87,15 @@ class Physics:
     hpa_tolerance: float = 0.1
     """No change while load per replica is this near its goal."""
 
-    hpa_calm_s: float = 300.0
-    """A fall waits this long: --horizontal-pod-autoscaler-downscale-stabilization."""
+    hpa_stabilization_s: float = 300.0
+    """Delay of a fall: --horizontal-pod-autoscaler-downscale-stabilization."""
 
     server_bytes_per_s: float = 2.0**30
     """State to or from a parameter server that comes or leaves, in the background: a link of 10 Gbit/s, with a sixth to
-    spare.  All the memory that a server asks for is taken to be state, and each has its link to itself."""
+    spare.  All memory that a server requests is taken to be state, and each server has a link of its own."""
 
     server_freeze_s: float = 0.5
-    """Training stands still while routes change (ADR of the server resize: a short freeze per bucket)."""
+    """Pause of training while routes change: a short freeze per bucket (ADR 0315)."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -102,11 +103,11 @@ class Physics:
             if not isinstance(value, DurationRange) and not (isfinite(value) and value >= 0):
                 raise InvalidSpecError(f"physics.{field.name}", f"is {value}", "a number of at least 0")
         if not self.server_bytes_per_s:
-            raise InvalidSpecError("physics.server_bytes_per_s", "state never moves", "above 0")
+            raise InvalidSpecError("physics.server_bytes_per_s", "is 0", "above 0")
         if not self.create_rate_per_s or not self.create_burst:
-            raise InvalidSpecError("physics.create_rate_per_s", "controllers never create", "rate and burst above 0")
+            raise InvalidSpecError("physics.create_rate_per_s", "is 0, or create_burst is", "rate and burst above 0")
         if not self.scheduling_s or not self.hpa_sync_s:
-            raise InvalidSpecError("physics.scheduling_s", "endless decisions in no time", "above 0, hpa_sync_s too")
+            raise InvalidSpecError("physics.scheduling_s", "is 0, or hpa_sync_s is", "above 0, hpa_sync_s too")
 
 
 PHYSICS_2017: Final = Physics(

@@ -30,8 +30,8 @@ class PodTimeline:
     terminating_at_s: float | None
     gone_at_s: float | None
     was_drained: bool | None
-    is_preempted: bool  # the scheduler told it to leave
-    why: str
+    is_preempted: bool  # the scheduler preempted it
+    end_reason: str
 
 
 class UsageRow(NamedTuple):
@@ -76,17 +76,17 @@ class RunRecorder:
         self.jobs: defaultdict[str, list[JobRow]] = defaultdict(list)
         self._pods: list[SimPod] = []
 
-    def note_pod(self, pod: SimPod) -> None:
+    def record_pod(self, pod: SimPod) -> None:
         """Record a new pod; its timeline is read at the end."""
         self._pods.append(pod)
 
-    def note_usage(self, row: UsageRow) -> None:
+    def record_usage(self, row: UsageRow) -> None:
         append_row(self.usage, row)
 
-    def note_web(self, name: str, row: WebRow) -> None:
+    def record_web(self, name: str, row: WebRow) -> None:
         append_row(self.web[name], row)
 
-    def note_job(self, name: str, row: JobRow) -> None:
+    def record_job(self, name: str, row: JobRow) -> None:
         append_row(self.jobs[name], row)
 
     def pods(self) -> tuple[PodTimeline, ...]:
@@ -118,5 +118,5 @@ def timeline_of(pod: SimPod) -> PodTimeline:
         gone_at_s=pod.gone_at_s,
         was_drained=pod.was_drained,
         is_preempted=pod.is_preempted,
-        why=pod.why,
+        end_reason=pod.end_reason,
     )

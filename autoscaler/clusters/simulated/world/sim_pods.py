@@ -28,8 +28,8 @@ class SimPod:
     generation: int = 0  # of the template of its Deployment
     kind: int = 0  # pods of one shape have one kind
     amounts: tuple[int, ...] = ()  # what it requests, by the table's resources
-    controller: str | None = None  # what replaces it; None: nobody does
-    luck: float = 0.0  # in [0, 1): orders what its controller finds equal
+    controller: str | None = None  # the controller that replaces it; None: it is not replaced
+    tie_break: float = 0.0  # in [0, 1): orders what its controller finds equal
     phase: PodPhase = PodPhase.PENDING
     node: NodeName | None = None
     nominated_node: NodeName | None = None
@@ -42,12 +42,12 @@ class SimPod:
     attempts: int = 0  # of the scheduler
     queued_at_s: float = 0.0  # last put into the scheduler's queue
     starts: int = 0  # how often its process was started
-    is_working: bool = False  # it trains or answers trainers: on a node that lives, not told to leave
+    is_working: bool = False  # it trains or serves, on a live node, and is not terminating
     is_occupying: bool = False  # counted in the usage of running pods
     was_drained: bool | None = None  # it ended by itself within its grace; None: it has not ended
     at_risk_samples: float = 0.0  # what is lost unless it hands over
-    is_preempted: bool = False  # it leaves because the scheduler said so
-    why: str = ""  # it leaves
+    is_preempted: bool = False  # the scheduler preempted it
+    end_reason: str = ""  # reason of its termination
 
     @property
     def is_leaving(self) -> bool:

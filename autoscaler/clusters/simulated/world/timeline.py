@@ -11,7 +11,7 @@ from math import isfinite
 
 from autoscaler.errors import InvariantViolationError
 
-Happening = Callable[[], object]
+EventCallback = Callable[[], object]
 
 
 class Timeline:
@@ -19,19 +19,19 @@ class Timeline:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self._planned: list[tuple[float, int, Happening]] = []
+        self._planned: list[tuple[float, int, EventCallback]] = []
         self._count = 0
 
-    def at(self, at_s: float, happening: Happening) -> None:
+    def at(self, at_s: float, event: EventCallback) -> None:
         """Plan an event; an instant in the past means now."""
         if not isfinite(at_s):
-            raise InvariantViolationError(f"something is planned at {at_s} s")
+            raise InvariantViolationError(f"an event is planned at {at_s} s")
         self._count += 1
-        heapq.heappush(self._planned, (max(at_s, self.now_s), self._count, happening))
+        heapq.heappush(self._planned, (max(at_s, self.now_s), self._count, event))
 
-    def after(self, delay_s: float, happening: Happening) -> None:
+    def after(self, delay_s: float, event: EventCallback) -> None:
         """Plan an event after this delay."""
-        self.at(self.now_s + delay_s, happening)
+        self.at(self.now_s + delay_s, event)
 
     def next_at_s(self) -> float | None:
         """Return the instant of the next event; None if none is planned."""
@@ -39,9 +39,9 @@ class Timeline:
 
     def run_next(self) -> None:
         """Advance to the next event and run it."""
-        at_s, _, happening = heapq.heappop(self._planned)
+        at_s, _, event = heapq.heappop(self._planned)
         self.now_s = at_s
-        happening()
+        event()
 
     def advance_to(self, at_s: float) -> None:
         """Advance the clock to an instant before the next event."""

@@ -1,6 +1,6 @@
 """Nodes and the pods on them: the life of every pod from creation to removal, in virtual time.
 
-The world decides nothing.  Who creates, schedules, counts or replaces pods listens to its changes (`listen`).  It is
+The world decides nothing.  Controllers, scheduler and recorder listen to its changes (`listen`).  It is
 the only writer of a pod's phase and node, so its invariants are checked in one place.
 """
 
@@ -21,7 +21,7 @@ from autoscaler.errors import InvalidSpecError
 
 
 class PodChange(StrEnum):
-    """What happened to a pod."""
+    """A change of a pod."""
 
     CREATED = "created"
     BOUND = "bound"
@@ -61,7 +61,7 @@ class World:
         return self.timeline.now_s
 
     def listen(self, listener: PodListener) -> None:
-        """Tell this listener each change, after those that came before it."""
+        """Call the listener on each change, after the listeners before it."""
         self._listeners.append(listener)
 
     def touch(self) -> None:
@@ -71,58 +71,58 @@ class World:
     # ---- the life of a pod --------------------------------------------------------------------------------------
 
     def create(self, pod: SimPod, node: NodeName | None = None) -> None:
-        """The pod exists; with a node it is bound there, its room having been proved."""
+        """Create the pod; with `node` it is bound there (the caller has checked the capacity)."""
         if pod.name in self.pods:
             raise InvalidSpecError(f"pods.{pod.name}", "this name is taken", "another name")
         pod.kind, amounts = self._kind_of(pod.shape)
-        pod.amounts = amounts or (0,) * len(self.table.resources)  # what is impossible never stands anywhere
+        pod.amounts = amounts or (0,) * len(self.table.resources)  # unknown resources: never bound
         pod.created_at_s = self.now_s
-        pod.luck = self.chance()
+        pod.tie_break = self.chance()
         self.pods[pod.name] = pod
         self.unbound_count += 1
         seat = (pod.owner, pod.role)
         self._next_ordinals[seat] = max(self._next_ordinals[seat], pod.ordinal + 1)
-        self.record.note_pod(pod)
+        self.record.record_pod(pod)
         self._notify(pod, PodChange.CREATED)
         if node is not None:
             self.bind(pod, node)
 
     def next_ordinal(self, owner: str, role: Role) -> int:
-        """A number that no pod of this owner and role ever had."""
+        """Next unused ordinal of this owner and role."""
         return self._next_ordinals[owner, role]
 
-    def is_possible(self, shape: Shape) -> bool:
-        """Whether all that it asks for is something that nodes here can have."""
+    def requests_known_resources(self, shape: Shape) -> bool:
+        """True if nodes of this cluster can have all resources that the shape requests."""
         return self._kind_of(shape)[1] is not None
 
     def bind(self, pod: SimPod, node: NodeName) -> None:
-        """The pod stands on the node and starts there."""
+        """Bind the pod to the node and start it."""
         self.table.nominate(pod, None)
         pod.node = node
         pod.phase = PodPhase.STARTING
         pod.bound_at_s = self.now_s
         pod.unschedulable_since_s = None
         self.unbound_count -= 1
-        self.table.put(pod)
+        self.table.add(pod)
         self._notify(pod, PodChange.BOUND)
         self._start(pod)
 
-    def stand(self, pod: SimPod, node: NodeName) -> None:
-        """The pod runs on the node, as one that was there before."""
+    def place_running(self, pod: SimPod, node: NodeName) -> None:
+        """Add a pod that already runs on the node."""
         self.create(pod, node)
         self._run(pod, pod.starts)
 
-    def terminate(self, pod: SimPod, *, grace_s: float, why: str, is_preempted: bool = False) -> None:
-        """The pod gets SIGTERM and its grace; it stays until it is gone.  A second time changes nothing."""
+    def terminate(self, pod: SimPod, *, grace_s: float, reason: str, is_preempted: bool = False) -> None:
+        """Terminate the pod: SIGTERM now, removal after its grace period.  Idempotent."""
         if pod.is_leaving or pod.gone_at_s is not None:
             return
-        pod.why, pod.is_preempted, pod.terminating_at_s = why, is_preempted, self.now_s
+        pod.end_reason, pod.is_preempted, pod.terminating_at_s = reason, is_preempted, self.now_s
         if pod.node is None:
             self._remove(pod)
             return
         never_ran = pod.phase is PodPhase.STARTING
         pod.phase = PodPhase.TERMINATING
-        self.table.leave_group(pod)
+        self.table.remove_from_group(pod)
         pod.is_working = False
         self._notify(pod, PodChange.LEAVING)
         if self.table.slot(pod.node).is_alive:
@@ -130,30 +130,30 @@ class World:
             drains = needed_s <= grace_s
             self.timeline.after(min(needed_s, grace_s) + self.physics.removal_s, partial(self._end, pod, drains))
 
-    def kill(self, pod: SimPod, why: str = "killed") -> None:
-        """The pod's process dies and the pod is gone, without a word."""
+    def kill(self, pod: SimPod, reason: str = "killed") -> None:
+        """Remove the pod at once; its work is lost."""
         pod.was_drained = False
-        pod.why = pod.why or why
+        pod.end_reason = pod.end_reason or reason
         pod.terminating_at_s = self.now_s if pod.terminating_at_s is None else pod.terminating_at_s
         pod.is_working = False
         if not pod.is_leaving and pod.node is not None:
-            self.table.leave_group(pod)
+            self.table.remove_from_group(pod)
         self._remove(pod)
 
     def mark_unschedulable(self, pod: SimPod, nominated_node: NodeName | None) -> None:
-        """The scheduler found no room, and perhaps a node where it makes some."""
-        is_news = pod.unschedulable_since_s is None or pod.nominated_node != nominated_node
+        """Mark the pod unschedulable, and record the node for which it is nominated."""
+        is_changed = pod.unschedulable_since_s is None or pod.nominated_node != nominated_node
         if pod.unschedulable_since_s is None:
             pod.unschedulable_since_s = self.now_s
         if pod.nominated_node != nominated_node:
             self.table.nominate(pod, nominated_node)
-        if is_news:
-            self.note_changed(pod)
+        if is_changed:
+            self.mark_changed(pod)
 
     # ---- the life of a node -------------------------------------------------------------------------------------
 
     def stop_node(self, name: NodeName) -> None:
-        """The machine is dead: nothing on it works any more."""
+        """Stop the node's machine; its pods stop working."""
         slot = self.table.slot(name)
         slot.is_alive = False
         for pod in list(slot.pods.values()):
@@ -162,7 +162,7 @@ class World:
             self._notify(pod, PodChange.STOPPED)
 
     def start_node(self, name: NodeName) -> None:
-        """The machine is back: pods that were told to leave are gone, the others start again."""
+        """Start the machine again: terminating pods are removed, the others restart."""
         slot = self.table.slot(name)
         slot.is_alive = True
         for pod in list(slot.pods.values()):
@@ -172,16 +172,16 @@ class World:
             else:
                 pod.phase = PodPhase.STARTING
                 self._start(pod)
-                self.note_changed(pod)
+                self.mark_changed(pod)
 
     def replace_node(self, node: Node) -> None:
-        """Put in what the cluster knows of the node now."""
+        """Replace the node as the cluster sees it."""
         self.table.replace(node)
         self.changed_nodes[node.name] = None
         self.revision += 1
 
-    def note_changed(self, pod: SimPod) -> None:
-        """The next view must show this pod anew."""
+    def mark_changed(self, pod: SimPod) -> None:
+        """Show this pod's change in the next view."""
         self.changed_pods[pod.name] = None
         self.revision += 1
 
@@ -223,11 +223,11 @@ class World:
         return needed_s
 
     def _time_to_move(self, pod: SimPod) -> float:
-        """How long a server's state is on its way."""
+        """Time that a server's state takes to move."""
         return pod.shape.requests.memory_bytes / self.physics.server_bytes_per_s
 
     def _end(self, pod: SimPod, was_drained: bool) -> None:
-        """Its time to leave is over.  On a machine that died meanwhile nobody can tell."""
+        """Handle the end of the grace period; on a dead machine the end is not observed."""
         if pod.gone_at_s is None and self._is_alive(pod):
             pod.was_drained = was_drained
             self._remove(pod)
@@ -237,7 +237,7 @@ class World:
             return
         if pod.node is not None:
             self._count_running(pod, is_running=False)
-            self.table.take(pod)
+            self.table.remove(pod)
         else:
             self.unbound_count -= 1
         self.table.nominate(pod, None)
@@ -255,7 +255,7 @@ class World:
         times = 1 if is_running else -1
         for index, amount in enumerate(pod.amounts):
             self._running[index] += times * amount
-        self.record.note_usage(UsageRow(self.now_s, tuple(self._running)))
+        self.record.record_usage(UsageRow(self.now_s, tuple(self._running)))
 
     def _kind_of(self, shape: Shape) -> tuple[int, tuple[int, ...] | None]:
         known = self._kinds.get(shape)
@@ -265,6 +265,6 @@ class World:
 
     def _notify(self, pod: SimPod, change: PodChange, *, is_visible: bool = True) -> None:
         if is_visible:
-            self.note_changed(pod)
+            self.mark_changed(pod)
         for listener in self._listeners:
             listener(pod, change)

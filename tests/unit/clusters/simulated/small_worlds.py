@@ -14,7 +14,7 @@ STEADY = Physics(
 )
 """Nothing varies: instants can be worked out by hand."""
 
-LINEAR = SpeedCurve(batch_samples=10, fixed_s=1.0, exchange_s=0.0, crowd_s=0.0, fan_s=0.0)
+LINEAR = SpeedCurve(batch_samples=10, fixed_s=1.0, exchange_s=0.0, per_trainer_s=0.0, per_server_s=0.0)
 """Ten samples per second and trainer."""
 
 
@@ -49,7 +49,7 @@ def placed(sim, owner):
 def running_job(work=None, *, servers=0, server=None, trainers=2, **fields):
     """A job that trains: master, servers and trainers ready at 1.05 s at the latest."""
     sim = cluster(node("a", cpu=40, gib=64), node("b", cpu=40, gib=64), **fields)
-    sim.submit(job(servers=servers, server=server, high=8), work or TrainingWork(curve=LINEAR, in_hand_s=0.5))
+    sim.submit(job(servers=servers, server=server, high=8), work or TrainingWork(curve=LINEAR, in_flight_s=0.5))
     sim.create_pods("j", Role.MASTER, 1)
     if servers:
         sim.create_pods("j", Role.SERVER, servers)

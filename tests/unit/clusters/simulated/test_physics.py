@@ -28,7 +28,7 @@ def test_pod_is_bound_started_drained_and_gone_at_its_instants():
     (life,) = sim.record.pods()
     assert (life.created_at_s, life.bound_at_s, life.running_at_s) == (0.0, 0.01, 1.01)
     assert (life.terminating_at_s, life.gone_at_s) == (5.0, pytest.approx(7.1))
-    assert (life.was_drained, life.why, life.node) == (True, "test", "a")
+    assert (life.was_drained, life.end_reason, life.node) == (True, "test", "a")
 
 
 def test_grace_cuts_a_drain_short():

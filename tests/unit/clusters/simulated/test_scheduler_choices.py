@@ -54,7 +54,7 @@ def test_scores_kept_up_to_date_equal_scores_built_anew(profile):
     sim.submit(job(high=30))
     sim.create_pods("j", "trainer", 30, spreads=True)
     sim.run_until(0.2)
-    kept = sim._scheduler._chooser._boards[next(iter(sim.pods.values())).kind]
+    kept = sim._scheduler._chooser._by_kind[next(iter(sim.pods.values())).kind]
     kept.refresh()
     fresh = ShapeScores(sim._world.table, profile, shape(1), sim._world.table.amounts_of(shape(1).requests))
     assert kept.scores.tolist() == fresh.scores.tolist()
