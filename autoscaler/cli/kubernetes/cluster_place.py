@@ -10,7 +10,7 @@ import asyncio
 import codecs
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -36,14 +36,15 @@ from autoscaler.cli.places import (
 )
 from autoscaler.clusters.kubernetes.api.api_port import Raw, Scope
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
-from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS, PODS
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, parts, text
 from autoscaler.errors import ClusterError
 from master.api.host.log_lines import escape_controls
 
 if TYPE_CHECKING:  # the planner is for those commands that ask it
+    from autoscaler.cli.kubernetes.cluster_snapshot import ClusterSnapshot
     from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
+    from autoscaler.domain import Resources
     from autoscaler.snapshots import SnapshotContent
 
 T = TypeVar("T")
@@ -58,15 +59,17 @@ def open_cluster(
     kubeconfig: str | None, context: str | None, namespace: str | None, *, is_everywhere: bool
 ) -> Iterator[ClusterPlace]:
     """The cluster that the options select, until the end of the block.  Raises CommandError."""
+    from autoscaler.clusters.kubernetes.api.http_client import connect  # noqa: PLC0415 - not for runs
+
     target = find_cluster(kubeconfig, context, namespace)
     with asyncio.Runner() as runner:
         try:
             api = runner.run(connect(target.kubeconfig, context=target.context, policy=_CONNECTION))
         except ClusterError as error:
             raise CommandError(Exit.NOT_FOUND, str(error)) from None
-        asking = ObjectReader(api=api, namespace=target.namespace, is_everywhere=is_everywhere)
+        reader = ObjectReader(api=api, namespace=target.namespace, is_everywhere=is_everywhere)
         try:
-            yield ClusterPlace(runner, asking, title=target.title)
+            yield ClusterPlace(runner, reader, ObjectWriter(reader), title=target.title)
         finally:
             runner.run(api.close())
 
@@ -74,13 +77,13 @@ def open_cluster(
 class ClusterPlace:
     """`places.Place` of a cluster."""
 
-    poll_interval_s: Final = _POLL_INTERVAL_S
+    poll_interval_s: float = _POLL_INTERVAL_S
 
-    def __init__(self, runner: asyncio.Runner, asking: ObjectReader, *, title: str) -> None:
+    def __init__(self, runner: asyncio.Runner, reader: ObjectReader, writer: ObjectWriter, *, title: str) -> None:
         self.title: Final = title
         self._runner = runner
-        self._reader = asking
-        self._writer = ObjectWriter(asking)
+        self._reader = reader
+        self._writer = writer
         self._classes: PriorityClasses | None = None
 
     @property
@@ -101,7 +104,7 @@ class ClusterPlace:
         scope = Scope(namespace=namespace, fields=f"metadata.name={short}") if name else self._reader.scope()
         for one in self._iterate(watch_objects(self._reader.api, known, scope if known.is_namespaced else Scope())):
             if not name or text(one, "metadata", "name") == short:
-                yield ObjectList(objects=[one], columns=self._columns())
+                yield ObjectList(objects=[one], columns=self._columns(has_namespaces=self._reader.is_everywhere))
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
         return iter(self._do(self._describe(parse_type(kind), name)))
@@ -156,7 +159,7 @@ class ClusterPlace:
 
         found = self._do(read_cluster_snapshot(self._reader.api, title=self.title, now_s=time.time()))
         self._classes = found.classes
-        for note in found.notes:
+        for note in self._notes_of(found):
             print(escape_controls(f"edl: {note}"), file=sys.stderr)
         return found.snapshot
 
@@ -170,13 +173,27 @@ class ClusterPlace:
         assert self._classes is not None, "a submission is read after the snapshot that it is added to"
         return read_cluster_submission(file, namespace=self.namespace, classes=self._classes, now_s=now_s)
 
+    # ---- what a run on this machine has otherwise (`local.run_place`) -------------------------------------------
+
+    def _to_command_error(self, error: ClusterError) -> CommandError:
+        """The command's error for one of the API server."""
+        return to_command_error(error, self.title)
+
+    def _columns(self, *, used: Mapping[str, Resources] | None = None, has_namespaces: bool = False) -> Columns:
+        """See `cluster_columns`."""
+        return cluster_columns(time.time(), used=used, has_namespaces=has_namespaces)
+
+    def _notes_of(self, found: ClusterSnapshot) -> Sequence[str]:
+        """What the user is told about the snapshot."""
+        return (*found.origin, *found.omissions)
+
     # ---- calls --------------------------------------------------------------------------------------------------
 
     def _do(self, call: Coroutine[Any, Any, T]) -> T:
         try:
             return self._runner.run(call)
         except ClusterError as error:
-            raise to_command_error(error, self.title) from None
+            raise self._to_command_error(error) from None
 
     def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         async def next_item() -> T | None:
@@ -189,13 +206,13 @@ class ClusterPlace:
         objects = [await self._reader.find(kind, name)] if name else await self._reader.list_all(kind)
         used = await self._reader.requests_by_node() if kind == "node" else None
         wide = self._reader.is_everywhere and not name
-        return ObjectList(objects=objects, columns=cluster_columns(time.time(), used=used, has_namespaces=wide))
+        return ObjectList(objects=objects, columns=self._columns(used=used, has_namespaces=wide))
 
     async def _describe(self, kind: str, name: str) -> list[str]:
         found, now_s = await self._reader.find(kind, name), time.time()
         lines = job_lines(found, now_s) if kind == "tj" else [format_content(found, "yaml")]
         pods = await self._pods_beside(kind, name)
-        lines += section("Pods", format_table(pods, is_wide=False, columns=cluster_columns(now_s)))
+        lines += section("Pods", format_table(pods, is_wide=False, columns=self._columns()))
         lines += section("Resizes", resize_lines(found, now_s) if kind == "tj" else [])
         return lines + section(
             "Events", [format_cluster_event(one, now_s).text for one in await self._events_of(kind, found)]
@@ -207,6 +224,8 @@ class ClusterPlace:
                 return list(await self._reader.pods_of(name))
             case "node":
                 return list((await self._reader.listing(PODS, Scope(fields=f"spec.nodeName={name}"))).items)
+            case "deployment":
+                return list(await self._reader.replicas_of(name))
             case _:
                 return []
 
@@ -218,9 +237,6 @@ class ClusterPlace:
         else:
             about = [one for one in events if is_about(one, KINDS[kind].kind, name)]
         return sort_by_time(about)[-_EVENTS_DESCRIBED:]
-
-    def _columns(self) -> Columns:
-        return cluster_columns(time.time(), has_namespaces=self._reader.is_everywhere)
 
 
 def conditions_of(found: PlainObject) -> set[str]:

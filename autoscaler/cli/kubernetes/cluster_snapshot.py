@@ -37,12 +37,9 @@ from autoscaler.manifests.documents import read_documents
 from autoscaler.operator.job.job_pods import own_pods, roles_of
 from autoscaler.operator.job.job_record import is_ratio_measured
 from autoscaler.operator.job.recovery import FoundJob, recover_life
-from autoscaler.operator.process.policy_file import parse_policy
+from autoscaler.operator.process.policy_file import POLICY, POLICY_KEY, POLICY_LABELS, parse_policy
 from autoscaler.snapshots import SnapshotContent
 
-POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"
-POLICY_KEY: Final = "policy.yaml"
-POLICY: Final = ("edl-system", "edl-policy")  # namespace and name of a release as docs/kubernetes.md installs it
 PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart, without a binding
 NEEDS_ROLE: Final = (
     "room is a matter of the whole cluster: ask its administrator for the chart's ClusterRole "
@@ -53,10 +50,14 @@ NO_HISTORY: Final = "the operator's windows and pauses are its own and not known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """Snapshot of a cluster, with notes for people on what it lacks, and the cluster's priority classes."""
+    """A snapshot, and for people `origin`: whose policy and history it has; `omissions`: objects that it lacks.
+
+    `classes`: the priority classes of the cluster.
+    """
 
     snapshot: SnapshotContent
-    notes: tuple[str, ...]
+    origin: tuple[str, ...]
+    omissions: tuple[str, ...]
     classes: PriorityClasses
 
 
@@ -80,7 +81,9 @@ async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> Cluste
     wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.invalid.items()]
     wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
     snapshot = SnapshotContent(made_by=f"{title}; {NO_HISTORY}; {policy_note}", now_s=now_s, policy=policy, view=view)
-    return ClusterSnapshot(snapshot=snapshot, notes=(NO_HISTORY, policy_note, *notes, *wrong), classes=views.classes)
+    return ClusterSnapshot(
+        snapshot=snapshot, origin=(NO_HISTORY, policy_note), omissions=(*notes, *wrong), classes=views.classes
+    )
 
 
 def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, now_s: float) -> JobRuntime:

@@ -16,7 +16,7 @@ from autoscaler.cli.places import LogOptions, PodSelector
 from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, parts, text
+from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, controller_of, parts, text
 from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.clusters.kubernetes.objects.names import pod_name
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
@@ -89,6 +89,12 @@ class ObjectReader:
         """The pods with the job's label."""
         namespace, short = self.split(job)
         return (await self.listing(PODS, Scope(namespace=namespace, labels=f"{JOB}={short}"))).items
+
+    async def replicas_of(self, deployment: str) -> Sequence[Raw]:
+        """The pods of the Deployment's ReplicaSets, which are named DEPLOYMENT-HASH."""
+        namespace, short = self.split(deployment)
+        pods = (await self.listing(PODS, Scope(namespace=namespace))).items
+        return [raw for raw in pods if text(controller_of(raw), "name") == f"{short}-{_hash_of(raw)}"]
 
     async def pod_of(self, kind: str, name: str, selector: PodSelector) -> Raw:
         """The pod that TYPE/NAME and --trainer N, --server N or --master select."""
@@ -174,6 +180,10 @@ def parse_type(word: str) -> str:
         return parse_object_kind(word)
     except ValueError as error:
         raise CommandError(Exit.USAGE, str(error)) from None
+
+
+def _hash_of(pod: Raw) -> str:
+    return text(pod, "metadata", "labels", "pod-template-hash")
 
 
 def _order(pod: Raw, leader: str) -> tuple[bool, bool, int, str]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader
 from autoscaler.cli.places import PodSelector, SizeChange, SizeRequest, format_size_changes
-from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw, Subresource
-from autoscaler.clusters.kubernetes.api.errors import ConflictError
+from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw, Scope, Subresource
+from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, text, whole
-from autoscaler.clusters.kubernetes.objects.labels import DRAIN
+from autoscaler.clusters.kubernetes.objects.labels import DRAIN, ROLE
 from autoscaler.clusters.resize_requests import ResizeState, find_size_problem
+from autoscaler.domain import Role
 from autoscaler.errors import InvalidSpecError
 
 _MOST_TRIES: Final = 5
@@ -22,9 +24,13 @@ _MOST_TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ObjectWriter:
-    """Writes to one cluster.  Raises ClusterError and CommandError; then nothing has changed."""
+    """Writes to one cluster.  Raises ClusterError and CommandError; then nothing has changed.
+
+    `empties_nodes`: a drain also evicts the pods that the planner does not move, as `kubectl drain` does on a cluster.
+    """
 
     reader: ObjectReader
+    empties_nodes: bool = False
 
     async def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
         """Set sizes through /scale, as autoscalers do; servers through the job's spec, in one write with trainers."""
@@ -80,15 +86,24 @@ class ObjectWriter:
             raise CommandError(Exit.USAGE, "a deployment is scaled, not drained; name a node, a pod or a tj")
         if kind == "node":
             found = await self.reader.find(kind, name)
-            if not is_dry:
-                await self._label(found, "true")
-            return (
-                f"node/{name} would be drained (dry run)" if is_dry else f"node/{name} is draining: EDL's pods leave it"
-            )
+            if is_dry:
+                return f"node/{name} would be drained (dry run)"
+            await self._label(found, "true")
+            if self.empties_nodes:
+                await self._evict_others(name)
+            whose = "all" if self.empties_nodes else "EDL's"
+            return f"node/{name} is draining: {whose} pods leave it"
         pod = await self.reader.pod_of(kind, name, selector)
         if not is_dry:
             await self._delete("pod", pod)
         return f"pod/{text(pod, 'metadata', 'name')} {'would be drained (dry run)' if is_dry else 'is draining'}"
+
+    async def _evict_others(self, node: str) -> None:
+        """Delete the node's pods other than trainers and servers, which the planner moves."""
+        for pod in (await self.reader.listing(PODS, Scope(fields=f"spec.nodeName={node}"))).items:
+            if text(pod, "metadata", "labels", ROLE) not in {Role.TRAINER, Role.SERVER}:
+                with suppress(NotFoundError, ConflictError):  # it has gone meanwhile
+                    await self._delete("pod", pod)
 
     async def uncordon(self, kind: str, name: str) -> str:
         """Remove the label again.  A node that kubectl has cordoned stays cordoned."""

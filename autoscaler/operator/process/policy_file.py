@@ -10,6 +10,7 @@ the same names (charts/edl/values.schema.json).  Nothing that this version does 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
 from enum import StrEnum
@@ -20,7 +21,20 @@ from typing import Any, Final, get_type_hints
 from autoscaler.domain import Headroom, Policy, Reclaim, Resources, Shape
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.documents import read_documents
-from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
+from autoscaler.quantities import (
+    QuantityError,
+    format_cpu,
+    format_memory,
+    parse_count,
+    parse_cpu_m,
+    parse_memory_bytes,
+)
+
+POLICY: Final = ("edl-system", "edl-policy")
+"""Namespace and name of the ConfigMap of a release as docs/kubernetes.md installs it."""
+
+POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"
+POLICY_KEY: Final = "policy.yaml"
 
 LONGEST_S: Final = 31_536_000.0
 """A year: longer is a slip."""
@@ -61,6 +75,26 @@ def parse_policy(content: Mapping[str, Any]) -> Policy:
         for name, value in content.items()
     }
     return Policy(**({"reclaim": _DEFAULTS.reclaim} | said))
+
+
+def policy_config_map(policy: Policy, *, namespace: str) -> dict[str, Any]:
+    """Return a ConfigMap that holds the policy as the chart's does: commands of users read it there."""
+    key, _, value = POLICY_LABELS.partition("=")
+    metadata = {"name": POLICY[1], "namespace": namespace, "labels": {key: value}}
+    return {"metadata": metadata, "data": {POLICY_KEY: json.dumps(format_policy(policy))}}
+
+
+def format_policy(policy: Policy) -> dict[str, Any]:
+    """Return the fields that `parse_policy` reads."""
+    written = {public_name(field.name): getattr(policy, field.name) for field in fields(policy)}
+    return written | {"headroom": [_format_headroom(one) for one in policy.headroom]}
+
+
+def _format_headroom(headroom: Headroom) -> dict[str, Any]:
+    requests = headroom.shape.requests
+    amounts = {"cpu": requests.cpu_milli, "memory": requests.memory_bytes, "gpu": requests.gpu_count}
+    shown: Mapping[str, Callable[[int], str]] = {"cpu": format_cpu, "memory": format_memory, "gpu": str}
+    return {name: shown[name](amount) for name, amount in amounts.items() if amount} | {"count": headroom.count}
 
 
 def public_name(field: str) -> str:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
 from autoscaler.cli.kubernetes.object_reader import ObjectReader
+from autoscaler.cli.kubernetes.object_writer import ObjectWriter
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
@@ -95,8 +96,8 @@ def stage(*, is_everywhere=False, wrap=lambda api: api):
     """The stage and the place that `edl` would open on it."""
     with asyncio.Runner() as runner:
         made = Stage(runner)
-        asking = ObjectReader(api=wrap(made.api), namespace=NAMESPACE, is_everywhere=is_everywhere)
-        yield made, ClusterPlace(runner, asking, title="context test")
+        reader = ObjectReader(api=wrap(made.api), namespace=NAMESPACE, is_everywhere=is_everywhere)
+        yield made, ClusterPlace(runner, reader, ObjectWriter(reader), title="context test")
 
 
 __all__ = ["NAMESPACE", "STATUS", "Stage", "node", "raw_pod", "stage", "status"]

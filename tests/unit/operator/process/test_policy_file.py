@@ -1,13 +1,14 @@
 """What an operator is told: each wrong value is refused with its path, nothing unknown is passed over."""
 
+import json
 from dataclasses import fields
 
 import pytest
 
-from autoscaler.domain import Fairness, Policy, Reclaim
+from autoscaler.domain import Fairness, Headroom, Policy, Reclaim, Resources, Shape
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.process.operator_settings import read_settings
-from autoscaler.operator.process.policy_file import parse_policy, public_name, read_policy
+from autoscaler.operator.process.policy_file import parse_policy, policy_config_map, public_name, read_policy
 
 ENVIRONMENT = {"EDL_IMAGE": "edl:1", "EDL_ETCD_ENDPOINTS": "http://etcd:2379", "EDL_NAME": "edl-0"}
 
@@ -75,6 +76,16 @@ def test_a_wrong_value_is_refused_with_its_path(content, path):
     with pytest.raises(InvalidSpecError) as refusal:
         parse_policy(content)
     assert refusal.value.path == path
+
+
+def test_a_policy_that_is_written_is_read_again():
+    """In a ConfigMap as the chart's, where commands of users look for it."""
+    requests = Resources(cpu_milli=500, memory_bytes=1 << 30, gpu_count=1, extended=(("pods", 1),))
+    headroom = Headroom(shape=Shape(requests=requests), count=3)
+    for policy in (Policy(), Policy(reclaim=Reclaim.SCHEDULER, up_window_s=5.5, is_frozen=True, headroom=(headroom,))):
+        written = policy_config_map(policy, namespace="default")
+        assert parse_policy(json.loads(written["data"]["policy.yaml"])) == policy
+        assert written["metadata"]["labels"] == {"app.kubernetes.io/part-of": "edl"}
 
 
 def test_an_empty_file_says_nothing(tmp_path):
