@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
+from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node

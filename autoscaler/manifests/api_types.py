@@ -6,9 +6,10 @@ builds these values from files, `planner_job` converts a job for the planner.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from autoscaler.domain import Resources
 from master.api.identities import WhenUnreadable
@@ -186,13 +187,17 @@ class VirtualNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifests:
-    """All documents of one run, accepted or refused as a whole.  `notices`: fields and objects that EDL ignores."""
+    """All documents of one run, accepted or refused as a whole.
+
+    `notices`: fields and objects that EDL ignores; `contents`: the documents as written, without those fields.
+    """
 
     jobs: tuple[TrainingJob, ...] = ()
     deployments: tuple[WebDeployment, ...] = ()
     classes: tuple[PriorityClass, ...] = ()
     nodes: tuple[VirtualNode, ...] = ()
     notices: tuple[str, ...] = ()
+    contents: tuple[Mapping[str, Any], ...] = ()
 
     def priority_of(self, class_name: str | None) -> int:
         """Value of a priority class; without a name that of the cluster's default class."""

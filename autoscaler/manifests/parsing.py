@@ -58,9 +58,11 @@ def parse_documents(documents: Sequence[Document], errors: Iterable[FieldError] 
     found = list(errors)
     notices: list[str] = []
     models: list[BaseModel] = []
+    contents: list[dict[str, Any]] = []
     for document in documents:
         content, dropped = drop_ignored_fields(document)
         notices += dropped
+        contents.append(content)
         model, wrong = _validate(document, content)
         found += [*wrong, *checks.check_document(document)]
         reported = {error.path for error in wrong}
@@ -69,7 +71,7 @@ def parse_documents(documents: Sequence[Document], errors: Iterable[FieldError] 
     found += checks.check_together(documents)
     if found:
         raise InvalidManifestError(_in_order(found))
-    return _build(models, notices)
+    return _build(models, notices, contents)
 
 
 def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | None, list[FieldError]]:
@@ -161,7 +163,7 @@ def _in_order(errors: Iterable[FieldError]) -> list[FieldError]:
     return sorted(unique.values(), key=lambda error: (error.file, error.line))
 
 
-def _build(models: Sequence[BaseModel], notices: Sequence[str]) -> Manifests:
+def _build(models: Sequence[BaseModel], notices: Sequence[str], contents: Sequence[Mapping[str, Any]]) -> Manifests:
     jobs = [build_job(m) for m in models if isinstance(m, document_schema.TrainingJobModel)]
     return Manifests(
         jobs=tuple(job for job, _ in jobs),
@@ -169,4 +171,5 @@ def _build(models: Sequence[BaseModel], notices: Sequence[str]) -> Manifests:
         classes=tuple(build_class(m) for m in models if isinstance(m, document_schema.PriorityClassModel)),
         nodes=tuple(n for m in models if isinstance(m, document_schema.LocalClusterModel) for n in build_nodes(m)),
         notices=(*notices, *(notice for _, job_notices in jobs for notice in job_notices)),
+        contents=tuple(contents),
     )

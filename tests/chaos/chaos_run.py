@@ -14,7 +14,8 @@ from pathlib import Path
 
 from autoscaler.clusters.local.cluster.local_jobs import LocalJob
 from autoscaler.clusters.local.pods.local_pod import LocalPod
-from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
+from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.domain import Resources, Role
 from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
 from autoscaler.etcd_server.finder import find_etcd

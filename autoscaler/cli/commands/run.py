@@ -19,7 +19,7 @@ from autoscaler.cli.arguments.place_selection import RUNS
 from autoscaler.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
-    from autoscaler.clusters.local.run.local_run import RunSettings
+    from autoscaler.clusters.local.run.run_settings import RunSettings
     from autoscaler.manifests import Manifests, VirtualNode
 
 _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -150,7 +150,7 @@ def _check_cluster(manifests: Manifests, file: Path) -> None:
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
     from autoscaler.clusters.local.machine.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
-    from autoscaler.clusters.local.run.local_run import LOCAL_POLICY, MOVING_SERVERS_POLICY, RunSettings  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.run.run_settings import LOCAL_POLICY, MOVING_SERVERS_POLICY, RunSettings  # noqa: PLC0415 - with it
 
     nodes = manifests.nodes or _equal_nodes(options)
     devices = sum(node.capacity.gpu_count for node in nodes)

@@ -21,7 +21,8 @@ from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.local.describe_run import format_event
 from autoscaler.cli.output.live_view import draw
 from autoscaler.clusters.local.run.control_server import ControlServer
-from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
+from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.manifests.api_types import Manifests
 from master.api.host.log_lines import PlainFormatter, escape_controls

@@ -16,11 +16,10 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -31,17 +30,18 @@ from autoscaler.clusters.local.cluster.pod_launch import PodLauncher
 from autoscaler.clusters.local.machine.pod_logs import keep_logs_short
 from autoscaler.clusters.local.run.run_etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
 from autoscaler.clusters.local.run.run_samples import SAMPLE_EVERY_S, sample_of
+from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.clusters.local.run.run_snapshot import RunSnapshot, condition_of, is_change, take_snapshot
 from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointLocks
 from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_folder, write_manifest
 from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
-from autoscaler.domain import Action, Decision, Node, NodeName, Policy, Role
+from autoscaler.domain import Action, Decision, Node, NodeName, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors
 from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress, NoAnswer
 from autoscaler.loop import JournalEntry, Loop, LoopPass
-from autoscaler.manifests.api_types import Manifests, TrainingJob, VirtualNode
+from autoscaler.manifests.api_types import Manifests, TrainingJob
 from autoscaler.snapshots import SnapshotContent
 from master.api.checkpoints.fallback import check_start
 from master.api.checkpoints.resume import parse_requested_start
@@ -51,31 +51,8 @@ from master.api.servers_answer import ServersAnswer
 
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0
-LOCAL_POLICY: Final = Policy(burst_window_s=0.0, server_moves_per_minute=0, server_moves_percent_per_minute=0)
-"""Policy of a run.  One command submits all its jobs before the first plan, so no further submissions are waited for.
-Servers stay on their nodes."""
-
-MOVING_SERVERS_POLICY: Final = Policy(burst_window_s=0.0)
-"""The same policy with servers that move to where they waste least (ADR 0118)."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """Settings of a run.  `devices`: GPU numbers of each machine, in order; `parent`: where the run folder is made."""
-
-    name: str
-    machines: tuple[VirtualNode, ...]
-    devices: tuple[tuple[int, ...], ...]
-    parent: Path = Path("runs")
-    working_dir: Path = field(default_factory=Path.cwd)
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    policy: Policy = LOCAL_POLICY
-    with_etcd: bool = True
-    allows_shared_folders: bool = False  # for checkpoints: every user of this machine may write to them (ADR 0170)
-    etcd: str = ""  # endpoints of one that runs already, for `with_etcd=False`
-    described: Mapping[str, Any] = field(default_factory=dict)  # more for run.json: the command line, say
 
 
 class LocalRun:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from autoscaler.cli.local.describe_run import job_lines
-from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
+from autoscaler.clusters.local.run.local_run import LocalRun
 from autoscaler.clusters.local.run.object_documents import job_object
+from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node

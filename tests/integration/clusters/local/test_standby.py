@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clusters.local.pods import pod_runtime, standby_processes
-from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
+from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import autoscaler.clusters.local
-from autoscaler.clusters.local.run.local_run import LOCAL_POLICY
+from autoscaler.clusters.local.run.run_settings import LOCAL_POLICY
 from autoscaler.clusters.local.run.run_snapshot import take_snapshot
 from autoscaler.domain import PodPhase, Role
 from autoscaler.jobs.progress import JobProgress

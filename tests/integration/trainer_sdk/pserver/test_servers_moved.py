@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoscaler.clusters.local.run.local_run import LocalRun, RunSettings
+from autoscaler.clusters.local.run.local_run import LocalRun
+from autoscaler.clusters.local.run.run_settings import RunSettings
 from autoscaler.domain import Policy, Resources, Role
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests import parse_files
