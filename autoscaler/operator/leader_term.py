@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import PODS
@@ -41,13 +41,15 @@ from autoscaler.operator.controllers.progress_poller import POLL_EVERY_S, TICK_S
 from autoscaler.operator.controllers.server_drain import DrainGuard, ServerDrains
 from autoscaler.operator.controllers.status_source import StatusSource
 from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, StatusWriter
-from autoscaler.operator.etcd.job_accounts import JobAccounts
-from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.store.event_recorder import EventRecorder
 from autoscaler.operator.store.job_objects import JobCache
 from autoscaler.operator.store.job_store import JobStore
 from autoscaler.operator.store.work_queue import SETTLE_S, WorkQueue
+
+if TYPE_CHECKING:  # etcd's libraries take a tenth of the time that a run needs to start
+    from autoscaler.operator.etcd.job_accounts import JobAccounts
+    from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper
 
 SYNC_POLL_S: Final = 0.05
 
@@ -164,7 +166,7 @@ class LeaderTerm:
         self.statuses = StatusWriter(api, self.store, self.source, progress_every_s=rhythm.progress_every_s)
         self.errors.listener = FaultReporter(self.store, metrics)
         self.definition = DefinitionCheck(api, self.store)
-        self.etcd_space = None if accounts is None else EtcdSpaceKeeper(accounts, self.store, metrics)
+        self.etcd_space = None if accounts is None else _make_space_keeper(accounts, self.store, metrics)
         guard = DrainGuard(self.cluster, self.store, drains)
         self.loop = Loop(guard, policy, listener=self._handle_pass, errors=self.errors)
         self.watching = Reflector(
@@ -220,3 +222,9 @@ class LeaderTerm:
     def _handle_pass(self, done: LoopPass) -> None:
         self._passed_at_s = self._clock()
         self.reporter.handle_pass(done)
+
+
+def _make_space_keeper(accounts: JobAccounts, store: JobStore, metrics: Metrics) -> EtcdSpaceKeeper:
+    from autoscaler.operator.etcd.space_keeper import EtcdSpaceKeeper  # noqa: PLC0415 - with etcd's libraries
+
+    return EtcdSpaceKeeper(accounts, store, metrics)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from autoscaler.bounded_gather import gather_bounded
 from autoscaler.clusters.kubernetes.api.api_port import Api, Raw, Scope
@@ -49,8 +49,10 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.errors import ClusterError
 from autoscaler.fault_isolation import GuardedStep
-from autoscaler.operator.etcd.job_accounts import JobAccounts
 from autoscaler.operator.store.job_store import JobStore
+
+if TYPE_CHECKING:  # only an operator with accounts in etcd needs etcd's libraries
+    from autoscaler.operator.etcd.job_accounts import JobAccounts
 
 HEAL_EVERY_S: Final = 60.0
 SECRETS_EVERY: Final = 10  # rounds of healing
