@@ -93,6 +93,7 @@ class LeaderTerm:
     """One term over an API server.
 
     `api` must be fenced where several operators share a cluster.  `accounts` is None where jobs have no etcd of EDL's.
+    `on_pass` is called with every pass of the loop, after its reports.
     `clock` runs evenly and gives every `*_s` of the term; `wall_s` is the time of day.
     """
 
@@ -104,6 +105,7 @@ class LeaderTerm:
         masters: MasterConnections,
         *,
         accounts: JobAccounts | None = None,
+        on_pass: Callable[[LoopPass], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
@@ -112,6 +114,7 @@ class LeaderTerm:
         self._clock = clock
         self._passed_at_s = clock()
         self._etcd = accounts
+        self._on_pass = on_pass
         self.errors = JobErrors(clock)
         self.cache = JobCache(self.errors, namespaces=dict.fromkeys(_OF_JOBS, settings.namespaces))
         self.events = EventRecorder(api, identity=settings.identity, wall_s=wall_s, errors=self.errors)
@@ -222,6 +225,7 @@ class LeaderTerm:
     def _handle_pass(self, done: LoopPass) -> None:
         self._passed_at_s = self._clock()
         self.reporter.handle_pass(done)
+        self._on_pass(done)
 
 
 def _make_space_keeper(accounts: JobAccounts, store: JobStore, metrics: Metrics) -> EtcdSpaceKeeper:

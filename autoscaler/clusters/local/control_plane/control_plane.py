@@ -12,7 +12,7 @@ loop of whoever reads and writes through the API, so none of their writes can me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ class ControlPlane:
     """An async context; at its end no process of a pod is left.
 
     `nodes`: each with its GPU numbers.  `on_crash` hears of what no pod is to blame for.  `wall_s`: Unix time.
+    `on_changes` are called with all changes in order, each once, after the controllers have reacted to them.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ControlPlane:
             on_crash=on_crash,
         )
         self.socket_of: Final = commands.socket_of
+        self.on_changes: Final[list[Callable[[Sequence[ObjectChange]], None]]] = []
         self._on_crash = on_crash
         self._stack = AsyncExitStack()
 
@@ -106,8 +108,7 @@ class ControlPlane:
                     self._react(changes)
                 await woken.wait()
 
-    def _react(self, changes: Iterable[ObjectChange]) -> None:
-        changes = tuple(changes)
+    def _react(self, changes: Sequence[ObjectChange]) -> None:
         if any(is_departure(change) for change in changes):
             collect(self.server)
         if any(change.kind in {DEPLOYMENTS, PODS} for change in changes):
@@ -121,6 +122,8 @@ class ControlPlane:
                 self.kubelet.forget(change.before["metadata"]["uid"])
             elif change.after is not None:
                 self.kubelet.sync(change.after)
+        for handle in self.on_changes:
+            handle(changes)
 
     async def _end(self, following: asyncio.Task[None]) -> None:
         following.cancel()

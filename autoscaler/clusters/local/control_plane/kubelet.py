@@ -27,10 +27,12 @@ from autoscaler.clusters.kubernetes.memory_api import MemoryServer
 from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, parts, text, whole
 from autoscaler.clusters.kubernetes.objects.labels import ROLE
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.local.control_plane.pod_annotations import GPUS, PID, PORT
 from autoscaler.clusters.local.control_plane.pod_commands import PodCommands
 from autoscaler.clusters.local.machine.gpus import choose
-from autoscaler.clusters.local.machine.pod_logs import describe_exit
+from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
 from autoscaler.clusters.local.machine.ports import HOST, PortAllocator, is_listening
+from autoscaler.clusters.local.machine.process_environment import device_list
 from autoscaler.clusters.local.machine.processes import MachineFullError, ProcessEnd, Processes, StartError
 from autoscaler.domain import NodeName, Role
 from autoscaler.fault_isolation import GuardedStep, JobErrors, raw_object_key
@@ -47,6 +49,9 @@ LOG_LINES: Final = 100
 LOG_BYTES: Final = 64 << 10
 NOT_RUN: Final = 127
 """Exit code of a command that could not be run, as shells have it."""
+
+GRACE_OVER: Final = "GraceOver"
+"""Why a process was killed: it did not leave within its grace."""
 
 _SIGNALLED: Final = 128
 
@@ -67,6 +72,7 @@ class PodRun:
     log_offset: int = 0  # where the output of the present process begins
     is_starting: bool = False
     is_leaving: bool = False
+    is_overdue: bool = False  # it was killed because it did not leave within its grace
     timer: asyncio.TimerHandle | None = None  # the next start, or the end of the grace
 
     @property
@@ -233,7 +239,13 @@ class Kubelet:
             self.processes.signal(run.key, signal.SIGTERM)
         _cancel(run)
         left_s = float(whole(pod, "metadata", "deletionGracePeriodSeconds"))
-        run.timer = self._later(left_s, partial(self.processes.signal, run.key, signal.SIGKILL))
+        run.timer = self._later(left_s, partial(self._kill, run))
+
+    def _kill(self, run: PodRun) -> None:
+        """Its grace is over, or it was given none."""
+        pod = self._find(run)
+        run.is_overdue = pod is not None and whole(pod, "metadata", "deletionGracePeriodSeconds") > 0
+        self.processes.signal(run.key, signal.SIGKILL)
 
     def _handle_end(self, ended: ProcessEnd) -> None:
         uid = ended.key.rpartition("#")[2].rpartition(".")[0]
@@ -256,10 +268,18 @@ class Kubelet:
             has_run_long = self._clock() - run.started_at_s >= STEADY_AFTER_S
             run.quick_ends = 1 if has_run_long else run.quick_ends + 1
             self._wait(
-                run, "CrashLoopBackOff", f"the process {describe_exit(code)}", pause_s(run.quick_ends), code=code
+                run,
+                "CrashLoopBackOff",
+                f"the process {describe_exit(code)}",
+                pause_s(run.quick_ends),
+                last={
+                    **_terminated(code),
+                    "message": read_tail(self._commands.folder.log_of(run.name), run.log_offset),
+                },
             )
             return
-        self._report(run, "Failed" if code else "Succeeded", {"terminated": _terminated(code)})
+        ended = _terminated(code) | ({"reason": GRACE_OVER} if run.is_overdue else {})
+        self._report(run, "Failed" if code else "Succeeded", {"terminated": ended})
         if is_leaving:
             run.timer = self._later(GONE_AFTER_S, partial(self._remove, run))
 
@@ -268,11 +288,14 @@ class Kubelet:
             if self._find(run) is not None:
                 self._server.finish(run.namespace, run.name)
 
-    def _wait(self, run: PodRun, reason: str, why: str, wait_s: float, *, code: int | None = None) -> None:
-        """No process of the pod runs for so long, and its status says why."""
-        state = {"waiting": {"reason": reason, "message": f"{why}; starts again in {wait_s:.0f} s"}}
-        last = None if code is None else {"terminated": _terminated(code)}
-        self._report(run, "Running" if run.starts > 1 else "Pending", state, last=last)
+    def _wait(
+        self, run: PodRun, reason: str, why: str, wait_s: float, *, last: Mapping[str, Any] | None = None
+    ) -> None:
+        """No process of the pod runs for so long, and its status says why.  `last`: how the one before ended."""
+        following = "at once" if wait_s == 0 else f"in {wait_s:.0f} s"
+        state = {"waiting": {"reason": reason, "message": f"{why}; starts again {following}"}}
+        last_state = None if last is None else {"terminated": last}
+        self._report(run, "Running" if run.starts > 1 else "Pending", state, last=last_state)
         self._start_after(run, wait_s)
 
     def _start_after(self, run: PodRun, wait_s: float) -> None:
@@ -317,7 +340,19 @@ class Kubelet:
             "conditions": [scheduled, ready],
             "containerStatuses": [container],
         }
-        self._server.rewrite(PODS, pod, {**pod, "status": status})
+        metadata = {
+            **pod["metadata"],
+            "annotations": {**(pod["metadata"].get("annotations") or {}), **self._told_of(run)},
+        }
+        self._server.rewrite(PODS, pod, {**pod, "metadata": metadata, "status": status})
+
+    def _told_of(self, run: PodRun) -> dict[str, str]:
+        """What a process of this machine has and a container of a cluster has not, as annotations."""
+        return {
+            PID: str(self.processes.pid_of(run.key)) if self.processes.is_running(run.key) else "",
+            PORT: "" if run.port is None else str(run.port),
+            GPUS: device_list(run.gpus),
+        }
 
     def _keep_log(self, run: PodRun) -> None:
         """What the last process wrote is what the API server answers for the pod's log."""

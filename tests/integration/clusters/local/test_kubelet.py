@@ -109,6 +109,9 @@ async def test_a_pod_is_bound_and_runs(tmp_path):
         await plane.until(lambda: plane.is_ready() and "hello" in plane.log(), "a running pod")
         assert plane.phase() == "Running"
         assert plane.pods()["p"]["spec"]["nodeName"] in {"node-1", "node-2"}
+        told = plane.pods()["p"]["metadata"]["annotations"]
+        assert await asyncio.to_thread(_log_of, told["edl.dev/pid"]) == str(plane.folder.log_of("p"))
+        assert (told["edl.dev/port"], told["edl.dev/gpus"]) == ("", "")
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (7, "Failed")])
@@ -151,6 +154,8 @@ async def test_a_pod_that_restarts_does_so_at_once_and_then_with_pauses(tmp_path
             lambda: plane.state()["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff", "a pause"
         )
         assert plane.state()["lastState"]["terminated"]["exitCode"] == 7
+        assert "| no table" in plane.state()["lastState"]["terminated"]["message"]
+        assert plane.pods()["p"]["metadata"]["annotations"]["edl.dev/pid"] == ""
         assert plane.pods()["p"]["spec"]["nodeName"]
 
 
@@ -177,6 +182,8 @@ async def test_a_deaf_pod_is_killed_after_its_grace(tmp_path):
         await plane.delete()
         await plane.until(lambda: plane.phase() is None)
         assert time.monotonic() - told_at_s >= 1.0
+        (last,) = _of(plane, "p")[-1].after["status"]["containerStatuses"]
+        assert last["state"]["terminated"]["reason"] == "GraceOver"
 
 
 async def test_a_grace_may_be_shortened(tmp_path):
@@ -301,6 +308,11 @@ def _of(plane, name):
     """What a watch of the pod was shown."""
     changes = plane.server.history.remembered()
     return [one for one in changes if one.kind == PODS and one.after and one.after["metadata"]["name"] == name]
+
+
+def _log_of(pid):
+    """Where the process writes."""
+    return str(Path(f"/proc/{pid}/fd/1").readlink())
 
 
 def _read_private(path):

@@ -1,0 +1,12 @@
+"""Annotations of a pod that runs as a process of this machine; each is empty where there is nothing to tell."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PID: Final = "edl.dev/pid"
+PORT: Final = "edl.dev/port"
+"""Of a pod that serves: the port that it was given."""
+
+GPUS: Final = "edl.dev/gpus"
+"""The numbers of its devices, as CUDA_VISIBLE_DEVICES has them."""
