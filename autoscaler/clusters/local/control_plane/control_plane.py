@@ -45,7 +45,7 @@ class ControlPlane:
     """An async context; at its end no process of a pod is left.
 
     `nodes`: each with its GPU numbers.  `on_crash` hears of what no pod is to blame for.  `wall_s`: Unix time.
-    `on_changes` are called with all changes in order, each once, after the controllers have reacted to them.
+    `on_changes` is called with all changes in order, each once, after the controllers have reacted to them.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class ControlPlane:
         wall_s: Callable[[], float],
         errors: JobErrors,
         on_crash: Callable[[BaseException], None],
+        on_changes: Callable[[Sequence[ObjectChange]], None] = lambda _: None,
     ) -> None:
         self.server: Final = MemoryServer(now=wall_s, window=REMEMBERED_CHANGES, new_uid=lambda: str(uuid4()))
         for node in nodes:
@@ -81,8 +82,8 @@ class ControlPlane:
             on_crash=on_crash,
         )
         self.socket_of: Final = commands.socket_of
-        self.on_changes: Final[list[Callable[[Sequence[ObjectChange]], None]]] = []
         self._on_crash = on_crash
+        self._on_changes = on_changes
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -122,8 +123,7 @@ class ControlPlane:
                 self.kubelet.forget(change.before["metadata"]["uid"])
             elif change.after is not None:
                 self.kubelet.sync(change.after)
-        for handle in self.on_changes:
-            handle(changes)
+        self._on_changes(changes)
 
     async def _end(self, following: asyncio.Task[None]) -> None:
         following.cancel()

@@ -1,0 +1,43 @@
+"""Decisions and writes of the planner's passes, written to the journal of a run (`decisions.jsonl`)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+
+from autoscaler.cluster_port import WriteOutcome
+from autoscaler.clusters.local.run_files.run_journal import RunJournal
+from autoscaler.domain import Action
+from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.loop import JournalEntry, Loop, LoopPass
+
+
+class DecisionJournal:
+    """Writes what each pass decided and did; a decision that stands is written once."""
+
+    def __init__(self, journal: RunJournal, loop: Loop, errors: JobErrors) -> None:
+        self._journal = journal
+        self._loop = loop
+        self._errors = errors
+        self._last: JournalEntry | None = None
+
+    def record_pass(self, done: LoopPass) -> None:
+        """Write one pass (`LeaderTerm.on_pass`)."""
+        for action, outcome in done.applied:
+            self._errors.attempt(action.job, GuardedStep.REPORT_WRITES, partial(self._record_write, action, outcome))
+        for entry in self._new_entries():
+            self._errors.attempt(entry.decision.job, GuardedStep.REPORT, partial(self._record_decision, entry))
+
+    def _record_write(self, action: Action, outcome: WriteOutcome) -> None:
+        line = {"action": type(action).__name__, **asdict(action), "verdict": outcome.result}
+        self._journal.record_decision(line | ({"message": outcome.message} if outcome.message else {}))
+
+    def _record_decision(self, entry: JournalEntry) -> None:
+        self._journal.record_decision({"decision": entry.decision.reason, **asdict(entry.decision)})
+
+    def _new_entries(self) -> list[JournalEntry]:
+        entries = list(self._loop.journal)
+        start = entries.index(self._last) + 1 if self._last in entries else 0
+        if entries:
+            self._last = entries[-1]
+        return entries[start:]
