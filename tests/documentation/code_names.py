@@ -42,7 +42,7 @@ class Module:
 
 @dataclass(slots=True, kw_only=True)
 class Class:
-    """The methods and fields of one class, and the names of its bases."""
+    """The methods, fields and constructor arguments of one class, and the names of its bases."""
 
     attributes: set[str]
     bases: set[str]
@@ -192,6 +192,8 @@ def _attributes(definition: ast.ClassDef) -> Iterator[str]:
         match node:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
                 yield name
+            case ast.FunctionDef(name="__init__", args=arguments):
+                yield from (one.arg for one in (*arguments.args, *arguments.kwonlyargs))
 
 
 def _base_names(definition: ast.ClassDef) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 from tests.documentation.shown import ROOT
 
 SECTION: Final = (
-    (ROOT / "docs" / "runbook.md").read_text().partition("\n## What a master says\n")[2].partition("\n## ")[0]
+    (ROOT / "docs" / "runbook.md").read_text().partition("\n## Messages of masters\n")[2].partition("\n## ")[0]
 )
 ROWS: Final = [row.split("|")[1] for row in SECTION.splitlines() if row.startswith("| ") and "`" in row.split("|")[1]]
 PHRASES: Final = [
