@@ -18,7 +18,7 @@ from autoscaler.jobs.lifecycle import JobEnding
 from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus
 from tests.chaos.campaign_totals import CampaignTotals
-from tests.chaos.chaos_run import MOST_WEB, POLL_S, WEB, ChaosJobShape, ChaosRun
+from tests.chaos.chaos_run import MOST_WEB, POLL_S, ChaosJobShape, ChaosRun
 from tests.chaos.fault_injector import Fault, FaultInjector, draw_fault
 from tests.chaos.head_watch import HeadWatch
 from tests.harness.faults import LandedFault
@@ -93,7 +93,7 @@ class Campaign:
     async def run(self) -> Report:
         """Raises TimeoutError when a job does not start, recover or end."""
         self._chaos_run.local_run.recorder.on_event.append(self._watch)
-        self._chaos_run.submit_web()
+        await self._chaos_run.submit_web()
         wave = asyncio.create_task(self._wave())
         try:
             while not self.is_over:
@@ -110,11 +110,11 @@ class Campaign:
         rng = random.Random(self._rng.random())
         while True:
             await asyncio.sleep(rng.uniform(*WAVE_EVERY_S))
-            self._chaos_run.local_run.cluster.scale(WEB, rng.randint(0, MOST_WEB))
+            await self._chaos_run.scale_web(rng.randint(0, MOST_WEB))
 
     async def _run_job(self, job: str) -> None:
         shape = self._shape
-        self._chaos_run.submit(job, shape)
+        await self._chaos_run.submit(job, shape)
         self._chaos_run.say(
             f"     {job}: at least {shape.trainers} trainers, {shape.servers} servers, batches of {shape.batch_size}, "
             f"a checkpoint every {shape.checkpoint_every_s:g} s"
@@ -150,7 +150,7 @@ class Campaign:
         lowest, until_s, status = None, time.monotonic() + RECOVERY_BUDGET_S, None
         while time.monotonic() < until_s:
             if self._chaos_run.has_ended(job):
-                return self._chaos_run.record(job).life.ending is JobEnding.COMPLETED
+                return self._chaos_run.job(job).condition == JobEnding.COMPLETED
             status = await self._chaos_run.status(job) or status
             if status is not None:
                 done = status.positions.done + status.positions.committed
@@ -168,21 +168,21 @@ class Campaign:
 
     def _watch(self, event: RunEvent) -> None:
         """Nobody but us ends processes: a fault of one never ends another (M9), and who drains leaves in time (M7)."""
-        if event.kind == "Killed" and event.reason == "GraceOver":
-            pod = self._chaos_run.local_run.cluster.table.pods[event.object.removeprefix("pod/")]
+        if (event.kind, event.reason) == ("Killed", "GraceOver"):
+            pod = self._chaos_run.find_pod(event.object.removeprefix("pod/"))
             if not self._injector.was_held(pod):
                 self.report.problems.append(f"{event.object} {event.message} at {event.t_s:.1f} s")
         if event.kind == "Exited" and "exited with" in event.message and "exited with 0" not in event.message:
             self.report.problems.append(f"{event.object} ended by itself at {event.t_s:.1f} s: {event.message}")
-        if event.kind == "Drained" and "chaos" not in event.message and "trainer" in event.object:
+        if event.kind == "Drained" and event.object not in self._chaos_run.drained and "trainer" in event.object:
             self.report.shrinks += 1
 
     # ---- verdict ------------------------------------------------------------------------------------------------
 
     def _judge(self, job: str, watch: HeadWatch) -> None:
         report = self.report
-        life = self._chaos_run.record(job).life
-        if life.ending is not JobEnding.COMPLETED:
-            report.problems.append(f"{job}: {life.ending}: {life.message}")
+        ended = self._chaos_run.job(job)
+        if ended.condition != JobEnding.COMPLETED:
+            report.problems.append(f"{job}: {ended.condition}: {ended.message}")
         told = report.judge(job, watch, self._chaos_run.diaries(job))
-        self._chaos_run.say(f"     {job}: {life.ending}, {told}")
+        self._chaos_run.say(f"     {job}: {ended.condition}, {told}")

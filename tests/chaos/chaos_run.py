@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,13 +13,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaler.clusters.local.cluster.local_jobs import LocalJob
-from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.clusters.local.run.local_run import LocalRun
 from autoscaler.clusters.local.run.run_settings import RunSettings
-from autoscaler.domain import Resources, Role
+from autoscaler.clusters.local.run.run_snapshot import JobLine, PodLine
+from autoscaler.clusters.local.run_files.run_journal import RunEvent
+from autoscaler.domain import PodName, PodPhase, Resources, Role
 from autoscaler.etcd_server.etcd_members import EtcdCluster, start_etcd
 from autoscaler.etcd_server.finder import find_etcd
+from autoscaler.jobs.lifecycle import JobEnding
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
 from master.api.master_status import JobStatus
@@ -124,20 +126,21 @@ class ChaosRun:
         self.local_run = run
         self.etcd = etcd
         self.say = say
+        self.drained: set[str] = set()  # pods, as events name them
 
     @property
     def root(self) -> Path:
         return self.local_run.folder.root
 
-    def submit(self, name: str, shape: ChaosJobShape) -> None:
+    async def submit(self, name: str, shape: ChaosJobShape) -> None:
         """A new job; the diaries of its trainers stand in `diaries(name)`."""
         self.diaries(name).mkdir(parents=True)
         file = self.root / f"{name}.yaml"
         file.write_text(job_yaml(name, shape, self.diaries(name), self._haste(name)), encoding="utf-8")
         self.local_run.submit(parse_files([file]))
 
-    def submit_web(self) -> None:
-        """A Deployment without pods yet; `run.cluster.scale(WEB, ...)` makes the wave."""
+    async def submit_web(self) -> None:
+        """A Deployment without pods yet; `scale_web` makes the wave."""
         file = self.root / f"{WEB}.yaml"
         file.write_text(web_yaml(), encoding="utf-8")
         self.local_run.submit(parse_files([file]))
@@ -152,23 +155,67 @@ class ChaosRun:
         """Its trainers compute no longer than they must: what is left is soon trained."""
         self._haste(job).touch()
 
-    def record(self, job: str) -> LocalJob:
-        return self.local_run.cluster.jobs.records[job]
+    def job(self, job: str) -> JobLine:
+        """The job as the run sees it now."""
+        return next(line for line in self.local_run.snapshot().jobs if line.name == job)
 
     def checkpoint_uri(self, job: str) -> str:
-        return self.record(job).place.checkpoint_uri
+        return self.local_run.cluster.jobs.records[job].place.checkpoint_uri
 
-    def pods(self, job: str, role: Role) -> list[LocalPod]:
+    def pods(self, job: str, role: Role) -> list[PodLine]:
         """Those that have a process and are not leaving."""
-        pods = self.local_run.cluster.table.job_pods(job, role)
-        return sorted((pod for pod in pods if pod.pid and not pod.is_leaving), key=lambda pod: pod.name)
+        pods = [pod for pod in self._pods_of(job) if pod.role is role and pod.pid]
+        return sorted((pod for pod in pods if pod.phase is not PodPhase.TERMINATING), key=lambda pod: pod.name)
+
+    def find_pod(self, name: str) -> PodLine:
+        """The pod, which is there."""
+        return next(pod for pod in self.local_run.snapshot().pods if pod.name == name)
+
+    def has_pods(self, job: str) -> bool:
+        """True while any pod of the job is there, also a leaving one."""
+        return bool(self._pods_of(job))
+
+    def _pods_of(self, job: str) -> list[PodLine]:
+        return [pod for pod in self.local_run.snapshot().pods if pod.owner == job and pod.role is not Role.EXTERNAL]
+
+    def log_of(self, pod: PodLine) -> Path:
+        return self.local_run.folder.log_of(pod.name)
+
+    @property
+    def events(self) -> list[RunEvent]:
+        """The newest of the run."""
+        return list(self.local_run.recorder.events)
 
     def has_ended(self, job: str) -> bool:
-        return self.record(job).life.ending is not None
+        return self.job(job).condition in {JobEnding.COMPLETED, JobEnding.FAILED}
+
+    # ---- what users and faults do -------------------------------------------------------------------------------
+
+    def kill(self, pod: str, number: signal.Signals = signal.SIGKILL) -> bool:
+        """False when the pod is gone or has no process now."""
+        with suppress(KeyError):
+            return self.local_run.cluster.kill(PodName(pod), number)
+        return False
+
+    async def drain(self, pod: str) -> None:
+        """Tell one pod to leave, within its grace."""
+        self.drained.add(f"pod/{pod}")
+        self.local_run.cluster.leave(PodName(pod), why="drained by chaos")
+
+    async def suspend(self, job: str, *, on: bool) -> None:
+        self.local_run.cluster.suspend(job, on=on)
+
+    async def pin_servers(self, job: str, count: int) -> None:
+        self.local_run.cluster.pin_servers(job, count)
+
+    async def scale_web(self, replicas: int) -> None:
+        self.local_run.cluster.scale(WEB, replicas)
+
+    # ---- what its master says -----------------------------------------------------------------------------------
 
     async def status(self, job: str) -> JobStatus | None:
         """None: no master answers now."""
-        place = self.record(job).place
+        place = self.local_run.cluster.jobs.records[job].place
         return await try_status(place.master, job, token=place.token)
 
     async def answer(self, job: str, budget_s: float) -> JobStatus:
@@ -190,12 +237,12 @@ class ChaosRun:
     async def wait_end(self, job: str, budget_s: float) -> None:
         """The job has ended and its pods are gone.  Raises TimeoutError."""
         until_s = time.monotonic() + budget_s
-        while not (self.has_ended(job) and not self.local_run.cluster.table.job_pods(job)):
+        while not self.has_ended(job) or self.has_pods(job):
             if time.monotonic() > until_s:
                 raise TimeoutError(
                     f"{job} did not end within {budget_s:g} s: {describe_status(await self.status(job))}"
                 )
-            await self.local_run.cluster.changed(0.5)
+            await asyncio.sleep(POLL_S)
 
 
 @asynccontextmanager

@@ -7,12 +7,11 @@ import math
 import random
 import signal
 import time
-from contextlib import suppress
 from enum import StrEnum
 from typing import assert_never
 
-from autoscaler.clusters.local.pods.local_pod import LocalPod
-from autoscaler.domain import PodName, Role
+from autoscaler.clusters.local.run.run_snapshot import PodLine
+from autoscaler.domain import Role
 from master.api.master_status import JobPhase, JobStatus
 from tests.chaos.chaos_run import POLL_S, ChaosJobShape, ChaosRun
 from tests.harness.etcd_faults import EtcdFaultInjector
@@ -98,25 +97,25 @@ class FaultInjector:
             case _:
                 assert_never(fault)
 
-    def was_held(self, pod: LocalPod) -> bool:
+    def was_held(self, pod: PodLine) -> bool:
         """True if its process was stopped during the grace period that is over now: then it could not leave in time."""
         return time.monotonic() < self._held_until_s.get(pod.pid, -math.inf) + self._shape.grace_s
 
-    def _hold(self, pod: LocalPod) -> bool:
+    def _hold(self, pod: PodLine) -> bool:
         self._held_until_s[pod.pid] = math.inf
-        return self._signal(pod.name, signal.SIGSTOP)
+        return self._chaos_run.kill(pod.name, signal.SIGSTOP)
 
-    def _let_go(self, pod: LocalPod) -> None:
-        self._signal(pod.name, signal.SIGCONT)
+    def _let_go(self, pod: PodLine) -> None:
+        self._chaos_run.kill(pod.name, signal.SIGCONT)
         self._held_until_s[pod.pid] = time.monotonic()
 
-    def _choose(self, job: str, role: Role) -> LocalPod | None:
+    def _choose(self, job: str, role: Role) -> PodLine | None:
         pods = self._chaos_run.pods(job, role)
         return self._rng.choice(pods) if pods else None
 
     async def _kill(self, fault: Fault, job: str) -> LandedFault[Fault] | None:
         pod = self._choose(job, ROLES[fault])
-        if pod is None or not self._signal(pod.name, signal.SIGKILL) or not await has_died(pod.pid):
+        if pod is None or not self._chaos_run.kill(pod.name, signal.SIGKILL) or not await has_died(pod.pid):
             return None
         return _landed(fault, f"{pod.name} pid {pod.pid}")
 
@@ -144,7 +143,7 @@ class FaultInjector:
         if not self._hold(trainer):
             return None
         try:
-            if not self._signal(server.name, signal.SIGKILL):
+            if not self._chaos_run.kill(server.name, signal.SIGKILL):
                 return None
             until_s = began_at_s + ROLL_BACK_BUDGET_S
             while (status := await self._chaos_run.status(job)) is None or not _has_restored(status, before):
@@ -158,11 +157,6 @@ class FaultInjector:
         told = f"{trainer.name} pid {trainer.pid} for {stopped_s:.1f} s, {server.name} killed"
         return _landed(Fault.ROLL_BACK_STOP, told) if has_landed else None
 
-    def _signal(self, name: PodName, number: signal.Signals) -> bool:
-        with suppress(KeyError):
-            return self._chaos_run.local_run.cluster.kill(name, number)
-        return False
-
     async def _hit_etcd(self, fault: Fault) -> LandedFault[Fault] | None:
         if fault is Fault.ETCD_KILL:
             target = await self._etcd_faults.kill()
@@ -174,7 +168,7 @@ class FaultInjector:
         pod = self._choose(job, Role.TRAINER)
         if pod is None:
             return None
-        self._chaos_run.local_run.cluster.leave(pod.name, why="drained by chaos")
+        await self._chaos_run.drain(pod.name)
         return _landed(Fault.TRAINER_DRAIN, f"{pod.name} pid {pod.pid}") if await has_died(pod.pid) else None
 
 

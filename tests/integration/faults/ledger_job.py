@@ -23,7 +23,7 @@ SHAPE = ChaosJobShape(  # its steps alone would take 100 s, and no pause of a ma
 
 async def begin(chaos_run, shape=SHAPE):
     """The job trains and has a checkpoint; its status."""
-    chaos_run.submit(JOB, shape)
+    await chaos_run.submit(JOB, shape)
     return await chaos_run.wait_for(JOB, lambda s: s.positions.committed > 0, "the first checkpoint", BUDGET_S)
 
 
@@ -32,7 +32,7 @@ async def finish(chaos_run, watch):
     chaos_run.hurry(JOB)
     await chaos_run.wait_end(JOB, BUDGET_S)
     watch.look()
-    assert chaos_run.record(JOB).life.ending is JobEnding.COMPLETED, chaos_run.record(JOB).life.message
+    assert chaos_run.job(JOB).condition == JobEnding.COMPLETED, chaos_run.job(JOB).message
     assert verdict(watch.heads, read_diaries(chaos_run.diaries(JOB))) == []
     return watch.heads[-1]
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.local.run.run_snapshot import condition_of
 from autoscaler.domain import Role
 from tests.chaos.chaos_run import start_chaos_run
 from tests.chaos.head_watch import HeadWatch
@@ -22,22 +21,20 @@ async def chaos_run(tmp_path):
 @pytest.mark.parametrize("copies", [1, 2])
 async def test_what_was_trained_since_the_last_checkpoint_is_committed_before_the_servers_go(chaos_run, copies):
     """No checkpoint is due for an hour: all that is in the model comes from the suspension."""
-    chaos_run.submit(JOB, replace(SHAPE, checkpoint_every_s=3600.0, copies=copies))
+    await chaos_run.submit(JOB, replace(SHAPE, checkpoint_every_s=3600.0, copies=copies))
     before = await chaos_run.wait_for(JOB, lambda s: trained(s) >= 100, "it trains", BUDGET_S)
     assert before.positions.committed == 0
     watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
-        chaos_run.local_run.cluster.suspend(JOB, on=True)
-        assert condition_of(chaos_run.record(JOB)) == "Suspending", (
-            "whoever waits for Suspended waits for the checkpoint"
-        )
-        await until(lambda: not chaos_run.local_run.cluster.table.job_pods(JOB), "all pods have left")
-        assert condition_of(chaos_run.record(JOB)) == "Suspended"
+        await chaos_run.suspend(JOB, on=True)
+        assert chaos_run.job(JOB).condition == "Suspending", "whoever waits for Suspended waits for the checkpoint"
+        await until(lambda: not chaos_run.has_pods(JOB), "all pods have left")
+        assert chaos_run.job(JOB).condition == "Suspended"
         assert order_of(chaos_run) == [Role.TRAINER, Role.SERVER, Role.MASTER]
         assert all(gone == "exited with 0" for gone in ends_of(chaos_run)), ends_of(chaos_run)
         await until(lambda: watch.heads, "its checkpoint is read")
         assert len(watch.heads) == 1
-        chaos_run.local_run.cluster.suspend(JOB, on=False)
+        await chaos_run.suspend(JOB, on=False)
         after = await chaos_run.wait_for(JOB, lambda s: trained(s) > 0, "it goes on", BUDGET_S)
         assert after.positions.committed >= trained(before)
         assert after.reworked == 0
@@ -46,9 +43,9 @@ async def test_what_was_trained_since_the_last_checkpoint_is_committed_before_th
 
 def order_of(chaos_run):
     """The roles in the order in which they were told to leave."""
-    leaving = [event.object for event in chaos_run.local_run.recorder.events if event.reason == "Leaving"]
+    leaving = [event.object for event in chaos_run.events if event.reason == "Leaving"]
     return list(dict.fromkeys(Role(name.split("-")[-2]) for name in leaving))
 
 
 def ends_of(chaos_run):
-    return [event.message for event in chaos_run.local_run.recorder.events if event.reason == "Gone"]
+    return [event.message for event in chaos_run.events if event.reason == "Gone"]

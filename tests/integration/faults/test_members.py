@@ -32,7 +32,7 @@ async def test_a_killed_server_rolls_back_and_restarts_no_trainer(chaos_run):
     async with watch.following():
         trainers, victim = pids(chaos_run, Role.TRAINER), chaos_run.pods("ledger", Role.SERVER)[0]
         other = {name: pid for name, pid in pids(chaos_run, Role.SERVER).items() if name != victim.name}
-        assert chaos_run.local_run.cluster.kill(victim.name)
+        assert chaos_run.kill(victim.name)
         after = await chaos_run.wait_for(
             "ledger", lambda s: s.lineage > before.lineage and s.positions.leased > 0, "the roll-back", BUDGET_S
         )
@@ -49,7 +49,7 @@ async def test_a_killed_master_costs_no_process_no_lease_and_no_lineage(chaos_ru
     async with watch.following():
         members = pids(chaos_run, Role.TRAINER) | pids(chaos_run, Role.SERVER)
         master = chaos_run.pods("ledger", Role.MASTER)[0]
-        assert chaos_run.local_run.cluster.kill(master.name, signal.SIGKILL)
+        assert chaos_run.kill(master.name, signal.SIGKILL)
         after = await chaos_run.wait_for(
             "ledger",
             lambda s: s.term > before.term and sum(m.is_serving and m.leased > 0 for m in s.members) == SHAPE.trainers,
@@ -70,7 +70,7 @@ async def test_a_master_whose_store_is_lost_goes_on_from_the_last_manifest(tmp_p
         async with watch.following():
             members = pids(chaos_run, Role.TRAINER) | pids(chaos_run, Role.SERVER)
             (master,) = chaos_run.pods("ledger", Role.MASTER)
-            assert chaos_run.local_run.cluster.kill(master.name)
+            assert chaos_run.kill(master.name)
             after = await chaos_run.wait_for(
                 "ledger", lambda s: s.lineage > before.lineage and s.positions.leased > 0, "it goes on", BUDGET_S
             )
@@ -102,7 +102,7 @@ async def test_a_trainer_paused_past_its_lease_is_fenced_and_changes_nothing(cha
         in_hand = await stopped_with_a_batch(chaos_run, zombie, watch)
         is_out = lambda s: zombie.name not in {member.name for member in s.members}  # noqa: E731
         await chaos_run.wait_for("ledger", is_out, "it is no member any more", BUDGET_S)
-        assert chaos_run.local_run.cluster.kill(zombie.name, signal.SIGCONT)
+        assert chaos_run.kill(zombie.name, signal.SIGCONT)
         await until(lambda: diary(chaos_run, zombie)[-1].nonce != in_hand.nonce, "it is fenced and gets new work")
         assert not is_process_dead(zombie.pid)
         head = await finish(chaos_run, watch)
@@ -116,14 +116,14 @@ async def stopped_with_a_batch(chaos_run, zombie, watch):
     Where it had pushed its batch and noted no other yet, it goes on, and is stopped again.
     """
     while True:
-        assert chaos_run.local_run.cluster.kill(zombie.name, signal.SIGSTOP)
+        assert chaos_run.kill(zombie.name, signal.SIGSTOP)
         await until(lambda: process_state(zombie.pid) == "T", "it stands still")
         in_hand = diary(chaos_run, zombie)[-1]
         is_trained = lambda: watch.heads and in_hand.positions <= watch.heads[-1].manifest.data  # noqa: B023, E731
         await until(is_trained, "others have trained its batch")
         if in_hand.nonce not in watch.heads[-1].tables["stamps"]:
             return in_hand
-        assert chaos_run.local_run.cluster.kill(zombie.name, signal.SIGCONT)
+        assert chaos_run.kill(zombie.name, signal.SIGCONT)
         await until(lambda: diary(chaos_run, zombie)[-1].nonce != in_hand.nonce, "it goes on")  # noqa: B023
 
 
@@ -139,17 +139,17 @@ async def test_a_drained_trainer_returns_its_rest_and_is_replaced(chaos_run):
     watch = HeadWatch(chaos_run.checkpoint_uri("ledger"))
     async with watch.following():
         leaver = chaos_run.pods("ledger", Role.TRAINER)[0]
-        chaos_run.local_run.cluster.leave(leaver.name, why="drained by a test")
+        await chaos_run.drain(leaver.name)
         await until(lambda: is_process_dead(leaver.pid), "it leaves")
         await chaos_run.wait_for(
             "ledger", lambda s: sum(m.leased > 0 for m in s.members) == SHAPE.trainers, "it is replaced", BUDGET_S
         )
         head = await finish(chaos_run, watch)
         assert head.manifest.lineage == 1
-        events = [event for event in chaos_run.local_run.recorder.events if event.object == f"pod/{leaver.name}"]
+        events = [event for event in chaos_run.events if event.object == f"pod/{leaver.name}"]
         assert [event.message for event in events if event.kind == "Exited"][0].startswith("exited with 0")  # noqa: RUF015
         assert "GraceOver" not in {event.reason for event in events}
-        assert [event for event in chaos_run.local_run.recorder.events if event.reason == "TrainerFailed"] == []
+        assert [event for event in chaos_run.events if event.reason == "TrainerFailed"] == []
 
 
 @pytest.mark.parametrize(("role", "story"), [(Role.MASTER, "no answer"), (Role.SERVER, "not connected to its master")])
@@ -159,11 +159,11 @@ async def test_who_stands_still_is_started_again(chaos_run, role, story):
     watch = HeadWatch(chaos_run.checkpoint_uri("ledger"))
     async with watch.following():
         still = chaos_run.pods("ledger", role)[0]
-        assert chaos_run.local_run.cluster.kill(still.name, signal.SIGSTOP)
+        assert chaos_run.kill(still.name, signal.SIGSTOP)
         await until(lambda: process_state(still.pid) == "T", "it stands still")
         await until(lambda: is_process_dead(still.pid), "it is killed")
-        (told,) = [event for event in chaos_run.local_run.recorder.events if event.reason == "Unresponsive"]
+        (told,) = [event for event in chaos_run.events if event.reason == "Unresponsive"]
         assert told.object == f"pod/{still.name}"
         assert int(re.search(rf"{story} for (\d+) s", told.message)[1]) >= SILENCE_LIMIT_S
         await finish(chaos_run, watch)
-        assert [event for event in chaos_run.local_run.recorder.events if event.reason == "TrainerFailed"] == []
+        assert [event for event in chaos_run.events if event.reason == "TrainerFailed"] == []

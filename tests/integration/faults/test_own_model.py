@@ -57,11 +57,11 @@ async def test_every_checkpoint_has_exactly_what_it_says(tmp_path):
                 await until(lambda both=both: len(both()) == 2, "both have a process")
                 trainer, master = both()
                 if fault == "drain":
-                    chaos_run.local_run.cluster.leave(trainer.name, why="drained by a test")
+                    await chaos_run.drain(trainer.name)
                 if fault in {"trainer", "both"}:
-                    assert chaos_run.local_run.cluster.kill(trainer.name, signal.SIGKILL)
+                    assert chaos_run.kill(trainer.name, signal.SIGKILL)
                 if fault in {"master", "both"}:
-                    assert chaos_run.local_run.cluster.kill(master.name, signal.SIGKILL)
+                    assert chaos_run.kill(master.name, signal.SIGKILL)
                 gone = master if fault == "master" else trainer
                 await until(lambda gone=gone: is_process_dead(gone.pid), f"{fault} is gone")
                 low = await chaos_run.answer(JOB, BUDGET_S)
@@ -71,7 +71,7 @@ async def test_every_checkpoint_has_exactly_what_it_says(tmp_path):
             await until(lambda: len(watch.heads) > len(FAULTS), "it is committed all along, not only at the end")
             chaos_run.hurry(JOB)
             await chaos_run.wait_end(JOB, BUDGET_S)
-        assert chaos_run.record(JOB).life.ending is JobEnding.COMPLETED, chaos_run.record(JOB).life.message
+        assert chaos_run.job(JOB).condition == JobEnding.COMPLETED, chaos_run.job(JOB).message
     for head in watch.heads:
         assert np.array_equal(head.tables["counts"], counts_of(head.manifest)), head.manifest.id
     last = watch.heads[-1]

@@ -40,13 +40,13 @@ def shape(*options, **changes):
 
 
 def failures(chaos_run):
-    return [event for event in chaos_run.local_run.recorder.events if event.reason == "TrainerFailed"]
+    return [event for event in chaos_run.events if event.reason == "TrainerFailed"]
 
 
 @pytest.mark.parametrize("how", ["--raises", ""])
 async def test_positions_that_end_their_trainers_are_quarantined_and_the_job_completes(chaos_run, how):
     """After three trainers its batch is left out, listed in the status and in the checkpoint; all else is trained."""
-    chaos_run.submit(JOB, shape(f"--poison={POISON}", *filter(None, [how])))
+    await chaos_run.submit(JOB, shape(f"--poison={POISON}", *filter(None, [how])))
     watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
         status = await chaos_run.wait_for(JOB, lambda s: bool(s.quarantine), "the quarantine", BUDGET_S)
@@ -60,7 +60,7 @@ async def test_positions_that_end_their_trainers_are_quarantined_and_the_job_com
 
 async def test_a_script_that_raises_is_shown_with_its_last_words_and_what_follows(chaos_run):
     """The event of the job names the trainer, the lines of its log, and when a new one starts."""
-    chaos_run.submit(JOB, shape(f"--poison={POISON}", "--raises"))
+    await chaos_run.submit(JOB, shape(f"--poison={POISON}", "--raises"))
     watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
         failed = lambda s: any(f"position {POISON} cannot be trained" in f.message for f in s.failures)  # noqa: E731
@@ -77,13 +77,11 @@ async def test_a_script_that_raises_is_shown_with_its_last_words_and_what_follow
 async def test_a_job_whose_trainers_only_fail_is_given_up(chaos_run):
     """After backoffLimit failures without one batch completed it has failed, with that text, and its pods are gone."""
     every = ",".join(str(position) for position in range(60))
-    chaos_run.submit(JOB, shape(f"--poison={every}", "--raises", epochs=1, backoff_limit=2))
+    await chaos_run.submit(JOB, shape(f"--poison={every}", "--raises", epochs=1, backoff_limit=2))
     await chaos_run.wait_end(JOB, BUDGET_S)
-    life = chaos_run.record(JOB).life
-    assert life.ending is JobEnding.FAILED
-    assert "failures in a row without one batch completed (backoffLimit 2)" in life.message
-    assert "cannot be trained" in life.message
+    ended = chaos_run.job(JOB)
+    assert ended.condition == JobEnding.FAILED
+    assert "failures in a row without one batch completed (backoffLimit 2)" in ended.message
+    assert "cannot be trained" in ended.message
     assert chaos_run.local_run.failed_jobs() == (JOB,)
-    assert any(
-        event.kind == "Failed" and event.message == life.message for event in chaos_run.local_run.recorder.events
-    )
+    assert any(event.kind == "Failed" and event.message == ended.message for event in chaos_run.events)

@@ -107,10 +107,10 @@ async def test_a_suspension_while_commits_fail_loses_what_no_checkpoint_has(chao
     await begin(chaos_run)
     with limited(chaos_run):
         before = await goes_on_without_commits(chaos_run, "no room")
-        chaos_run.local_run.cluster.suspend(JOB, on=True)
-        await until(lambda: not chaos_run.local_run.cluster.table.job_pods(JOB), "all pods have left")
+        await chaos_run.suspend(JOB, on=True)
+        await until(lambda: not chaos_run.has_pods(JOB), "all pods have left")
     assert len(head_of(chaos_run).data) == before.positions.committed, "nothing new was saved"
-    chaos_run.local_run.cluster.suspend(JOB, on=False)
+    await chaos_run.suspend(JOB, on=False)
     after = await chaos_run.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it goes on", BUDGET_S)
     assert after.lineage > before.lineage, "and what was trained since is trained again"
 
@@ -118,14 +118,14 @@ async def test_a_suspension_while_commits_fail_loses_what_no_checkpoint_has(chao
 async def test_a_job_goes_on_in_another_folder_once_its_checkpoint_is_there(chaos_run, tmp_path):
     """Another checkpoint.uri alone stops the job: its head is in the folder before (M8, M11, docs/runbook.md)."""
     await begin(chaos_run)
-    chaos_run.local_run.cluster.suspend(JOB, on=True)
-    await until(lambda: not chaos_run.local_run.cluster.table.job_pods(JOB), "all pods have left")
+    await chaos_run.suspend(JOB, on=True)
+    await until(lambda: not chaos_run.has_pods(JOB), "all pods have left")
     record, other = chaos_run.record(JOB), tmp_path / "elsewhere"
     held = Path(record.place.checkpoint_uri.removeprefix("file://"))
     other.mkdir()
     place = replace(record.place, checkpoint_uri=other.as_uri())
     chaos_run.local_run.cluster.jobs.records[JOB] = replace(record, place=place)
-    chaos_run.local_run.cluster.suspend(JOB, on=False)
+    await chaos_run.suspend(JOB, on=False)
     log = next(iter(await masters_log(chaos_run)))
     await until(lambda: "Bring the folder" in log.read_text(), "the master says what is missing")
     shutil.copytree(held, other, dirs_exist_ok=True)
@@ -137,7 +137,7 @@ async def test_a_job_goes_on_in_another_folder_once_its_checkpoint_is_there(chao
 async def masters_log(chaos_run):
     """Where the job's new master writes."""
     await until(lambda: chaos_run.pods(JOB, Role.MASTER), "a master stands")
-    return [pod.log for pod in chaos_run.pods(JOB, Role.MASTER)]
+    return [chaos_run.log_of(pod) for pod in chaos_run.pods(JOB, Role.MASTER)]
 
 
 @pytest.mark.parametrize(("trouble", "told"), [(full, "no room"), (read_only, "may not be used so")])
@@ -175,7 +175,7 @@ def head_of(chaos_run):
 
 async def is_resized(chaos_run, count):
     """So many servers hold the model, and no bucket is on its way; the status."""
-    chaos_run.local_run.cluster.pin_servers(JOB, count)
+    await chaos_run.pin_servers(JOB, count)
     settled = (count, count, 0, 0)
     return await chaos_run.wait_for(
         JOB, lambda s: (s.servers, s.servers_wanted, s.moving, s.waiting_to_move) == settled, "the resize", BUDGET_S
@@ -204,7 +204,7 @@ async def test_an_altered_checkpoint_file_is_refused_by_name_until_it_is_whole_a
     await begin(chaos_run)
     victim = chaos_run.pods(JOB, Role.SERVER)[0]
     trainers = pids(chaos_run, Role.TRAINER)
-    chaos_run.local_run.cluster.kill(victim.name)
+    chaos_run.kill(victim.name)
     # Without it no checkpoint is completed, and it is started again by this thread, which waits: whichever checkpoint
     # is head, its files are broken before a new process can read them.
     while not is_process_dead(victim.pid):
@@ -262,7 +262,7 @@ async def test_etcd_that_stands_still_is_told_before_any_write_waits_for_it(chao
 
     None is due here: the renewals tell.  And the words go once etcd answers, not with the next commit.
     """
-    chaos_run.submit(JOB, replace(SHAPE, leader_ttl_s=6, checkpoint_every_s=3600.0))
+    await chaos_run.submit(JOB, replace(SHAPE, leader_ttl_s=6, checkpoint_every_s=3600.0))
     await chaos_run.wait_for(JOB, lambda s: trained(s) > 40, "it trains", BUDGET_S)
     well = {"Progressing": "Training", "CheckpointsCurrent": "UpToDate"}
     await until(lambda: told_of(chaos_run) == well, "the conditions say so", BUDGET_S)
