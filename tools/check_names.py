@@ -21,7 +21,7 @@ _BESIDE: Final = "of `edl run` as it is, and of `edl run` as the operator's term
 
 SHARED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("DecisionLine", "DeploymentLine", "JobLine", "NodeLine", "PodLine", "RunSnapshot"), _BESIDE),
-    "HungProcesses": _BESIDE,
+    **dict.fromkeys(("HungProcesses", "RunGoneError"), _BESIDE),
     "FencedError": _ONE_TREE_EACH,
     "InvariantViolationError": _ONE_TREE_EACH,
     "PermanentError": _ONE_TREE_EACH,
