@@ -12,15 +12,18 @@ loop of whoever reads and writes through the API, so none of their writes can me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, PRIORITY_CLASSES, SECRETS
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, PRIORITY_CLASSES, SECRETS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer, collect
 from autoscaler.clusters.kubernetes.memory_api.watch_history import ObjectChange
 from autoscaler.clusters.kubernetes.parsing.priority_classes import LEVEL_SURPLUS
@@ -39,6 +42,9 @@ EDL_CLASSES: Final = (CORE_CLASS, LEVEL_SURPLUS)
 
 REMEMBERED_CHANGES: Final = 1_000
 """For watches, which are never that far behind: they run in the event loop of those who write."""
+
+REMEMBERED_EVENTS: Final = 1_000
+"""An hour of a busy run has fewer; what is older stands in its journal."""
 
 
 class ControlPlane:
@@ -82,6 +88,7 @@ class ControlPlane:
             on_crash=on_crash,
         )
         self.socket_of: Final = commands.socket_of
+        self._events: deque[Raw] = deque()  # the oldest first
         self._on_crash = on_crash
         self._on_changes = on_changes
         self._stack = AsyncExitStack()
@@ -116,6 +123,7 @@ class ControlPlane:
             reconcile_deployments(self.server)
         if any(change.kind in {NODES, PODS} for change in changes):
             schedule_pods(self.server)
+        self._forget_old_events(change for change in changes if change.kind == EVENTS and change.before is None)
         for change in changes:
             if change.kind != PODS:
                 continue
@@ -124,6 +132,14 @@ class ControlPlane:
             elif change.after is not None:
                 self.kubelet.sync(change.after)
         self._on_changes(changes)
+
+    def _forget_old_events(self, created: Iterable[ObjectChange]) -> None:
+        """A real API server keeps an event for an hour; here the newest are kept."""
+        self._events.extend(change.after for change in created if change.after is not None)
+        while len(self._events) > REMEMBERED_EVENTS:
+            metadata = self._events.popleft()["metadata"]
+            with suppress(NotFoundError):
+                self.server.delete(EVENTS, metadata["namespace"], metadata["name"])
 
     async def _end(self, following: asyncio.Task[None]) -> None:
         following.cancel()

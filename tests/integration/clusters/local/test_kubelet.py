@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, SECRETS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, PODS, SECRETS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
-from autoscaler.clusters.local.control_plane import kubelet
+from autoscaler.clusters.local.control_plane import control_plane, kubelet
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
 from autoscaler.clusters.local.machine.processes import MachineFullError, Processes
 from autoscaler.clusters.local.run_files.run_folder import make_run_folder
@@ -302,6 +302,17 @@ async def test_a_member_finds_its_secret_as_files_and_its_master_at_a_socket(tmp
         assert found["EDL_LISTEN"] == f"unix:{plane.folder.sockets}"
         assert found["EDL_NAME"] == "digits-server-0"
         assert "EDL_TLS_DIR" not in found
+
+
+async def test_only_the_newest_events_are_kept(tmp_path, monkeypatch):
+    """A run of days does not fill its memory with them."""
+    monkeypatch.setattr(control_plane, "REMEMBERED_EVENTS", 3)
+    async with running(tmp_path) as plane:
+        for number in range(5):
+            body = {"metadata": {"name": f"e{number}", "namespace": "default"}, "reason": "Started", "note": ""}
+            await plane.api.create(EVENTS, body)
+        names = lambda: [event["metadata"]["name"] for event in plane.server.all(EVENTS)]  # noqa: E731
+        await plane.until(lambda: names() == ["e2", "e3", "e4"], "the oldest going")
 
 
 def _of(plane, name):
