@@ -1,7 +1,7 @@
 """The experiments: `python -m experiments list | run [NAME ...] | report`.
 
-`run` simulates passes and keeps each; run again after an interruption, it goes on where it stopped, as long as the code
-is the same.  `report` draws the figures and writes `docs/reports/experiments.md` from what was kept.
+`run` simulates passes and stores each; after an interruption it resumes, as long as the code is unchanged.  `report`
+draws the figures and writes `docs/reports/experiments.md` from stored passes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"experiments: {error}", file=sys.stderr)
         return FAILED if isinstance(error, ProcessLostError) else REFUSED
     except KeyboardInterrupt:
-        print("experiments: interrupted; the same command goes on from here", file=sys.stderr)
+        print("experiments: interrupted; the same command resumes", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -55,24 +55,24 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("list", help="the experiments, their arms and passes")
     listing.add_argument("--json", action="store_true")
-    running = commands.add_parser("run", help="simulate passes and keep their results")
+    running = commands.add_parser("run", help="simulate passes and store their results")
     running.add_argument("names", nargs="*", metavar="NAME", help="an experiment or a scenario file; none: all")
-    running.add_argument("--passes", type=positive, help="at most so many of each arm (default: the scenario's)")
-    running.add_argument("--seed", type=not_negative, default=1, help="of all chances (default %(default)s)")
-    running.add_argument("--arm", help="this arm only, such as ours-planner or ours-planner+drain-10s")
-    running.add_argument("--mix", help="this node mix only")
+    running.add_argument("--passes", type=positive, help="most passes of each arm (default: the scenario's)")
+    running.add_argument("--seed", type=not_negative, default=1, help="random seed (default %(default)s)")
+    running.add_argument("--arm", help="run this arm only, e.g. ours-planner or ours-planner+drain-10s")
+    running.add_argument("--mix", help="run on this node mix only")
     running.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (default: cores)")
     running.add_argument("--json", action="store_true", help="one JSON line a pass, no progress bar")
-    reporting = commands.add_parser("report", help="figures, tables and summary.json from what was kept")
-    reporting.add_argument("--version", help="of the results (default: that of the code as it is)")
-    reporting.add_argument("--seed", type=not_negative, help="that the passes were run with (default: the only one)")
+    reporting = commands.add_parser("report", help="figures, tables and summary.json from stored passes")
+    reporting.add_argument("--version", help="version of the results (default: the present code)")
+    reporting.add_argument("--seed", type=not_negative, help="seed of the passes (default: the only one)")
     for command in (running, reporting):
         command.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
     return parser
 
 
 def positive(text: str) -> int:
-    """Return a whole number above 0."""
+    """Return an integer above 0."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("at least 1")
@@ -80,7 +80,7 @@ def positive(text: str) -> int:
 
 
 def not_negative(text: str) -> int:
-    """Return a whole number, 0 or more: the generators of chances take no other."""
+    """Return an integer, 0 or more: random generators accept nothing else."""
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError("at least 0")
@@ -98,24 +98,24 @@ def print_list(*, is_json: bool) -> int:
     return 0
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Run the passes that have no result yet.  SIGTERM stops as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    scenarios = [find_scenario(name) for name in given.names] or list(list_scenarios())
-    selection = Selection(seed=given.seed, passes=given.passes, arm=given.arm, mix=given.mix)
+    scenarios = [find_scenario(name) for name in arguments.names] or list(list_scenarios())
+    selection = Selection(seed=arguments.seed, passes=arguments.passes, arm=arguments.arm, mix=arguments.mix)
     tasks = select(scenarios, selection)
-    store = ResultStore(read_version(), given.results)
+    store = ResultStore(read_version(), arguments.results)
     missing = [task for task in tasks if not store.has(task)]
     console = Console(stderr=True)
-    if not given.json:
+    if not arguments.json:
         console.print(f"version {store.version}: {len(tasks)} passes, {len(tasks) - len(missing)} of them kept already")
     failed = 0
-    with make_progress(console, is_hidden=given.json) as progress:
+    with make_progress(console, is_hidden=arguments.json) as progress:
         bar = progress.add_task("passes", total=len(missing))
-        for done in run_tasks(missing, store, given.workers):
+        for done in run_tasks(missing, store, arguments.workers):
             failed += bool(done.error)
             progress.update(bar, advance=1, description=name_of(done.task))
-            print_pass(done, progress.console, is_json=given.json)
+            print_pass(done, progress.console, is_json=arguments.json)
     return FAILED if failed else 0
 
 

@@ -3,12 +3,12 @@
 ::
 
     ExperimentError
-    |-- RefusedInputError    a file of ours or the user's is wrong: names the file, the field's path and what to do
+    |-- RefusedInputError    an input file is wrong: names the file, the field's path and what to do
     |-- MixedCommitsError    results of two commits would be reported as one
     |-- ProcessLostError     a process that ran a pass was killed
-    `-- UnsolvedError        a bound was asked for and the solver gave none
+    `-- UnsolvedError        the solver did not prove a bound
 
-Nothing was run, written or drawn when one of them is raised; but for ProcessLostError, after which what was kept stays.
+When one of them is raised nothing was run, written or drawn; after ProcessLostError the stored passes remain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RefusedInputError(ExperimentError):
         self.hint = hint
 
     def __reduce__(self) -> tuple[type[RefusedInputError], tuple[str, ...]]:
-        """Come whole out of a process that ran a pass; the message alone would not build it again."""
+        """Make the error picklable with all its fields."""
         return type(self), (self.file, self.path, self.problem, self.hint)
 
 
@@ -45,4 +45,4 @@ class ProcessLostError(ExperimentError):
 
 
 class UnsolvedError(ExperimentError):
-    """The solver ended without an answer; a bound that is not proved is none."""
+    """The solver ended without an answer; an unproved bound is not used."""

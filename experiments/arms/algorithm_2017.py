@@ -3,7 +3,7 @@
 Every 5 s it sums the requests of all pods, those that wait included, and moves jobs by one trainer at a time in a dry
 run until nothing changes: up while the sum stays below 97 % of all CPU, down while it is above.  It knows no priority,
 no drain, and almost no nodes: a planned trainer *adds* its request to its node's idle room.  Source: the description in
-PaddlePaddle/cloud, doc/edl and go/autoscaler of November 2017.  Who creates and kills pods is `edl2017`.
+PaddlePaddle/cloud, doc/edl and go/autoscaler of November 2017.  `edl2017` creates and deletes pods.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ObservedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedCluster:
-    """Sums over the cluster, and each node's idle room, as (CPU, memory)."""
+    """Sums over the cluster, and each node's idle capacity, as (CPU, memory)."""
 
     cpu_milli: int
     memory_bytes: int
@@ -70,7 +70,7 @@ def decide(cluster: ObservedCluster, jobs: Sequence[ObservedJob], *, takes_from_
 
 
 class _DryRun:
-    """Sums that follow the plan; nodes that follow it the wrong way round."""
+    """Dry run: sums are updated correctly, node capacities with the wrong sign (a defect of 2017)."""
 
     def __init__(self, cluster: ObservedCluster, planned: dict[JobName, int]) -> None:
         self.planned = planned

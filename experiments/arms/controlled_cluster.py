@@ -42,7 +42,7 @@ class ControlledCluster(Protocol):
 
 
 class ArmSetup(Protocol):
-    """What an arm of 2017 acts on; `PassSetup` is one."""
+    """Setup of a 2017 arm; implemented by `PassSetup`."""
 
     @property
     def cluster(self) -> ControlledCluster: ...

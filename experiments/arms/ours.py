@@ -54,7 +54,7 @@ def make_policy(setting: PassSetting) -> Policy:
 
 
 def make_headroom(setting: PassSetting) -> tuple[Headroom, ...]:
-    """Return room for as many of the first web's pods as the percentage of the nodes' CPU amounts to."""
+    """Return headroom: as many of the first web's pods as the percentage of the nodes' CPU amounts to."""
     if not setting.policy.headroom_percent or not setting.scenario.web:
         return ()
     pod = setting.scenario.web[0].pod

@@ -1,8 +1,8 @@
 """Setup of a pass: a scenario's nodes, system pods, web load and node losses on a simulated cluster, for any arm.
 
-The scenario's zero lies `warm_up_s` after the cluster's, so that the first web pods run when it begins.  All chance
-comes from the pass's seed: the same seed gives every arm the same draws and the same jitter.  Start times follow from
-them by the arm's own timings; those of 2017 are 0.65 s shorter on the average, which counts against ours.
+The scenario's zero lies `warm_up_s` after the cluster's, so that the first web pods run when it begins.  All
+randomness comes from the pass's seed: the same seed gives every arm the same draws and the same jitter.  Start times
+follow from them by the arm's own timings; those of 2017 are 0.65 s shorter on the average, which counts against ours.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SERVERS_MOVED: Final = "servers moved"
 
 NEVER_S: Final = 1e6
 """Trainers of 2017 did not hand over: they ran until the kill at the end of Kubernetes' default grace of 30 s.  Found
-by calibration: with shorter lives after SIGTERM the web of case 2 returns too soon."""
+by calibration: with shorter termination times the web of case 2 returns too soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class PassSetup:
         return self.zero_s + self.scenario.until_s
 
     def at(self, at_s: float, call: Callable[[], object]) -> None:
-        """Call it at an instant of the scenario."""
+        """Schedule a call at an instant of the scenario."""
         self.cluster.at(self.zero_s + at_s, call)
 
     def every(self, period_s: float, call: Callable[[], object], *, first_s: float = 0.0) -> None:
@@ -165,10 +165,10 @@ class PassSetup:
                     self.at(event.at_s, partial(self.cluster.restore_node, name))
                 lost.clear()
                 continue
-            standing = [node.name for node in self.nodes if node.name not in lost]
-            for index in self._rng.choice(len(standing), size=min(event.lose, len(standing)), replace=False):
-                self.at(event.at_s, partial(self.cluster.lose_node, standing[int(index)]))
-                lost.append(standing[int(index)])
+            present = [node.name for node in self.nodes if node.name not in lost]
+            for index in self._rng.choice(len(present), size=min(event.lose, len(present)), replace=False):
+                self.at(event.at_s, partial(self.cluster.lose_node, present[int(index)]))
+                lost.append(present[int(index)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ class _PatternProgramme:
         return above
 
     def _places(self, pods: Mapping[int, int]) -> dict[int, float]:
-        """What pods take of the rows of shapes; who asks for nothing needs no place."""
+        """Coefficients of a pattern's pods; pods without requests are left out."""
         return {self._kinds + shape: float(n) for shape, n in pods.items() if any(self._demands.requests[shape])}
 
     def _add_column(self, entries: dict[int, float], *, worth: float, most: float) -> None:

@@ -1,11 +1,11 @@
 """The most that whole pods can use of given rooms: an integer programme over patterns, proved optimal.
 
-One step of an experiment asks twice.  *Pinned*: servers stay where they stand, only trainers are free; the rooms are
-what everything else leaves.  *Free*: servers and masters may move too, in the same number; web pods stay.  The second
-minus the first is the price of where servers were put.
+Each instant of an experiment needs two bounds.  *Pinned*: servers stay on their nodes, only trainers are free; the
+rooms are what everything else leaves.  *Free*: servers and masters may move too, in the same number; web pods stay.
+The second minus the first is the price of where servers were put.
 
-Equal rooms are one group; a group of m nodes takes m patterns in total.  Answers are remembered: an experiment stands
-still most of the time.
+Equal rooms are one group; a group of m nodes takes m patterns in total.  Results are cached, because the cluster
+rarely changes.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def fill(rooms: Sequence[Vector], items: Sequence[PackingItem]) -> Filling | Non
 
 @lru_cache(maxsize=200_000)
 def _canonical(room: Vector, requests: tuple[Vector, ...]) -> tuple[Pattern, ...]:
-    """Two rooms with the same patterns are one to this question."""
+    """Canonical form: rooms with the same patterns become equal."""
     return list_patterns(_without_slack(room, requests), requests)
 
 
 def _without_slack(room: Vector, requests: tuple[Vector, ...]) -> Vector:
-    """Cap amounts that the first resource cannot let anybody use up, so that nearly equal rooms become equal."""
+    """Cap amounts that cannot be used up before the first resource is, so that nearly equal rooms become equal."""
     room = tuple(max(0, amount) for amount in room)
     if not all(request[0] > 0 for request in requests):
         return room

@@ -1,6 +1,6 @@
 """The true optimum of a small view: whole pods, whole jobs, one variable per node and shape.
 
-For tests and for cases of a few dozen nodes; larger views have `relaxed`.
+For tests and for cases of a few dozen nodes; use `relaxed` for larger views.
 """
 
 from __future__ import annotations

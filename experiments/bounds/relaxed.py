@@ -1,9 +1,9 @@
 """An upper bound for clusters of any size: a linear programme, tightened by what whole pods can do on one node.
 
-Plain linear bounds fill every crumb of every node.  Two facts about whole pods take most of that back and keep the
-programme linear: no node holds more copies of a shape than fit there alone, and the sum of requests on a node is a sum
-of whole requests (a node of 16 holds 15 of pods of 5).  A job takes a fraction of its core with each fraction of its
-trainers, so servers and masters have their room too.
+A plain linear bound also uses fragments of nodes.  Two facts about whole pods take most of that back and keep the
+programme linear: no node holds more copies of a shape than fit there alone, and the sum of requests on a node is a
+sum of whole requests (a node of 16 holds 15 of pods of 5).  A job takes a fraction of its core with each fraction of
+its trainers, so servers and masters use capacity too.
 """
 
 from __future__ import annotations

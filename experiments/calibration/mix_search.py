@@ -3,9 +3,9 @@
     python -m experiments.calibration.mix_search --seed 2017
 
 The node shapes of that cluster are not published, only their sums: 133 nodes, 2,348 cores, 13,665,210 MB.  A mix is
-drawn (which sizes, how many of each), mended to the sums, and kept when the static arm packs as published: in case 2
-every pod beside 400 web pods (82.90 %), in case 1 the plateau of 88.66 % with 346.8 trainers.  Of all that pass, those
-that differ most are taken, so that a figure given on all of them is a range and no accident of one.
+drawn (which sizes, how many of each), adjusted to the sums, and kept when the static arm packs as published: in case
+2 every pod beside 400 web pods (82.90 %), in case 1 the plateau of 88.66 % with 346.8 trainers.  Of all that pass,
+those that differ most are taken, so that a figure given on all of them is a range instead of one sample.
 
 Assumed, since nothing is published: memory in proportion to cores (it never binds: trainers ask for a quarter of it),
 and the 2.15 % of CPU that was requested before anything was submitted spread evenly, 380m on each node.
@@ -36,12 +36,12 @@ KNOWN: Final = (
     Mix(name="", counts=((27, 8), (35, 16), (48, 18), (1, 20), (2, 24), (20, 32))),
     Mix(name="", counts=((12, 8), (38, 12), (30, 16), (16, 18), (7, 20), (9, 24), (21, 32))),
 )
-"""Found by hand before the search was written; the simulator judges them like the others."""
+"""Found by hand before the search was written; verified in the simulator like the others."""
 
 WEB: Final = JobBatch(count=400, cpu_milli=3_000, memory_mib=3_072, is_spread=True)
 SERVERS: Final = JobBatch(count=10, cpu_milli=4_000, memory_mib=5_120, is_spread=True)
 MASTER: Final = JobBatch(count=1, cpu_milli=1_000, memory_mib=300, is_spread=True)
-ROOM_CPU_MILLI: Final = CORES * 1_000
+TOTAL_CPU_MILLI: Final = CORES * 1_000
 
 
 def trainers(count: int) -> JobBatch:
@@ -59,8 +59,8 @@ def search(seed: int, *, draws: int, wanted: int) -> list[tuple[Mix, dict[str, f
     passed: list[tuple[Mix, dict[str, float]]] = []
     for _ in range(draws):
         mix = draw(rng)
-        if mix is not None and (seen := judge(mix, rng)) is not None:
-            passed.append((mix, seen))
+        if mix is not None and (figures := evaluate(mix, rng)) is not None:
+            passed.append((mix, figures))
     taken = passed[:1]
     while len(taken) < min(wanted, len(passed)):
         taken.append(max(passed, key=lambda found: min(distance(found[0], other) for other, _ in taken)))
@@ -68,7 +68,7 @@ def search(seed: int, *, draws: int, wanted: int) -> list[tuple[Mix, dict[str, f
 
 
 def draw(rng: np.random.Generator) -> Mix | None:
-    """Draw sizes and shares and mend them to both sums; None where two sizes cannot mend it."""
+    """Draw sizes and shares and adjust them to both sums; None if two sizes cannot do so."""
     sizes = np.sort(rng.choice(SIZES, size=int(rng.integers(3, 8)), replace=False))
     counts = rng.multinomial(NODES, rng.dirichlet(np.ones(len(sizes))))
     for _ in range(400):
@@ -87,7 +87,7 @@ def draw(rng: np.random.Generator) -> Mix | None:
     return None
 
 
-def judge(mix: Mix, rng: np.random.Generator) -> dict[str, float] | None:
+def evaluate(mix: Mix, rng: np.random.Generator) -> dict[str, float] | None:
     """Return what the static arm packs on a mix, mean over passes; None where it does not reproduce 2017."""
     cores = np.array(mix.cores(), dtype=np.int64)
     cpu_milli, memory_mib = cores * 1_000 - SYSTEM_CPU_MILLI, np.array(memory_mib_of(mix), dtype=np.int64)
@@ -108,7 +108,7 @@ def judge(mix: Mix, rng: np.random.Generator) -> dict[str, float] | None:
 def percent(batches: Sequence[JobBatch], placed: Sequence[int]) -> float:
     """Utilisation in percent of all cores, system pods included."""
     used = sum(batch.cpu_milli * count for batch, count in zip(batches, placed, strict=True))
-    return 100 * (used + NODES * SYSTEM_CPU_MILLI) / ROOM_CPU_MILLI
+    return 100 * (used + NODES * SYSTEM_CPU_MILLI) / TOTAL_CPU_MILLI
 
 
 def distance(a: Mix, b: Mix) -> int:

@@ -1,4 +1,5 @@
-"""Where the scheduler of 2017 leaves pods that only ever arrive: the filter of the search, a hundred times cheaper.
+"""Packing by the scheduler of 2017 for pods that only arrive: the cheap filter of the search, a hundred times
+cheaper.
 
 Kubernetes 1.6 adds three whole scores of 0 to 10 (room left, balance of CPU and memory, spreading of replicated pods)
 and takes one of the best nodes.  Time, back-off and deletion are not here: a mix that passes is checked in the

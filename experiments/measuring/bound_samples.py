@@ -64,12 +64,12 @@ class BoundSampler:
 
 def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> BoundSample:
     """Return both bounds for the present pods."""
-    standing = observe_placed_pods(cluster, nodes)
+    placed = observe_placed_pods(cluster, nodes)
     capacity = sum(node.allocatable.cpu_milli for node in nodes)
-    core_cpu = sum(shape.requests.cpu_milli * count for shape, count in standing.core.items())
-    rooms = [tuple(map(sub, *pair)) for pair in zip(standing.rooms, standing.core_on, strict=True)]
+    core_cpu = sum(shape.requests.cpu_milli * count for shape, count in placed.core.items())
+    rooms = [tuple(map(sub, *pair)) for pair in zip(placed.rooms, placed.core_on, strict=True)]
     most: Counter[Shape] = Counter()
-    for job in standing.jobs:
+    for job in placed.jobs:
         most[job.trainer.shape] += job.trainer.ceiling
     trainers = [item_of(shape, most=count) for shape, count in most.items()]
     try:
@@ -80,16 +80,16 @@ def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> 
     except TooManyPatternsError:
         pinned_cpu = upper_bound(cluster.view()) - core_cpu
         pinned_trainers, is_exact = int(upper_bound(cluster.view(), Worth.TRAINERS)), False
-    core = [item_of(shape, most=count, least=count) for shape, count in standing.core.items()]
+    core = [item_of(shape, most=count, least=count) for shape, count in placed.core.items()]
     try:
-        free = fill(standing.rooms, [*trainers, *core])
+        free = fill(placed.rooms, [*trainers, *core])
         free_cpu: float = core_cpu + pinned_cpu if free is None else free.worth
     except TooManyPatternsError:
         free_cpu, is_exact = max(upper_bound(cluster.view()), float(core_cpu + pinned_cpu)), False
     return BoundSample(
         at_s=at_s,
-        pinned_percent=100 * (standing.others_cpu_milli + core_cpu + pinned_cpu) / capacity,
-        free_percent=100 * (standing.others_cpu_milli + free_cpu) / capacity,
+        pinned_percent=100 * (placed.others_cpu_milli + core_cpu + pinned_cpu) / capacity,
+        free_percent=100 * (placed.others_cpu_milli + free_cpu) / capacity,
         pinned_trainers=pinned_trainers,
         is_exact=is_exact,
     )
@@ -97,10 +97,10 @@ def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> 
 
 def observe_placed_pods(cluster: SimulatedCluster, nodes: list[Node]) -> PlacedPods:
     """Return the pods with a node: those of others, core pods, and the jobs that have begun."""
-    standing = [pod for pod in cluster.pods.values() if pod.node is not None]
-    others = [pod for pod in standing if pod.role is Role.EXTERNAL]
-    core = [pod for pod in standing if pod.role in CORE]
-    begun = {pod.owner for pod in standing if pod.role is not Role.EXTERNAL}
+    placed = [pod for pod in cluster.pods.values() if pod.node is not None]
+    others = [pod for pod in placed if pod.role is Role.EXTERNAL]
+    core = [pod for pod in placed if pod.role in CORE]
+    begun = {pod.owner for pod in placed if pod.role is not Role.EXTERNAL}
     others_on, core_on = sums_by_node(others), sums_by_node(core)
     open_nodes = {node.name for node in cluster.view().nodes if node.is_open()}
     kept = [node for node in nodes if node.name in open_nodes]

@@ -19,7 +19,7 @@ from experiments.measuring.series import Steps
 STEADY_S: Final = 60.0
 """The steady state is the last minute of measuring."""
 SETTLED_S: Final = 20.0
-"""For so long before a step the load was steady."""
+"""Seconds of steady load before a step."""
 VOLUNTARY: Final = frozenset(["transfer", "defragmentation", SERVERS_MOVED])
 """Causes of the planner's removals that are not for the web."""
 JAIN_AFTER_S: Final = 30.0
@@ -91,7 +91,7 @@ def positive(value: float) -> bool:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean; 0 of nothing."""
+    """Return the mean; 0 for an empty sequence."""
     return sum(values) / len(values) if values else 0.0
 
 
@@ -183,7 +183,7 @@ def measure_web(record: PassRecord) -> dict[str, float]:
     """Return the web's metrics; empty where no load rises.
 
     `web_rise_s` is of the first rise; a count that was never reached counts until the end of the pass.
-    `web_wait_max_s` is the longest that a pod waited for its room, from creation to binding, its own start apart.
+    `web_wait_max_s` is the longest wait of a web pod from creation to binding, without its start.
     """
     rises = [rise for rise in record.rises if rise.at_s < record.measured_until_s]
     if not rises:
@@ -220,7 +220,7 @@ def shortfall(wanted: Steps, running: Steps, from_s: float, until_s: float) -> f
 
 
 def longest_wait(record: PassRecord, from_s: float, until_s: float) -> float:
-    """Return the longest wait for room of a web pod that was created in between."""
+    """Return the longest wait for capacity of a web pod that was created in between."""
     begin_s, end_s = record.zero_s + from_s, record.zero_s + until_s
     pods = [pod for pod in record.pods if pod.role is Role.EXTERNAL and begin_s <= pod.created_at_s < end_s]
     return max(

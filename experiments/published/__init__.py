@@ -1,1 +1,1 @@
-"""What the system of 2017 published, as values: `curves` over time and single `figures`."""
+"""Published results of the system of 2017: `curves` over time and single `figures`."""

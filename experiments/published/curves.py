@@ -1,6 +1,6 @@
 """The published curves: mean, smallest and largest of ten passes on a grid of 10 s.
 
-The file is checked whole before anything is drawn over it: a shifted column would look like a finding.  Single figures
+The file is checked whole before anything is drawn over it: a shifted column would look like a result.  Single figures
 are in `figures`; where the file comes from stands in `experiments/data/README.md`.
 """
 
@@ -62,7 +62,7 @@ def read_curves(file: Path = CURVES) -> tuple[Curves, ...]:
     """Return the published curves, checked.
 
     Raises:
-        RefusedInputError: the file is missing, a column is missing or unknown, or a cell is no number, negative,
+        RefusedInputError: the file is missing, a column is missing or unknown, or a cell is not a number, negative,
             outside its band or out of order; the path is the line and the column.
     """
     rows = read_rows(file)
@@ -135,7 +135,7 @@ def parse_number(file: Path, line: int, row: Mapping[str, str], column: str) -> 
     try:
         value = float(row[column])
     except ValueError:
-        raise RefusedInputError(file, f"line {line}, {column}", f"{row[column]!r} is no number") from None
+        raise RefusedInputError(file, f"line {line}, {column}", f"{row[column]!r} is not a number") from None
     if not isfinite(value) or value < 0:
-        raise RefusedInputError(file, f"line {line}, {column}", f"{row[column]} is no finite number of 0 or more")
+        raise RefusedInputError(file, f"line {line}, {column}", f"{row[column]} is not a finite number of 0 or more")
     return value

@@ -42,7 +42,7 @@ def read_figures(file: Path = FIGURES) -> Mapping[tuple[str, str, str], Figure]:
 def parse_object(file: Path, path: str, value: Any) -> list[tuple[str, Any]]:
     """Return the fields of a JSON object."""
     if not isinstance(value, dict):
-        raise RefusedInputError(file, path, "is no object")
+        raise RefusedInputError(file, path, "is not an object")
     return list(value.items())
 
 

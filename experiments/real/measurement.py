@@ -83,7 +83,7 @@ def record_of(setting: PassSetting, pods: Sequence[RealPod]) -> PassRecord:
                     *((change.at_s, float(change.wanted)) for change in setup.changes if change.web == spec.name),
                 ]
             ),
-            running=standing(by_owner[spec.name]),
+            running=running_count(by_owner[spec.name]),
         )
         for spec in setting.scenario.web
     }
@@ -104,7 +104,7 @@ def record_of(setting: PassSetting, pods: Sequence[RealPod]) -> PassRecord:
 
 def job_timeline(pods: Sequence[RealPod], submitted_s: float, weight: int, servers: int) -> JobTimeline:
     """Return one job over time; it can train while its master, all servers and a trainer stand."""
-    roles = {role: standing([pod for pod in pods if pod.role is role]) for role in Role}
+    roles = {role: running_count([pod for pod in pods if pod.role is role]) for role in Role}
     needed = {Role.MASTER: 1, Role.SERVER: servers, Role.TRAINER: 1}
     instants = sorted({at_s for role in needed for at_s in roles[role].times_s})
     return JobTimeline(
@@ -121,7 +121,7 @@ def job_timeline(pods: Sequence[RealPod], submitted_s: float, weight: int, serve
     )
 
 
-def standing(pods: Iterable[RealPod]) -> Steps:
+def running_count(pods: Iterable[RealPod]) -> Steps:
     """Return how many pods run and are not terminating, over time."""
     return add(
         [

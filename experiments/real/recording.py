@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from autoscaler.domain import Resources, Role, Tier
 from experiments.errors import RefusedInputError
-from experiments.running.result_store import RESULTS, digest, write_whole
+from experiments.running.result_store import RESULTS, digest, write_atomically
 from experiments.running.tasks import Task
 
 REAL: Final = RESULTS / "real"
@@ -50,7 +50,7 @@ class MachineUse:
     cores: int
     load_mean: float  # processes that want a core, one-minute mean
     load_max: float
-    busy_percent: float  # of all cores, by whomever
+    busy_percent: float  # of all cores, by any process
     saturated_percent: float  # of the seconds: no core idle
     cpu_s: Mapping[str, float]  # by program of the pass
     others_cpu_s: float  # of whatever else ran on the machine
@@ -68,7 +68,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One real pass.  `remarks`: irregularities, in words."""
+    """One real pass.  `remarks`: irregularities, as text."""
 
     version: str
     scenario: str  # digest
@@ -100,7 +100,7 @@ def has(task: Task, version: str, folder: Path = REAL) -> bool:
 
 
 def write_recording(recording: Recording, file: Path) -> None:
-    """Afterwards the file is there whole, one pod a line.
+    """Write the file atomically, one pod per line.
 
     Raises:
         RefusedInputError: it cannot be written; nothing is left behind.
@@ -109,15 +109,15 @@ def write_recording(recording: Recording, file: Path) -> None:
     document = json.dumps(head, default=asdict)[:-1]
     lines = ",\n".join(json.dumps(row_of(pod)) for pod in recording.pods)
     try:
-        write_whole(file, f'{document}, "pods": [\n{lines}\n]}}\n')
+        write_atomically(file, f'{document}, "pods": [\n{lines}\n]}}\n')
     except OSError as error:
         raise RefusedInputError(
-            file, "", f"cannot be written: {error.strerror}", "make room, or mend rights"
+            file, "", f"cannot be written: {error.strerror}", "free space, or fix permissions"
         ) from error
 
 
 def read_recording(file: Path) -> Recording:
-    """Return the pass in a file.  Raises RefusedInputError: it is not there, or is not what a kept pass has."""
+    """Return the pass in a file.  Raises RefusedInputError: it is missing or invalid."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         pods = tuple(pod_of(row) for row in document.pop("pods"))
@@ -130,7 +130,9 @@ def read_recording(file: Path) -> Recording:
             **document,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RefusedInputError(file, "", f"is no kept pass: {error}", "remove it and run the pass again") from error
+        raise RefusedInputError(
+            file, "", f"is not a stored pass: {error}", "remove it and run the pass again"
+        ) from error
 
 
 def list_recordings(folder: Path = REAL) -> list[Recording]:

@@ -1,4 +1,4 @@
-"""What was promised of the 2017 cases, as data: a metric, a limit that may rest on a bound or on the static arm.
+"""Goals of the 2017 cases, as data: a metric, a limit that may rest on a bound or on the static arm.
 
 A goal is judged on every mix by itself; it is met where all mixes meet it.
 """
@@ -17,7 +17,9 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """`limit` gives the number to reach from the mix's own values; `at_least` tells which side is good."""
+    """`limit` gives the number to reach from the mix's own values; `at_least`: the value must reach the limit, else
+    stay below it.
+    """
 
     experiment: str
     arms: tuple[str, ...]
@@ -36,12 +38,12 @@ class GoalResult:
     mix: str
     value: float
     limit: float
-    pinned: float | None  # the bounds in percent, of the mean or of the steady state as the metric is; None: not asked
+    pinned: float | None  # the bounds in percent, of the mean or of the steady state as the metric is; None: none
     free: float | None
 
     @property
     def is_met(self) -> bool:
-        """Whether the value is on the good side of the limit; rounding apart."""
+        """True if the value is within the limit, but for rounding."""
         slack = 1e-9
         return self.value >= self.limit - slack if self.goal.at_least else self.value <= self.limit + slack
 
@@ -59,12 +61,12 @@ def fixed(limit: float) -> Callable[[Values], float]:
 
 
 def at_least(experiment: str, arms: tuple[str, ...], metric: str, text: str, limit: Callable[[Values], float]) -> Goal:
-    """A goal that more is better of."""
+    """Goal with a lower limit."""
     return Goal(experiment=experiment, arms=arms, metric=metric, text=text, limit=limit, at_least=True)
 
 
 def at_most(experiment: str, arms: tuple[str, ...], metric: str, text: str, limit: Callable[[Values], float]) -> Goal:
-    """A goal that less is better of."""
+    """Goal with an upper limit."""
     return Goal(experiment=experiment, arms=arms, metric=metric, text=text, limit=limit, at_least=False)
 
 
@@ -102,14 +104,14 @@ GOALS: Final = (
         CASE_2,
         (PLANNER,),
         "web_wait_first_s",
-        "100 to 200: a web pod waits at most drain + 1.5 s for room",
+        "100 to 200: a web pod waits at most drain + 1.5 s for capacity",
         fixed(3.5),
     ),
     at_most(
         CASE_2,
         (SCHEDULER,),
         "web_wait_first_s",
-        "100 to 200: a web pod waits at most drain + 3 s for room",
+        "100 to 200: a web pod waits at most drain + 3 s for capacity",
         fixed(5.0),
     ),
     at_most(
@@ -123,7 +125,7 @@ GOALS: Final = (
         CASE_2,
         (f"{PLANNER}+headroom-13",),
         "web_wait_max_s",
-        "with room for 100 web pods kept free the web waits no longer than beside the static arm",
+        "with headroom for 100 web pods the web waits no longer than beside the static arm",
         lambda v: v["static.web_wait_max_s"] + 0.1,
     ),
     at_least(CASE_2, BOTH, "web_back_at_peak_passes_percent", "every pass back at 400 web pods", fixed(100.0)),
@@ -160,7 +162,7 @@ GOALS: Final = (
 )
 
 
-def judge(gathered: Mapping[tuple[str, str], Gathered]) -> list[GoalResult]:
+def evaluate_goals(gathered: Mapping[tuple[str, str], Gathered]) -> list[GoalResult]:
     """Return every goal on every mix for which its arm was run."""
     verdicts = []
     for goal in GOALS:

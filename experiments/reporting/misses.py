@@ -1,6 +1,6 @@
-"""Goals that are not met on every mix: by how much, and what stands in the way.
+"""Missed goals: by how much, and why.
 
-What is told in numbers is computed from the passes; a reason that was measured elsewhere names where.
+Numbers are computed from the passes; a reason that was measured elsewhere names its source.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Final
 from experiments.reporting.goals import SCHEDULER, GoalResult
 
 HINDSIGHT: Final = (
-    "The best single placement of all servers in hindsight, the web where it stood, would add 0.5 to 1.1 points"
+    "The best single placement of all servers in hindsight, with the web as it was placed, would add 0.5 to 1.1 points"
     " (measured apart on four mixes, one pass each: `docs/adr/0113-placement-by-pattern-waste.md`)"
 )
 CHOSEN_BY_OTHERS: Final = (
-    "With `reclaim: scheduler` it is kube-scheduler that chooses which trainers leave and where the web stands; it does"
-    " not weigh what is left over on a node"
+    "With `reclaim: scheduler` kube-scheduler chooses which trainers leave and where the web runs; it does not weigh"
+    " what is left over on a node"
 )
 WAITS_TWICE: Final = (
-    "With `reclaim: scheduler` a web pod for which room must be made waits for its victim's drain and then for"
-    " kube-scheduler's back-off, and nothing leaves before the pod is there: what EDL vacated for growth that is only"
-    " announced, kube-scheduler vacated once more (`docs/adr/0150-the-kubernetes-adapter.md`).  `reclaim: planner` or"
-    " headroom is for those who want less"
+    "With `reclaim: scheduler` a web pod that needs victims waits for their drain and then for kube-scheduler's"
+    " back-off, and nothing leaves before the pod exists: what EDL vacated for growth that was only announced,"
+    " kube-scheduler vacated once more (`docs/adr/0150-the-kubernetes-adapter.md`).  Use `reclaim: planner` or headroom"
+    " for shorter waits"
 )
 
 
@@ -35,7 +35,7 @@ def format_misses(verdicts: Sequence[GoalResult]) -> list[str]:
         missed = [verdict for verdict in found if not verdict.is_met]
         if missed:
             by = shortfall(missed)
-            items.append(f"* {arm}: {text}: missed on {len(missed)} of {len(found)} mixes, {by}.{why(found)}")
+            items.append(f"* {arm}: {text}: missed on {len(missed)} of {len(found)} mixes, {by}.{reasons(found)}")
     return [MISSES, *items, ""] if items else []
 
 
@@ -45,16 +45,16 @@ def shortfall(missed: Sequence[GoalResult]) -> str:
     return f"by {by[0]:.2f}" if len(by) == 1 else f"by {by[0]:.2f} to {by[-1]:.2f}"
 
 
-def why(found: Sequence[GoalResult]) -> str:
-    """Return what stands in the way: the bounds of the same passes, and who chooses."""
-    sentences = bounds_in_the_way(found)
+def reasons(found: Sequence[GoalResult]) -> str:
+    """Return the reasons: the bounds of the same passes, and what the arm does not choose."""
+    sentences = limiting_bounds(found)
     if found[0].arm == SCHEDULER:
         is_of_web = found[0].goal.metric.startswith("web_")
         sentences.append(WAITS_TWICE if is_of_web else CHOSEN_BY_OTHERS)
     return "".join(f"  {sentence}." for sentence in sentences)
 
 
-def bounds_in_the_way(found: Sequence[GoalResult]) -> list[str]:
+def limiting_bounds(found: Sequence[GoalResult]) -> list[str]:
     """Return how far the pinned bound is from the goal and from what was reached; nothing for other goals."""
     metric = found[0].goal.metric
     below = [(v.pinned - v.value, v.pinned < v.limit) for v in found if v.pinned is not None]
@@ -63,12 +63,12 @@ def bounds_in_the_way(found: Sequence[GoalResult]) -> list[str]:
         return []
     gaps = sorted(gap for gap, _ in below)
     forbidden = sum(is_forbidden for _, is_forbidden in below)
-    told = (
+    reason = (
         f"The pinned bound itself is below the goal on {forbidden} of {len(found)}, free on {free}; what was reached is"
         f" {gaps[0]:.2f} to {gaps[-1]:.2f} points below pinned"
     )
     is_fixed = len({verdict.limit for verdict in found}) == 1
-    return [told, HINDSIGHT] if is_fixed else [told]
+    return [reason, HINDSIGHT] if is_fixed else [reason]
 
 
-MISSES: Final = "What is missed, and what stands in the way:\n"
+MISSES: Final = "Missed goals and their reasons:\n"

@@ -25,7 +25,7 @@ from experiments.scenarios.schema import Scenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What is told."""
+    """Content of the report page."""
 
     version: str
     scenarios: Sequence[Scenario]
@@ -37,19 +37,19 @@ class Report:
 
 
 def write_page(report: Report, file: Path) -> None:
-    """Write the page, whole."""
+    """Write the page."""
     passes = most_passes(report, report.scenarios)
     newer = [scenario for scenario in report.scenarios if scenario.published is None]
     parts = [HEAD.format(version=report.version, passes=passes), "## Node mixes\n", table(MIX_HEAD, mix_rows()), MIXES]
     for case in ("case1", "case2"):
-        parts += tell_case(report, case)
+        parts += format_case(report, case)
     parts += report.real
     goals = table(GOAL_HEAD, goal_rows(report.verdicts))
     parts += ["## Goals\n", GOALS, goals, "", *format_misses(report.verdicts)]
-    parts += tell_frontiers(report)
+    parts += format_frontiers(report)
     parts += ["## Newer experiments\n", NEWER.format(passes=most_passes(report, newer))]
     for scenario in newer:
-        parts += tell_newer(report, scenario)
+        parts += format_newer(report, scenario)
     file.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
 
 
@@ -60,7 +60,7 @@ def most_passes(report: Report, scenarios: Sequence[Scenario]) -> int:
     return max((len(passes) for found in kept for passes in found.by_mix.values()), default=0)
 
 
-def tell_case(report: Report, case: str) -> list[str]:
+def format_case(report: Report, case: str) -> list[str]:
     """A case of 2017: its figure, the check of the simulator, and everybody's figures."""
     logged, planned = f"edl2017-{case}-logged", f"edl2017-{case}"
     titles = {scenario.name: scenario.title for scenario in report.scenarios}
@@ -76,11 +76,11 @@ def tell_case(report: Report, case: str) -> list[str]:
         parts += ["### The simulator checked\n", CHECK, table(CHECK_HEAD, rows), WHY[case]]
     if planned in report.drawn:
         parts += [f"![{case}, as planned](experiments/{report.drawn[planned].name})\n", PLANNED]
-    return [*parts, *tell_moves(report, planned)]
+    return [*parts, *format_moves(report, planned)]
 
 
-def tell_moves(report: Report, experiment: str) -> list[str]:
-    """What it brings to move servers, and what it costs; nothing where no arm did."""
+def format_moves(report: Report, experiment: str) -> list[str]:
+    """Gain and cost of moving servers; empty if no arm moved any."""
     arms = [arm for arm in MOVING if (experiment, arm) in report.gathered]
     if not any("moves" in arm for arm in arms):
         return []
@@ -88,7 +88,7 @@ def tell_moves(report: Report, experiment: str) -> list[str]:
     return ["### Servers that move\n", MOVES_NOTE, table(["quantity", *arms], rows), ""]
 
 
-def tell_frontiers(report: Report) -> list[str]:
+def format_frontiers(report: Report) -> list[str]:
     """Variants of ours beside the arm that they vary."""
     parts = ["## Frontiers\n", FRONTIERS]
     for name in ("headroom", "drain", "transfers"):
@@ -99,7 +99,7 @@ def tell_frontiers(report: Report) -> list[str]:
     return [*parts, table(VARIANT_HEAD, rows), ""] if rows else []
 
 
-def tell_newer(report: Report, scenario: Scenario) -> list[str]:
+def format_newer(report: Report, scenario: Scenario) -> list[str]:
     """A newer experiment: figure and metrics."""
     parts = [f"### {scenario.title} (`{scenario.name}`)\n"]
     if scenario.name in report.drawn:
@@ -149,29 +149,29 @@ VARIANT_HEAD = (
     "mixes",
 )
 
-HEAD = """# The experiments of 2017, redrawn and beaten
+HEAD = """# The experiments of 2017, reproduced and compared
 
 Written by `make experiments` (`python -m experiments run && python -m experiments report`), version `{version}`.
 All arms run on the simulated cluster (`autoscaler.clusters.simulated`): the same loop and planner as anywhere, in
 virtual time.  Scenarios are data (`experiments/scenarios`), and so are results (`experiments/results`).
 What was published, and how it was recomputed: `experiments/data/README.md`.
 
-At most {passes} passes of each arm on each mix are told here.
+At most {passes} passes of each arm on each mix are reported here.
 A figure is the mean over passes and mixes; in brackets the smallest and the largest mean of a mix.  The bounds are
 exact for whole pods at each instant (an integer programme, proved): *pinned* lets only trainers move, *free* lets
-servers move too; web pods stay where they stand.  They are sampled every 5 s on what stood in that very pass; sampled
+servers move too; web pods stay on their nodes.  They are sampled every 5 s on the pods of the same pass; sampled
 and continuous means differ by some hundredths of a point.
 """
 
 MIXES = """
 The node shapes of 2017 are not published, only their sums: 133 nodes, 2,348 cores, 13,665,210 MB.  Mixes were drawn at
-random, mended to the sums, and kept if the static arm reproduces 2017 (`experiments/calibration/mix_search.py`:
-seeded; the mixes with their seed are in `experiments/data/node_mixes.json`).  Equal nodes are refuted.  Figures of the
-2017 cases are over all mixes; variants are over fewer, which their table says, and newer experiments bring their own
-nodes.
+random, adjusted to the sums, and kept if the static arm reproduces 2017 (`experiments/calibration/mix_search.py`:
+seeded; the mixes with their seed are in `experiments/data/node_mixes.json`).  Equal nodes do not reproduce 2017.
+Figures of the 2017 cases are over all mixes; variants are over fewer, as their table states, and newer experiments
+bring their own nodes.
 """
 
-CAPTION = """Everybody on the clock that the logs of 2017 show (a step of the web lasted 91 to 97 s instead of 90,
+CAPTION = """All arms use the event times in the logs of 2017 (a step of the web lasted 91 to 97 s instead of 90,
 submissions came late), so that the curves lie on one another.  Grey: published, mean and range of ten passes.  The
 bounds are those of our own passes.
 """
@@ -204,22 +204,22 @@ four mixes, two passes).  The published 47 s, 150 and 0.44 lie between the two.
     "case2": """
 Why the rest differs: the published waits are read off a log that was written every 3.4 to 7.2 s, which shows in the
 1.5 s of the static arm.  Fewer trainers are killed here than in 2017; why is not known.  How long the web waits depends
-on which of its tries finds room (after 1, 3, 7, 15, 31, 63 and 123 s, the back-off of 2017), so single passes differ by
-a factor of four.
+on which of its tries finds capacity (after 1, 3, 7, 15, 31, 63 and 123 s, the back-off of 2017), so single passes
+differ by a factor of four.
 """,
 }
 
 MOVES_NOTE = """The planner moves parameter servers to where they waste least whenever the web has changed (ADR 0118):
 a new server on the better node, to which the old one hands its state before it leaves.  Simulated: all 5 GiB that a
-server asks for travel at 1 GiB/s, both servers take room meanwhile, which counts as used, and the job's trainers stand
-still twice for 0.5 s.  *Eager*: no job is held back while others are submitted in a row (`burst_window_s` 0, ADR 0114),
-which is what most of the rest is lost to, in the first half minute.
+server requests travel at 1 GiB/s, both servers take capacity meanwhile, which counts as used, and the job's trainers
+pause twice for 0.5 s.  *Eager*: no job is held back while others are submitted in a row (`burst_window_s` 0, ADR
+0114); this delay causes most of the remaining loss, in the first half minute.
 """
 
 PLANNED = "The same with submissions and steps at the planned instants.\n"
 
-GOALS = """Each goal is judged on every mix by itself, on the mean over passes.  Beside goals on utilisation stand the
-bounds of the same passes: no planner exceeds pinned with the servers where they stood, or free at all.
+GOALS = """Each goal is evaluated on every mix by itself, on the mean over passes.  Beside goals on utilisation are
+the bounds of the same passes: no planner exceeds pinned with the servers where they were, or free at all.
 """
 
 FRONTIERS = "Variants of one setting, most on the first two mixes; every point of a picture is on the same mixes.\n"
@@ -228,5 +228,5 @@ NEWER = """Not part of 2017.  Passes of each arm: {passes} at most; all arms und
 too many kinds of pods to list every way to fill a node, the bound is a linear one, which is higher (`free is exact` 0).
 Means are over the whole time, the filling at its beginning too; bounds only over the instants at which they were
 sampled, every 5 s (at 10 s and 30 s on five thousand nodes).  Where the static arm uses more than ours, see the web's
-shortfall beside it: it keeps what the web asks for.
+shortfall beside it: it keeps what the web requests.
 """

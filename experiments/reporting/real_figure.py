@@ -48,7 +48,7 @@ class Clock:
     planned_s: tuple[float, ...]
 
     def planned(self, at_s: Sequence[float]) -> list[float]:
-        """Return published instants on the clock of the plan; after its last step it goes on as it went."""
+        """Return published instants on the clock of the plan; after the last step the clocks run in parallel."""
         late_s = self.came_s[-1] - self.planned_s[-1] if self.came_s else 0.0
         last_s = max([*at_s, *self.came_s])
         came, planned = [0.0, *self.came_s, last_s + 1.0], [0.0, *self.planned_s, last_s + 1.0 - late_s]

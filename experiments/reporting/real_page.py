@@ -1,6 +1,6 @@
-"""The part of the page about passes on a real control plane: figure, differences, and what the machine had left.
+"""The part of the page about passes on a real control plane: figure, differences, and load of the machine.
 
-Everything here is computed from the recordings; what could not be told from them is not told.
+Everything here is computed from the recordings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from experiments.running.result_store import digest
 from experiments.scenarios.schema import Scenario
 
 ORDER: Final = ("edl2017", "ours-scheduler", "ours-planner")
-TOLD: Final[Mapping[str, str]] = {
+SHOWN_METRICS: Final[Mapping[str, str]] = {
     **{
         name: QUANTITIES[name]
         for name in (
@@ -46,7 +46,7 @@ TOLD: Final[Mapping[str, str]] = {
 HEADLINES: Final[Mapping[str, tuple[str, str]]] = {
     "mean_utilisation_percent": ("mean utilisation", "points"),
     "trainers_removed": ("trainers removed", ""),
-    "web_wait_max_s": ("the longest wait of a web pod for room", "s"),
+    "web_wait_max_s": ("the longest wait of a web pod for capacity", "s"),
 }
 
 NOISY_PERCENT: Final = 20.0  # of the seconds, no core idle
@@ -65,7 +65,7 @@ class RealPass:
         return [found[metric] for found in self.recording.simulated.metrics if metric in found]
 
 
-def tell_real(
+def format_real(
     recordings: Sequence[Recording],
     scenarios: Sequence[Scenario],
     figures: Mapping[tuple[str, str, str], Figure],
@@ -97,9 +97,9 @@ def tell_real(
         draw_real(f"{scenario.title}: real scheduler", drawn, under, clock, file)
         passes = [RealPass(recording=one, metrics=measure_real(setting_of(one, scenario), one.pods)) for one in found]
         parts += [f"### {scenario.title} (`{scenario.name}`)\n", f"![{scenario.name}](experiments/{file.name})\n"]
-        parts += [CAPTION, *tell_headlines(passes), table(head_of(passes), rows_of(passes, scenario, figures)), NOTE]
-        parts += [table(MACHINE_HEAD, machine_rows(passes)), "", *tell_noise(passes), *tell_cpu(passes)]
-        parts += tell_remarks(passes)
+        parts += [CAPTION, *format_headlines(passes), table(head_of(passes), rows_of(passes, scenario, figures)), NOTE]
+        parts += [table(MACHINE_HEAD, machine_rows(passes)), "", *format_noise(passes), *format_cpu(passes)]
+        parts += format_remarks(passes)
     return ["## On the real scheduler\n", INTRODUCTION, *parts] if parts else []
 
 
@@ -110,16 +110,16 @@ def clock_of(scenario: Scenario, logged: Scenario | None) -> Clock:
     return Clock(came_s=came, planned_s=planned) if len(came) == len(planned) else Clock(came_s=(), planned_s=())
 
 
-def tell_headlines(passes: Sequence[RealPass]) -> list[str]:
+def format_headlines(passes: Sequence[RealPass]) -> list[str]:
     """Say how far the real scheduler is from the simulator's pass with the same seed, arm by arm."""
-    lines = ["How far the real scheduler is from the simulator's pass of the same seed:\n"]
+    lines = ["Difference between the real scheduler and the simulated pass of the same seed:\n"]
     for one in passes:
-        apart = []
-        for metric, (words, unit) in HEADLINES.items():
+        differences = []
+        for metric, (label, unit) in HEADLINES.items():
             if metric in one.metrics and one.simulated(metric):
                 difference = one.metrics[metric] - one.simulated(metric)[0]
-                apart.append(f"{words} {signed(difference)}{f' {unit}' if unit else ''}")
-        lines.append(f"- {one.recording.arm}: {', '.join(apart)}.")
+                differences.append(f"{label} {signed(difference)}{f' {unit}' if unit else ''}")
+        lines.append(f"- {one.recording.arm}: {', '.join(differences)}.")
     return [*lines, ""]
 
 
@@ -134,7 +134,7 @@ def rows_of(
     """One row per quantity: recomputed from 2017, and for each arm the simulator's passes and the real one."""
     changes = PassSetup(setting_of(passes[0].recording, scenario)).changes
     rows = []
-    for metric, words in {**TOLD, **phase_words(scenario, changes)}.items():
+    for metric, words in {**SHOWN_METRICS, **phase_labels(scenario, changes)}.items():
         figure = figures.get((str(scenario.published), "on", metric))
         cells = [cell for one in passes for cell in cells_of(one, metric)]
         if any(cells):
@@ -152,7 +152,7 @@ def cells_of(one: RealPass, metric: str) -> tuple[str, str]:
     return f"{number(simulated[0])}{extent}", f"{number(value)} ({signed(value - simulated[0])})"
 
 
-def phase_words(scenario: Scenario, changes: Sequence[ReplicaChange]) -> dict[str, str]:
+def phase_labels(scenario: Scenario, changes: Sequence[ReplicaChange]) -> dict[str, str]:
     """Return the phases between the web's steps, by metric."""
     if len(scenario.web) != 1:
         return {}
@@ -193,8 +193,8 @@ def pace_s(pods: Sequence[RealPod]) -> float | None:
     return median(gaps) if gaps else None
 
 
-def tell_noise(passes: Sequence[RealPass]) -> list[str]:
-    """Say which passes shared the machine with more than themselves: what waits there is not all the scheduler's."""
+def format_noise(passes: Sequence[RealPass]) -> list[str]:
+    """Text about passes on a busy machine, whose waits are not caused by the scheduler alone."""
     lines = []
     for one in passes:
         machine = one.recording.machine
@@ -202,14 +202,14 @@ def tell_noise(passes: Sequence[RealPass]) -> list[str]:
         if machine.saturated_percent < NOISY_PERCENT:
             continue
         lines.append(
-            f"**{one.recording.arm} did not have the machine for itself**: in {number(machine.saturated_percent)} % of "
-            f"the seconds no core was idle; {number(machine.others_cpu_s)} CPU seconds went to programs that are no "
-            f"part of the pass, {number(own_s)} to the pass.  On a quiet machine its waits may be shorter.\n"
+            f"**{one.recording.arm} ran on a busy machine**: in {number(machine.saturated_percent)} % of "
+            f"the seconds no core was idle; {number(machine.others_cpu_s)} CPU seconds went to other programs, "
+            f"{number(own_s)} to the pass.  On a quiet machine its waits may be shorter.\n"
         )
     return lines
 
 
-def tell_cpu(passes: Sequence[RealPass]) -> list[str]:
+def format_cpu(passes: Sequence[RealPass]) -> list[str]:
     """CPU seconds by program of the pass."""
     head = ("CPU seconds", *(one.recording.arm for one in passes))
     names = sorted({name for one in passes for name in one.recording.machine.cpu_s})
@@ -218,7 +218,7 @@ def tell_cpu(passes: Sequence[RealPass]) -> list[str]:
     return [table(head, rows), ""]
 
 
-def tell_remarks(passes: Sequence[RealPass]) -> list[str]:
+def format_remarks(passes: Sequence[RealPass]) -> list[str]:
     """Irregularities, and evictions as the operator counted them."""
     lines = [f"- {one.recording.arm}: {remark}" for one in passes for remark in one.recording.remarks]
     for one in passes:
@@ -262,5 +262,5 @@ elsewhere on this page the algorithm of 2017 meets the scheduler of Kubernetes 1
 
 NOTE = """
 "Simulated" is the pass with the real one's seed, in brackets the least and the most of five seeds; beside the real
-figure stands how far it is from that pass.  A real pass is one sample: its own spread was not measured.  The machine:
+figure is its difference from that pass.  A real pass is one sample: its own spread was not measured.  The machine:
 """

@@ -27,7 +27,7 @@ QUANTITIES: Final = {
     "web_rise_s": "web 100 to 200, median s",
     "web_shortfall_percent": "web shortfall, %",
     "web_shortfall_pod_s": "web shortfall, pod-seconds",
-    "web_wait_max_s": "longest wait of a web pod for room, s",
+    "web_wait_max_s": "longest wait of a web pod for capacity, s",
     "web_back_at_peak_passes_percent": "passes back at the peak, %",
     "samples_trained": "samples trained",
     "samples_lost": "samples lost",
@@ -64,7 +64,7 @@ OF_MOVES: Final = {
 OF_2017: Final = frozenset(
     ["peak_utilisation_percent", "off_peak_utilisation_percent", "web_back_at_peak_passes_percent"]
 )
-"""They mean nothing where the web does not go from 400 to 100 and back."""
+"""Metrics that are meaningful only if the web goes from 400 to 100 and back."""
 NEWER_LABELS: Final = {"web_rise_s": "first rise of the web, median s"}
 POINTS: Final = 3.0
 PERCENT: Final = 15.0
@@ -77,7 +77,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with as many digits as it deserves; nothing for None."""
+    """Format a number with suitable precision; empty for None."""
     if value is None:
         return ""
     if abs(value) >= 1_000:
@@ -90,10 +90,10 @@ def ranged(gathered: Groups, experiment: str, arm: str, metric: str) -> str:
     found = gathered.get((experiment, arm))
     if found is None or not found.has(metric):
         return ""
-    told = found.over_mixes(metric)
-    if number(told.low) == number(told.high):
-        return number(told.value)
-    return f"{number(told.value)} ({number(told.low)} to {number(told.high)})"
+    result = found.over_mixes(metric)
+    if number(result.low) == number(result.high):
+        return number(result.value)
+    return f"{number(result.value)} ({number(result.low)} to {number(result.high)})"
 
 
 def mix_rows() -> list[list[str]]:
@@ -129,17 +129,16 @@ def calibration_rows(
             reference = None if figure is None else figure.recomputed
             if found is None or reference is None or not found.has(metric):
                 continue
-            told = found.over_mixes(metric)
-            deviation, is_within = compare(metric, told.value, reference)
-            extent = f"{number(told.low)} to {number(told.high)}"
-            rows.append(
-                [arm, label, number(reference), number(told.value), extent, deviation, "yes" if is_within else "**no**"]
-            )
+            result = found.over_mixes(metric)
+            deviation, is_within = compare(metric, result.value, reference)
+            extent = f"{number(result.low)} to {number(result.high)}"
+            cells = [number(reference), number(result.value), extent, deviation, "yes" if is_within else "**no**"]
+            rows.append([arm, label, *cells])
     return rows
 
 
 def compare(metric: str, value: float, reference: float) -> tuple[str, bool]:
-    """Return the deviation in words and whether it is small enough."""
+    """Return the deviation as text and whether it is small enough."""
     if metric.endswith("utilisation_percent"):
         return f"{value - reference:+.1f} points", abs(value - reference) <= POINTS
     if not reference:
@@ -162,7 +161,7 @@ def goal_rows(verdicts: Sequence[GoalResult]) -> list[list[str]]:
 
 
 def bounds_of(found: Sequence[GoalResult]) -> str:
-    """Return the bounds beside a goal on utilisation: what stands in its way, if anything does."""
+    """Return the bounds beside a goal on utilisation; empty for other goals."""
     pinned = [v.pinned for v in found if v.pinned is not None]
     free = [v.free for v in found if v.free is not None]
     if not found[0].goal.metric.endswith("utilisation_percent") or not (pinned and free):
@@ -196,7 +195,7 @@ def variant_rows(gathered: Groups) -> list[list[str]]:
 
 
 def moves_rows(gathered: Groups, experiment: str, arms: Sequence[str]) -> list[list[str]]:
-    """What servers that move bring and cost, arm by arm."""
+    """Gain and cost of servers' moves, arm by arm."""
     rows = []
     for metric, label in OF_MOVES.items():
         cells = [ranged(gathered, experiment, arm, metric) for arm in arms]

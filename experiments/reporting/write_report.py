@@ -1,6 +1,6 @@
-"""From kept passes to files: results and summary as JSON, figures, and `docs/reports/experiments.md`.
+"""Report writer: results and summary as JSON, figures, and `docs/reports/experiments.md`, from stored passes.
 
-Everything told comes from one version of the code; results of others are named and left alone.
+Only results of one version of the code are used; other versions are named in the report.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from experiments.published.curves import Curves, find_curves, read_curves
 from experiments.published.published_numbers import read_figures
 from experiments.real.recording import REAL, list_recordings
 from experiments.reporting.frontier import draw_frontier
-from experiments.reporting.goals import GoalResult, judge
+from experiments.reporting.goals import GoalResult, evaluate_goals
 from experiments.reporting.page import Report, write_page
 from experiments.reporting.plots import STYLES, Drawing, draw
-from experiments.reporting.real_page import tell_real
+from experiments.reporting.real_page import format_real
 from experiments.reporting.statistics import Gathered, gather
 from experiments.running.code_version import ROOT, describe_machine
 from experiments.running.result_store import ResultStore, StoredPass
@@ -33,17 +33,17 @@ def write_report(store: ResultStore, seed: int | None = None) -> int:
     """Write everything that was run with the seed, or with the only one there is; returns 0.
 
     Raises:
-        RefusedInputError: nothing was run by this version of the code with the seed, or passes of several are there.
+        RefusedInputError: this version has no passes with the seed, or it has passes of several.
         MixedCommitsError: a result of another version lies among them.
     """
     passes = store.read_all(seed)
     if not passes:
         others = ", ".join(store.other_versions())
         hint = f"there are results of {others}" if others else "run `python -m experiments run` first"
-        asked = f"version {store.version}" + ("" if seed is None else f" with seed {seed}")
-        raise RefusedInputError(store.folder, "", f"nothing was run by {asked}", hint)
+        origin = f"version {store.version}" + ("" if seed is None else f" with seed {seed}")
+        raise RefusedInputError(store.folder, "", f"no passes of {origin}", hint)
     gathered = gather(passes)
-    verdicts = judge(gathered)
+    verdicts = evaluate_goals(gathered)
     scenarios = [s for s in list_scenarios() if any(key[0] == s.name for key in gathered)]
     figures, curves = read_figures(), read_curves()  # refused before anything is written
     recordings = list_recordings(store.folder / REAL.name)
@@ -58,10 +58,10 @@ def write_report(store: ResultStore, seed: int | None = None) -> int:
         verdicts=verdicts,
         figures=figures,
         drawn=drawn | frontiers,
-        real=tell_real(recordings, list_scenarios(), figures, curves, FIGURES),
+        real=format_real(recordings, list_scenarios(), figures, curves, FIGURES),
     )
     write_page(report, DOCS / "experiments.md")
-    print(f"{len(passes)} passes told in {(DOCS / 'experiments.md').relative_to(ROOT)}")
+    print(f"{len(passes)} passes reported in {(DOCS / 'experiments.md').relative_to(ROOT)}")
     return 0
 
 
@@ -94,15 +94,15 @@ def summarise(gathered: Mapping[tuple[str, str], Gathered], verdicts: Sequence[G
             for metric in sorted(passes[0].metrics):
                 if not found.has(metric):
                     continue
-                told = found.on(mix, metric)
+                spread = found.on(mix, metric)
                 row = {
                     "experiment": experiment,
                     "mix": mix,
                     "arm": arm,
                     "metric": metric,
-                    "value": round(told.value, 4),
-                    "low": told.low,
-                    "high": told.high,
+                    "value": round(spread.value, 4),
+                    "low": spread.low,
+                    "high": spread.high,
                     **bounds,
                 }
                 about = [

@@ -34,7 +34,7 @@ class FinishedPass:
 
 
 def run_tasks(tasks: Sequence[Task], store: ResultStore, workers: int) -> Iterator[FinishedPass]:
-    """Run passes and yield each as it ends.  What the iterator's user does not wait for is not begun.
+    """Run passes and yield each as it ends.  Tasks start only as fast as results are consumed.
 
     Raises:
         ProcessLostError: a process was killed; the passes that it and the others had begun are not kept.
@@ -53,9 +53,7 @@ def run_tasks(tasks: Sequence[Task], store: ResultStore, workers: int) -> Iterat
                 for future in ended:
                     yield report(running.pop(future), future)
         except BrokenProcessPool as error:
-            raise ProcessLostError(
-                "a process that ran a pass was killed; the same command goes on from here"
-            ) from error
+            raise ProcessLostError("a process that ran a pass was killed; the same command resumes") from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -68,9 +66,11 @@ def run_one(task: Task, version: str, folder: Path) -> float:
         RefusedInputError: the result could not be written.
     """
     if loaded_version() != version:
-        raise MixedCommitsError(f"this is {loaded_version()} now, and the run began as {version}; run again")
+        raise MixedCommitsError(
+            f"the code changed from version {version} to {loaded_version()} during the run; run again"
+        )
     result = simulate_pass(task.setting)
-    ResultStore(version, folder).keep(task, result)
+    ResultStore(version, folder).store(task, result)
     return result.wall_s
 
 
@@ -92,7 +92,7 @@ def ignore_terminal_signals() -> None:
 
 
 def end_with_the_parent() -> None:
-    """Wait for the parent's end, and end: files appear whole or not at all, so nothing is left half-written."""
+    """Exit when the parent ends: files are written atomically, so none is left half-written."""
     parent = parent_process()
     if parent is not None:
         parent.join()

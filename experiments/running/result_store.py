@@ -1,7 +1,8 @@
 """Results on disk: one file a pass, in a folder of the version that made it.
 
-A file appears whole or not at all, so an interrupted run leaves nothing half-written and goes on where it stopped.  The
-version covers our own scenarios; a file of the user's may change beside it, so each pass carries its scenario's digest.
+Files are written atomically, so an interrupted run leaves none half-written and resumes where it stopped.  The
+version covers our own scenarios; a file of the user's may change beside it, so each pass carries its scenario's
+digest.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class ResultStore:
             return False
         return (kept.version, kept.scenario) == (self.version, digest(task.setting.scenario))
 
-    def keep(self, task: Task, result: PassResult) -> None:
-        """Keep a pass; the file is whole once this returns.
+    def store(self, task: Task, result: PassResult) -> None:
+        """Store a pass atomically.
 
         Raises:
             RefusedInputError: the folder cannot be written, for its rights or a full disk; nothing is left behind.
@@ -79,9 +80,9 @@ class ResultStore:
             "wall_s": round(result.wall_s, 3),
         }
         try:
-            write_whole(self.file_of(task), json.dumps(document))
+            write_atomically(self.file_of(task), json.dumps(document))
         except OSError as error:
-            hint = "make room there, or mend its rights; the same command goes on from here"
+            hint = "free space there, or fix its permissions; then run the same command again"
             raise RefusedInputError(self.folder, "", f"cannot be written: {error.strerror}", hint) from error
 
     def read_all(self, seed: int | None = None) -> list[StoredPass]:
@@ -92,8 +93,8 @@ class ResultStore:
         Raises:
             MixedCommitsError: a file in this version's folder was made by another one, or two scenarios of one name
                 made passes.
-            RefusedInputError: a file cannot be read, or passes of several seeds are there and none is named: ten of
-                one and ten of another are no twenty passes of one run.
+            RefusedInputError: a file cannot be read, or passes of several seeds exist and none is named: passes
+                of different seeds are not mixed.
         """
         found = []
         scenarios: dict[str, str] = {}
@@ -118,8 +119,8 @@ class ResultStore:
         return sorted(p.name for p in passes.iterdir() if p.name != self.version) if passes.exists() else []
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write a file that is there whole or not at all.  Raises OSError; then no part of it is left."""
+def write_atomically(file: Path, text: str) -> None:
+    """Write a file atomically.  Raises OSError; then no part of it is left."""
     part = file.with_suffix(f".part-{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +133,7 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def read_pass(file: Path) -> StoredPass:
-    """Return the pass in a file.  Raises RefusedInputError: it is not there, or not whole."""
+    """Return the pass in a file.  Raises RefusedInputError: it is missing or invalid."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -141,7 +142,7 @@ def read_pass(file: Path) -> StoredPass:
     if not isinstance(document, Mapping) or document.keys() != known:
         strange = sorted(known ^ document.keys()) if isinstance(document, Mapping) else []
         path = strange[0] if strange else ""
-        raise RefusedInputError(file, path, "is not what a kept pass has", "remove the file and run again")
+        raise RefusedInputError(file, path, "has other fields than a stored pass", "remove the file and run again")
     return StoredPass(**document)
 
 

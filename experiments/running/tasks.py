@@ -74,7 +74,7 @@ def name_arm(arm: ArmName, variant: VariantSpec | None) -> str:
 def make_task(
     scenario: Scenario, mix: Mix | None, arm: ArmName, variant: VariantSpec | None, *, seed: int, number: int
 ) -> Task:
-    """Return one pass; the same number has the same seed in every arm, so that all arms have the same chances."""
+    """Return one pass; the same number has the same seed in every arm, so that all arms get the same random draws."""
     setting = PassSetting(
         scenario=scenario,
         mix=mix,

@@ -15,15 +15,15 @@ from experiments.scenarios.schema import Scenario
 FOLDER: Final = Path(__file__).parent
 
 
-class _OnceLoader(yaml.SafeLoader):
-    """YAML readers keep the last of two fields of one name; here they are refused."""
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML loader that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"{key.value} stands twice", problem_mark=key.start_mark
+                    problem=f"{key.value} is a duplicate key", problem_mark=key.start_mark
                 )
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
@@ -53,11 +53,11 @@ def read_scenario(file: Path) -> Scenario:
         RefusedInputError: it cannot be read, has an unknown field, lacks one, or one has no valid value.
     """
     try:
-        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_OnceLoader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RefusedInputError(file, "", f"cannot be read: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise RefusedInputError(file, "", "is nested without end") from error
+        raise RefusedInputError(file, "", "is nested too deeply") from error
     if not isinstance(document, dict):
         raise RefusedInputError(file, "", "holds no scenario", "write fields, name: and title: first")
     try:

@@ -1,6 +1,6 @@
 """Node mixes: how many nodes of which size the cluster of 2017 may have had.
 
-They are data (`experiments/data/node_mixes.json`) with the seed that found them; `search` tells how.
+They are data (`experiments/data/node_mixes.json`) with the seed that found them; see `calibration.mix_search`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def read_mixes(file: Path = MIXES) -> tuple[Mix, ...]:
         raise RefusedInputError(file, "", f"the node mixes cannot be read: {error}", hint) from error
     entries = document.get("mixes") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not entries:
-        raise RefusedInputError(file, "mixes", "is no list of mixes")
+        raise RefusedInputError(file, "mixes", "is not a list of mixes")
     return tuple(parse_mix(file, f"mixes[{number}]", entry) for number, entry in enumerate(entries))
 
 
@@ -75,7 +75,7 @@ def parse_mix(file: Path, path: str, entry: Any) -> Mix:
         raise RefusedInputError(file, f"{path}.name", "is missing")
     pairs = entry.get("nodes")
     if not isinstance(pairs, list) or not all(is_pair(pair) for pair in pairs):
-        raise RefusedInputError(file, f"{path}.nodes", "is no list of [nodes, cores]", "whole numbers above 0")
+        raise RefusedInputError(file, f"{path}.nodes", "is not a list of [nodes, cores]", "integers above 0")
     mix = Mix(name=entry["name"], counts=tuple((count, cores) for count, cores in pairs))
     if len(mix.cores()) != NODES or sum(mix.cores()) != CORES:
         problem = f"{len(mix.cores())} nodes and {sum(mix.cores())} cores"
@@ -84,5 +84,5 @@ def parse_mix(file: Path, path: str, entry: Any) -> Mix:
 
 
 def is_pair(value: Any) -> bool:
-    """Whether a JSON value is a pair of whole numbers above 0."""
+    """True if a JSON value is a pair of integers above 0."""
     return isinstance(value, list) and len(value) == 2 and all(type(part) is int and part > 0 for part in value)

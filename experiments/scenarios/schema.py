@@ -1,7 +1,7 @@
 """Schema of a scenario file: nodes, web load, jobs, node losses, and the arms that run it.
 
 Times are seconds after the scenario's zero; web pods are deployed `warm_up_s` before it, so that they run when it
-begins.  An unknown field is refused, and so is a pod without requests, which would fit everywhere and prove nothing.
+begins.  An unknown field is refused, and so is a pod without requests, which would fit on every node.
 The models are frozen, and the rest of the experiments works with them.
 """
 
@@ -19,16 +19,16 @@ def _quantity(parse: Any) -> BeforeValidator:
     return BeforeValidator(lambda value: parse(value) if isinstance(value, (str, int, float)) else value)
 
 
-def _once(names: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse a name that stands twice: passes are kept by name, so one would hide another."""
+def _unique(names: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse a duplicate name: passes are stored by name, so one would hide another."""
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
-        raise ValueError(f"{twice} stands twice")
+        raise ValueError(f"{twice} is a duplicate")
     return names
 
 
-def _named_once(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    _once(tuple(item.name for item in items))
+def _uniquely_named(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    _unique(tuple(item.name for item in items))
     return items
 
 
@@ -36,7 +36,7 @@ def _in_order(items: tuple[Any, ...]) -> tuple[Any, ...]:
     """Refuse events out of order: each is compared with the one before."""
     for before, item in pairwise(items):
         if item.at_s <= before.at_s:
-            raise ValueError(f"{item.at_s:g} s stands behind {before.at_s:g} s; put them in the order of time")
+            raise ValueError(f"{item.at_s:g} s comes after {before.at_s:g} s: list events in order of time")
     return items
 
 
@@ -62,9 +62,9 @@ class PodShapeSpec(ScenarioModel):
     gpu: WholeNumber = 0
 
     @model_validator(mode="after")
-    def _asks_for_something(self) -> PodShapeSpec:
+    def _check_requests(self) -> PodShapeSpec:
         if not (self.cpu or self.gpu):
-            raise ValueError("asks for neither cpu nor gpu; it would fit everywhere")
+            raise ValueError("requests neither cpu nor gpu; it would fit on every node")
         return self
 
 
@@ -82,7 +82,7 @@ class TrainersSpec(PodShapeSpec):
         if self.min > self.max:
             raise ValueError(f"min: {self.min} is above max: {self.max}")
         if self.powers_of_two and self.step > 1:
-            raise ValueError("step stands beside powers_of_two; keep one of the two")
+            raise ValueError("step cannot be combined with powers_of_two")
         return self
 
 
@@ -135,20 +135,21 @@ class NodeEvent(ScenarioModel):
     restore: bool = False
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> NodeEvent:
+    def _check_one_event(self) -> NodeEvent:
         if bool(self.lose) == self.restore:
-            raise ValueError("says nothing or two things; give either lose: N or restore: true")
+            raise ValueError("give exactly one of lose: N and restore: true")
         return self
 
 
 class PhysicsSpec(ScenarioModel):
-    """What differs from the simulator's defaults.  `drain_s`: how long a drained pod needs; its grace follows."""
+    """Settings that differ from the simulator's defaults.  `drain_s`: time that a drained pod needs; its grace
+    follows."""
 
     drain_s: Seconds = 2.0
 
 
 class PolicySpec(ScenarioModel):
-    """What differs from the planner's defaults (`autoscaler.domain.Policy`)."""
+    """Settings that differ from the planner's defaults (`autoscaler.domain.Policy`)."""
 
     quiet_window_s: Seconds | None = None
     transfers_per_minute: WholeNumber | None = None
@@ -192,10 +193,10 @@ class Scenario(ScenarioModel):
     measured_until_s: Annotated[float, Field(gt=0, le=100_000)]
     warm_up_s: Seconds = 30.0
     nodes: tuple[NodesSpec, ...] = ()  # none: the calibrated mixes of 2017
-    web: Annotated[tuple[WebSpec, ...], AfterValidator(_named_once)] = ()
-    jobs: Annotated[tuple[JobsSpec, ...], Field(min_length=1), AfterValidator(_named_once)]
+    web: Annotated[tuple[WebSpec, ...], AfterValidator(_uniquely_named)] = ()
+    jobs: Annotated[tuple[JobsSpec, ...], Field(min_length=1), AfterValidator(_uniquely_named)]
     node_events: Annotated[tuple[NodeEvent, ...], AfterValidator(_in_order)] = ()
-    arms: Annotated[tuple[ArmName, ...], Field(min_length=1), AfterValidator(_once)]
+    arms: Annotated[tuple[ArmName, ...], Field(min_length=1), AfterValidator(_unique)]
     passes: Positive = 3
     physics: PhysicsSpec = PhysicsSpec()
     policy: PolicySpec = PolicySpec()
@@ -203,7 +204,7 @@ class Scenario(ScenarioModel):
     clocks: dict[ArmName, ClockSpec] = {}
     takes_from_all_when_starved: bool = True
     """The algorithm of 2017 from 2017-11-08 on: when some job has only pending trainers, all jobs are candidates."""
-    variants: Annotated[tuple[VariantSpec, ...], AfterValidator(_named_once)] = ()
+    variants: Annotated[tuple[VariantSpec, ...], AfterValidator(_uniquely_named)] = ()
     bounds: bool = True
 
     @model_validator(mode="after")

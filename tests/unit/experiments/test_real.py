@@ -27,7 +27,7 @@ from experiments.real.recording import (
     write_recording,
 )
 from experiments.reporting.real_figure import Clock
-from experiments.reporting.real_page import pace_s, tell_real
+from experiments.reporting.real_page import format_real, pace_s
 from experiments.running.result_store import digest
 from experiments.running.simulation import simulate_pass
 from experiments.running.tasks import Selection, list_tasks
@@ -179,7 +179,7 @@ def test_a_pass_is_kept_by_its_version_and_scenario_alone(recording, tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", '{"pods": [[1]]}', '{"pods": [], "simulated": {}}'])
 def test_what_is_no_recording_is_refused(text, tmp_path):
     (tmp_path / "broken.json").write_text(text, encoding="utf-8")
-    with pytest.raises(RefusedInputError, match="is no kept pass"):
+    with pytest.raises(RefusedInputError, match="is not a stored pass"):
         list_recordings(tmp_path)
 
 
@@ -213,21 +213,21 @@ def test_the_simulators_word_is_of_todays_scheduler_with_the_timings_of_2017():
 
 
 def test_the_page_tells_differences_machine_and_remarks(recording, tmp_path):
-    parts = "\n".join(tell_real([recording], [SCENARIO], {}, read_curves(), tmp_path))
+    parts = "\n".join(format_real([recording], [SCENARIO], {}, read_curves(), tmp_path))
     assert (tmp_path / "small-real.png").stat().st_size > 10_000
     assert "| quantity | 2017 | ours-planner, simulated | ours-planner, real |" in parts
-    assert "| longest wait of a web pod for room, s |  | " in parts
+    assert "| longest wait of a web pod for capacity, s |  | " in parts
     assert "- ours-planner: one" in parts
     assert "1 by scheduler" in parts
     assert "| kube-apiserver | 12 |" in parts
 
 
 def test_a_pass_on_a_busy_machine_is_told_as_one(recording, tmp_path):
-    quiet = "\n".join(tell_real([recording], [SCENARIO], {}, (), tmp_path))
+    quiet = "\n".join(format_real([recording], [SCENARIO], {}, (), tmp_path))
     assert "for itself" not in quiet
     busy = replace(recording, machine=replace(MACHINE, saturated_percent=80.0))
-    told = "\n".join(tell_real([busy], [SCENARIO], {}, (), tmp_path))
-    assert "**ours-planner did not have the machine for itself**: in 80 % of the seconds" in told
+    told = "\n".join(format_real([busy], [SCENARIO], {}, (), tmp_path))
+    assert "**ours-planner ran on a busy machine**: in 80 % of the seconds" in told
 
 
 def test_the_pace_of_creation_is_the_median_within_one_go():
@@ -240,4 +240,4 @@ def test_the_pace_of_creation_is_the_median_within_one_go():
 
 
 def test_a_recording_of_another_scenario_is_not_told(recording, tmp_path):
-    assert tell_real([replace(recording, scenario="other")], [SCENARIO], {}, (), tmp_path) == []
+    assert format_real([replace(recording, scenario="other")], [SCENARIO], {}, (), tmp_path) == []

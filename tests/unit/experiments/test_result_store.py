@@ -10,7 +10,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.errors import MixedCommitsError, RefusedInputError
 from experiments.reporting import write_report as telling
-from experiments.reporting.goals import judge
+from experiments.reporting.goals import evaluate_goals
 from experiments.reporting.misses import format_misses
 from experiments.reporting.report_tables import compare, number
 from experiments.reporting.statistics import gather
@@ -115,7 +115,7 @@ def test_the_same_pass_has_the_same_seed_in_every_arm(scenario):
 def test_a_kept_pass_is_found_by_its_version_only(scenario, tmp_path):
     """An interrupted run goes on where it stopped, as long as the code is the same."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
-    ResultStore("a", tmp_path).keep(task, result(x=1.0))
+    ResultStore("a", tmp_path).store(task, result(x=1.0))
     assert ResultStore("a", tmp_path).has(task)
     assert not ResultStore("b", tmp_path).has(task)
     assert ResultStore("b", tmp_path).read_all() == []
@@ -126,7 +126,7 @@ def test_results_of_two_versions_are_never_told_together(scenario, tmp_path):
     """A file of another commit among them is refused, not averaged."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
     store = ResultStore("a", tmp_path)
-    store.keep(task, result(x=1.0))
+    store.store(task, result(x=1.0))
     file = store.file_of(task)
     file.write_text(json.dumps({**json.loads(file.read_text()), "version": "b"}))
     with pytest.raises(MixedCommitsError, match="made by b, not by a"):
@@ -138,19 +138,19 @@ def test_results_of_two_seeds_are_never_told_together(scenario, tmp_path, capsys
     store = ResultStore("a", tmp_path)
     for seed in (1, 2):
         for task in list_tasks(scenario, (), Selection(arm="static", seed=seed)):
-            store.keep(task, result(x=float(seed)))
+            store.store(task, result(x=float(seed)))
     with pytest.raises(RefusedInputError, match="seeds 1, 2"):
         store.read_all()
     assert [kept.metrics for kept in store.read_all(2)] == [{"x": 2.0}]
     assert main(["report", "--version", "a", "--seed", "3", "--results", str(tmp_path)]) == 2
-    assert "nothing was run by version a with seed 3" in capsys.readouterr().err
+    assert "no passes of version a with seed 3" in capsys.readouterr().err
 
 
 def test_a_half_written_pass_is_not_there(scenario, tmp_path):
     """What a killed process left behind is not read."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
     store = ResultStore("a", tmp_path)
-    store.keep(task, result(x=1.0))
+    store.store(task, result(x=1.0))
     store.file_of(task).with_suffix(".part-1").write_text('{"versi')
     assert len(store.read_all()) == 1
 
@@ -160,13 +160,13 @@ def test_a_truncated_pass_is_run_again_and_never_told(scenario, tmp_path, text):
     """A file that is not whole is no result: `run` makes it anew, `report` names it."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
     store = ResultStore("a", tmp_path)
-    store.keep(task, result(x=1.0))
+    store.store(task, result(x=1.0))
     store.file_of(task).write_text(text)
     assert not store.has(task)
     with pytest.raises(RefusedInputError, match="run again") as refused:
         store.read_all()
     assert refused.value.file == str(store.file_of(task))
-    store.keep(task, result(x=2.0))
+    store.store(task, result(x=2.0))
     assert [kept.metrics for kept in store.read_all()] == [{"x": 2.0}]
 
 
@@ -176,11 +176,11 @@ def test_passes_of_an_edited_scenario_are_not_taken_for_those_of_the_old_one(sce
     old = Scenario.model_validate({**SMALL, "passes": 2})
     first, second = list_tasks(old, (), Selection(arm="static"))
     store = ResultStore("a", tmp_path)
-    store.keep(first, result(x=1.0))
-    store.keep(second, result(x=1.0))
+    store.store(first, result(x=1.0))
+    store.store(second, result(x=1.0))
     (again,) = list_tasks(edited, (), Selection(arm="static", passes=1))
     assert not store.has(again)
-    store.keep(again, result(x=2.0))
+    store.store(again, result(x=2.0))
     assert store.has(again)
     with pytest.raises(MixedCommitsError, match="two scenarios"):
         store.read_all()
@@ -211,10 +211,10 @@ def test_a_place_that_cannot_be_written_ends_the_run_and_keeps_nothing(scenario,
     in_the_way = tmp_path / "results"
     in_the_way.write_text("")
     with pytest.raises(RefusedInputError, match="cannot be written") as refused:
-        ResultStore("a", in_the_way).keep(task, result(x=1.0))
+        ResultStore("a", in_the_way).store(task, result(x=1.0))
     ended = Future()
     ended.set_exception(pickle.loads(pickle.dumps(refused.value)))
-    with pytest.raises(RefusedInputError, match="the same command goes on from here"):
+    with pytest.raises(RefusedInputError, match="then run the same command again"):
         report(task, ended)
 
 
@@ -224,7 +224,7 @@ def test_a_pass_that_could_not_be_put_in_its_place_leaves_no_part(scenario, tmp_
     store = ResultStore("a", tmp_path)
     store.file_of(task).mkdir(parents=True)  # the last step fails
     with pytest.raises(RefusedInputError, match="cannot be written"):
-        store.keep(task, result(x=1.0))
+        store.store(task, result(x=1.0))
     assert list(store.file_of(task).parent.iterdir()) == [store.file_of(task)]
 
 
@@ -263,8 +263,8 @@ def test_a_goal_is_judged_on_every_mix_against_its_static_arm(tmp_path):
     for task in list_tasks(case, read_mixes()[:2], Selection(passes=1)):
         shortfall = {"static": 1.5, "ours-planner": 2.6 if task.mix == "mix-1" else 2.8}.get(task.arm)
         if shortfall is not None:
-            store.keep(task, result(web_shortfall_percent=shortfall))
-    verdicts = judge(gather(store.read_all()))
+            store.store(task, result(web_shortfall_percent=shortfall))
+    verdicts = evaluate_goals(gather(store.read_all()))
     assert [(v.mix, v.is_met) for v in verdicts] == [("mix-1", True), ("mix-2", False)]
 
 
@@ -274,8 +274,8 @@ def test_a_missed_goal_is_told_with_the_bound_in_its_way(tmp_path):
     store = ResultStore("a", tmp_path)
     for task in list_tasks(case, read_mixes()[:2], Selection(passes=1, arm="ours-planner")):
         mean, pinned = (86.5, 87.5) if task.mix == "mix-1" else (88.5, 89.0)
-        store.keep(task, result(mean_utilisation_percent=mean, pinned_mean_percent=pinned, free_mean_percent=91.0))
-    _, told, end = format_misses(judge(gather(store.read_all())))
+        store.store(task, result(mean_utilisation_percent=mean, pinned_mean_percent=pinned, free_mean_percent=91.0))
+    _, told, end = format_misses(evaluate_goals(gather(store.read_all())))
     assert told.startswith("* ours-planner: mean utilisation at least 88 %: missed on 1 of 2 mixes, by 1.50.")
     assert "pinned bound itself is below the goal on 1 of 2" in told
     assert "0.50 to 1.00 points below pinned" in told
@@ -331,7 +331,7 @@ def test_a_report_that_lacks_what_was_published_writes_nothing(scenario, tmp_pat
     """Results are not written beside a page that is not."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))
     store = ResultStore("a", tmp_path)
-    store.keep(task, result(x=1.0))
+    store.store(task, result(x=1.0))
     monkeypatch.setattr(telling.read_figures, "__defaults__", (tmp_path / "none.json",))
     with pytest.raises(RefusedInputError, match=r"none\.json"):
         telling.write_report(store)
