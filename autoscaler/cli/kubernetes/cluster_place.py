@@ -19,7 +19,6 @@ from autoscaler.cli.exit_codes import CommandError, Exit, try_find
 from autoscaler.cli.kubernetes.api_errors import to_command_error
 from autoscaler.cli.kubernetes.cluster_events import format_cluster_event, is_about, is_of_jobs, sort_by_time
 from autoscaler.cli.kubernetes.cluster_tables import cluster_columns
-from autoscaler.cli.kubernetes.describe_job import job_facts_of, job_lines, resize_lines
 from autoscaler.cli.kubernetes.kubeconfig import find_cluster
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader, parse_type
 from autoscaler.cli.kubernetes.object_watch import watch_objects
@@ -35,7 +34,6 @@ from autoscaler.cli.places import (
     SizeRequest,
 )
 from autoscaler.clusters.kubernetes.api.api_port import Raw, Scope
-from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS, PODS
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, parts, text
 from autoscaler.errors import ClusterError
@@ -51,7 +49,6 @@ T = TypeVar("T")
 
 _POLL_INTERVAL_S: Final = 1.0
 _EVENTS_DESCRIBED: Final = 12
-_CONNECTION: Final = ConnectionPolicy(attempts=2, budget_s=5.0)
 
 
 @contextmanager
@@ -59,12 +56,14 @@ def open_cluster(
     kubeconfig: str | None, context: str | None, namespace: str | None, *, is_everywhere: bool
 ) -> Iterator[ClusterPlace]:
     """The cluster that the options select, until the end of the block.  Raises CommandError."""
-    from autoscaler.clusters.kubernetes.api.http_client import connect  # noqa: PLC0415 - not for runs
+    from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy  # noqa: PLC0415 - not for runs
+    from autoscaler.clusters.kubernetes.api.http_client import connect  # noqa: PLC0415 - with it
 
+    policy = ConnectionPolicy(attempts=2, budget_s=5.0)
     target = find_cluster(kubeconfig, context, namespace)
     with asyncio.Runner() as runner:
         try:
-            api = runner.run(connect(target.kubeconfig, context=target.context, policy=_CONNECTION))
+            api = runner.run(connect(target.kubeconfig, context=target.context, policy=policy))
         except ClusterError as error:
             raise CommandError(Exit.NOT_FOUND, str(error)) from None
         reader = ObjectReader(api=api, namespace=target.namespace, is_everywhere=is_everywhere)
@@ -164,6 +163,8 @@ class ClusterPlace:
         return found.snapshot
 
     def job_facts(self, job: str) -> JobFacts:
+        from autoscaler.cli.kubernetes.describe_job import job_facts_of  # noqa: PLC0415 - pydantic
+
         found = try_find(lambda: self._do(self._reader.find("tj", job)))
         return JobFacts() if found is None else job_facts_of(found, time.time())
 
@@ -209,6 +210,8 @@ class ClusterPlace:
         return ObjectList(objects=objects, columns=self._columns(used=used, has_namespaces=wide))
 
     async def _describe(self, kind: str, name: str) -> list[str]:
+        from autoscaler.cli.kubernetes.describe_job import job_lines, resize_lines  # noqa: PLC0415 - pydantic
+
         found, now_s = await self._reader.find(kind, name), time.time()
         lines = job_lines(found, now_s) if kind == "tj" else [format_content(found, "yaml")]
         pods = await self._pods_beside(kind, name)

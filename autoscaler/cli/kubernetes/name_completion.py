@@ -10,7 +10,6 @@ from autoscaler.cli.exit_codes import CommandError
 from autoscaler.cli.kubernetes.kubeconfig import ClusterTarget, find_cluster
 from autoscaler.cli.kubernetes.object_reader import KINDS
 from autoscaler.clusters.kubernetes.api.api_port import Api, Scope
-from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.kinds import NAMESPACES, Kind
 from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.errors import ClusterError
@@ -55,7 +54,8 @@ def _run(call: Coroutine[Any, Any, list[str]]) -> list[str]:
 
 
 async def _find_on_cluster(target: ClusterTarget, kinds: dict[str, Kind]) -> list[str]:
-    from autoscaler.clusters.kubernetes.api.http_client import connect  # noqa: PLC0415 - not for runs
+    from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy  # noqa: PLC0415 - not for runs
+    from autoscaler.clusters.kubernetes.api.http_client import connect  # noqa: PLC0415 - with it
 
     api = await connect(target.kubeconfig, context=target.context, policy=ConnectionPolicy(attempts=1))
     try:
