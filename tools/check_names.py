@@ -20,7 +20,9 @@ _ONE_TREE_EACH: Final = "the root of each package's own error tree; no package i
 _BESIDE: Final = "of `edl run` as it is, and of `edl run` as the operator's term, which takes its place (ADR 0224)"
 
 SHARED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("DecisionLine", "DeploymentLine", "JobLine", "NodeLine", "PodLine", "RunSnapshot"), _BESIDE),
+    **dict.fromkeys(
+        ("DecisionLine", "DeploymentLine", "JobLine", "LocalRun", "NodeLine", "PodLine", "RunSnapshot"), _BESIDE
+    ),
     **dict.fromkeys(("HungProcesses", "RunGoneError"), _BESIDE),
     "FencedError": _ONE_TREE_EACH,
     "InvariantViolationError": _ONE_TREE_EACH,

@@ -167,6 +167,8 @@ class JobController:
                 unwanted.append(raw)
         await self._delete_pods(job, unwanted)
         if master is not None and Role.MASTER in roles:
+            masters = frozenset(uid_of(raw) for raw in pods if role_of(raw) is Role.MASTER)
+            self._store.change(job, deleted_by_edl=self._store.records[job.key].deleted_by_edl | masters)
             await self._writer.delete_master(master)
 
     async def _restore_grace(self, job: KubeJob, pods: Sequence[Raw]) -> None:

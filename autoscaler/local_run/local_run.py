@@ -1,0 +1,370 @@
+"""A whole run on this machine, started and stopped as one: the operator's term over the control plane of one machine.
+
+    async with LocalRun(RunSettings(...)) as run:
+        await run.submit(manifests)
+        ...
+        await run.stop()
+
+Around the term stand what a cluster has elsewhere: the run's folder and its records, locks on checkpoint folders, etcd,
+and the socket where other terminals find the API (`control_plane.api_socket`).  `autoscaler.cli` shows the run.
+Leaving the context without `stop` kills everything that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Final, Self
+
+from autoscaler.clusters.kubernetes.api.kinds import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    PODS,
+    PRIORITY_CLASSES,
+    TRAINING_JOBS,
+)
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi
+from autoscaler.clusters.kubernetes.objects.fields import Raw, text, whole
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
+from autoscaler.clusters.kubernetes.objects.names import job_key
+from autoscaler.clusters.local.control_plane.api_socket import ApiSocket
+from autoscaler.clusters.local.control_plane.control_plane import EDL_CLASSES, ControlPlane
+from autoscaler.clusters.local.control_plane.pod_annotations import PID
+from autoscaler.clusters.local.machine.pod_logs import keep_logs_short
+from autoscaler.clusters.local.run.run_etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
+from autoscaler.clusters.local.run.run_settings import RunSettings
+from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointLocks
+from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_folder, write_manifest
+from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
+from autoscaler.domain import Node, NodeName
+from autoscaler.fault_isolation import JobErrors
+from autoscaler.jobs.lifecycle import JobEnding
+from autoscaler.jobs.master_connections import MasterConnections
+from autoscaler.local_run.decision_journal import DecisionJournal
+from autoscaler.local_run.event_journal import EventJournal
+from autoscaler.local_run.hung_processes import HungProcesses
+from autoscaler.local_run.run_samples import SAMPLE_EVERY_S, sample_of
+from autoscaler.local_run.run_snapshot import RunSnapshot, job_condition, take_snapshot
+from autoscaler.local_run.submission import IMAGE, build_objects
+from autoscaler.loop import LoopPass
+from autoscaler.manifests.api_types import Manifests, TrainingJob
+from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
+from autoscaler.operator.job.job_record import JobRecord
+from autoscaler.operator.leader_term import LeaderTerm, Rhythm, TermSettings
+from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.process.policy_file import policy_config_map
+from master.api.checkpoints.fallback import check_start
+from master.api.checkpoints.resume import parse_requested_start
+from master.api.checkpoints.storage import open_storage
+from master.api.identities import HistoryId
+
+LOCAL_RHYTHM: Final = Rhythm(
+    poll_every_s=0.25,
+    poll_tick_s=0.1,
+    settle_every_s=0.02,
+    status_settle_s=0.1,
+    progress_every_s=1.0,
+    sync_poll_s=0.005,
+)
+"""A run has few masters, all on this machine, and somebody who watches."""
+
+_STOP_MARGIN_S: Final = 8.0
+_STOP_POLL_S: Final = 0.02
+_DEFINITION: Final = {"metadata": {"name": NAME, "annotations": {REVISION: str(NEEDED)}}}
+
+log = logging.getLogger(__name__)
+
+
+class LocalRun:
+    """An async context; see the module.  `say` is told, in plain lines, what a user waits for at the start."""
+
+    folder: RunFolder
+    recorder: RunJournal
+    plane: ControlPlane
+    api: MemoryApi
+    term: LeaderTerm
+
+    def __init__(self, settings: RunSettings, *, say: Callable[[str], None] = lambda _: None) -> None:
+        self.settings = settings
+        self._say = say
+        self._stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._crash: asyncio.Future[None]
+        self._is_stopped = False
+        self._outcomes: dict[str, str] = {}
+
+    async def __aenter__(self) -> Self:
+        self._crash = asyncio.get_running_loop().create_future()
+        try:
+            await self._start()
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+        if self._crash.done():
+            self._crash.exception()  # it has been told, or nobody asked
+        try:
+            self._describe_end()
+        except OSError as failure:
+            log.warning("%s keeps what it said at the start: %s", self.folder.manifest, failure)
+
+    async def _start(self) -> None:
+        settings, enter = self.settings, self._stack.enter_context
+        self.folder = await asyncio.to_thread(
+            make_run_folder, settings.parent, settings.name, described=self._description()
+        )
+        self._stack.callback(shutil.rmtree, self.folder.sockets, ignore_errors=True)
+        self.recorder = enter(RunJournal(self.folder, clock=time.monotonic))
+        self._locks = enter(CheckpointLocks(run=self.folder.root.name, allows_shared=settings.allows_shared_folders))
+        masters = await self._stack.enter_async_context(MasterConnections())
+        errors = JobErrors(time.monotonic, RecordedErrors(self.recorder))
+        self.events = EventJournal(self.recorder, clock=time.monotonic, errors=errors)
+        nodes = zip(settings.machines, settings.devices, strict=True)
+        self.plane = await self._stack.enter_async_context(
+            ControlPlane(
+                {Node(name=NodeName(one.name), allocatable=one.capacity): devices for one, devices in nodes},
+                self.folder,
+                working_dir=settings.working_dir,
+                environment=settings.environment,
+                clock=time.monotonic,
+                wall_s=time.time,
+                errors=errors,
+                on_crash=self.crash,
+                on_changes=self.events.handle_changes,
+            )
+        )
+        self.api = MemoryApi(self.plane.server, field_manager="kubectl")
+        await self.api.create(CUSTOM_RESOURCE_DEFINITIONS, _DEFINITION)
+        await self.api.create(CONFIG_MAPS, policy_config_map(settings.policy, namespace="default"))
+        endpoints = await self._start_etcd() if settings.with_etcd else settings.etcd
+        self.term = self._make_term(endpoints, masters)
+        self.decisions = DecisionJournal(self.recorder, self.term.loop, errors)
+        self._do(self.term.run(), "term")
+        hung = HungProcesses(self.term.store, self.plane.kubelet, self.recorder, clock=time.monotonic)
+        self._do(hung.run(), "hung processes")
+        self._do(self._sample(), "samples")
+        self._do(keep_logs_short(self.folder.logs), "log sizes")
+        if settings.with_etcd:
+            processes, etcd_log = self.plane.kubelet.processes, self.folder.log_of("etcd")
+            self._do(keep_etcd(processes, etcd_log, restart=self._restart_etcd, on_news=self._record_etcd_news), "etcd")
+        await self._stack.enter_async_context(ApiSocket(self.api, self.folder.control_socket()))
+
+    def _make_term(self, endpoints: str, masters: MasterConnections) -> LeaderTerm:
+        settings = self.settings
+        build = BuildSettings(
+            image=IMAGE,
+            etcd=EtcdAccess(endpoints=endpoints),
+            reclaim=settings.policy.reclaim,
+            elastic_servers=True,
+            moves_servers=settings.moves_servers,
+        )
+        term = TermSettings(
+            identity="edl-run",
+            policy=settings.policy,
+            build=build,
+            socket_of=self.plane.socket_of,
+            rhythm=LOCAL_RHYTHM,
+        )
+        return LeaderTerm(MemoryApi(self.plane.server), term, Metrics(), masters, on_pass=self._record_pass)
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+
+    # ---- etcd ---------------------------------------------------------------------------------------------------
+
+    async def _start_etcd(self) -> str:
+        """Return its endpoints: sockets in the run's folder, so that masters find a later one at the same place."""
+        endpoints = await start_etcd(
+            self.plane.kubelet.processes,
+            self.folder,
+            self.folder.log_of("etcd"),
+            self.settings.environment,
+            say=self._say,
+        )
+        self.recorder.record_event("Started", "etcd/etcd", "Ready", endpoints)
+        return endpoints
+
+    async def _restart_etcd(self, story: str) -> None:
+        if self._is_stopped:
+            return
+        self.recorder.record_event("Exited", "etcd/etcd", "Restarting", f"{story}\nstarts again on its data")
+        await self._start_etcd()
+
+    def _record_etcd_news(self, news: EtcdNews) -> None:
+        """Record what befell the etcd server: masters wait for it, and training goes on meanwhile (M5)."""
+        if not self._is_stopped:
+            self.recorder.record_event(news.kind, "etcd/etcd", news.reason, news.message)
+
+    # ---- what a run does ----------------------------------------------------------------------------------------
+
+    async def submit(self, manifests: Manifests) -> None:
+        """Submit all jobs and Deployments.
+
+        Raises:
+            CheckpointFolderLockedError, StorageError: a job's checkpoint folder is in use, or what stands there cannot
+                be read (M11); nothing was submitted.
+            ClusterError: the API server refuses an object; a name is taken.
+        """
+        for job in manifests.jobs:
+            if job.checkpoint.uri:
+                self._locks.lock(job.name, job.checkpoint.uri, working_dir=self.settings.working_dir)
+                self._check_start(job)
+        await self._raise_own_classes(manifests)
+        for kind, body in build_objects(manifests, self.folder.checkpoints):
+            await self.api.create(kind, body)
+        for notice in manifests.notices:
+            self.recorder.record_event("Notice", "run", "Notice", notice)
+
+    def _check_start(self, job: TrainingJob) -> None:
+        """Check what the job's master will find, before anything starts.  Raises StorageError."""
+        history = HistoryId(self.folder.root.name)  # nothing of this run is there yet: any answer is to be followed
+        answer = parse_requested_start(job.checkpoint.start, history) if job.checkpoint.start else None
+        storage = open_storage(job.checkpoint.uri)
+        check_start(storage, answer, job.checkpoint.when_unreadable, now_s=time.time())
+
+    async def _raise_own_classes(self, manifests: Manifests) -> None:
+        """EDL's own classes stand level with pods that name none."""
+        if (default := manifests.priority_of(None)) != 0:
+            for name in EDL_CLASSES:
+                await self.api.patch(PRIORITY_CLASSES, name, {"value": default})
+
+    def snapshot(self) -> RunSnapshot:
+        """The run as it stands now."""
+        return take_snapshot(self.folder.root.name, self.plane.server, self.term, self.events)
+
+    def jobs(self) -> dict[str, JobRecord]:
+        """What the operator keeps of each job, by name; a job that it has not yet seen is not among them."""
+        return {record.job.name: record for record in self.term.store.records.values()}
+
+    def are_jobs_over(self) -> bool:
+        """True if every job has ended and all its pods are gone, also if there is no job."""
+        busy = {(text(pod, "metadata", "namespace"), text(pod, "metadata", "labels", JOB)) for pod in self._pods()}
+        return all(self._is_over(job, busy) for job in self.plane.server.all(TRAINING_JOBS))
+
+    def _is_over(self, job: Raw, busy: set[tuple[str, str]]) -> bool:
+        namespace, name = text(job, "metadata", "namespace"), text(job, "metadata", "name")
+        record = self.term.store.records.get(job_key(namespace, name))
+        return record is not None and record.life.ending is not None and (namespace, name) not in busy
+
+    def failed_jobs(self) -> tuple[str, ...]:
+        """Names of the jobs that ended in failure."""
+        return tuple(name for name, record in self.jobs().items() if record.life.ending is JobEnding.FAILED)
+
+    def kill(self, pod: str, number: signal.Signals = signal.SIGKILL, *, namespace: str = "default") -> bool:
+        """Send the pod's process a signal, as a fault from outside; False if it has none now."""
+        raw = next((one for one in self._pods() if _name(one) == pod and _namespace(one) == namespace), None)
+        pid = "" if raw is None else text(raw, "metadata", "annotations", PID)
+        if not pid or not self.plane.kubelet.send_signal(namespace, pod, number):
+            return False
+        self.recorder.record_event("Killed", f"pod/{pod}", number.name, f"{number.name} was sent to pid {pid}")
+        return True
+
+    def crash(self, error: BaseException) -> None:
+        """End the run with this error, which `crashed` raises."""
+        if not self._crash.done() and not self._is_stopped:
+            self._crash.set_exception(error)
+
+    async def crashed(self) -> None:
+        """Wait for a crash and raise it."""
+        await asyncio.shield(self._crash)
+
+    def outcomes(self) -> dict[str, str]:
+        """State of each job in one word, before the run was stopped; kept in run.json at the end."""
+        return self._outcomes if self._is_stopped else {n: job_condition(job) for n, job in self.jobs().items()}
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once `stop` has been called."""
+        return self._is_stopped
+
+    async def stop(self) -> None:
+        """End everything in order and within its grace: web and trainers, then servers, masters, etcd.
+
+        Jobs leave as those that a user suspends.
+        """
+        self._outcomes = self.outcomes()
+        self._is_stopped = True
+        self.recorder.record_event("Job", "run", "Stopping", "pods leave within their grace")
+        server = self.plane.server
+        for one in server.all(DEPLOYMENTS):
+            if not one["metadata"].get("ownerReferences"):  # the masters' are the operator's to delete
+                await self.api.delete(DEPLOYMENTS, _name(one), namespace=_namespace(one))
+        for one in server.all(TRAINING_JOBS):
+            suspended = {"spec": {"runPolicy": {"suspend": True}}}
+            await self.api.patch(TRAINING_JOBS, _name(one), suspended, namespace=_namespace(one))
+        deadline_s = time.monotonic() + self._longest_stop_s()
+        while self._pods() and time.monotonic() < deadline_s:  # noqa: ASYNC110 - once, at the end of a run
+            await asyncio.sleep(_STOP_POLL_S)
+        await stop_etcd(self.plane.kubelet.processes)
+
+    def _longest_stop_s(self) -> float:
+        """The longest grace of each role, for roles leave one after the other."""
+        grace_s: dict[str, int] = {}
+        for pod in self._pods():
+            role = text(pod, "metadata", "labels", ROLE)
+            grace_s[role] = max(grace_s.get(role, 0), whole(pod, "spec", "terminationGracePeriodSeconds"))
+        return sum(grace_s.values()) + _STOP_MARGIN_S
+
+    def _pods(self) -> list[Raw]:
+        return list(self.plane.server.all(PODS))
+
+    # ---- records ------------------------------------------------------------------------------------------------
+
+    def _record_pass(self, done: LoopPass) -> None:
+        self.decisions.record_pass(done)
+
+    async def _sample(self) -> None:
+        while True:
+            self.recorder.record_sample(sample_of(self.snapshot()))
+            await asyncio.sleep(SAMPLE_EVERY_S)
+
+    def _description(self) -> dict[str, Any]:
+        machines = self.settings.machines
+        return {
+            "name": self.settings.name,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "pid": os.getpid(),
+            "nodes": {machine.name: asdict(machine.capacity) for machine in machines},
+            **self.settings.described,
+        }
+
+    def _describe_end(self) -> None:
+        description = self._description() | {"started": self.folder.read_manifest().get("started")}
+        description |= {"ended": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "jobs": self._outcomes}
+        write_manifest(self.folder, description)
+
+    def _do(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.crash(error)
+
+
+def _name(raw: Raw) -> str:
+    return text(raw, "metadata", "name")
+
+
+def _namespace(raw: Raw) -> str:
+    return text(raw, "metadata", "namespace")
