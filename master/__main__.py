@@ -96,7 +96,7 @@ def _serve(runner: asyncio.Runner) -> int:
     except KeyboardInterrupt:
         return 0
     except Exception:
-        log.exception("a bug ended this master; the cluster starts it again")
+        log.exception("this master ends because of a bug; the cluster restarts it")
         return EXIT_BUG
     return 0
 

@@ -46,7 +46,7 @@ VARIABLES: Final = (
     Variable(
         name="EDL_JOB",
         readers="all",
-        meaning="name of the job; both sides of every connection must mean the same",
+        meaning="name of the job; both ends of every connection must agree on it",
         default="local",
         example="digits",
     ),
@@ -75,7 +75,7 @@ VARIABLES: Final = (
     Variable(
         name="EDL_GRACE_S",
         readers="trainer, server",
-        meaning="seconds between SIGTERM and SIGKILL, 0 for none; a process ends min(2, a quarter of it) earlier",
+        meaning="seconds between SIGTERM and SIGKILL, 0 for none; a process ends min(2 s, a quarter of it) earlier",
         default="30",
         example="10",
     ),
@@ -103,22 +103,22 @@ VARIABLES: Final = (
     Variable(
         name="EDL_CHECKPOINT_START",
         readers="master, a script that runs alone",
-        meaning="what to go on from where the folder cannot be read: a manifest's id, or `fresh`",
-        default="none: HEAD in the folder tells",
+        meaning="checkpoint to start from if the folder cannot be read: a manifest's id, or `fresh`",
+        default="none: HEAD in the folder decides",
         example="000001-0000000012-000007-5f3a9c21",
     ),
     Variable(
         name="EDL_WHEN_UNREADABLE",
         readers="master, a script that runs alone",
-        meaning="Fail, or FallBack: the newest checkpoint that is whole is gone back to where the last cannot be read",
+        meaning="Fail, or FallBack: resume from the newest intact checkpoint if the last cannot be read",
         default="Fail",
         example="FallBack",
     ),
     Variable(
         name="EDL_TOKEN_FILE",
         readers="all",
-        meaning="file with the job's shared secret, which every member proves to know and nobody sends",
-        default="none: no secret is asked for",
+        meaning="file with the job's shared secret, used for mutual proof and never sent",
+        default="none: no secret required",
         example="/run/edl/token",
     ),
     Variable(
@@ -135,8 +135,8 @@ VARIABLES: Final = (
         name="EDL_LISTEN",
         readers="server, master",
         meaning=(
-            "host:port to listen at, port 0: any; or unix:PATH in a folder of mode 0700, "
-            "where a server that is given the folder takes a name of its own"
+            "host:port to listen at, port 0: any; or unix:PATH in a folder of mode 0700; "
+            "for a server the folder alone suffices"
         ),
         default="server: any port of the address that it uses towards the master, master 127.0.0.1:0",
         example="0.0.0.0:7071",
@@ -151,7 +151,7 @@ VARIABLES: Final = (
     Variable(
         name="EDL_STANDBY",
         readers="master",
-        meaning="`1`: do nothing until SIGUSR1 says that the process before at this place is dead (ADR 0202)",
+        meaning="`1`: wait for SIGUSR1, which reports that the previous master process is dead (ADR 0202)",
         default="`0`",
         example="1",
     ),
@@ -260,7 +260,7 @@ def _address(variables: Mapping[str, str], name: str) -> str:
         return _socket_address(name, text)
     host, _, port = text.rpartition(":")
     if text and not (host and _is_whole(port) and 0 < int(port) <= 65535):
-        raise UsageError(f"{name}: {text!r} is no host:port")
+        raise UsageError(f"{name}: {text!r} is not host:port")
     return text
 
 
@@ -274,7 +274,7 @@ def _socket_address(name: str, text: str) -> str:
 def _whole(variables: Mapping[str, str], name: str, *, default: int) -> int:
     text = variables.get(name) or str(default)
     if not _is_whole(text):
-        raise UsageError(f"{name}: {text!r} is no whole number from 0 to {_MOST}")
+        raise UsageError(f"{name}: {text!r} is not an integer from 0 to {_MOST}")
     return int(text)
 
 
@@ -289,7 +289,7 @@ def _seconds(variables: Mapping[str, str], name: str, *, default: float, may_be_
     except ValueError:
         value = -1.0
     if not (0 < value < _MOST_SECONDS or (may_be_zero and value == 0)):
-        raise UsageError(f"{name}: {text!r} is no number of seconds above 0 and below {_MOST_SECONDS:g}")
+        raise UsageError(f"{name}: {text!r} is not a number of seconds above 0 and below {_MOST_SECONDS:g}")
     return value
 
 
@@ -304,13 +304,12 @@ Made from `trainer_sdk/environment.py` by `python -m trainer_sdk.environment > d
 |---|---|---|---|---|
 {rows}
 
-GPUs: a trainer's own stand in `CUDA_VISIBLE_DEVICES`.  The master's further settings are in
+GPUs: `CUDA_VISIBLE_DEVICES` lists a trainer's GPUs.  The master's further settings are in
 `master/process/master_config.py`.
 
-Skew: `EDL_ENV_VERSION` is raised when a variable changes its meaning or a new one must not be overlooked; a process
+Skew: `EDL_ENV_VERSION` is raised when a variable changes its meaning or a new one must not be ignored; a process
 refuses a version that it does not know.  Within a version variables may be added if ignoring them is harmless.  An
-empty variable is as one that is not set.  The versions of wire, data path and files, and which of them go together,
-stand in `docs/guide.md`.
+empty variable counts as unset.  `docs/guide.md` lists which versions of wire, data path and files go together.
 """
 
 

@@ -269,7 +269,7 @@ class Session:
         try:
             self._own.checkpoint(self._driver)
         except CheckpointError as error:
-            sys.stderr.write(f"edl: {error}; training goes on, the next checkpoint is tried again\n")
+            sys.stderr.write(f"edl: {error}; training continues, the next checkpoint will be attempted\n")
 
     def _conclude(self, finish: Finish) -> None:
         """Called as the loop ends: last checkpoint, callbacks, or the final hook."""

@@ -24,7 +24,7 @@ MAX_SEED: Final = 2**63 - 1  # of a message's int64
 def dataset_spec(name: str, *, size: int, epochs: int, batch_size: int, seed: int) -> DatasetSpec:
     """The declaration of a data set.  Raises UsageError naming the argument."""
     if not _is_name(name):
-        raise UsageError(f"dataset.name: {name!r} is no name: give a text that tells this data set from others")
+        raise UsageError(f"dataset.name: {name!r} is not a name: give a text that identifies this data set")
     spec = DatasetSpec(
         name=name,
         size=_whole("dataset.size", size),
@@ -44,7 +44,7 @@ def _whole(path: str, value: object, *, least: int = 1) -> int:
     except TypeError:
         number = least - 1
     if not least <= number <= MAX_SEED or isinstance(value, bool):
-        raise UsageError(f"{path}: {value!r} is no whole number" + (" from 1 up" if least == 1 else " of 64 bits"))
+        raise UsageError(f"{path}: {value!r} is not an integer" + (" from 1 up" if least == 1 else " of 64 bits"))
     return number
 
 
@@ -58,7 +58,9 @@ def table_specs(tables: Mapping[str, TableDeclaration], optimiser: OptimiserSpec
         raise UsageError("tables() without a table: leave the call out if the job has no model on parameter servers")
     for name, table in tables.items():
         if not isinstance(table, TableDeclaration):
-            raise TableError(f"tables.{name}", f"{table!r} is no table", hint="Write edl.dense(shape) or edl.sparse()")
+            raise TableError(
+                f"tables.{name}", f"{table!r} is not a table", hint="Write edl.dense(shape) or edl.sparse()"
+            )
     specs = tuple(table.named(name, optimiser) for name, table in tables.items())
     for spec in specs:
         _check_parts(spec)
@@ -69,13 +71,17 @@ def _check_parts(spec: TableSpec) -> None:
     """Raises TableError for a field of the wrong type; `layout.check_tables` checks the rest."""
     path = f"tables.{spec.name}"
     if not _is_name(spec.name):
-        raise TableError(path, f"{spec.name!r} is no name", hint="Give each table a text as its key")
+        raise TableError(path, f"{spec.name!r} is not a name", hint="Give each table a text as its key")
     if spec.dtype not in get_args(DType):
         raise TableError(f"{path}.dtype", f"{spec.dtype!r}", hint=f"Use one of {', '.join(get_args(DType))}")
     if not isinstance(spec.initialiser, Initialiser):
-        raise TableError(f"{path}.init", f"{spec.initialiser!r} is no initialiser", hint="Write edl.normal(0.05), say")
+        raise TableError(
+            f"{path}.init", f"{spec.initialiser!r} is not an initialiser", hint="Write edl.normal(0.05), for example"
+        )
     if not isinstance(spec.optimiser, OptimiserSpec):
-        raise TableError(f"{path}.optimiser", f"{spec.optimiser!r} is no optimiser", hint="Write edl.sgd(0.1), say")
+        raise TableError(
+            f"{path}.optimiser", f"{spec.optimiser!r} is not an optimiser", hint="Write edl.sgd(0.1), for example"
+        )
     if not math.isfinite(spec.optimiser.learning_rate):
         raise TableError(f"{path}.optimiser", f"learning rate {spec.optimiser.learning_rate}", hint="Give a number")
 

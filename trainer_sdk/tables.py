@@ -136,7 +136,7 @@ class Tables:
             if monotonic() > deadline_s:
                 raise ServerUnavailableError(
                     f"the parameter servers gave no model for {self._budget_s:g} s ({problem}). "
-                    "Look at the servers' logs and at the job's status"
+                    "Check the servers' logs and the job's status"
                 ) from problem
             self._wait_for_change(driver, pause_s)
         raise AssertionError
@@ -185,7 +185,7 @@ class Tables:
             buckets = again.buckets
             if monotonic() > deadline_s:
                 raise ServerUnavailableError(
-                    f"buckets {buckets} did not take a push for {self._budget_s:g} s. Look at the servers' logs"
+                    f"buckets {buckets} did not take a push for {self._budget_s:g} s. Check the servers' logs"
                 )
             self._wait_for_change(driver, pause_s)
 

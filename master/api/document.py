@@ -57,13 +57,13 @@ def parse_json(data: bytes) -> Any:
     try:
         return json.loads(data, parse_constant=_refuse_constant)
     except ValueError as error:
-        raise DocumentError("", f"is no JSON ({error}): cut short or altered?") from error
+        raise DocumentError("", f"is not JSON ({error}): truncated or altered?") from error
     except RecursionError:
-        raise DocumentError("", "is nested without end") from None
+        raise DocumentError("", "is nested too deeply") from None
 
 
 def _refuse_constant(name: str) -> Any:
-    raise DocumentError("", f"has {name}, which is no number of JSON")
+    raise DocumentError("", f"has {name}, which is not a JSON number")
 
 
 _LONGEST_SHOWN: Final = 40
@@ -170,9 +170,9 @@ class JsonCodec:
             case int() if abs(value) > LARGEST_NUMBER:
                 raise DocumentError("", "is a number beyond 64 bits")
             case float() if not isfinite(value):
-                raise DocumentError("", "is no finite number")
+                raise DocumentError("", "is not a finite number")
             case str() if not _is_unicode(value):
-                raise DocumentError("", "is a text with half a character (a lone surrogate)")
+                raise DocumentError("", "contains a lone surrogate")
         if shape.is_identity and not value:
             raise DocumentError("", "is empty")
         return float(value) if shape.type is float else value

@@ -15,6 +15,6 @@ from master.api.errors import DocumentError
 def check_version(kind: str, version: object, *, known: int) -> None:
     """Check a document's version.  Raises DocumentError with advice."""
     if type(version) is not int or version < 1:
-        raise DocumentError("version", f"is {version!r}, no version number")
+        raise DocumentError("version", f"is {version!r}, not a version number")
     if version != known:
         raise DocumentError("version", f"is {version}; this EDL reads a {kind} up to version {known}. Upgrade EDL")

@@ -158,5 +158,5 @@ class WhenUnreadable(StrEnum):
 def parse_when_unreadable(text: str) -> WhenUnreadable:
     """EDL_WHEN_UNREADABLE as the master and a script alone read it; empty: Fail.  Raises ValueError."""
     if (way := text or WhenUnreadable.FAIL.value) not in tuple(WhenUnreadable):
-        raise ValueError(f"{way[:40]!r} is none of {', '.join(WhenUnreadable)}")
+        raise ValueError(f"{way[:40]!r} is not one of {', '.join(WhenUnreadable)}")
     return WhenUnreadable(way)

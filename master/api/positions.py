@@ -175,7 +175,7 @@ class PositionSet:
             )
         size = len(data) - len(_FORMAT)
         if size % (2 * _BOUND_BYTES):
-            raise PositionsError(f"positions are cut short: {size} bytes is no whole number of 16-byte ranges")
+            raise PositionsError(f"positions are truncated: {size} bytes is not a multiple of a 16-byte range")
         bounds = unpack_from(f"<{size // _BOUND_BYTES}q", data, len(_FORMAT))
         if bounds and (bounds[0] < 0 or bounds[-1] > MAX_POSITION or not all(map(lt, bounds, bounds[1:]))):
             raise PositionsError("positions are not sorted, disjoint ranges in [0, 2**62): the bytes were altered")

@@ -88,7 +88,7 @@ Shape: TypeAlias = Scalar | Word | Positions | Optional | Many | Fixed | ByName 
 
 
 def record_of(cls: type) -> Record:
-    """The shape of a dataclass.  Raises TypeError, naming the field, where a type has no outside form."""
+    """The shape of a dataclass.  Raises TypeError, naming the field, where a type cannot be encoded."""
     return _record_of(cls)
 
 
@@ -126,7 +126,7 @@ def _of_union(hints: Sequence[Any], *, where: str) -> Shape:
         return first
     records = tuple(shape for shape in shapes if isinstance(shape, Record))
     if len(records) < len(shapes):
-        raise TypeError(f"{where}: {' | '.join(map(str, hints))} has no outside form")
+        raise TypeError(f"{where}: {' | '.join(map(str, hints))} cannot be encoded")
     return OneOf(records)
 
 
@@ -139,4 +139,4 @@ def _of_class(hint: Any, *, where: str) -> Shape:
         return Word(tuple(hint))
     if isinstance(hint, type) and is_dataclass(hint):
         return record_of(hint)
-    raise TypeError(f"{where}: {hint} has no outside form")
+    raise TypeError(f"{where}: {hint} cannot be encoded")

@@ -53,7 +53,7 @@ log: Final = logging.getLogger(__name__)
 
 
 _OLDER_STORE: Final = (
-    "the store was brought back from an older copy.  Bring back a newer one, or say what to go on from: "
+    "the state store was restored from an older copy.  Restore a newer one, or choose a start:  "
     "spec.checkpoint.start while the job is suspended"
 )
 
@@ -205,12 +205,12 @@ class CheckpointFolder:
 
         def check() -> None:
             if not may_act():
-                raise StorageError(self.uri, "is left as it stands: this term may be over")
+                raise StorageError(self.uri, "is left unchanged: this term may be over")
 
         keep = None if record.base is None else self._try_read(record.base)
         if record.base is not None and keep is None:
-            raise UnreadableCheckpointError(manifest_name(record.base), "is to be gone on from, and cannot be read")
-        log.warning("%s: going on from %s; the rest is set aside", self.uri, record.base or "nothing")
+            raise UnreadableCheckpointError(manifest_name(record.base), "must be resumed from, and cannot be read")
+        log.warning("%s: resuming from %s; all other files are set aside", self.uri, record.base or "nothing")
         set_aside(self._storage, keep, record.history, above=record.above, check=check)
 
     def highest_lineage(self) -> Lineage:
@@ -272,9 +272,9 @@ class CheckpointFolder:
         mine, other = self._try_read(manifest_id), named and self._try_read(named)
         if mine and other and other.id != mine.parent and other.history != mine.history:
             problem = (
-                f"names {other.id}, which is of another job's history ({other.history}) and was committed since this "
-                f"job began: two jobs write into {self.uri}.  Nothing of either is deleted; give this job a folder of "
-                "its own, or delete the other job"
+                f"names {other.id} of another job's history ({other.history}), committed after this job started: two "
+                f"jobs write into {self.uri}.  No checkpoint of either is deleted; give this job a folder of its own, "
+                "or delete the other job"
             )
             raise StorageError(HEAD, problem)
         return not (mine and other and other.history == mine.history and write_order(other) > write_order(mine))

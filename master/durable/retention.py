@@ -30,7 +30,7 @@ def discard_leftovers(storage: Storage) -> None:
     try:
         storage.discard_leftovers(older_than_s=_WRITER_SILENT_S)
     except StorageError as error:
-        log.warning("part files of dead writers stay: %s", error)
+        log.warning("part files could not be deleted: %s", error)
 
 
 def retain(storage: Storage, wanted: frozenset[ManifestId]) -> None:
@@ -42,7 +42,7 @@ def retain(storage: Storage, wanted: frozenset[ManifestId]) -> None:
     try:
         _retain(storage, wanted)
     except StorageError as error:
-        log.warning("an old checkpoint stays: %s", error)
+        log.warning("old checkpoints could not be deleted: %s", error)
 
 
 def _retain(storage: Storage, wanted: frozenset[ManifestId]) -> None:

@@ -97,9 +97,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Jo
     if durable.dataset:
         turn.change(dispatch=job_spec.initial_dispatch(state, high_water=durable.high_water))
         if durable.head and durable.head.dataset.digest != durable.dataset.dataset.digest:
-            turn.change(
-                failed=f"checkpoint {durable.head.id} is of another data set than the one this job has declared"
-            )
+            turn.change(failed=f"checkpoint {durable.head.id} belongs to another data set than this job declared")
     if durable.route:
         server_quorum.await_owners(turn, is_new=True)
     if durable.dataset and durable.lineage:
@@ -186,7 +184,7 @@ def _handle_stream_broken(turn: Turn, event: StreamBroken) -> None:
 def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
     trainer, server = turn.state.members.try_trainer(event.member), turn.state.members.try_server(event.member)
     if trainer and trainer.window_ends == event.deadline:
-        trainer_loss.lose_trainer(turn, trainer, "its stream broke and did not come back")
+        trainer_loss.lose_trainer(turn, trainer, "its stream broke and it did not reconnect")
     elif server and disconnect_grace.ends_at(turn.state, server) == event.deadline:
         server_handlers.handle_window_ended(turn, server)
 

@@ -26,7 +26,7 @@ def check_invariants(state: MasterState) -> None:
 def _check_leases(state: MasterState) -> None:
     incarnations = {trainer.key.incarnation for trainer in state.members.trainers.values()}
     for key, holder in state.dispatch.holders.items():
-        _expect(key in incarnations, f"M2: {key} holds leases and is no member")
+        _expect(key in incarnations, f"M2: {key} holds leases and is not a member")
         for lease in holder.leases:
             token = lease.token
             fits = (token.term, token.lineage, token.incarnation) == (state.term, state.number, key)
@@ -104,7 +104,7 @@ def _check_writing(state: MasterState) -> None:
     )
     _expect(
         (state.stage is RecoveryStage.RAISING) == isinstance(write, RaiseLineage),
-        "rule 26: a raise that nobody waits for",
+        "rule 26: a lineage is raised outside stage RAISING",
     )
     if isinstance(write, SwapHead):
         _expect(

@@ -238,7 +238,7 @@ class Election:
         except LeaseLostError:
             event = LeaseLost(leadership=leadership)
         except StoreUnavailableError as error:
-            following = "going on without commits, as the only master" if self._state.is_alone else "trying again"
+            following = "continuing without commits, as the only master" if self._state.is_alone else "trying again"
             log.warning("term %d: renewal failed, %s: %s", leadership.term, following, error)
             self._set_store_problem(leadership, str(error))
             event = RenewFailed(leadership=leadership, sent_s=sent_s)

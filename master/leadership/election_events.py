@@ -12,7 +12,7 @@ from master.store.store_port import Leadership
 class LossReason(StrEnum):
     NOT_RENEWED = "the lease could not be renewed before the renew deadline"
     LEASE_LOST = "the store no longer knows the lease"
-    GIVEN_UP = "this master gave it up"
+    GIVEN_UP = "this master stepped down"
     RESIGNED = "resigned"
     BROKEN = "the election itself failed"
 

@@ -59,13 +59,13 @@ class LeadershipTiming:
     def __post_init__(self) -> None:
         if not self.retry_period_s > 0:
             raise InvalidSettingError(
-                "leadership.retry_period_s", f"{self.retry_period_s} s is no period", hint="Give it more than 0 s"
+                "leadership.retry_period_s", f"{self.retry_period_s} s is not a period", hint="Give it more than 0 s"
             )
         if not self.renew_deadline_s > self.retry_period_s:
             raise InvalidSettingError(
                 "leadership.renew_deadline_s",
                 f"{self.renew_deadline_s} s is not longer than retry_period_s, {self.retry_period_s} s",
-                hint="Leave room for two or three tries",
+                hint="Allow for two or three retries",
             )
         if not self.lease_ttl_s > self.renew_deadline_s:
             raise InvalidSettingError(

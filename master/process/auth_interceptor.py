@@ -36,7 +36,7 @@ MOST_SPENT: Final = 65_536  # challenges of members; 300 s of 200 calls a second
 _TIME_BYTES: Final = 8
 _SEAL_BYTES: Final = 16
 _REFUSAL: Final = (
-    "this job asks for a proof of its secret: check EDL_TOKEN_FILE, and run one release of EDL on both sides"
+    "this job requires a proof of its token: check EDL_TOKEN_FILE, and run the same EDL release on both sides"
 )
 
 

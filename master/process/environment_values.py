@@ -25,7 +25,7 @@ def whole_number(environ: Mapping[str, str], variable: str, *, default: int, lea
     text = environ.get(variable) or str(default)
     is_whole = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_WHOLE))
     if not (is_whole and least <= int(text) <= most):
-        problem = f"{text[:40]!r} is no whole number from {least} to {most}"
+        problem = f"{text[:40]!r} is not an integer from {least} to {most}"
         raise InvalidSettingError(variable, problem, hint="Write digits only")
     return int(text)
 
@@ -37,7 +37,7 @@ def seconds(environ: Mapping[str, str], variable: str, *, default: float) -> flo
     except ValueError:
         value = 0.0
     if not 0.0 < value < 1e9:
-        raise InvalidSettingError(variable, f"{text!r} is no time in seconds", hint="Write a number above 0")
+        raise InvalidSettingError(variable, f"{text!r} is not a time in seconds", hint="Write a number above 0")
     return value
 
 

@@ -39,7 +39,7 @@ from master.term.term_runtime import TermRuntime
 log: Final = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S: Final = 10.0
-_AWAY: Final = "this master does not lead: try again, or another one"
+_AWAY: Final = "this master does not lead: try again, or try another master"
 
 _Requests: TypeAlias = AsyncIterator[master_pb2.MemberEnvelope]
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]

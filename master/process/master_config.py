@@ -163,7 +163,7 @@ def parse_address(variable: str, text: str) -> ListenAddress:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise InvalidSettingError(variable, f"{text!r} is no address", hint="Write host:port, as in 0.0.0.0:7164")
+        raise InvalidSettingError(variable, f"{text!r} is not an address", hint="Write host:port, as in 0.0.0.0:7164")
     return ListenAddress(host=host, port=int(port))
 
 
@@ -180,7 +180,9 @@ def _check_version(environ: Mapping[str, str]) -> None:
     version = environ.get("EDL_ENV_VERSION", str(ENV_VERSION))
     if version != str(ENV_VERSION):
         raise InvalidSettingError(
-            "EDL_ENV_VERSION", f"is {version!r}; this EDL reads {ENV_VERSION}", hint="Use one EDL for cluster and image"
+            "EDL_ENV_VERSION",
+            f"is {version!r}; this EDL reads {ENV_VERSION}",
+            hint="Use the same EDL release on cluster and image",
         )
 
 
@@ -191,7 +193,7 @@ def _max_servers(environ: Mapping[str, str]) -> int:
         problem = f"is {most}, below EDL_SERVERS, which is {servers}"
         raise InvalidSettingError("EDL_MAX_SERVERS", problem, hint="Leave it out, or raise it")
     if most and not servers:
-        problem = f"is {most}, but EDL_SERVERS is 0: a job without servers never gets any"
+        problem = f"is {most}, but EDL_SERVERS is 0: a job without servers cannot get them later"
         raise InvalidSettingError("EDL_MAX_SERVERS", problem, hint="Leave it out, or set EDL_SERVERS")
     return most
 
@@ -209,7 +211,9 @@ def _copies(environ: Mapping[str, str]) -> int:
 def _after_loss(environ: Mapping[str, str]) -> AfterLoss:
     text = environ.get("EDL_AFTER_LOSS") or AfterLoss.ROLL_BACK.value
     if text not in tuple(AfterLoss):
-        raise InvalidSettingError("EDL_AFTER_LOSS", f"{text[:40]!r} is no way", hint=f"One of {', '.join(AfterLoss)}")
+        raise InvalidSettingError(
+            "EDL_AFTER_LOSS", f"{text[:40]!r} is not a policy", hint=f"One of {', '.join(AfterLoss)}"
+        )
     return AfterLoss(text)
 
 
@@ -232,7 +236,7 @@ def _history(environ: Mapping[str, str]) -> HistoryId | None:
         return None
     if not _HISTORY.fullmatch(name):
         hint = "Use letters, digits, '.', '_' and '-', 128 at most"
-        raise InvalidSettingError("EDL_HISTORY", f"{name[:40]!r} makes no file name", hint=hint)
+        raise InvalidSettingError("EDL_HISTORY", f"{name[:40]!r} is not usable as a file name", hint=hint)
     return HistoryId(name)
 
 
@@ -283,5 +287,5 @@ def _secret(environ: Mapping[str, str]) -> str:
 def _log_level(environ: Mapping[str, str]) -> str:
     level = environ.get("EDL_LOG_LEVEL") or "INFO"
     if level not in LOG_LEVELS:
-        raise InvalidSettingError("EDL_LOG_LEVEL", f"{level!r} is no level", hint=f"One of {', '.join(LOG_LEVELS)}")
+        raise InvalidSettingError("EDL_LOG_LEVEL", f"{level!r} is not a level", hint=f"One of {', '.join(LOG_LEVELS)}")
     return level

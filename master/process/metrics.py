@@ -58,11 +58,11 @@ class MasterCollector(Collector):
         yield _counter("sent_messages", "Messages put on members' streams.", counts.sent)
         yield _counter("commits", "Checkpoints committed.", counts.commits)
         yield _counter("terms", "Terms begun by this process.", counts.terms)
-        taken_over = "Buckets of lost servers that went on on their second copies."
+        taken_over = "Buckets of lost servers that were promoted at their backups."
         yield _counter("buckets_taken_over", taken_over, counts.taken_over)
         yield _gauge("streams", "Open streams of members.", self._master.stream_count)
         yield _gauge("waiting_writes", "Writes that wait for the store.", self._master.waiting_write_count)
-        yield _gauge("clock_timestamp_seconds", "The time of day, by this process.", self._wall_s())
+        yield _gauge("clock_timestamp_seconds", "Unix time of this process.", self._wall_s())
         status = self._master.try_status()
         yield _gauge("leads", "1 when this master leads its job.", int(status is not None))
         if status is not None:
@@ -71,8 +71,8 @@ class MasterCollector(Collector):
 
 def _of_status(status: JobStatus) -> Iterator[Metric]:
     yield _gauge("term", "The leader's term.", status.term)
-    yield _gauge("lineage", "Number of the model's history.", status.lineage)
-    problems = GaugeMetricFamily(f"{PREFIX}_problem", "1 for what is the matter now.", labels=["what"])
+    yield _gauge("lineage", "Current lineage.", status.lineage)
+    problems = GaugeMetricFamily(f"{PREFIX}_problem", "1 for each present problem, by kind.", labels=["what"])
     told = (status.problem, status.checkpoint_problem, status.store_problem, status.moves_problem)
     for what, problem in zip(("training", "checkpoints", "store", "moves"), told, strict=True):
         problems.add_metric([what], int(bool(problem)))
@@ -90,14 +90,14 @@ def _of_status(status: JobStatus) -> Iterator[Metric]:
         servers.add_metric([kind], count)
     yield servers
     yield _gauge("moving_buckets", "Buckets on their way between servers.", status.moving)
-    yield _gauge("buckets_waiting_to_move", "Buckets that are to go to another server.", status.waiting_to_move)
+    yield _gauge("buckets_waiting_to_move", "Buckets waiting to move.", status.waiting_to_move)
     yield _gauge("buckets_with_one_copy", "Buckets without the second copy that the job wants.", status.alone)
-    yield _counter("reworked_positions", "Positions that went back from done, in this term.", status.reworked)
+    yield _counter("reworked_positions", "Positions returned from done to todo in this term.", status.reworked)
     rate = sum(member.samples_per_s for member in status.members if member.is_connected)
-    yield _gauge("samples_per_second", "What all trainers report together.", rate)
-    yield _gauge("failures_in_a_row", "Failed scripts without one batch completed between.", status.failures_in_a_row)
+    yield _gauge("samples_per_second", "Training rate of all trainers.", rate)
+    yield _gauge("failures_in_a_row", "Script failures in a row without a completed batch.", status.failures_in_a_row)
     if status.checkpoint_age_s is not None:
-        yield _gauge("checkpoint_age_seconds", "Since the last commit.", status.checkpoint_age_s)
+        yield _gauge("checkpoint_age_seconds", "Seconds since the last commit.", status.checkpoint_age_s)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

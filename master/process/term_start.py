@@ -57,8 +57,8 @@ TELL_FAILURE_S: Final = 6.0  # the operator asks every few seconds, then ends th
 MOST_TOLD: Final = 4000  # characters about a fallback that the store keeps
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0)  # the last one again and again
 _WAYS_ON: Final = (
-    "or say what to go on from: spec.checkpoint.start while the job is suspended, edl run --from; `edl data verify "
-    "URI` says which checkpoints are whole"
+    "or choose a start: spec.checkpoint.start while the job is suspended, edl run --from; `edl data verify "
+    "URI` lists the intact checkpoints"
 )
 
 
@@ -214,7 +214,7 @@ class TermStart:
 
         Raises UnreadableCheckpointError, StorageError.
         """
-        story = f"reads every byte of the checkpoints in {self._folder.uri}, to fall back to one that is whole"
+        story = f"verifies the checkpoints in {self._folder.uri} completely, to fall back to an intact one"
         self._server.publish_status(self._status(JobPhase.STARTING, f"{story}: {damage.problem}"))
         if self._search is not None and self._search[0] != damage:
             await self._wait_for_search(self._search[1])
@@ -240,7 +240,7 @@ class TermStart:
             return await in_time(self._folder.read_committed, head, self._settings.history)
         except (ManifestError, StorageAlteredError, StorageMissingError) as error:
             problem = error.problem if isinstance(error, StorageError) else str(error)
-            story = f"{problem}. It is head, the last checkpoint. Bring the folder {self._folder.uri} back as it was"
+            story = f"{problem}. It is the last checkpoint (head). Restore the folder {self._folder.uri}"
             raise UnreadableCheckpointError(manifest_name(head), f"{story}, {_WAYS_ON}") from error
 
     def _origin(self, head: Manifest | None, start: StartingPoint, lineage: LineageRecord | None) -> ManifestOrigin:
@@ -261,7 +261,7 @@ class TermStart:
         await held_term.confirm()
         keys, term, record = self._store.keys, held_term.leadership.term, self._record(start, before)
         if start.head is not None:
-            log.warning("going on from manifest %s in %s", start.head.id, self._folder.uri)
+            log.warning("resuming from manifest %s in %s", start.head.id, self._folder.uri)
             return await self._write(refounding(start.head, start.above, keys, before, term, record=record))
         return before if record is None else await self._write(emptying(record, keys, before, term))
 
@@ -279,5 +279,5 @@ class TermStart:
         """The store as it stands afterwards."""
         outcome = await settle(self._store, transaction, budget_s=REFOUND_BUDGET_S)
         if isinstance(outcome, Unknown | Conflict):
-            raise StoreUnavailableError("the store did not take what this term begins with")
+            raise StoreUnavailableError("the store refused this term's first transaction")
         return await self._read_store()

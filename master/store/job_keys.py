@@ -23,7 +23,7 @@ class JobKeys:
         if not JOB_NAME.fullmatch(self.job):
             raise InvalidSettingError(
                 "EDL_JOB",
-                f"{self.job!r} is no job name",
+                f"{self.job!r} is not a job name",
                 hint="Lower-case letters, digits, '-' and '.', as in Kubernetes",
             )
 

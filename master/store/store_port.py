@@ -255,5 +255,5 @@ def check_writes(keys: JobKeys, transaction: Transaction) -> None:
 
 def fenced(term: Term, current: Term | None) -> FencedError:
     """The error for a writer that does not lead, naming the leader."""
-    now = f"term {current} leads" if current is not None else "nobody leads"
+    now = f"term {current} leads" if current is not None else "no master leads"
     return FencedError(f"term {term} does not lead any more, {now}: drop everything held under it and campaign again")

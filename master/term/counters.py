@@ -52,7 +52,7 @@ class PromotionLog:
                 for one in job.promotions(before, write.old, write.new):
                     self._counts.taken_over += one.buckets
                     log.warning(
-                        "%s is lost: %d buckets go on on %s, which had second copies%s",
+                        "%s is lost: %d buckets are promoted at %s%s",
                         one.lost.name,
                         one.buckets,
                         one.heir.name,

@@ -319,7 +319,7 @@ class TermRuntime:
         state = self._state
         status = job.status(state, _now())
         away = self._persistence.problem or self._held_term.store_problem
-        store_problem = f"training goes on, checkpoints wait: {away}" if away else ""
+        store_problem = f"training continues, checkpoints wait: {away}" if away else ""
         checkpoint_problem = self._head_file.problem or status.checkpoint_problem
         age_s = status.checkpoint_age_s
         if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it

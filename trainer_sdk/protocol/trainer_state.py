@@ -158,5 +158,7 @@ def check_invariants(state: TrainerState) -> None:
     for piece in state.pieces:
         assert piece.positions, f"nothing to compute in {piece}"
         assert piece.token in tokens, f"{piece} belongs to no lease that is held"
-    assert not (state.is_draining and any(h.rest for h in state.leases)), "a draining trainer keeps what it will not do"
+    assert not (state.is_draining and any(h.rest for h in state.leases)), (
+        "a draining trainer holds positions that it will not train"
+    )
     assert not (state.phase is TrainerPhase.LEFT and state.leases), "has left, and holds positions"

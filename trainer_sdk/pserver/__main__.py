@@ -115,10 +115,10 @@ def _run(variables: Mapping[str, str]) -> int:
             departure = after_event(departure, happened, time.monotonic(), would_lose=service.has_copies)
         departure = at_time(departure, time.monotonic())
         if departure.is_leaving and not was_leaving:
-            log.info("told to go: staying up to %.1f s until others have the buckets", environment.drain_s)
+            log.info("received SIGTERM: staying up to %.1f s until other servers have the buckets", environment.drain_s)
             member.leave("SIGTERM")
     is_owning = service.has_buckets
-    log.info("ends, %s", "with buckets that others do not have" if is_owning else "owning nothing")
+    log.info("ends, %s", "with buckets that no other server has" if is_owning else "with no buckets")
     listener.close()
     member.close()
     service.close()
@@ -138,14 +138,14 @@ def _next(
         return facts.get(timeout=max(0.0, min(due_s - time.monotonic(), _CHECK_S)))
     except queue.Empty:
         if parent and parent != str(os.getppid()):
-            log.warning("the process that started this one is gone")
+            log.warning("the parent process has ended")
             return ParentDied()
         return None
 
 
 def _die(error: BaseException) -> None:
     """Ends the process at once: marks and parameters may be apart, so its buckets must not be used any more."""
-    log.critical("the process ends, its buckets come from the last checkpoint", exc_info=error)
+    log.critical("the process ends; its buckets will be restored from the last checkpoint", exc_info=error)
     logging.shutdown()
     os._exit(EXIT_BROKEN)
 

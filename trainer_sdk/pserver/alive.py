@@ -44,7 +44,7 @@ def _probe(variables: Mapping[str, str]) -> None:
         except TimeoutError:
             raise
         except (EdlError, OSError) as error:
-            sys.stderr.write(f"it answers: {error}\n")
+            sys.stderr.write(f"the server answers, with an error: {error}\n")
 
 
 def _dial(listen: str) -> socket.socket:

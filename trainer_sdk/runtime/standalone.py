@@ -139,7 +139,7 @@ class Standalone:
             read_to += len(lines)
             for problem in WAITING_COMMIT.findall(lines.decode(errors="replace")):
                 if (reason := MANIFEST_ID.sub("", problem)) != told:
-                    _print_line(f"edl: training goes on, and no checkpoint is committed: {problem}")
+                    _print_line(f"edl: training continues, but no checkpoint is committed: {problem}")
                     told = reason
 
     def _read_master_log(self, since: int) -> bytes:
@@ -199,7 +199,7 @@ class Standalone:
                 return address
             self.check()
             sleep(0.02)
-        raise MasterUnavailableError(f"python -m master did not say where it listens within {START_S:g} s")
+        raise MasterUnavailableError(f"python -m master did not report its address within {START_S:g} s")
 
     def _log(self, module: str) -> Path:
         return self._folder / f"{module}.log"

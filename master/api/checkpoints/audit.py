@@ -166,7 +166,7 @@ def _find_head(
 
 def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], told: Manifest) -> str:
     """Why the audited manifest may not be the last checkpoint; empty: it is."""
-    instead = f"what is told is of {told.id}, which may stand beside the chain"
+    instead = f"the audited manifest {told.id} may be outside the chain"
     try:
         named = parse_head(storage.read(HEAD))
     except StorageMissingError:
@@ -178,7 +178,7 @@ def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], to
     if named != told.id:
         return f"{HEAD}: names {named}, which cannot be read here: {instead}"
     later = overtaken_by(told, manifests, _read_retired(storage))
-    return f"{HEAD}: names {named}, but what {later} shows was committed after it" if later else ""
+    return f"{HEAD}: names {named}, but {later} proves a later commit" if later else ""
 
 
 def _chain(manifests: Mapping[ManifestId, Manifest], head: Manifest) -> tuple[ManifestId, ...]:
@@ -206,7 +206,7 @@ def contradictions(manifest: Manifest) -> list[str]:
     if manifest.data & manifest.quarantine:
         problems.append(f"positions {manifest.data & manifest.quarantine} are both trained and in quarantine")
     if not (manifest.data | manifest.quarantine) <= manifest.dataset.everything:
-        problems.append("the data state has positions that the data set has not")
+        problems.append("the data state contains positions outside the data set")
     owned = 0
     for file in manifest.files:
         for marks in file.marks:

@@ -15,9 +15,9 @@ from master.api.messages.checkpoint_files import FileRecord
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _WRITTEN_ELSEWHERE: Final = (
-    " as the master sees it, though whoever wrote it said that it is whole: its process sees another folder there (a "
-    "volume that is not mounted, an emptyDir), or the master does, or somebody deleted the file. Servers, trainers and "
-    "master must see the same checkpoint.uri: check their mounts. No older checkpoint is deleted meanwhile"
+    " for the master, although its writer reported it complete: writer and master see different folders under this "
+    "path (a volume that is not mounted, an emptyDir), or the file was deleted. Servers, trainers and master must see "
+    "the same checkpoint.uri: check their mounts. No older checkpoint is deleted meanwhile"
 )
 
 
@@ -39,7 +39,7 @@ def read_retired(storage: Storage, manifest_id: ManifestId) -> Manifest:
 def _read_as(storage: Storage, name: str, manifest_id: ManifestId) -> Manifest:
     manifest = decode_manifest(storage.read(name))
     if manifest.id != manifest_id:
-        raise StorageAlteredError(name, f"says that it is manifest {manifest.id!r}")
+        raise StorageAlteredError(name, f"contains manifest {manifest.id!r}")
     return manifest
 
 
@@ -59,7 +59,7 @@ def file_digest(
     digest = hashlib.sha256()
     for offset in range(0, size_bytes, _PIECE_BYTES):
         if give_up_s is not None and time.monotonic() > give_up_s:
-            raise StorageError(name, "could not be read in the time that there was")
+            raise StorageError(name, "could not be read before the deadline")
         piece = storage.read(name, offset=offset, length_bytes=min(_PIECE_BYTES, size_bytes - offset))
         digest.update(piece)
         tell(offset + len(piece))
@@ -79,9 +79,9 @@ def check_file(
     """
     found = file_digest(storage, file.name, size_bytes=file.size_bytes, give_up_s=give_up_s, tell=tell)
     if _is_longer(storage, file):
-        raise StorageAlteredError(file.name, f"is longer than the {file.size_bytes:,} bytes that its manifest says")
+        raise StorageAlteredError(file.name, f"is longer than the {file.size_bytes:,} bytes in its manifest")
     if found != file.digest:
-        raise StorageAlteredError(file.name, "has another digest than its manifest says: the file was altered")
+        raise StorageAlteredError(file.name, "does not match the digest in its manifest: the file was altered")
 
 
 def _is_longer(storage: Storage, file: FileRecord) -> bool:

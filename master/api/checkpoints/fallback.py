@@ -56,16 +56,16 @@ def find_fallback(
     """
     contents = read_contents(storage)
     if (last := head or contents.head) is not None and (later := _committed_after(contents, last)):
-        story = f"cannot be gone on from, and {later} shows that it is not the last: nothing is gone back from it"
+        story = f"cannot be resumed from, and {later} shows that it is not the last checkpoint: no fallback from it"
         raise NoFallbackError(manifest_name(last), f"{story}. {problem}")
     for candidate in _candidates(contents, last):
         if _is_whole(storage, candidate):
             if has_failed_to_load and candidate.id == head:
-                story = f"is whole as this master reads it; compare what the servers mount there. {problem}"
+                story = f"is intact for this master; check the mounts of the parameter servers. {problem}"
                 raise UnreadableCheckpointError(f"manifest {head}", story)
             description = _describe(contents, last, candidate, problem, now_s)
             return Fallback(chosen=candidate, description=description)
-    story = f"cannot be gone back from: no checkpoint before it is whole either. {problem}"
+    story = f"has no intact checkpoint before it. {problem}"
     raise UnreadableCheckpointError(f"manifest {head}" if head else storage.uri, story)
 
 
@@ -113,11 +113,13 @@ def _is_whole(storage: Storage, manifest: Manifest) -> bool:
 def _describe(contents: FolderContents, head: ManifestId | None, chosen: Manifest, problem: str, now_s: float) -> str:
     description = describe_manifest(chosen, now_s=now_s)
     if chosen.id == head:
-        return f"went on from the last checkpoint, {description}, which is whole; what is not was set aside. {problem}"
+        return (
+            f"resumed from the last checkpoint, {description}, which is intact; damaged files were set aside. {problem}"
+        )
     read = contents.known.get(head) if head else None
     if read is None:
-        lost = "how many samples go back only the manifest said that cannot be read"
+        lost = "the number of repeated samples is unknown, because the manifest cannot be read"
     else:
-        lost = f"{len(read.data - chosen.data):,} samples go back and are trained again"
+        lost = f"{len(read.data - chosen.data):,} samples are trained again"
     last = manifest_name(head) if head else "the last checkpoint"
-    return f"{last} cannot be gone on from, so the job fell back to {description}: {lost}. {problem}"
+    return f"{last} cannot be resumed from; the job fell back to {description}: {lost}. {problem}"

@@ -42,7 +42,7 @@ class CheckpointFolderInUseError(StorageError):
     """Another process writes there.  `holder`: which, for people."""
 
     def __init__(self, folder: str, holder: str) -> None:
-        super().__init__(folder, f"is in use by {holder}: name another folder, or end that first")
+        super().__init__(folder, f"is in use by {holder}: use another folder, or stop it first")
         self.holder = holder
 
 
@@ -165,7 +165,7 @@ def _check_strangers(folder: str, *, allows_shared: bool) -> None:
             check_path(Path(folder) / name)
     except ForeignUserError as error:
         if not allows_shared:
-            raise StorageError(folder, f"{error}; `edl run --shared-folders` uses it all the same") from error
+            raise StorageError(folder, f"{error}; `edl run --shared-folders` accepts this") from error
         log.warning("checkpoint folder %s: %s, if others use this machine", folder, error)
 
 
@@ -177,7 +177,7 @@ def _lock_alone(folder: str) -> int:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        problem = f"its file system gives no locks ({error.strerror}), and nothing would keep a second run out"
+        problem = f"its file system does not support locks ({error.strerror}), so a second run could not be excluded"
         raise StorageError(folder, f"{problem}: mount it with locks, or use another folder") from error
 
 
@@ -194,7 +194,7 @@ def _check_nobody_writes(folder: str) -> None:
     try:
         os.close(_lock(folder, WRITERS_LOCK, fcntl.LOCK_EX, makes=True))
     except BlockingIOError:
-        left = "a master, server or script that an earlier run left behind and that still runs"
+        left = "a process of an earlier run that still runs (master, server or script)"
         raise CheckpointFolderInUseError(folder, left) from None
 
 

@@ -112,12 +112,12 @@ def decode_manifest(data: bytes) -> Manifest:
 
 def _check_envelope(document: Any) -> None:
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise ManifestError("format", f"is not {_FORMAT!r}: this file is no manifest")
+        raise ManifestError("format", f"is not {_FORMAT!r}: this file is not a manifest")
     check_version("manifest", document.get("version"), known=MANIFEST_VERSION)
     for field in {"format", "version", "digest", "manifest"}.symmetric_difference(document):
         raise ManifestError(field, "is missing" if field not in document else "is unknown")
     if document["digest"] != _digest(document["manifest"]):
-        raise ManifestError("digest", "is not that of the content: the manifest was cut short or altered")
+        raise ManifestError("digest", "does not match the content: the manifest was truncated or altered")
 
 
 def _digest(body: Any) -> str:

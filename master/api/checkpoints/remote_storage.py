@@ -100,7 +100,9 @@ def open_remote(uri: str) -> RemoteStorage:
 
         filesystem, root = fsspec.core.url_to_fs(uri)
     except ImportError as error:
-        raise StorageError(uri, f"needs a package that is not installed ({error}); or use a plain path") from error
+        raise StorageError(
+            uri, f"needs a package that is not installed ({error}); install it, or use a plain path"
+        ) from error
     except ValueError as error:
-        raise StorageError(uri, f"is no URI that fsspec knows ({error})") from error
+        raise StorageError(uri, f"is not a URI that fsspec supports ({error})") from error
     return RemoteStorage(uri, filesystem, root)

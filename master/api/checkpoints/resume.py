@@ -54,7 +54,7 @@ def choose_start(contents: FolderContents, answer: RequestedStart | None, *, now
             story = f"is not in {contents.uri}, and HEAD names it as the last checkpoint"
             raise _unreadable(contents, manifest_name(contents.head), story, now_s)
         if later := overtaken_by(contents.known[contents.head], contents.manifests, contents.retired):
-            story = f"names {contents.head}, but what {later} shows was committed after it: HEAD is an older copy"
+            story = f"names {contents.head}, but {later} proves a later commit: HEAD is an older copy"
             raise _unreadable(contents, HEAD, story, now_s, NoFallbackError)
         return contents.known[contents.head]
     left = _left_over(contents)
@@ -67,9 +67,7 @@ def choose_start(contents: FolderContents, answer: RequestedStart | None, *, now
     if not others and only.parent is None and not _retired_names(contents):
         return only  # its master ended between the first commit and HEAD
     beside = f", and {left}" if left else ""
-    story = (
-        f"is not in {contents.uri}, but {len(contents.manifests)} manifests are{beside}: which was last is not known"
-    )
+    story = f"is not in {contents.uri}, but {len(contents.manifests)} manifests are{beside}: the last one is unknown"
     raise _unreadable(contents, HEAD, story, now_s)
 
 
@@ -145,7 +143,7 @@ def _is_as_set_aside(contents: FolderContents, answer: RequestedStart) -> bool:
 def _named(contents: FolderContents, wanted: ManifestId, now_s: float) -> Manifest:
     found = contents.known.get(wanted)
     if found is None:
-        story = f"is asked for, and cannot be read in {contents.uri}"
+        story = f"was requested and cannot be read in {contents.uri}"
         raise _unreadable(contents, f"manifest {wanted}", story, now_s, NoFallbackError)
     return found
 
@@ -159,17 +157,17 @@ def _unreadable(
 ) -> UnreadableCheckpointError:
     newest = sorted(contents.known.values(), key=write_order, reverse=True)
     told = "; ".join(describe_manifest(one, now_s=now_s) for one in newest[:_SHOWN])
-    beside = f"Readable beside it: {told}." if told else "No manifest can be read beside it."
+    beside = f"Readable: {told}." if told else "No manifest can be read."
     others = [damage.name for damage in contents.damaged if damage.name != name]
-    more = f" Not readable either: {', '.join(others[:_SHOWN])}." if others else ""
+    more = f" Also unreadable: {', '.join(others[:_SHOWN])}." if others else ""
     ways = (
         f"--from {newest[0].id if newest else 'MANIFEST'} or --start-fresh for `edl run`, "
         "EDL_CHECKPOINT_START=MANIFEST or =fresh for a script that runs alone, spec.checkpoint.start on Kubernetes"
     )
     return kind(
         name,
-        f"{story}. Nothing was started, changed or deleted. {beside}{more} Bring the folder {contents.uri} back as it "
-        f"was (`edl data verify {contents.uri}` reads every byte), or say what to go on from: {ways}",
+        f"{story}. Nothing was started, changed or deleted. {beside}{more} Restore the folder {contents.uri} "
+        f"(`edl data verify {contents.uri}` reads every byte), or choose a start: {ways}",
     )
 
 

@@ -32,7 +32,7 @@ class WrittenFile:
 def checked_name(name: str) -> str:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or any(p.startswith(TEMPORARY) for p in parts):
-        raise StorageError(name, "is no relative name of a checkpoint file")
+        raise StorageError(name, "is not a relative name of a checkpoint file")
     return name
 
 
@@ -80,15 +80,15 @@ def _translated(name: str, uri: str, error: OSError) -> StorageError:
     reason = error.strerror or str(error) or type(error).__name__
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
-            return StorageFullError(name, f"no room in {uri} ({reason}): free some, or extend the volume")
+            return StorageFullError(name, f"no space left in {uri} ({reason}): free some, or extend the volume")
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            return StorageReadOnlyError(name, f"{uri} may not be used so ({reason}): check its mount and its owner")
+            return StorageReadOnlyError(name, f"{uri} denies access ({reason}): check its mount and owner")
         case errno.ENOENT | errno.ENOTDIR:
             return StorageMissingError(name, f"is not in {uri}")
         case _ if isinstance(error, FileNotFoundError):
             return StorageMissingError(name, f"is not in {uri}")
         case _ if isinstance(error, PermissionError):
-            return StorageReadOnlyError(name, f"{uri} may not be used so ({reason}): check the credentials")
+            return StorageReadOnlyError(name, f"{uri} denies access ({reason}): check the credentials")
         case _:
             return StorageError(name, f"{uri} failed ({reason})")
 

@@ -116,7 +116,7 @@ def _head_problems(contents: FolderContents, unnamed: tuple[str, ...]) -> tuple[
     if contents.head is not None and (
         later := overtaken_by(contents.known[contents.head], contents.manifests, contents.retired)
     ):
-        return (f"{HEAD}: names {contents.head}, but what {later} shows was committed after it",)
+        return (f"{HEAD}: names {contents.head}, but {later} proves a later commit",)
     if contents.head is None and contents.manifests and not any(one.name == HEAD for one in contents.damaged):
         return (f"{HEAD}: is missing, though there are manifests",)
     if contents.head is None and unnamed and not contents.known and not contents.damaged:

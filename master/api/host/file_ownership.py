@@ -27,7 +27,7 @@ def check_private(folder: Path) -> None:
     """Check that only this user and root can access the folder.  Raises ForeignUserError, OSError."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise ForeignUserError(f"{folder} is no folder, or a symbolic link to one: remove it")
+        raise ForeignUserError(f"{folder} is not a folder, or a symbolic link to one: remove it")
     if found.st_uid != os.geteuid():
         raise ForeignUserError(f"{folder} belongs to user {found.st_uid}, not to {os.geteuid()}: use a folder of yours")
     if found.st_mode & 0o077:
@@ -47,13 +47,13 @@ def check_path(path: Path) -> None:
         except FileNotFoundError:
             return
         if is_shared and status.st_uid not in {os.geteuid(), 0}:
-            raise ForeignUserError(f"{found} was made by user {status.st_uid}: use another place")
+            raise ForeignUserError(f"{found} belongs to user {status.st_uid}: use another path")
         if stat.S_ISLNK(status.st_mode):
             check_path(found.resolve())
             status = found.stat()
         is_shared = bool(status.st_mode & stat.S_IWOTH) and stat.S_ISDIR(status.st_mode)
         if is_shared and not status.st_mode & stat.S_ISVTX:
-            raise ForeignUserError(f"every user may write to {found}: use another place, or chmod o-w {found}")
+            raise ForeignUserError(f"every user may write to {found}: use another path, or chmod o-w {found}")
 
 
 def make_folder(folder: Path) -> None:

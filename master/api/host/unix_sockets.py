@@ -46,7 +46,7 @@ def socket_path(address: str) -> Path:
     text = address.removeprefix(SCHEME)
     path = Path(text.removeprefix("//"))
     if not path.is_absolute() or "\0" in text:
-        raise ValueError(f"{address!r} is no unix:PATH with an absolute path")
+        raise ValueError(f"{address!r} is not unix:PATH with an absolute path")
     if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
         raise ValueError(f"{address!r} is longer than the {LONGEST_PATH_BYTES} bytes of a socket's path")
     return path

@@ -89,7 +89,7 @@ class Prover:
         answer = tuple(initial or ())
         proof = master_proof(self._token, job=self._job, method=call.method, challenge=call.challenge, nonce=call.nonce)
         if not hmac.compare_digest(proof.encode(), text_of(answer, PROOF_KEY).encode()):
-            raise UnprovenMasterError("who listens at the master's address does not know this job's secret")
+            raise UnprovenMasterError("the process at the master's address does not know this job's secret")
         self.has_met_master = True
         self.learn(answer)
 

@@ -30,7 +30,7 @@ def agreed_version(mine: Hello, theirs: Hello) -> int:
     """The wire version to speak.  Raises MessageError for two jobs, or when no version is shared."""
     if mine.job != theirs.job:
         raise MessageError(
-            "hello.job", f"{theirs.job!r} knocked at the door of {mine.job!r}: check EDL_JOB and EDL_MASTER"
+            "hello.job", f"{theirs.job!r} called the master of {mine.job!r}: check EDL_JOB and EDL_MASTER"
         )
     version = min(mine.newest, theirs.newest)
     if version < max(mine.oldest, theirs.oldest):

@@ -62,9 +62,7 @@ def decode_hello(
 ) -> Hello:
     """The Hello in the first envelope of a stream.  Raises MessageError when there is none."""
     if not carrier.HasField("hello"):
-        raise MessageError(
-            "hello", "is missing: the first envelope of a stream says which wire versions its side speaks"
-        )
+        raise MessageError("hello", "is missing: the first envelope of a stream lists the wire versions of its side")
     said = carrier.hello
     return Hello(job=said.job, newest=said.newest, oldest=said.oldest, software=said.software)
 
@@ -93,7 +91,7 @@ def _of_value(shape: Shape, field: FieldDescriptor) -> _Pair:
         case Fixed():
             return _of_fixed(shape, cast(Descriptor, field.message_type))
         case Optional() | Many() | ByName() | OneOf():
-            raise TypeError(f"{field.full_name}: {shape} cannot stand inside another one")
+            raise TypeError(f"{field.full_name}: {shape} cannot be inside another one")
 
 
 def _of_field(shape: Shape, field: FieldDescriptor) -> _Pair:
@@ -138,7 +136,7 @@ def _of_word(shape: Word, field: FieldDescriptor) -> _Pair:
             return decoded[number]
         except KeyError:
             known = ", ".join(encoded)
-            raise MessageError("", f"is number {number}, which stands for none of: {known}") from None
+            raise MessageError("", f"is number {number}, which is none of: {known}") from None
 
     return encoded.__getitem__, decode
 

@@ -115,7 +115,7 @@ def handle_held(turn: Turn, server: Server, said: Held) -> None:
         return
     marks = compare_marks(listed)
     if not marks.skipped_anywhere <= state.dispatch.quarantined:
-        give_up(turn, "a SKIP is half done and is completed first")
+        give_up(turn, "an unfinished SKIP is completed first")
         finish_skip(turn, marks.skipped_anywhere)
         return
     dispatch = unmark_done(mark_done(state.dispatch, marks.everywhere), underway.done_at_begin - marks.settled)
@@ -142,7 +142,7 @@ def handle_cut_refused(turn: Turn, server: Server, said: CutRefused) -> None:
         return
     story = f": {said.message}" if said.message else ""
     is_storage = said.reason is CutRefusal.FAILED
-    give_up(turn, f"{server.key.name} does not take part ({said.reason}){story}", is_storage=is_storage)
+    give_up(turn, f"{server.key.name} refused to take part ({said.reason}){story}", is_storage=is_storage)
 
 
 def _hold_unanswered(turn: Turn) -> str:
@@ -177,6 +177,6 @@ def handle_written(turn: Turn, server: Server, said: Written) -> None:
         give_up(turn, "the servers' files have different marks")
         finish_skip(turn, marks.skipped_anywhere)
     elif state.head and not state.head.data <= marks.everywhere:
-        lose_model(turn, f"the model lacks {state.head.data - marks.everywhere}, which head contains")
+        lose_model(turn, f"the model lacks positions {state.head.data - marks.everywhere} of head")
     else:
         record_manifest(turn, data=marks.everywhere, quarantine=marks.skipped_anywhere, files=files)

@@ -75,8 +75,8 @@ def problem(state: MasterState) -> str:
     """Text about late moves; empty if there are none."""
     targets = Counter(target.name for target in state.moves.timed_out.values())
     counts = ", ".join(f"{count} to {name}" for name, count in sorted(targets.items()))
-    within = f"within {state.config.move_timeout_ns // SECOND} s; pushes waited for them, and they are tried again"
-    return f"buckets on their way did not arrive: {counts}, {within}" if counts else ""
+    within = f"within {state.config.move_timeout_ns // SECOND} s; pushes waited, and the moves are retried"
+    return f"moves of buckets timed out: {counts}, {within}" if counts else ""
 
 
 def _timed(state: MasterState) -> tuple[Intent, ...]:

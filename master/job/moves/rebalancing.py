@@ -163,7 +163,7 @@ def plan_moves(turn: Turn) -> None:
     after = place(len(before), len(staying), held, weights=_weights(state, len(before)))
     wanted = [staying[number].ordinal for number in after]
     way = moves(before, wanted, first=[s.ordinal for s in has_to_go]) + _recruits(state, staying, after)
-    reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "to be even"
+    reason = f"{has_to_go[0].key.name} is terminating" if has_to_go else "to be even"
     still = {(move.bucket, state.members.servers[move.target].key) for move in way}
     still |= {(one.bucket, one.target) for one in state.moves.intents if one.bucket not in state.moves.undone}
     timed_out = FrozenMap({bucket: to for bucket, to in state.moves.timed_out.items() if (bucket, to) in still})

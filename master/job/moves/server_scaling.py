@@ -66,7 +66,7 @@ def _problem(state: MasterState, event: ServersRequested) -> Refused | None:
     if not LEAST <= event.count <= most:
         return Refused(field="servers", message=f"is {event.count}; this job may have {LEAST} to {most}")
     if len(state.scale.asking) >= MAX_ASKING:
-        return Refused(field="servers", message=f"{MAX_ASKING} requests wait for the store: ask again later")
+        return Refused(field="servers", message=f"{MAX_ASKING} requests wait for the store: try again later")
     return None
 
 
@@ -78,7 +78,7 @@ def _replaced(state: MasterState) -> str:
     if not (begun or waiting):
         return ""
     number = f"{state.scale.wanted} server{'' if state.scale.wanted == 1 else 's'}"
-    return f"{number}: {len(waiting)} buckets still waited to move and are planned anew, {len(begun)} end first"
+    return f"{number}: {len(waiting)} waiting moves are replanned, {len(begun)} moves in progress finish first"
 
 
 def _answer(

@@ -171,4 +171,4 @@ def _check(bucket_count: int, servers: int, weights: Sequence[Weight]) -> None:
     if weights and len(weights) != bucket_count:
         raise ValueError(f"{len(weights)} weights for {bucket_count} buckets")
     if any(one.size_bytes < 0 or one.load < 0 or not math.isfinite(one.load) for one in weights):
-        raise ValueError("a weight below 0, or a load that is no number")
+        raise ValueError("a weight below 0, or a load that is not a number")

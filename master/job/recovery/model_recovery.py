@@ -142,7 +142,7 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
         return
     marks = compare_marks(group for report in reports.values() for group in report.marks)
     if not state.dispatch.committed <= marks.everywhere:
-        rollback.lose_model(turn, f"the model lacks {state.dispatch.committed - marks.everywhere}, which head contains")
+        rollback.lose_model(turn, f"the model lacks positions {state.dispatch.committed - marks.everywhere} of head")
         return
     unready_backups = all_backed(state.table) if state.table else EMPTY  # as far as this master knows
     resend_at = turn.after(state.config.answer_timeout_ns) if unready_backups else None

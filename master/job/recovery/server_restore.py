@@ -28,9 +28,9 @@ from master.job.state.members import Server
 from master.job.state.protocol_state import BucketMoves, RecoveryStage
 
 _WAYS_ON: Final = (
-    "It was tried again for EDL_UNREADABLE_S; nothing was changed or deleted.  Bring the file back as it was, or start "
-    "the job again from another checkpoint (edl run --from, spec.checkpoint.start); `edl data verify URI` says "
-    "which ones are whole"
+    "Retries for EDL_UNREADABLE_S failed; nothing was changed or deleted.  Restore the file, or restart "
+    "the job from another checkpoint (edl run --from, spec.checkpoint.start); `edl data verify URI` lists "
+    "the intact ones"
 )
 
 

@@ -146,7 +146,7 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
     Restored: _handle_restored,
     RestoreFailed: server_restore.handle_restore_failed,
     Held: commit_protocol.handle_held,
-    CutTaken: lambda *_: None,  # its file will tell
+    CutTaken: lambda *_: None,  # its Written message is the outcome
     CutRefused: commit_protocol.handle_cut_refused,
     Written: commit_protocol.handle_written,
     SkipAnswer: _handle_skip_answer,
@@ -164,7 +164,7 @@ def lose_server(turn: Turn, server: Server, why: str) -> None:
     had_copies = state.table is not None and server.key in bucket_table.holders(state.table)
     turn.change(members=drop_server(state.members, server), promotions=state.promotions.without(server.ordinal))
     if turn.state.commit.is_owed_by(server.ordinal):
-        give_up(turn, f"{server.key.name}, whose file was still to come, is no member any more")
+        give_up(turn, f"{server.key.name}, whose file was still awaited, has left the job")
     if move_lifecycle.remove_server(turn, server):
         model_recovery.restart_marks(turn)
         if had_copies and not state.has_to_leave(server):
@@ -187,7 +187,7 @@ def open_window(turn: Turn, server: Server) -> None:
 def handle_window_ended(turn: Turn, server: Server) -> None:
     """The server is lost, unless it is only silent and its copies are needed by now."""
     if not server.is_suspected:
-        lose_server(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
+        lose_server(turn, server, f"{server.key.name} is lost: its stream broke and it did not reconnect")
     elif promotion.is_spare(turn.state, server.key):
         lose_server(turn, server, f"{server.key.name} is lost: it answered neither the other servers nor the master")
     else:

@@ -194,4 +194,4 @@ def check_invariants(dispatch: DispatchState) -> None:
         told = ", ".join(f"{name} {positions}" for name, positions in places.items())
         raise InvariantViolationError(f"M4: these do not partition {dispatch.everything}: {told}")
     if dispatch.lease_count != len(leases):
-        raise InvariantViolationError(f"{dispatch.lease_count} leases are counted, {len(leases)} are there")
+        raise InvariantViolationError(f"lease_count is {dispatch.lease_count}, but {len(leases)} leases exist")

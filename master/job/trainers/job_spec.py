@@ -20,7 +20,7 @@ from master.job.state.job_state import MasterState, Turn
 from master.job.state.members import Trainer, put_trainer
 from master.job.trainers.model_holder import refuse_second_model
 
-_WITHOUT: Final = "take spec.parameterServer out of the job"
+_WITHOUT: Final = "remove spec.parameterServer from the job"
 
 
 def handle_declare(turn: Turn, trainer: Trainer, said: Declare) -> None:
@@ -85,13 +85,15 @@ def _unusable(state: MasterState, said: DatasetRecord) -> Refused | None:
     if servers and said.own_model:
         return Refused(field="own_model", message=f"{_asked_for(servers)}: {_WITHOUT}, or keep the model in tables")
     if servers and not said.tables:
-        message = f"none declared, but {_asked_for(servers)}: declare them with session.tables(...), or {_WITHOUT}"
+        message = (
+            f"no tables are declared, but {_asked_for(servers)}: declare them with session.tables(...), or {_WITHOUT}"
+        )
         return Refused(field="tables", message=message)
     if said.tables and not servers:
         return Refused(field="tables", message="the job has no parameter servers: add spec.parameterServer")
     names = [table.name for table in said.tables]
     if len(set(names)) < len(names):
-        return Refused(field="tables", message=f"two tables have one name: {sorted(names)}")
+        return Refused(field="tables", message=f"table names are not unique: {sorted(names)}")
     return None
 
 
@@ -100,7 +102,7 @@ def _asked_for(servers: int) -> str:
 
 
 def _difference(holds: DatasetRecord, said: DatasetRecord) -> Refused | None:
-    hint = "Declare the same again, or start another job (another name and checkpoint folder)"
+    hint = "Declare the same data set and tables, or start another job (another name and checkpoint folder)"
     for field in ("name", "size", "epochs", "seed"):
         before, now = getattr(holds.dataset, field), getattr(said.dataset, field)
         if before != now:

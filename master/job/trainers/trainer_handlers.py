@@ -154,7 +154,7 @@ def _shorten_windows(turn: Turn) -> None:
             and trainer.window_ends <= latest
             and leased_by(turn.state.dispatch, trainer.key)
         ):
-            lose_trainer(turn, trainer, "its stream broke, and a colleague waits for its work")
+            lose_trainer(turn, trainer, "its stream broke, and another trainer waits for its positions")
 
 
 def _wait(turn: Turn, key: MemberKey, request: int) -> None:

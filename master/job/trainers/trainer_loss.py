@@ -33,7 +33,7 @@ def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
     if state.failed:
         return
     if trainer.refusal and not (state.dataset or state.declaring):
-        turn.change(failed=f"what {trainer.key.name} declares is refused, and would be again: {trainer.refusal}")
+        turn.change(failed=f"the declaration of {trainer.key.name} is refused: {trainer.refusal}")
     elif failures.in_a_row >= max(1, limit):
         reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "
         turn.change(failed=f"{reason}of {trainer.key.name}: {said.message}")

@@ -127,7 +127,9 @@ class EtcdAccounts:
     async def _make_user(self, job: str, password: str) -> None:
         user = await self._find("UserGet", rpc.AuthUserGetRequest(name=job), unknown=USER_UNKNOWN)
         if user is not None and BARRED in user.roles:
-            raise PermanentError(f"the user of job {job} is barred: the job took too much of etcd. Make the job anew")
+            raise PermanentError(
+                f"job {job} is barred from etcd because it used too much space. Delete and re-create the job"
+            )
         is_new = user is None and await self._change(
             "UserAdd", rpc.AuthUserAddRequest(name=job, password=password), done=USER_EXISTS
         )

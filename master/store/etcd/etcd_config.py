@@ -59,7 +59,9 @@ class EtcdConfig:
         schemes, endpoints = parse_endpoints(text)
         tls = _read_tls(environ)
         if schemes == {"http"} and tls is not None:
-            raise InvalidSettingError(ENDPOINTS, "http:// beside certificate files", hint="Use https://")
+            raise InvalidSettingError(
+                ENDPOINTS, "http:// cannot be combined with certificate files", hint="Use https://"
+            )
         if schemes == {"https"} and tls is None:
             tls = Tls()
         return cls(endpoints=endpoints, tls=tls, credentials=_read_credentials(environ))
@@ -70,7 +72,7 @@ def parse_endpoints(text: str) -> tuple[frozenset[str], tuple[str, ...]]:
     parsed = [_parse_endpoint(part.strip()) for part in text.split(",")]
     schemes = frozenset(scheme for scheme, _ in parsed if scheme)
     if len(schemes) > 1:
-        raise InvalidSettingError(ENDPOINTS, "http and https mixed", hint="All members take the same")
+        raise InvalidSettingError(ENDPOINTS, "mixes http and https", hint="Use one scheme for all members")
     return schemes, tuple(dict.fromkeys(endpoint for _, endpoint in parsed))
 
 
@@ -83,11 +85,11 @@ def _parse_endpoint(text: str) -> tuple[str, str]:
         url = urlsplit(text if separator else f"//{text}")
         host, port = url.hostname, url.port or DEFAULT_PORT
     except ValueError:
-        raise InvalidSettingError(ENDPOINTS, "a part is no address", hint=hint) from None
+        raise InvalidSettingError(ENDPOINTS, "contains an invalid address", hint=hint) from None
     if url.username is not None or url.password is not None:
-        raise InvalidSettingError(ENDPOINTS, "a part holds a user or password", hint=f"Use {USER} and {PASSWORD_FILE}")
+        raise InvalidSettingError(ENDPOINTS, "contains a user or password", hint=f"Use {USER} and {PASSWORD_FILE}")
     if not host or scheme not in {"", "http", "https"} or url.path not in {"", "/"} or url.query:
-        raise InvalidSettingError(ENDPOINTS, f"{text!r} is no address", hint=hint)
+        raise InvalidSettingError(ENDPOINTS, f"{text!r} is not an address", hint=hint)
     return scheme, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

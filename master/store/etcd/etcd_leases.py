@@ -60,7 +60,7 @@ class Leases:
                     raise self._channel.failed(member, error) from error
                 case TimeoutError() | asyncio.InvalidStateError():  # no answer; or the stream was over already
                     self._channel.leave(member)
-                    raise StoreUnavailableError(f"etcd at {member.endpoint} answers no renewal") from error
+                    raise StoreUnavailableError(f"etcd at {member.endpoint} does not answer lease renewals") from error
                 case _:
                     raise
 

@@ -78,7 +78,7 @@ class EtcdUpkeep:
         answers = await asyncio.gather(*map(self._status, self._members))
         statuses = [status for status in answers if status is not None]
         if not statuses:
-            raise StoreUnavailableError("no member of etcd says how full it is")
+            raise StoreUnavailableError("no etcd member reports its size")
         younger = [_unknown_fields(one) for one in statuses]
         return EtcdSize(
             used_bytes=max(int(more.get(USED_FIELD, one.dbSize)) for one, more in zip(statuses, younger, strict=True)),
@@ -177,7 +177,7 @@ class EtcdUpkeep:
             async with asyncio.timeout(STATUS_S):
                 return await _maintain(member, "Status", rpc.StatusRequest())
         except (TimeoutError, MasterError) as error:
-            log.debug("etcd at %s does not say how full it is: %s", *member.config.endpoints, error)
+            log.debug("etcd at %s does not report its size: %s", *member.config.endpoints, error)
             return None
 
     async def _alarms(self) -> list[Any]:

@@ -94,7 +94,7 @@ def test_from_of_a_checkpoint_that_is_not_there_is_refused(trained):
     """The command line names the job and a manifest; a wrong one changes nothing."""
     before = contents(trained / "checkpoints")
     code, said = run(trained, "--from", "squares=000009-1")
-    assert (code, "manifest 000009-1: is asked for" in said) == (4, True), said
+    assert (code, "manifest 000009-1: was requested" in said) == (4, True), said
     assert run(trained, "--from", "other=1")[0] == 2
     assert run(trained, "--from", "1", "--start-fresh")[0] == 2
     assert contents(trained / "checkpoints") == before
@@ -252,7 +252,7 @@ def test_who_waits_for_a_job_whose_checkpoint_was_damaged_hears_its_end(tmp_path
         told = first.communicate(timeout=60)[0]
     if falls_back:
         assert "FellBack" in told
-        number = r"[\d,]+ samples go back" if harm is alter else "how many samples go back only the manifest said"
+        number = r"[\d,]+ samples are trained again" if harm is alter else "the number of repeated samples is unknown"
         assert re.search(number, told), told
         audit = read_checkpoint(str(tmp_path / "checkpoints"))
         assert audit.is_sound, audit.problems

@@ -42,7 +42,8 @@ def test_a_script_without_tables_beside_servers_fails_its_job_at_once(tmp_path):
     run = Path(done.stdout.splitlines()[0].removeprefix("run folder: "))
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     (failed,) = [event["message"] for event in events if (event["object"], event["reason"]) == ("tj/bare", "Failed")]
-    assert "declares is refused, and would be again: tables: none declared, but spec.parameterServer gives" in failed
+    assert "the declaration of " in failed
+    assert " is refused: tables: no tables are declared, but spec.parameterServer gives" in failed
     assert "declare them with session.tables(...)" in failed
     began = [event for event in events if event["kind"] == "Started" and "trainer" in event["object"]]
     assert len(began) == 2

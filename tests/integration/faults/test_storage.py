@@ -97,7 +97,7 @@ async def test_servers_that_may_not_write_stop_commits_and_no_training(chaos_run
     watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
         with limited(chaos_run):
-            await goes_on_without_commits(chaos_run, "no room")
+            await goes_on_without_commits(chaos_run, "no space left")
         await commits_again(chaos_run)
         await finish(chaos_run, watch)
 
@@ -106,7 +106,7 @@ async def test_a_suspension_while_commits_fail_loses_what_no_checkpoint_has(chao
     """Servers that go cannot save either: people are told to leave such a job alone (ADR 0173, docs/runbook.md)."""
     await begin(chaos_run)
     with limited(chaos_run):
-        before = await goes_on_without_commits(chaos_run, "no room")
+        before = await goes_on_without_commits(chaos_run, "no space left")
         await chaos_run.suspend(JOB, on=True)
         await until(lambda: not chaos_run.has_pods(JOB), "all pods have left")
     assert len(head_of(chaos_run).data) == before.positions.committed, "nothing new was saved"
@@ -127,7 +127,7 @@ async def test_a_job_goes_on_in_another_folder_once_its_checkpoint_is_there(chao
     chaos_run.local_run.cluster.jobs.records[JOB] = replace(record, place=place)
     await chaos_run.suspend(JOB, on=False)
     log = next(iter(await masters_log(chaos_run)))
-    await until(lambda: "Bring the folder" in log.read_text(), "the master says what is missing")
+    await until(lambda: "Restore the folder" in log.read_text(), "the master says what is missing")
     shutil.copytree(held, other, dirs_exist_ok=True)
     after = await chaos_run.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it goes on", BUDGET_S)
     assert after.positions.committed > 0
@@ -140,7 +140,7 @@ async def masters_log(chaos_run):
     return [chaos_run.log_of(pod) for pod in chaos_run.pods(JOB, Role.MASTER)]
 
 
-@pytest.mark.parametrize(("trouble", "told"), [(full, "no room"), (read_only, "may not be used so")])
+@pytest.mark.parametrize(("trouble", "told"), [(full, "no space left"), (read_only, "denies access")])
 async def test_a_folder_that_takes_nothing_stops_commits_and_no_training(chaos_run, tmpfs, trouble, told):
     """The status says what is wrong with the folder; when that is over the next commit succeeds (M6)."""
     await begin(chaos_run, replace(SHAPE, checkpoint_uri=str(tmpfs)))
@@ -159,7 +159,7 @@ async def test_servers_come_and_go_while_the_disk_is_full(chaos_run, tmpfs):
     watch = HeadWatch(chaos_run.checkpoint_uri(JOB))
     async with watch.following():
         with full(tmpfs):
-            before = await goes_on_without_commits(chaos_run, "no room")
+            before = await goes_on_without_commits(chaos_run, "no space left")
             await is_resized(chaos_run, 3)
             after = await is_resized(chaos_run, 2)
             assert (after.lineage, after.positions.committed) == (before.lineage, before.positions.committed)

@@ -254,7 +254,7 @@ async def test_a_missing_head_is_refused_with_advice(etcd, tmp_path):
             manifest.rename(manifest.with_suffix(".away"))
         await master.start()
         assert await master.wait() == 2
-        assert "Bring the folder" in master.log
+        assert "Restore the folder" in master.log
         for manifest in (tmp_path / "checkpoints").glob("*.away"):
             manifest.rename(manifest.with_suffix(".json"))
         await master.start()

@@ -140,7 +140,7 @@ async def test_another_data_set_is_refused(master):
 @pytest.mark.parametrize(
     ("hello", "code", "text"),
     [
-        (Hello(job="other"), grpc.StatusCode.FAILED_PRECONDITION, "knocked at the door"),
+        (Hello(job="other"), grpc.StatusCode.FAILED_PRECONDITION, "called the master of"),
         (Hello(job="digits", newest=9, oldest=8), grpc.StatusCode.FAILED_PRECONDITION, "upgrade"),
     ],
 )

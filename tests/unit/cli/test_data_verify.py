@@ -47,7 +47,7 @@ def test_one_bit_is_found_and_named(folder):
     code, said = verify(folder)
     assert code == 1
     assert "NOT WHOLE" in said
-    assert f"{name.name}: has another digest" in said
+    assert f"{name.name}: does not match the digest" in said
     code, said = verify(folder, "--json")
     assert code == 1
     assert name.name in said

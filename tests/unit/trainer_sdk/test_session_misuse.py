@@ -162,8 +162,8 @@ def test_whole_numbers_of_numpy_are_whole_numbers(session):
     ("tables", "message"),
     [
         ({}, "without a table"),
-        ({"w": (3, 4)}, r"tables\.w: .* no table"),
-        ({"": edl.dense(3)}, "no name"),
+        ({"w": (3, 4)}, r"tables\.w: .* not a table"),
+        ({"": edl.dense(3)}, "not a name"),
         ({"w": edl.dense(3, dtype="float16")}, r"tables\.w\.dtype"),
         ({"w": edl.dense(3, init=0.0)}, r"tables\.w\.init"),
         ({"w": edl.dense(3, optimiser=0.1)}, r"tables\.w\.optimiser"),

@@ -275,7 +275,7 @@ class PserverClient:
     ) -> dict[int, Array | tuple[Ids, Array]]:
         self._current()
         if not positions:
-            raise UsageError("push() of no positions: say which samples the gradient is of")
+            raise UsageError("push() without positions: pass the positions of the batch")
         out: dict[int, Array | tuple[Ids, Array]] = {}
         for name, given in gradients.items():
             index = self._layout.index_of(name)
@@ -302,7 +302,7 @@ class PserverClient:
             answers = [decode_pull_answer(frame.head) for frame in frames]
             if any(answer.status is PullStatus.MOVED for answer in answers):
                 raise NotReadyError(
-                    "a parameter server does not hold what the route says: it is old", retry_after_s=0.1
+                    "the route is outdated: a parameter server does not have the buckets it names", retry_after_s=0.1
                 )
             if any(answer.status is PullStatus.NOT_READY for answer in answers):
                 raise NotReadyError("a parameter server is restoring its model", retry_after_s=0.1)

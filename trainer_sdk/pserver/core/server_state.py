@@ -199,7 +199,7 @@ def check_state(state: ServerState) -> None:
     forked = state.cut is not None and state.cut.phase in FORKED
     seen = EMPTY
     for g in state.groups:
-        _must(bool(g.buckets) and g.buckets.isdisjoint(seen), "every bucket stands in exactly one group", g)
+        _must(bool(g.buckets) and g.buckets.isdisjoint(seen), "every bucket is in exactly one group", g)
         seen |= g.buckets
         _must(g.fork is None or forked, "buckets are forked only while a cut is open or sealed", g)
         if g.fork is not None:

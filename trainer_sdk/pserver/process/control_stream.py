@@ -79,7 +79,7 @@ class ControlStream:
         self._register()
 
     def stream_broken(self, reason: str) -> None:
-        log.warning("the master cannot be heard (%s); the model is kept", reason)
+        log.warning("the stream to the master is broken (%s); the model is kept", reason)
         self._happened(MasterLost())
 
     def refused(self, reason: str) -> None:
@@ -103,7 +103,7 @@ class ControlStream:
                 self._register()
             case Released():
                 is_owning = self._service is not None and self._service.has_buckets
-                log.info("released%s", ": nobody is left to take its buckets" if is_owning else ", owning nothing")
+                log.info("released%s", ": no server is left to take its buckets" if is_owning else ", with no buckets")
                 self._happened(ReleasedByMaster())
             case Refused():
                 self._happened(RefusedByMaster(reason=f"{message.field} {message.message}"))

@@ -112,7 +112,7 @@ class DataListener:
         """Registers the TLS socket, which has the descriptor now.  Raises WireError if it was cut meanwhile."""
         with self._lock:
             if raw not in self._greeting:
-                raise WireError("cut, for others greet sooner")
+                raise WireError("closed: too many unfinished handshakes")
             del self._greeting[raw]
             self._greeting[encrypted] = None
 
@@ -120,7 +120,7 @@ class DataListener:
         """Counts the connection as a member's.  Raises WireError: too many members, or it was cut meanwhile."""
         with self._lock:
             if sock not in self._greeting:
-                raise WireError("cut, for others greet sooner")
+                raise WireError("closed: too many unfinished handshakes")
             if len(self._open) >= _MAX_CONNECTIONS:
                 raise WireError(f"more than {_MAX_CONNECTIONS} connections of members")
             del self._greeting[sock]
@@ -184,12 +184,12 @@ class DataListener:
                 answer = self._service.push_as_backup(*decode_backup_push(frame.head), body)
                 channel.send(FrameKind.PUSH_ANSWER, encode_push_answer(answer))
             case _:
-                raise WireError(f"{frame.kind.name} where a question was due")
+                raise WireError(f"{frame.kind.name} instead of a request")
 
     def _receive_copy(self, arriving: _Arriving, frame: Frame, role: PeerRole) -> None:
         """Receives a copy; nothing is allocated for its body before the head is judged."""
         if role is not PeerRole.SERVER:
-            raise WireError("a bucket, from one who is no parameter server")
+            raise WireError("a bucket from a peer that is not a parameter server")
         head = decode_copy(frame.head)
         status = self._service.transfer.try_answer(head)
         if status is None:

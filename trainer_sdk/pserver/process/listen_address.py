@@ -31,7 +31,7 @@ def listen(variables: Mapping[str, str], master: str, own_name: str) -> tuple[so
     advertised = variables.get("EDL_ADVERTISE") or ""
     host, _, port = text.rpartition(":") if text else ("" if advertised else _own_host(master), "", "0")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-        raise UsageError(f"EDL_LISTEN: {text!r} is no host:port")
+        raise UsageError(f"EDL_LISTEN: {text!r} is not host:port")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host.strip("[]"), int(port)), family=family, backlog=_BACKLOG)

@@ -258,7 +258,7 @@ def _copied(
 ) -> Iterator[memoryview]:
     size = store.layout.count(buckets)
     if section.length != size:
-        raise WireError(f"tables.{store.spec.name}: {section.length} elements asked for where the buckets have {size}")
+        raise WireError(f"tables.{store.spec.name}: {section.length} elements requested where the buckets have {size}")
     out = pool.array(slot, store.dtype, size)
     at = 0
     for values in store.read(buckets):

@@ -57,7 +57,7 @@ def _check_sparse(spec: TableSpec, bucket_count: int, bucket: int, arrays: Mappi
     path = f"bucket {bucket}.{spec.name}"
     ids = arrays.get("ids")
     if ids is None or ids.ndim != 1 or ids.dtype != np.int64:
-        raise TableError(f"{path}.ids", "no flat array of int64", hint="Rows travel with their ids")
+        raise TableError(f"{path}.ids", "is not a flat int64 array", hint="Send rows with their ids")
     check_ids(path, ids, spec.shape[0])
     if not (ids[1:] > ids[:-1]).all() or not (buckets_of_rows(ids, bucket_count) == bucket).all():
         raise TableError(f"{path}.ids", "rows of other buckets, or twice", hint="Each of its rows once, by their ids")

@@ -143,7 +143,7 @@ class BucketSender:
         try:
             self._hooks.ended(order, head)
         except Exception:  # the process ends over it; other orders need not
-            log.exception("bucket %d, on its way to %s", order.bucket, order.target.name)
+            log.exception("copy of bucket %d to %s", order.bucket, order.target.name)
 
     def _next(self, target: ServerPlace, orders: deque[SendCopy]) -> SendCopy | None:
         """The next order; None ends the thread: no order came for long, or the sender is closed."""

@@ -192,7 +192,7 @@ class ReplicatedPush:
 
     def _fail(self, connection: ServerConnection, error: Exception, begun_s: float) -> None:
         """Reports a failed attempt and closes all connections to that backup, whose process may be over."""
-        log.info("nothing can be passed on to %s: %s", connection.place.name, error)
+        log.info("pushes cannot be replicated to %s: %s", connection.place.name, error)
         connection.close()
         self._replication.close_idle(connection.place.incarnation)
         self._replication.report_silence(connection.place.incarnation, self._lineage, begun_s)

@@ -94,7 +94,7 @@ class Cancellation:
         with self._lock:
             if self.is_cancelled:
                 sock.close()
-                raise ServerUnavailableError("this process has to leave and waits no longer")
+                raise ServerUnavailableError("this process is leaving: the call was cancelled")
             self._sockets.add(sock)
 
     def close(self, sock: socket.socket) -> None:

@@ -267,7 +267,7 @@ class FrameChannel:
             try:
                 sent = self._sock.sendmsg(pieces[:_MAX_PIECES])
             except BlockingIOError as error:
-                raise TimeoutError(f"the peer took nothing for {self._limits.io_s} s") from error
+                raise TimeoutError(f"the peer accepted nothing for {self._limits.io_s} s") from error
             size -= sent
             if not size:
                 return

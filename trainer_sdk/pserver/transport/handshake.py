@@ -77,13 +77,13 @@ def _decode(frame: Frame, expected: FrameKind) -> dict[str, Any]:
     if frame.kind is FrameKind.REFUSED:
         raise AuthenticationError(f"refused by the server: {frame.text}")
     if frame.kind is not expected:
-        raise WireError(f"{frame.kind.name} where {expected.name} was due")
+        raise WireError(f"{frame.kind.name} instead of {expected.name}")
     try:
         said = json.loads(frame.head)
     except (ValueError, RecursionError) as error:
-        raise WireError(f"{expected.name} is no JSON") from error
+        raise WireError(f"{expected.name} is not JSON") from error
     if not isinstance(said, dict):
-        raise WireError(f"{expected.name} is no JSON object")
+        raise WireError(f"{expected.name} is not a JSON object")
     return said
 
 
@@ -97,6 +97,6 @@ def _nonce(said: dict[str, Any]) -> bytes:
 def _check_version(said: dict[str, Any]) -> None:
     if said.get("version") != DATA_PATH_VERSION:
         raise VersionSkewError(
-            f"the peer speaks version {str(said.get('version'))[:20]!r} of the data path, "
+            f"the peer has version {str(said.get('version'))[:20]!r} of the data path, "
             f"this side {DATA_PATH_VERSION}: run one EDL release in all pods of a job"
         )

@@ -47,7 +47,7 @@ def test_a_peer_that_says_nothing_is_waited_for_so_long_and_no_longer(pair):
 
 def test_a_peer_that_takes_nothing_is_waited_for_so_long_and_no_longer(pair):
     channel = FrameChannel(pair[0], WireLimits(io_s=0.05))
-    with pytest.raises(TimeoutError, match="the peer took nothing"):
+    with pytest.raises(TimeoutError, match="the peer accepted nothing"):
         channel.send(FrameKind.PUSH, b"", [memoryview(bytes(64 << 20))])
 
 

@@ -123,7 +123,7 @@ def test_a_third_server_joins_and_the_first_leaves_and_every_counter_is_exact(tm
 
         first.send_signal(signal.SIGTERM)
         assert job.wait_for_exit(first) == 0
-        assert "owning nothing" in job.log("server-0")
+        assert "with no buckets" in job.log("server-0")
         wait_until_even(job, {1, 2}, is_dense=is_dense)
 
         job.server(0)
@@ -156,7 +156,7 @@ def test_buckets_of_a_killed_server_that_is_not_wanted_come_back_on_those_that_s
 
 
 def test_a_server_that_nobody_can_empty_ends_within_its_grace(tmp_path):
-    """The only server is told to go: it does not outstay its grace, and its successor brings the model back."""
+    """The only server is received SIGTERM: it does not outstay its grace, and its successor brings the model back."""
     with running(tmp_path, servers=1, EDL_CHECKPOINT_EVERY_S="0.5", EDL_GRACE_S="4") as job:
         out = job.folder / "out.npz"
         arguments = ["--size", SIZE, "--epochs", 1, "--batch-size", BATCH, *paused(job, 0.3), "--dense"]
@@ -165,7 +165,7 @@ def test_a_server_that_nobody_can_empty_ends_within_its_grace(tmp_path):
         only = job.processes[1]
         only.send_signal(signal.SIGTERM)
         assert job.wait_for_exit(only) == 0
-        assert "told to go: staying up to 3.0 s" in job.log("server-0")
+        assert "received SIGTERM: staying up to 3.0 s" in job.log("server-0")
         job.server(0)
         job.wait_for(lambda: status_of(job).lineage == 2, "the model to come back")
         hurry(job).touch()
@@ -181,9 +181,9 @@ def test_a_server_whose_master_is_away_stays_when_told_to_go_and_its_exit_code_s
         job.wait_for(lambda: status_of(job).positions.committed > 0, "the first commit")
         master, server = job.processes[:2]
         master.kill()
-        job.wait_for_line("server-0", "the master cannot be heard")
+        job.wait_for_line("server-0", "the stream to the master is broken")
         server.send_signal(signal.SIGTERM)
-        job.wait_for_line("server-0", "told to go")
+        job.wait_for_line("server-0", "received SIGTERM")
         time.sleep(1.0)
         assert server.poll() is None
         server.send_signal(signal.SIGTERM)

@@ -114,7 +114,7 @@ def test_an_unknown_word_is_refused():
     body = envelope.messages.add().cut_refused
     body.cut.SetInParent()
     body.reason = 99
-    with pytest.raises(MessageError, match=r"cut_refused.reason: is number 99, which stands for none of: not-ready"):
+    with pytest.raises(MessageError, match=r"cut_refused.reason: is number 99, which is none of: not-ready"):
         decode_member_envelope(envelope)
 
 
@@ -147,5 +147,5 @@ def test_versions_one_apart_talk_and_others_do_not(mine, theirs, agreed):
 
 def test_another_job_is_refused():
     """A member with the wrong address is told so, not trained with."""
-    with pytest.raises(MessageError, match="'b' knocked at the door of 'a'"):
+    with pytest.raises(MessageError, match="'b' called the master of 'a'"):
         agreed_version(Hello(job="a"), Hello(job="b"))

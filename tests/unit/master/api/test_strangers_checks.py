@@ -54,7 +54,7 @@ def test_what_another_user_made_in_a_shared_folder_is_not_used(tmp_path, planted
     else:
         runs.mkdir()
     os.chown(runs, NOBODY, NOBODY, follow_symlinks=False)
-    with pytest.raises(RunFolderError, match=f"made by user {NOBODY}"):
+    with pytest.raises(RunFolderError, match=f"belongs to user {NOBODY}"):
         make_run_folder(runs, "job", described={})
     assert list(elsewhere.iterdir()) == []
 

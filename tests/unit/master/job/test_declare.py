@@ -139,7 +139,7 @@ def test_a_script_that_ends_on_such_a_refusal_fails_the_job_at_once():
     driver.say(T0, Failed(positions=EMPTY, message="UsageError: tables: ..."))
     assert phase(driver) is JobPhase.FAILED
     problem = job.status(driver.state, driver.now).problem
-    assert problem.startswith("what t0 declares is refused, and would be again: tables: none declared")
+    assert problem.startswith("the declaration of t0 is refused: tables: no tables are declared")
     assert driver.durable.dataset is None
 
 
@@ -183,9 +183,7 @@ def test_another_jobs_checkpoint_fails_the_job_at_once_too():
     driver.trainer("t5", declares=Declare(dataset=replace(SPEC, size=7)))
     driver.say(key("t5"), Failed(positions=EMPTY, message="UsageError: dataset.size: ..."))
     assert phase(driver) is JobPhase.FAILED
-    assert "what t5 declares is refused, and would be again: dataset.size: is 7" in (
-        job.status(driver.state, driver.now).problem
-    )
+    assert "the declaration of t5 is refused: dataset.size: is 7" in (job.status(driver.state, driver.now).problem)
 
 
 def test_one_trainer_saves_at_the_end():

@@ -95,7 +95,7 @@ def test_hot_buckets_are_spread_and_sizes_stay_even():
     ("said", "what"),
     [
         ({"weights": [Weight(size_bytes=1)]}, "weights"),
-        ({"weights": [Weight(size_bytes=1, load=float("nan"))] * 4}, "no number"),
+        ({"weights": [Weight(size_bytes=1, load=float("nan"))] * 4}, "not a number"),
         ({"weights": [Weight(size_bytes=-1)] * 4}, "below 0"),
     ],
 )

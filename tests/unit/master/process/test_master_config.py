@@ -42,9 +42,9 @@ def test_when_unreadable_is_one_list_for_a_master_and_a_script():
         told = {"EDL_WHEN_UNREADABLE": way}
         falls_back = parse_environment(told).when_unreadable is WhenUnreadable.FALL_BACK
         assert Settings.from_environment({**LEAST, **told}).config.falls_back == falls_back == (way == "FallBack")
-    with pytest.raises(UsageError, match="EDL_WHEN_UNREADABLE: 'fallback' is none of Fail, FallBack"):
+    with pytest.raises(UsageError, match="EDL_WHEN_UNREADABLE: 'fallback' is not one of Fail, FallBack"):
         parse_environment({"EDL_WHEN_UNREADABLE": "fallback"})
-    with pytest.raises(InvalidSettingError, match="EDL_WHEN_UNREADABLE: 'fallback' is none of Fail, FallBack"):
+    with pytest.raises(InvalidSettingError, match="EDL_WHEN_UNREADABLE: 'fallback' is not one of Fail, FallBack"):
         Settings.from_environment({**LEAST, "EDL_WHEN_UNREADABLE": "fallback"})
 
 
@@ -148,7 +148,7 @@ def test_a_token_file_without_a_secret_is_refused(tmp_path, content):
 
 def test_an_unknown_log_level_is_refused():
     """By its name, before logging is set up with it."""
-    with pytest.raises(InvalidSettingError, match="EDL_LOG_LEVEL: 'loud' is no level"):
+    with pytest.raises(InvalidSettingError, match="EDL_LOG_LEVEL: 'loud' is not a level"):
         Settings.from_environment({**LEAST, "EDL_LOG_LEVEL": "loud"})
 
 

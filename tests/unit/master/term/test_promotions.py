@@ -38,9 +38,7 @@ def test_who_is_lost_who_goes_on_and_how_soon(lost, caplog):
         told.observe(driver.state, Persisted(write=write), Instant(612 * SECOND // 1000))
         driver.let_go()
         told.observe(driver.state, Persisted(write=write), Instant(SECOND))  # an answer that comes twice
-    assert caplog.messages == [
-        "s0 is lost: 2 buckets go on on s1, which had second copies, 612 ms after its stream broke"
-    ]
+    assert caplog.messages == ["s0 is lost: 2 buckets are promoted at s1, 612 ms after its stream broke"]
     assert counts.taken_over == 2
 
 
@@ -48,7 +46,7 @@ def test_one_that_stood_still_has_no_time_to_tell(lost, caplog):
     """Its stream stands."""
     _, _, driver = lost
     PromotionLog(Counters()).observe(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
-    assert caplog.messages == ["s0 is lost: 2 buckets go on on s1, which had second copies"]
+    assert caplog.messages == ["s0 is lost: 2 buckets are promoted at s1"]
 
 
 def test_few_broken_streams_are_remembered(lost, caplog):

@@ -133,7 +133,7 @@ async def test_an_answer_that_an_older_edl_has_followed_is_not_followed_again(tr
 async def test_an_answer_that_cannot_be_followed_changes_nothing(trained):
     """The file is named; the next master with another answer finds all as it was."""
     before = trained.storage.list()
-    with pytest.raises(PermanentError, match="manifest nowhere: is asked for"):
+    with pytest.raises(PermanentError, match="manifest nowhere: was requested"):
         await trained.status(start="nowhere")
     assert trained.storage.list() == before
     assert (await trained.status()).head == IDS[2]
@@ -166,7 +166,7 @@ async def test_a_job_that_has_nothing_to_fall_back_to_fails(trained):
         alter(trained.storage, name)
     alter(trained.storage, f"manifest-{IDS[2]}.json")
     before = trained.storage.list()
-    with pytest.raises(PermanentError, match="no checkpoint before it is whole either"):
+    with pytest.raises(PermanentError, match="has no intact checkpoint before it"):
         await trained.status(when="FallBack")
     assert trained.storage.list() == before
 
@@ -211,7 +211,7 @@ async def test_a_store_from_before_the_first_checkpoint_does_not_begin_anew(job,
     if harm:
         alter(job.storage, "HEAD") if harm == "HEAD" else alter(job.storage, f"manifest-{head}.json")
     before = job.storage.list()
-    with pytest.raises(PermanentError, match=r"HEAD: .*the store was brought back from an older copy"):
+    with pytest.raises(PermanentError, match=r"HEAD: .*the state store was restored from an older copy"):
         await job.status(when=when)
     assert job.storage.list() == before
     if not harm:
@@ -250,7 +250,7 @@ async def test_a_store_from_before_this_jobs_own_first_checkpoint_is_refused(job
     assert (await job.status()).head == predecessors
     of_history(job, 2, "uid")
     before = job.storage.list()
-    with pytest.raises(PermanentError, match=r"HEAD: .*the store was brought back from an older copy"):
+    with pytest.raises(PermanentError, match=r"HEAD: .*the state store was restored from an older copy"):
         await job.status()
     assert job.storage.list() == before
 
@@ -260,7 +260,7 @@ async def test_an_answer_that_cannot_be_followed_is_not_overruled_by_a_fallback(
     before = trained.storage.list()
     for store in (trained.store, MemoryCluster().store("digits")):
         trained.store = store
-        with pytest.raises(PermanentError, match="manifest nowhere: is asked for"):
+        with pytest.raises(PermanentError, match="manifest nowhere: was requested"):
             await trained.status(start="nowhere", when="FallBack")
         assert trained.storage.list() == before
 

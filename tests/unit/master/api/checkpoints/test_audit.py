@@ -46,7 +46,8 @@ def test_the_hint_outranks_the_newest_end(folder):
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"), [(bytes(4095) + b"x", "another digest"), (bytes(100), "too early"), (None, "is not in")]
+    ("content", "problem"),
+    [(bytes(4095) + b"x", "does not match the digest"), (bytes(100), "too early"), (None, "is not in")],
 )
 def test_a_file_that_is_not_what_was_written_is_named(folder, content, problem):
     """Altered, truncated and missing files each have their sentence."""
@@ -111,7 +112,7 @@ def test_nothing_is_called_sound_that_head_does_not_name(folder, content):
     audit = read_checkpoint(folder.uri)
     assert audit.head.id == "l1-t7-2"
     assert not audit.is_sound
-    assert "beside the chain" in audit.problems[0]
+    assert "outside the chain" in audit.problems[0]
 
 
 def test_a_missing_head_beside_two_ends_is_a_problem(folder):

@@ -56,7 +56,7 @@ def test_an_altered_data_file_costs_what_came_after_the_checkpoint_before(storag
     alter(storage, "cut-1-2-2-0-a.edl")
     fallback = found(storage)
     assert fallback.chosen.id == IDS[0]
-    assert "100 samples go back" in fallback.description
+    assert "100 samples are trained again" in fallback.description
     assert "the disk says no" in fallback.description
     assert IDS[1] in fallback.description
 
@@ -70,7 +70,7 @@ def test_a_manifest_that_cannot_be_read_is_older_than_one_that_was_never_committ
         alter(storage, f"manifest-{IDS[1]}.json")
     fallback = found(storage)
     assert fallback.chosen.id == IDS[0]
-    assert "how many samples go back only the manifest said" in fallback.description
+    assert "the number of repeated samples is unknown" in fallback.description
 
 
 def test_without_a_word_which_was_last_the_newest_whole_one_is_taken(storage):
@@ -85,8 +85,8 @@ def test_a_last_checkpoint_whose_files_have_come_back_is_gone_on_from(storage):
     """Nothing goes back then; but not where servers cannot load what this process reads: they would fail again."""
     fallback = found(storage)
     assert fallback.chosen.id == IDS[1]
-    assert "which is whole" in fallback.description
-    with pytest.raises(UnreadableCheckpointError, match="compare what the servers mount"):
+    assert "which is intact" in fallback.description
+    with pytest.raises(UnreadableCheckpointError, match="check the mounts of the parameter servers"):
         found(storage, has_failed_to_load=True)
 
 
@@ -95,7 +95,7 @@ def test_where_no_checkpoint_is_whole_nothing_begins(storage):
     for number in (1, 2):
         alter(storage, f"cut-1-2-{number}-0-a.edl")
     before = storage.list()
-    with pytest.raises(UnreadableCheckpointError, match=r"no checkpoint before it is whole either\. the disk says no"):
+    with pytest.raises(UnreadableCheckpointError, match=r"has no intact checkpoint before it\. the disk says no"):
         found(storage)
     assert storage.list() == before
 

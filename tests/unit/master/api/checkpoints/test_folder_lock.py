@@ -39,7 +39,7 @@ def test_a_writer_that_outlives_its_run_keeps_the_next_one_out(storage):
     writer = hold_as_writer(storage)
     claim.release()
     for _ in range(2):  # a refused claim holds nothing: else the folder would be in use by who was refused
-        with pytest.raises(CheckpointFolderInUseError, match="an earlier run left behind"):
+        with pytest.raises(CheckpointFolderInUseError, match="a process of an earlier run"):
             claim_folder(storage, "two")
     writer.release()
     claim_folder(storage, "two").release()
@@ -50,7 +50,7 @@ def test_each_writer_of_a_process_holds_for_itself(storage):
     claim_folder(storage, "one").release()
     first, second = hold_as_writer(storage), hold_as_writer(storage)
     first.release()
-    with pytest.raises(CheckpointFolderInUseError, match="left behind"):
+    with pytest.raises(CheckpointFolderInUseError, match="of an earlier run"):
         claim_folder(storage, "two")
     second.release()
     claim_folder(storage, "two").release()
@@ -97,7 +97,7 @@ def test_a_folder_on_nfs_is_claimed_and_held(storage, monkeypatch):
     with pytest.raises(CheckpointFolderInUseError, match="in use by one"):
         claim_folder(storage, "two")
     claim.release()
-    with pytest.raises(CheckpointFolderInUseError, match="left behind"):
+    with pytest.raises(CheckpointFolderInUseError, match="of an earlier run"):
         claim_folder(storage, "two")
     writer.release()
     claim_folder(storage, "two").release()
@@ -111,7 +111,7 @@ def test_a_file_system_without_locks_is_refused_with_the_folders_name(storage, m
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(folder_lock.fcntl, "flock", refuse)
-    with pytest.raises(StorageError, match="gives no locks") as caught:
+    with pytest.raises(StorageError, match="does not support locks") as caught:
         claim_folder(storage, "one")
     assert storage.uri in str(caught.value)
 
@@ -165,7 +165,7 @@ def test_a_writer_whose_locks_were_deleted_keeps_the_next_run_out_all_the_same(t
     folder.note_head(manifest)
     shutil.rmtree(tmp_path / "c")
     folder.note_head(manifest)
-    with pytest.raises(CheckpointFolderInUseError, match="left behind"):
+    with pytest.raises(CheckpointFolderInUseError, match="of an earlier run"):
         claim_folder(storage, "the second")
     shutil.rmtree(tmp_path / "c")
     second = claim_folder(storage, "the second")

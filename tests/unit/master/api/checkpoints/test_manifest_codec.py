@@ -80,7 +80,7 @@ def test_a_manifest_cut_short_is_refused(size):
 
 def test_an_altered_manifest_is_refused():
     """One position more than was written is found by the digest."""
-    with pytest.raises(ManifestError, match="digest: is not that of the content"):
+    with pytest.raises(ManifestError, match="digest: does not match the content"):
         decode_manifest(encode_manifest(MANIFEST).replace(b"960", b"950"))
 
 

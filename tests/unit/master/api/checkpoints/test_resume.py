@@ -103,7 +103,7 @@ def test_a_head_that_names_what_is_not_there_is_refused(storage, chain):
 def test_any_manifest_that_cannot_be_read_is_refused(storage, chain, which):
     """The newest one or an older one: what it named is not known any more."""
     storage.write_file(f"manifest-{which}.json", [storage.read(f"manifest-{which}.json")[:-40]])
-    refused(storage, f"manifest-{which}.json: cannot be read: is no JSON", "Nothing was started, changed or deleted")
+    refused(storage, f"manifest-{which}.json: cannot be read: is not JSON", "Nothing was started, changed or deleted")
 
 
 def test_a_folder_without_head_is_a_guess_and_refused(storage, chain):
@@ -273,7 +273,7 @@ def test_from_a_manifest_keeps_it_and_sets_the_rest_aside(storage, chain):
 
 def test_from_what_cannot_be_read_is_refused(storage, chain):
     """A name with a typing error begins nothing."""
-    refused(storage, "manifest 7: is asked for", answer=RequestedStart(manifest=ManifestId("7"), history=NEW))
+    refused(storage, "manifest 7: was requested", answer=RequestedStart(manifest=ManifestId("7"), history=NEW))
 
 
 def test_a_retired_manifest_can_be_gone_on_from(storage, chain):
@@ -310,7 +310,7 @@ def test_a_head_that_is_an_older_copy_is_refused(storage, proof):
         storage.delete("manifest-3.json")
     write_head_hint(storage, chain[0].id)
     shown = "retired-1.json" if proof == "retired" else "manifest-3.json"
-    refused(storage, f"HEAD: names 1, but what {shown} shows was committed after it", "--from ")
+    refused(storage, f"HEAD: names 1, but {shown} proves a later commit", "--from ")
     assert any(shown in problem for problem in verify_folder(storage).problems)
     if proof == "retired":  # a copy that brought the manifest back as well
         shown = "retired-2.json"
@@ -337,7 +337,7 @@ def test_head_is_not_taken_from_another_job(storage, chain):
     mine = written(storage, "m", step=3, parent=chain[1].id, history=NEW, lineage=Lineage(2))
     theirs = written(storage, "t", step=4, parent=chain[1].id)
     write_head_hint(storage, theirs.id)
-    with pytest.raises(StorageError, match="HEAD: names t, which is of another job's history"):
+    with pytest.raises(StorageError, match="HEAD: names t of another job's history"):
         folder.note_head(mine.id)
     assert try_head_hint(storage) == theirs.id
     write_head_hint(storage, chain[1].id)
@@ -381,11 +381,11 @@ def test_what_another_history_went_on_to_from_head_proves_that_head_is_an_older_
         own = {"history": NEW, "lineage": Lineage(2)}
         chain.append(written(storage, str(step), step=step, parent=chain[-1].id, **own))
     write_head_hint(storage, "1")
-    refused(storage, "HEAD: names 1, but what manifest-3.json shows")
+    refused(storage, "HEAD: names 1, but manifest-3.json proves")
     storage.delete("manifest-2.json")
     assert start(storage) == chain[0], "nothing says that it followed"
     write_manifest(storage, replace(chain[2], created_at_s=chain[0].created_at_s + 1))
-    refused(storage, "HEAD: names 1, but what manifest-3.json shows")
+    refused(storage, "HEAD: names 1, but manifest-3.json proves")
 
 
 def test_what_is_written_after_an_answer_was_followed_is_never_set_aside(storage, chain):

@@ -118,7 +118,7 @@ def test_a_manifest_is_written_and_read(storage):
 @pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up", "", ".part-x"])
 def test_names_that_leave_the_folder_are_refused(storage, name):
     """A file record from elsewhere cannot make the master read another folder."""
-    with pytest.raises(StorageError, match="is no relative name"):
+    with pytest.raises(StorageError, match="is not a relative name"):
         storage.read(name)
 
 
@@ -179,7 +179,7 @@ def test_a_file_size_limit_is_a_full_folder(tmp_path):
         "except StorageFullError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert "no room" in done.stdout
+    assert "no space left" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
