@@ -106,13 +106,23 @@ def _reconcile(server: MemoryServer, deployment: Raw, beside: Sequence[Raw]) -> 
         created += 1
     for name in change.delete:
         server.delete(PODS, namespace, name)
+    wanted = whole(deployment, "spec", "replicas", default=1)
+    ready = sum(condition_of(pod, "Ready").get("status") == "True" for pod in standing(owned))
     status = {
         "observedGeneration": deployment["metadata"]["generation"],
         "replicas": len(standing(owned)) - len(change.delete) + created,
-        "readyReplicas": sum(condition_of(pod, "Ready").get("status") == "True" for pod in standing(owned)),
-        "conditions": [_failed_create(failure)] if failure else [],
+        "readyReplicas": ready,
+        "unavailableReplicas": max(0, wanted - ready),
+        "conditions": [_available(is_available=ready >= wanted), *([_failed_create(failure)] if failure else [])],
     }
     server.rewrite(DEPLOYMENTS, dict(deployment), {**deployment, "status": status})
+
+
+def _available(*, is_available: bool) -> dict[str, Any]:
+    """The condition that `edl wait --for=condition=Available` reads; here it takes every replica."""
+    if is_available:
+        return {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}
+    return {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable"}
 
 
 def _failed_create(message: str) -> dict[str, Any]:

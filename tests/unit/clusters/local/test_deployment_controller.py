@@ -3,6 +3,7 @@
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer, collect
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
+from autoscaler.clusters.kubernetes.objects.fields import condition_of
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import is_acted_upon, is_refused_pods
 from autoscaler.clusters.kubernetes.parsing.pod_objects import deployment_of
 from autoscaler.clusters.local.control_plane.deployment_controller import reconcile_deployments
@@ -97,6 +98,13 @@ def test_the_status_tells_what_stands():
     assert is_acted_upon(deployment)
     assert deployment["status"]["replicas"] == 2
     assert deployment["status"]["readyReplicas"] == 1
+    assert deployment["status"]["unavailableReplicas"] == 1
+    assert condition_of(deployment, "Available")["status"] == "False"
+    make_ready(server, "web-local-1")
+    reconcile_deployments(server)
+    deployment = server.get(DEPLOYMENTS, "default", "web")
+    assert deployment["status"]["unavailableReplicas"] == 0
+    assert condition_of(deployment, "Available")["status"] == "True"
 
 
 def test_a_refused_pod_is_told_as_a_failure_to_create():
@@ -104,7 +112,7 @@ def test_a_refused_pod_is_told_as_a_failure_to_create():
     server = started(1, priorityClassName="there-is-none")
     deployment = server.get(DEPLOYMENTS, "default", "web")
     assert is_refused_pods(deployment)
-    assert "there-is-none" in deployment["status"]["conditions"][0]["message"]
+    assert "there-is-none" in condition_of(deployment, "ReplicaFailure")["message"]
 
 
 def test_one_deployment_that_is_refused_pods_stops_no_other():
