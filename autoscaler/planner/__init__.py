@@ -8,17 +8,17 @@ P1   `phases.p1_external_pods`    pending external pods are placed where the sch
 P2   `phases.p2_retain`           what jobs retain; running ones get their core back
      `phases.p2_finish_moves`     servers whose replacement is ready leave
 P3   `phases.p3_reclaim`          surplus leaves for external pods that fit nowhere
-P4   `phases.p4_gangs`            waiting jobs start whole (`p4_gang_room`: where their room comes from)
+P4   `phases.p4_gangs`            waiting jobs start whole (`p4_gang_room`: in which capacity)
 P5   `phases.p5_water_filling`    free capacity goes to the lowest weighted dominant share
 P6   `phases.p6_transfer`         a step goes from a rich job to a poor one, voluntarily
      `phases.p6_begin_moves`      servers begin to move to where they waste less
 P7   `phases.p7_actions`          what is done now, and what waits
 ==== ============================ =====================================================================================
 
-`sharing` holds what jobs are entitled to and when that may change, `placement` which node and which victims,
-`working_copy` what all of them write on.  `explain` says why each job has its size, `counterfactual` what would change
-it.  Before the actions are written `revalidate` drops those that a fresher view no longer needs; `autoscaler.loop`
-carries out the others.  Amounts and shares are whole numbers, so that no rounding decides.
+`sharing` computes entitlements and when sizes may change, `placement` chooses nodes and victims,
+`working_copy` is the state that all phases write.  `explain` says why each job has its size, `counterfactual` what
+would change it.  Before the actions are written `revalidate` drops those that a fresher view no longer needs;
+`autoscaler.loop` carries out the others.  Amounts and shares are whole numbers, so that no rounding decides.
 """
 
 from autoscaler.planner.next_history import record_applied

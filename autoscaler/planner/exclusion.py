@@ -1,13 +1,13 @@
 """Excluded jobs: a job whose own planning fails is left out of the plan, so that it stops no other job (A11, ADR 0157).
 
-The phases write on one working copy, so an exception spoils the plan for all jobs. The job at fault shows in the
-traceback: it was given to the innermost function that was given a job, or something of a job's. Planning begins again
-without that job. Its pods stay in the view and hold their room; its surplus can be reclaimed as any other, through a
-stand-in of plain values (`stand_in`). Only where planning fails with the stand-in too, nobody may take its pods. An
-exception that no job explains propagates.
+The phases write on one working copy, so an exception spoils the plan for all jobs. The traceback shows the job at
+fault: the job argument, or part of a job, of the innermost frame that has one. Planning begins again without that
+job. Its pods stay in the view and keep their capacity; its surplus can be reclaimed as any other, through a stand-in
+of plain values (`stand_in`). If planning fails with the stand-in too, its pods are left alone. An exception without
+such a frame propagates.
 
-The traceback is read in place of a boundary around each function of the phases: new functions are covered by being
-called, and a plan without faults pays nothing.
+The traceback replaces a boundary around each function of the phases: new functions are covered by being called, and a
+plan without faults pays nothing.
 """
 
 from __future__ import annotations
@@ -47,13 +47,12 @@ from autoscaler.errors import in_words
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 
 MOST_FOUND: Final = 16
-"""Faults found in one pass: each costs another try of the whole, and the loop has more to do than to plan.
-
-A job with which planning fails is one; where it fails with the stand-in too, the job is two.
+"""Most faults found in one pass; each repeats the whole plan. A job counts twice if planning fails with its stand-in
+too.
 """
 
 NEVER_S: Final = 1e15
-"""An instant that does not come: what stands in for a job creates nothing."""
+"""An instant that never comes: `hold_until_s` of a stand-in, which creates nothing."""
 
 _SIZED: Final = frozenset({PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY})
 _OF_A_JOB: Final = (Pod, CreatePod, DeletePod, AdmitGang, Reservation, ServerMove)
@@ -169,7 +168,7 @@ def find_culprit(error: BaseException) -> JobName | None:
 
 
 def _jobs_in(values: Iterable[Any]) -> Iterator[JobName]:
-    """Yield the jobs that these values are, then those that they belong to."""
+    """Yield the jobs among these values, then the jobs that they belong to."""
     values = tuple(values)
     for value in values:
         job = getattr(value, "spec", None) if isinstance(value, PlannedJob) else value  # None: it is only being made
@@ -196,7 +195,7 @@ def _with_excluded(decided: Plan, view: ClusterView, excluded: Collection[Exclud
 
 
 def _kept(history: History, before: History, names: Collection[JobName]) -> History:
-    """Return the history with these jobs' last resizes: their windows go on."""
+    """Return the history with these jobs' last resizes, so that their windows are kept."""
     mine = [entry for entry in before.resizes if entry.job in names]
     others = [entry for entry in history.resizes if entry.job not in names]
     return replace(history, resizes=tuple(sorted([*others, *mine], key=lambda entry: entry.job)))

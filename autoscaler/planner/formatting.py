@@ -11,21 +11,21 @@ UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def describe(resources: Resources) -> str:
-    """Return such as `cpu 500m, memory 2Gi, gpu 1`, without the place that every pod takes; `nothing` for nothing."""
+    """Resources as text (`cpu 500m, memory 2Gi, gpu 1`), without `pods`; `nothing` if empty."""
     amounts = ((name, amount) for name, amount in resources.amounts() if name != "pods")
     return ", ".join(f"{name} {describe_amount(name, amount)}" for name, amount in amounts) or "nothing"
 
 
 def describe_shape(shape: Shape) -> str:
-    """Return what such a pod asks for, and of which nodes: `cpu 5 on nodes with disk=fast`."""
+    """A pod's requests and its node selector as text: `cpu 5 on nodes with disk=fast`."""
     labels = ", ".join(f"{key}={value}" for key, value in sorted(shape.node_selector))
     terms = [f"{asked.key} {asked.operator}" for term in shape.node_terms for asked in term]
-    wanted = [f" with {labels}" if labels else "", f" whose affinity asks for {', '.join(terms)}" if terms else ""]
+    wanted = [f" with {labels}" if labels else "", f" whose affinity requires {', '.join(terms)}" if terms else ""]
     return describe(shape.requests) + (f" on nodes{' and'.join(filter(None, wanted))}" if any(wanted) else "")
 
 
 def describe_lack(requests: Resources, room: Resources) -> tuple[str, str]:
-    """Return what is asked for where the room has too little, and what it has: (`1 cpu, 2Gi memory`, `500m, 1Gi`)."""
+    """Return the requests that exceed what is free, and what is free of them: (`1 cpu, 2Gi memory`, `500m, 1Gi`)."""
     lacks = [(name, amount, room.amount(name)) for name, amount in requests.amounts() if amount > room.amount(name)]
     asked = ", ".join(f"{describe_amount(name, amount)} {name}" for name, amount, _ in lacks)
     return asked, ", ".join(describe_amount(name, had) if had > 0 else "none" for name, _, had in lacks)

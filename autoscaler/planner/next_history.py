@@ -1,6 +1,6 @@
 """The planner's history from one plan to the next.
 
-`next_history` writes down what a plan saw and reserved. `record_applied` writes down what was really done; the loop
+`next_history` records what a plan observed and reserved, `record_applied` what was carried out; the loop
 calls it for each action that the cluster has carried out. Entries of pods and jobs that are gone are dropped, so the
 cluster bounds the history.
 """
@@ -31,7 +31,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-# A vacated room is remembered while the pod has it or has refused it; otherwise somebody else took the room.
+# Vacated capacity is remembered while the pod has it or has refused it; otherwise another pod took the capacity.
 HOLDS_ROOM = frozenset({DemandState.ROOM_FREE, DemandState.ROOM_LEAVING, DemandState.ROOM_REFUSED})
 
 ONE_CHANGE_S: Final = 1.0
@@ -87,7 +87,7 @@ def rooms_made(copy: WorkingCopy) -> tuple[VacatedRoom, ...]:
 
 
 def rooms_seen(copy: WorkingCopy) -> list[UnusedRoom]:
-    """Return the pods that are judged unschedulable although there is room, and since when."""
+    """Return the pods that are marked unschedulable although there is capacity, and since when."""
     since_s = {entry.pod: entry.since_s for entry in copy.view.history.rooms_seen}
     return [
         UnusedRoom(pod=demand.pod, since_s=since_s.get(demand.pod, copy.now_s))
@@ -97,7 +97,7 @@ def rooms_seen(copy: WorkingCopy) -> list[UnusedRoom]:
 
 
 def is_refused_now(copy: WorkingCopy, seen: UnusedRoom) -> bool:
-    """Whether the pod has had room for so long that it cannot use it."""
+    """True if the pod has not used free capacity for `refused_after_s`."""
     return copy.now_s >= seen.since_s + copy.policy.refused_after_s
 
 

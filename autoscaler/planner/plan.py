@@ -37,11 +37,11 @@ def plan(
 ) -> Plan:
     """Return what to do now, what waits, and why: a pure function of view, policy and instant (A5).
 
-    `now_s` is the cluster's clock.  Carrying out `actions` in any prefix keeps every node within its capacity (A2);
-    planning again on the result asks for nothing but what this plan said waits.  Who plans again and again gives a
-    `memo`, which makes the same answer cheap.  A job with which planning fails is left out and named in the plan (A11);
-    `excluded` are those that are not to be tried again yet, and why; `unmodelled` those whose surplus cannot be planned
-    either.
+    `now_s` is the cluster's clock.  Carrying out `actions` in any prefix keeps every node within its capacity (A2); a
+    plan of the resulting view has no actions except those deferred here.  Pass a `memo` to plan repeatedly: it
+    changes the cost, not the answer.  A job with which planning fails is left out and named in the plan (A11);
+    `excluded` are those that are not to be tried again yet, and why; `unmodelled` those whose surplus cannot be
+    planned either.
     """
     memo = Memo() if memo is None else memo
 
@@ -94,7 +94,7 @@ def why_stale(copy: WorkingCopy) -> str:
 
 
 def plan_nothing(copy: WorkingCopy, why: str) -> Plan:
-    """Return a plan without actions that keeps every size and the whole history."""
+    """Return a plan without actions that keeps every size and the history."""
     return Plan(
         revision=copy.view.revision,
         planned_at_s=copy.now_s,

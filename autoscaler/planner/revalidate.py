@@ -1,8 +1,7 @@
 """Revalidation: which actions of a plan still hold on a fresher view.
 
-Between plan and write the cluster changes. An action that no longer holds is dropped, never mended: the next plan
-derives what is right. No trainer leaves for a pod that has found its place meanwhile, and nothing is created into room
-that is gone.
+Between plan and write the cluster changes. An invalid action is dropped and never repaired; the next plan replaces
+it. No trainer is removed for a pod that has been bound meanwhile, and no pod is created without free capacity.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from autoscaler.planner.still_needed import is_for_others, needed_deletions
 from autoscaler.planner.working_copy.memo import Memo
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-# Deletions of other causes come from the user, the node or the job itself, whatever is left of the job.
+# Deletions with other causes are valid whatever their job's state.
 TAKEN_FOR_OTHERS = frozenset(
     {Cause.POD, Cause.GANG, Cause.HEADROOM, Cause.ANNOUNCED_GROWTH, Cause.TRANSFER, Cause.STEP}
 )
@@ -71,7 +70,7 @@ def still_valid(
 
 
 def held_actions(copy: WorkingCopy, plan: Plan, begun: Collection[Action]) -> tuple[Action, ...]:
-    """Return the plan's actions that hold on the working copy of a fresh view."""
+    """Return the plan's actions that are valid on the working copy of a fresh view."""
     has_deletions = any(isinstance(action, DeletePod) for action in plan.actions)
     pods = {pod.name: pod for pod in copy.view.pods} if has_deletions else {}
     actions = tuple(action for action in plan.actions if action not in begun or not has_left(action, pods))
@@ -80,7 +79,7 @@ def held_actions(copy: WorkingCopy, plan: Plan, begun: Collection[Action]) -> tu
 
 
 def has_left(action: Action, pods: Mapping[PodName, Pod]) -> bool:
-    """Whether the view shows that a deletion was carried out."""
+    """True if the view shows that a deletion was carried out."""
     if not isinstance(action, DeletePod):
         return False
     pod = pods.get(action.pod)
@@ -103,7 +102,7 @@ def drop_needless(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) ->
 
 
 def holds(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: Action) -> bool:
-    """Whether the action still holds; if so, its room is taken on the copy."""
+    """True if the action is still valid; if so, its capacity is taken on the copy."""
     match action:
         case DeletePod():
             return can_delete(copy, pods, action)
@@ -118,7 +117,9 @@ def holds(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: Action) -> boo
 
 
 def can_delete(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: DeletePod) -> bool:
-    """Whether the pod is there, staying, in somebody's way and beyond its job's minimum; if so, it leaves the copy."""
+    """True if the pod still exists, is not terminating, and is above its job's minimum; it is then removed from the
+    copy.
+    """
     victim = pods.get(action.pod)
     if victim is None or victim.phase is PodPhase.TERMINATING or victim.place != action.node:
         return False
@@ -142,7 +143,7 @@ def can_delete(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: DeletePod
 
 
 def can_create(copy: WorkingCopy, action: CreatePod) -> bool:
-    """Whether job, number and room are as they were; if so, the room is taken."""
+    """True if job, ordinal and capacity are as they were; if so, the capacity is taken."""
     job, at = copy.jobs.get(action.job), copy.capacity.index.get(action.node)
     if job is None or at is None or job.spec.state is not JobState.ACTIVE:
         return False

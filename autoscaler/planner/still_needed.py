@@ -1,9 +1,9 @@
-"""Which deletions of a plan are still needed by those for whom they are meant (ADR 0160).
+"""Check which planned deletions their beneficiaries still need (ADR 0160).
 
-Between plan and write a pod may have found its place, room may have come free elsewhere, or announced growth may have
-been withdrawn. The wants of the fresh view are placed as P1, P3 and P4 place them, with the plan's own victims and no
-others: a want that finds room without them needs nobody to leave. Trainers that only help together leave together or
-not at all. To be called in a trial, which the caller rolls back.
+Between plan and write a pod may have been bound, capacity may have become free elsewhere, or announced growth may
+have been withdrawn. The wants of the fresh view are placed as P1, P3 and P4 place them, with the plan's own victims
+and no others: a want that fits without them needs no deletion. Trainers that only help together leave together or not
+at all. To be called in a trial, which the caller rolls back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DeletionGroup = tuple[Cause, str]
 
 
 def is_for_others(action: Action) -> bool:
-    """Whether the action removes a pod for somebody whose need can be checked again."""
+    """True if the action removes a pod for a beneficiary whose need can be checked again."""
     return isinstance(action, DeletePod) and bool(action.beneficiary) and action.cause in FOR_WANTS | FOR_JOBS
 
 
@@ -107,7 +107,8 @@ def needed_by_wants(
 
 
 def want_kind(cause: Cause, name: str, pods: Mapping[PodName, Pod]) -> str:
-    """Return what wants have in common that may take each other's room: their workload, or their headroom's shape."""
+    """Return a key that is equal for wants that may use each other's capacity: their workload, or their headroom's
+    shape."""
     if cause is Cause.POD:
         pod = pods.get(PodName(name))
         return name if pod is None or pod.workload is None else pod.workload
@@ -129,7 +130,7 @@ def room_after(copy: WorkingCopy, want: Want, group: Sequence[DeletePod], pods: 
 
 
 def is_spared(copy: WorkingCopy, want: Want, at: int, job: PlannedJob, pod: Pod) -> bool:
-    """Whether the want fits on the node though this trainer stays; a trainer that makes up a step is judged with the
+    """True if the want fits on the node though this trainer stays; a trainer that makes up a step is judged with the
     step."""
     if pod.place != copy.capacity.names[at] or job.spec.trainer.step > 1 or job.spec.trainer.powers_of_two:
         return False
@@ -142,7 +143,7 @@ def is_spared(copy: WorkingCopy, want: Want, at: int, job: PlannedJob, pod: Pod)
 def is_needed_by_gang(
     copy: WorkingCopy, plan: Plan, group: Sequence[DeletePod], name: JobName, pods: Mapping[PodName, Pod]
 ) -> bool:
-    """Whether the job still waits, finds no free room for all that it lacks, and would with these pods gone."""
+    """True if the job still waits, does not fit, and would fit with these pods gone."""
     job = copy.jobs.get(name)
     if job is None or job.spec.state is not JobState.ACTIVE:
         return False
@@ -159,7 +160,7 @@ def is_needed_by_gang(
 
 
 def lacks_room(copy: WorkingCopy, plan: Plan, name: JobName) -> bool:
-    """Whether the poorer job, which runs or starts, may still grow and finds neither free room nor quota."""
+    """True if the poorer job, which runs or starts, may still grow and lacks free capacity or quota."""
     job = copy.jobs.get(name)
     if job is None or job.spec.state is not JobState.ACTIVE or job.size >= job.spec.trainer.ceiling:
         return False
@@ -183,7 +184,7 @@ def remove_group(copy: WorkingCopy, group: Iterable[DeletePod], pods: Mapping[Po
 
 
 def may_leave(job: PlannedJob, pod: Pod, action: DeletePod) -> bool:
-    """Whether the pod stands where it stood and its job can do without it."""
+    """True if the pod is on its node as planned and its job can do without it."""
     if pod.phase is PodPhase.TERMINATING or pod.place != action.node:
         return False
     is_whole_job = action.cause is Cause.PREEMPTION
@@ -191,7 +192,7 @@ def may_leave(job: PlannedJob, pod: Pod, action: DeletePod) -> bool:
 
 
 def take_room_of(copy: WorkingCopy, actions: Iterable[Action]) -> None:
-    """Take the room of what the plan creates, where it is still free."""
+    """Take the capacity of the plan's creations, where it is still free."""
     for action in actions:
         for pod in action.pods if isinstance(action, AdmitGang) else (action,):
             if isinstance(pod, CreatePod):
@@ -201,5 +202,5 @@ def take_room_of(copy: WorkingCopy, actions: Iterable[Action]) -> None:
 
 
 def is_voluntary(action: Action) -> bool:
-    """Whether the action creates a pod into what all others have left."""
+    """True if the action is a voluntary creation, which uses only capacity that no other action needs."""
     return isinstance(action, CreatePod) and action.cause in VOLUNTARY

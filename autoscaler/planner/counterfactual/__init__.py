@@ -1,9 +1,10 @@
-"""Counterfactuals: what would change a job's size, and what-if questions, answered by planning anew; pure (ADR 0120).
+"""Counterfactuals: what would change a job's size, and what-if questions, answered by more plans; pure (ADR 0120).
 
-`search` is the entry: `explain(inputs, job)`. `change` holds the values, and the changes stand in a module for each
-kind: `job_changes` (the job's own document), `priority_changes` (whose room it is), `cluster_changes` (what there is),
-`time_changes`. All of it rests on `plan` alone and knows nothing of how that decides, so no answer can differ from what
-the planner would do. `edits` changes the inputs as a user words it, and `convergence` says where the cluster ends.
+`search` is the entry: `explain(inputs, job)`. `change` has the values; there is a module for each kind of change:
+`job_changes` (the job's own document), `priority_changes` (weight, priority, headroom), `cluster_changes` (nodes,
+quotas), `time_changes`. All of it rests on `plan` alone and knows nothing of how that decides, so no answer can
+differ from what the planner would do. `edits` changes the inputs as a user asks for it, and `convergence` plans until
+nothing changes.
 """
 
 from autoscaler.planner.counterfactual.change import (

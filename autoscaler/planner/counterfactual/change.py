@@ -1,4 +1,4 @@
-"""Hypothetical changes to what a plan rests on, and the sizes that follow.
+"""Hypothetical changes to a plan's inputs, and the resulting sizes.
 
 Every kind of change is a frozen value that can be applied to the inputs, and a *ladder*: the changes of that kind from
 the smallest to the largest that is tried, one unit apart. `search` climbs the ladders.
@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Protocol
 
 from autoscaler.domain import ClusterView, Decision, Job, JobName, Policy
 
-NO_CAP: Final = 1_000_000  # transfers a minute, where none are too many
+NO_CAP: Final = 1_000_000  # transfers per minute, as good as unlimited
 
 
 class ChangeKind(StrEnum):
@@ -56,21 +56,21 @@ class PlanInputs:
 
 
 class HypotheticalChange(Protocol):
-    """One thing that could be otherwise. `amount` counts in the kind's own unit; more of it is a larger change."""
+    """A hypothetical change of the inputs. `amount` counts in the kind's own unit; more of it is a larger change."""
 
     @property
     def kind(self) -> ChangeKind:
-        """What is changed."""
+        """The changed thing."""
 
     @property
     def amount(self) -> float:
         """By how much, in the kind's unit."""
 
     def apply(self, inputs: PlanInputs) -> PlanInputs:
-        """Return the inputs as they would be."""
+        """Return the changed inputs."""
 
     def describe(self) -> str:
-        """Return the change in words that fit behind `with`."""
+        """Return the change as text that fits behind `with`."""
 
 
 Ladder = Sequence[HypotheticalChange]
@@ -95,7 +95,7 @@ class NumberChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterfactual:
-    """With these changes, one or a pair, planning anew gives `size`. Source: A8."""
+    """With these changes, one or a pair, a new plan gives `size`.  Source: A8."""
 
     changes: tuple[HypotheticalChange, ...]
     size: int

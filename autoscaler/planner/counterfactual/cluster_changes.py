@@ -1,8 +1,8 @@
-"""Changes to what there is: more of one resource on a node, more nodes, closed nodes opened, larger quotas.
+"""Changes of the cluster: more of one resource on a node, more nodes, closed nodes opened, larger quotas.
 
-Only nodes that accept the job's trainers are looked at. More of a resource goes to one node at a time: the few that
-lack least are tried, and the smallest addition of all is the answer. The units are those of `increments`; nodes count
-by one.
+Only nodes that accept the job's trainers are tried.  More of a resource goes to one node at a time: the nodes with
+the smallest deficit are tried, and the smallest addition of all is the answer. The units are those of `increments`;
+nodes count by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autoscaler.planner.counterfactual.increments import RUNGS, format_increment
 from autoscaler.planner.placement.gpu_reserve import needs_per_device, would_spoil
 
 NODES_TRIED: Final = 3
-"""Candidates for more of one resource, and kinds of nodes of which there could be more."""
+"""Most candidate nodes for more of one resource, and most kinds of new nodes."""
 
 MOST_NODES: Final = 16
 
@@ -61,7 +61,10 @@ class MoreOnNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreNodes:
-    """So many empty nodes like this one.  `model`: the node's name; empty where no node there is would do."""
+    """`count` empty nodes like `like`.
+
+    `model`: name of the existing node that they copy; empty if no existing node fits.
+    """
 
     like: Node
     count: int
@@ -87,7 +90,7 @@ class MoreNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenNodes:
-    """Closed nodes open again: ready, neither cordoned nor drained."""
+    """Closed nodes that are opened: ready, neither cordoned nor drained."""
 
     nodes: tuple[NodeName, ...]
     kind: ChangeKind = ChangeKind.OPEN
@@ -136,7 +139,7 @@ class RaiseQuota:
 def resource_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[Ladder]:
     """Yield, resource by resource, a ladder for each of the nodes that lack least of it.
 
-    `missing`: what the job asks for in all; the ladders go on to twice as much.
+    `missing`: all that the job requests; the ladders go up to twice as much.
     """
     shape = job.trainer.shape
     free = free_rooms(inputs, shape)
@@ -149,9 +152,11 @@ def resource_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterat
 
 
 def node_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[Ladder]:
-    """Yield more nodes of the commonest kinds that hold what one node gets; where there is none, of one that holds all.
+    """Yield ladders of new nodes: of the commonest kinds that hold one node's share of the step, else of one that
+    holds all.
 
-    What one node gets is a trainer, or as many as `perNode` says.  Where GPUs keep that room it is for core pods alone.
+    One node's share is a trainer, or `perNode` of them.  If devices reserve what it needs on all kinds, a node that
+    holds all is proposed too.
     """
     shape = job.trainer.shape
     unit = NOTHING.plus(shape.requests, times=job.trainer.per_node)
@@ -167,7 +172,7 @@ def node_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[L
 
 
 def holds_surplus(inputs: PlanInputs, node: Node, unit: Resources) -> bool:
-    """Whether surplus may take this much of such a node: not what its free GPUs will need."""
+    """True if surplus may take this much of such a node without the GPU reserve."""
     if not inputs.policy.gpus_keep_room:
         return True
     active = (job.trainer.shape.requests for job in inputs.view.jobs if job.state is JobState.ACTIVE)
@@ -175,7 +180,7 @@ def holds_surplus(inputs: PlanInputs, node: Node, unit: Resources) -> bool:
 
 
 def labels_for(shape: Shape) -> Labels:
-    """Return labels with which a node suits the shape's selector, and what its affinity asks for first, if any do."""
+    """Return labels with which a node matches the shape's selector and the first of its affinity terms, if any do."""
     for term in shape.node_terms:
         asked = {
             requirement.key: requirement.values[0] if requirement.values else "true"
@@ -209,7 +214,7 @@ def quota_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[
 
 
 def free_rooms(inputs: PlanInputs, shape: Shape) -> dict[NodeName, Resources]:
-    """Return what is free on each open node that accepts the shape; below zero where too much stands there."""
+    """Return what is free on each open node that accepts the shape; negative for an over-committed node."""
     free = {n.name: n.allocatable for n in inputs.view.nodes if n.is_open() and n.accepts(shape)}
     for pod in inputs.view.pods:
         if pod.place in free and pod.phase is not PodPhase.GATED:
@@ -235,12 +240,12 @@ def new_nodes(standing: Iterable[Node], like: Node, count: int) -> tuple[Node, .
 
 
 def labels_of(labels: Iterable[tuple[str, str]]) -> str:
-    """Return such as `disk=ssd,zone=a`."""
+    """Labels as text: `disk=ssd,zone=a`."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels))
 
 
 def gang_of(job: Job) -> Resources:
-    """Return what all core pods of the job ask for together."""
+    """Return the sum of the requests of the job's core pods."""
     total = NOTHING.plus(job.master.shape.requests, times=job.master.replicas)
     if job.servers is not None:
         total = total.plus(job.servers.shape.requests, times=job.servers.min_replicas)

@@ -1,4 +1,4 @@
-"""Convergence: plans carried out on the view itself, until one asks for nothing.
+"""Convergence: plan and apply on a copy of the view until a plan has no actions.
 
 This is the shortest of simulations: no time passes, pods start and leave at once and external pods are bound where the
 plan expects them. Windows are off, since they are over once the cluster has converged. How long that takes, and what
@@ -38,7 +38,7 @@ ROUNDS: Final = 200  # plans; each one ends at least one job's or pod's waiting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converged:
-    """The converged inputs and the last plan there. `is_reached`: that plan asks for nothing."""
+    """The converged inputs and the last plan there. `is_reached`: that plan has no actions."""
 
     inputs: PlanInputs
     plan: Plan
@@ -56,7 +56,7 @@ def converge(inputs: PlanInputs, rounds: int = ROUNDS) -> Converged:
         quotas=recounted(inputs.view, came=(), left=leaving),
     )
     inputs = replace(inputs, view=view)
-    # Transfers last: each one tries the whole water-filling again, and early ones would be moved twice.
+    # Transfers come last: each repeats the whole water-filling, and early ones could be reversed.
     without_transfers = replace(policy, transfers_per_minute=0, transfers_percent_per_minute=0)
     for _ in range(rounds):
         view = carried_out(inputs, plan(inputs.view, without_transfers, inputs.now_s, memo=memo))
@@ -86,7 +86,7 @@ def carried_out(inputs: PlanInputs, decided: Plan) -> ClusterView:
         pods=[*created, *bound],
         gone_pods=gone,
         quotas=recounted(view, came=created, left=[pod for pod in view.pods if pod.name in gone]),
-        history=replace(history, rooms_seen=()),  # every pod takes its room at once
+        history=replace(history, rooms_seen=()),  # every pod takes its capacity at once
         revision=view.revision + 1,
     )
 
@@ -146,7 +146,7 @@ def created_pod(job: Job, wanted: CreatePod, now_s: float, *, is_graded: bool) -
 
 
 def bound_external_pods(view: ClusterView, decided: Plan) -> Iterable[Pod]:
-    """Yield the waiting external pods that have room now, bound there."""
+    """Yield the waiting external pods that fit now, bound."""
     capacity: dict[PodName, NodeName] = {
         demand.pod: demand.node
         for demand in decided.demands

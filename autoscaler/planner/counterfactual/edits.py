@@ -1,6 +1,6 @@
 """What-if edits: other nodes, other web load, another job, as `edl what-if` asks about them.
 
-Each function returns the edited inputs. What a node takes with it comes back by its own controllers: pods of external
+Each function returns the edited inputs. Pods of a removed node are re-created by their controllers: pods of external
 workloads wait for room, and the planner places EDL's. Pods without a workload (daemons of the node, say) do not come
 back.
 """
@@ -16,13 +16,13 @@ from autoscaler.planner.counterfactual.change import PlanInputs
 from autoscaler.planner.counterfactual.cluster_changes import new_nodes
 
 LEAVE_FIRST: Final = (PodPhase.GATED, PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY, PodPhase.TERMINATING)
-"""As the ReplicaSet controller: what serves nobody yet goes first."""
+"""Deletion order of the ReplicaSet controller: pods that are not ready first."""
 
 
 def with_nodes(
     inputs: PlanInputs, capacity: Resources, count: int, labels: Iterable[tuple[str, str]] = ()
 ) -> PlanInputs:
-    """Return the inputs with so many new, empty nodes."""
+    """Return the inputs with `count` new, empty nodes."""
     like = Node(name=NodeName("new"), allocatable=capacity, labels=frozenset(labels))
     return replace(inputs, view=inputs.view.evolve(nodes=new_nodes(inputs.view.nodes, like, count)))
 
@@ -39,7 +39,7 @@ def without_node(inputs: PlanInputs, name: NodeName) -> PlanInputs:
 
 
 def with_replicas(inputs: PlanInputs, name: WorkloadName, count: int) -> PlanInputs:
-    """Return the inputs with so many replicas wanted of an external workload. Raises KeyError."""
+    """Return the inputs with `count` replicas wanted of an external workload. Raises KeyError."""
     found = next((workload for workload in inputs.view.workloads if workload.name == name), None)
     if found is None:
         raise KeyError(name)
@@ -70,7 +70,7 @@ def with_submission(inputs: PlanInputs, job: Job) -> PlanInputs:
 
 
 def replica(workload: Workload, number: int, now_s: float) -> Pod:
-    """Return a pod of the workload that waits for room."""
+    """Return a pod of the workload that waits for capacity."""
     pod = Pod(
         name=PodName(f"{workload.name}-{number}"),
         role=Role.EXTERNAL,
@@ -84,12 +84,12 @@ def replica(workload: Workload, number: int, now_s: float) -> Pod:
 
 
 def waiting(pod: Pod, now_s: float) -> Pod:
-    """Return the external pod as it comes back: unbound, and judged to have no room."""
+    """Return the external pod as it is re-created: unbound, and marked unschedulable."""
     return replace(
         pod,
         phase=PodPhase.PENDING,
         node=None,
         nominated_node=None,
         created_at_s=now_s,
-        unschedulable_since_s=0.0,  # so long ago that no scheduler is waited for
+        unschedulable_since_s=0.0,  # long ago, so that the plan does not wait for the scheduler
     )

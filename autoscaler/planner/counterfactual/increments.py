@@ -1,6 +1,6 @@
-"""Increments in which people buy: whole cpus, GiB, GPUs; of large needs a sixteenth, rounded up to a power of two.
+"""Increments of resources: whole cpus, GiB, GPUs; of large needs a sixteenth, rounded up to a power of two.
 
-So a ladder has few rungs and its unit can be said: 16 more cpu, not 15,917m; 64Gi in steps of 4Gi.
+So a ladder has few rungs and round amounts: 16 more cpu, not 15,917m; 64Gi in steps of 4Gi.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, NumberChange, PlanInputs
 
 SIZES_TRIED: Final = 8
-"""Sizes beyond maxReplicas; a maximum that is raised past the next size helps only by accident."""
+"""Sizes beyond maxReplicas; raising the maximum further rarely helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def edited(job: Job, **fields: Any) -> Job:
 
 
 def is_possible(spec: TrainerSpec, **fields: Any) -> bool:
-    """Whether a job's document may have these values."""
+    """True if a job's document may have these values."""
     try:
         replace(spec, **fields)
     except InvalidSpecError:

@@ -1,7 +1,7 @@
-"""Changes to whose room it is: weight, priority, headroom.
+"""Changes of weight, priority and headroom.
 
-Weights are raised by tenths of what they are. Of priorities only the order counts, so the ladder has those that occur,
-each and one above: between two of its rungs no plan differs, and the smallest rung is the smallest priority.
+Weights rise by tenths.  Only the order of priorities matters, so the ladder has each existing priority and the value
+above it: between two of its rungs no plan differs, and the smallest rung is the smallest priority.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RaiseWeight(NumberChange):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaisePriority(NumberChange):
-    """The job's priority class exchanged for one of a higher value.  Pods that stand keep theirs."""
+    """The job's priority class exchanged for one of a higher value.  Existing pods keep their priority."""
 
     subject: ClassVar = "a priority class of value"
     kind: ChangeKind = ChangeKind.PRIORITY
@@ -42,7 +42,7 @@ class RaisePriority(NumberChange):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LessHeadroom:
-    """Fewer pods for which the policy keeps room; the last ones named go first."""
+    """Fewer pods of headroom; the last entries of the policy go first."""
 
     before: int
     to: int

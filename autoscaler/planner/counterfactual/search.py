@@ -1,6 +1,6 @@
 """Search for the smallest change of each kind after which a plan gives the job more (A8).
 
-The planner is greedy, so nothing says that more of a resource never hurts, and bisection would be no proof. Each ladder
+The planner is greedy, so more of a resource may hurt, and bisection could miss the smallest change. Each ladder
 is climbed rung by rung, by planning anew: the first rung that lifts the job is the smallest of its kind by
 construction. Ladders are short because their unit is the one in which people buy; one whose top gives nothing is not
 climbed. Kinds that suit the bottleneck are tried first; the others only if none of those helps; then pairs, each part
@@ -48,7 +48,7 @@ SUITED: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
     Bottleneck.QUOTA: (ChangeKind.QUOTA,),
     Bottleneck.NEVER_FITS: (ChangeKind.STEP, ChangeKind.MIN, ChangeKind.RESOURCE, ChangeKind.NODES),
 }
-"""Kinds that can lift a bottleneck; of those that are not named, room and claims."""
+"""Kinds of change that can lift each bottleneck; default: `CAPACITY` and claims."""
 
 PAIRS: Final = (
     (ChangeKind.PIN, ChangeKind.MAX),
@@ -65,12 +65,12 @@ PAIRS: Final = (
 
 
 class _SearchIsLongError(Exception):
-    """So many plans were not allowed for."""
+    """The limit of plans is reached."""
 
 
 @dataclass(slots=True, kw_only=True)
 class AnswerSearch:
-    """Plans that were made for one question, and what they found."""
+    """Search state of one question."""
 
     inputs: PlanInputs
     job: Job
@@ -138,7 +138,7 @@ def explain(inputs: PlanInputs, name: JobName, *, more_than: int = 0, most: int 
     """Return why the job has its size, and the smallest changes of each kind that give it more (A8).
 
     `more_than`: the size that is to be exceeded, at least the one that the job has once all windows are over.
-    Planning anew with an answer's changes, windows off, gives exactly its size.  Raises KeyError for no such job.
+    A new plan with an answer's changes, windows off, gives exactly its size.  Raises KeyError for no such job.
     """
     job = inputs.job(name)
     memo = Memo()
@@ -200,7 +200,7 @@ def ladders(kind: ChangeKind, inputs: PlanInputs, job: Job, missing: Resources) 
 
 
 def by_time(inputs: PlanInputs, actual: Plan, decision: Decision, memo: Memo) -> list[Counterfactual]:
-    """Return the first instant at which the job is larger, or does what it now only promises; else nothing."""
+    """Return the first instant at which the job is larger, or has a reserved change carried out; None otherwise."""
     if decision.bottleneck is Bottleneck.STALE_VIEW:
         return []
     for wait, then in time_changes.instants(inputs, actual, memo):
@@ -212,7 +212,7 @@ def by_time(inputs: PlanInputs, actual: Plan, decision: Decision, memo: Memo) ->
 
 
 def size_after(inputs: PlanInputs, name: JobName, *changes: HypotheticalChange, memo: Memo | None = None) -> int:
-    """Return the job's target when everything is as it is but for these changes; without windows, time apart."""
+    """Target of the job with these changes applied, windows off."""
     is_timed = any(change.kind is ChangeKind.TIME for change in changes)
     if not is_timed:
         inputs = replace(inputs, view=without_run_times(inputs.view), policy=without_windows(inputs.policy))
@@ -227,7 +227,7 @@ def decision_of(found: Plan, name: JobName) -> Decision:
 
 
 def missing_of(job: Job, settled: Decision) -> Resources:
-    """Return what the job's next size asks for: a step of trainers, or the whole gang."""
+    """Return the requests of the job's next size: a step of trainers, or the whole gang."""
     if settled.target == 0:
         return cluster_changes.gang_of(job)
     count = next_size_above(job, settled.target) - settled.target
@@ -235,7 +235,7 @@ def missing_of(job: Job, settled: Decision) -> Resources:
 
 
 def next_size_above(job: Job, size: int) -> int:
-    """Return the next size, whatever maximum and pin say now."""
+    """Return the next size, whatever the present maximum and pin."""
     free = replace(job.trainer, pinned_replicas=0)
     inside = free.next_size(size)
     return inside if inside is not None else next(iter(job_changes.sizes_beyond(free)), size + 1)

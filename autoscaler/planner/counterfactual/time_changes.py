@@ -1,4 +1,4 @@
-"""What time alone changes, and a view that is fresh again.
+"""Changes by time alone, and a fresh view.
 
 Time is not tried in steps: a plan names the instant at which time alone changes it (`Plan.replan_at_s`), so the rungs
 are these instants, one after the other. The windows stay on, since they are what ends. A view without news counts as
@@ -41,7 +41,7 @@ class WaitUntil:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshView:
-    """The cluster observed again, with so many nodes ready that were not."""
+    """The cluster observed again, with these nodes ready."""
 
     nodes: tuple[str, ...] = ()
     kind: ChangeKind = ChangeKind.VIEW
@@ -66,7 +66,7 @@ def view_ladders(inputs: PlanInputs) -> Iterator[Ladder]:
 
 
 def instants(inputs: PlanInputs, first: Plan, memo: Memo) -> Iterator[tuple[WaitUntil, Plan]]:
-    """Yield each instant at which time alone changes the plan, with the plan of then; a bounded number of them."""
+    """Yield instants at which time alone changes the plan, with the plan at that instant; a bounded number."""
     due_s = first.replan_at_s
     for _ in range(INSTANTS_TRIED):
         if due_s is None:

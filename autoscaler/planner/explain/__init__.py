@@ -1,4 +1,4 @@
-"""Why each job has its size: the decisions of a finished plan, whose room is missing, and the sentence for people.
+"""Explanation of sizes: the decisions of a finished plan, shortages, and one-line summaries.
 
 What would change a size is another question, answered by planning anew (`counterfactual`).
 """

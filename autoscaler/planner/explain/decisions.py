@@ -1,8 +1,8 @@
 """Decisions: for each job of a plan its target, the reason and cause of a change, and the bottleneck that keeps it
 there.
 
-Where a job lacks only room the decision says whose surplus holds it (`name_shortages`), or on which node least is
-missing.
+If a job lacks only capacity, the decision names the jobs whose surplus occupies it (`name_shortages`), or the node
+with the smallest deficit.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def reason_of(job: PlannedJob) -> tuple[Reason, Cause | None]:
 
 
 def notice_of(copy: WorkingCopy, job: PlannedJob) -> str:
-    """Return what the user asked for and this cluster cannot give."""
+    """Notice about a request of the user that the cluster cannot fulfil."""
     servers = job.spec.servers
     if servers is None or copy.view.capabilities.servers_elastic:
         return ""
@@ -114,8 +114,7 @@ def notice_of(copy: WorkingCopy, job: PlannedJob) -> str:
 
 
 def name_shortages(copy: WorkingCopy) -> None:
-    """Record for each job without room whose room it is: others' surplus on some node, else nobody's and what comes
-    nearest.
+    """Record for each job that lacks capacity whose surplus occupies it, else the node with the smallest deficit.
 
     Jobs of one shape have one answer, unless their own surplus is part of it.
     """
@@ -140,15 +139,15 @@ def name_shortages(copy: WorkingCopy) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """The first nodes where a shape would fit without surplus, and whose surplus stands there."""
+    """The first nodes where a shape would fit without surplus, and the jobs whose surplus is there."""
 
     shape: int
     nodes: tuple[int, ...]
     coming: Mapping[NodeName, Collection[JobName]]  # `surplus_coming`
-    holders: dict[int, tuple[PlannedJob, ...]] = field(default_factory=dict)  # by node, once asked for
+    holders: dict[int, tuple[PlannedJob, ...]] = field(default_factory=dict)  # by node, computed on demand
 
     def holders_beside(self, copy: WorkingCopy, job: PlannedJob) -> Sequence[PlannedJob]:
-        """Return the other jobs, by name, whose surplus alone stands in this job's way on one of the nodes."""
+        """Return the other jobs, by name, whose surplus alone prevents the placement on one of the nodes."""
         for at in self.nodes:
             if (holders := self.holders.get(at)) is None:
                 holders = self.holders[at] = holders_of(copy, at, self.coming)
@@ -175,7 +174,7 @@ NO_SHORTAGE: Final = ShortageText((), (0, 0), Bottleneck.NODE_FIT, "")
 
 
 def shortage_text(job: PlannedJob, holders: Sequence[PlannedJob]) -> ShortageText:
-    """Return whether the room belongs to others by priority or by fairness, in words."""
+    """Return why other jobs occupy the capacity, by priority or by fairness, as text."""
     step, priority = step_of(job), job.spec.priority
     names = listed([holder.spec.name for holder in holders])
     if all(holder.spec.priority > priority for holder in holders):
@@ -186,7 +185,7 @@ def shortage_text(job: PlannedJob, holders: Sequence[PlannedJob]) -> ShortageTex
 
 
 def nearest_node(copy: WorkingCopy, shape: int) -> str:
-    """Return what is missing for one more trainer on the node that comes nearest, in words."""
+    """Return what is missing for one more trainer on the node with the smallest deficit, as text."""
     at = nearest_room(copy, shape)
     if at is None:
         return "no open node accepts its trainers"

@@ -1,4 +1,4 @@
-"""A job's summary: what a plan does to it, else what keeps it from more, in one line of a terminal.
+"""Summary of a job in one terminal line: the plan's change, else its bottleneck.
 
 Sizes and reasons stand in fields of the `Decision`; this is the rest of the sentence.
 """
@@ -29,13 +29,13 @@ LEFT: Final[Mapping[Cause, str]] = {
 
 
 def summarize(job: PlannedJob) -> str:
-    """Return what happens to the job, else what keeps it from its next size."""
+    """Return the plan's change of the job, else its bottleneck."""
     told = describe_leaving(job) or describe_coming(job) or describe_moving(job) or job.message or "stays as it is"
     return told if len(told) <= LINE_LIMIT else told[: LINE_LIMIT - 3] + "..."
 
 
 def describe_leaving(job: PlannedJob) -> str:
-    """Return who leaves and for whom: trainers before others, the first cause before others."""
+    """Pods that are removed, and their beneficiary: trainers before others, the first cause before others."""
     trainers = [leaving for leaving in job.leaving if leaving.pod.role is Role.TRAINER]
     if not job.leaving:
         return ""
@@ -74,7 +74,7 @@ def describe_defragmentation(job: PlannedJob, leaving: Leaving) -> str:
 
 
 def why_edited(job: PlannedJob) -> str:
-    """Return which field of the job's document asks for fewer pods."""
+    """Return the field of the job's document that requires fewer pods."""
     spec = job.spec.trainer
     if job.spec.state is not JobState.ACTIVE:
         return f"the job is {job.spec.state}"
@@ -89,7 +89,7 @@ def pinned_servers(job: PlannedJob) -> str:
 
 
 def describe_coming(job: PlannedJob) -> str:
-    """Return which pods come and why."""
+    """Return the created pods and their cause."""
     if job.is_starting:
         return f"starts with {counted(pod.role for pod in job.created if pod.cause is Cause.START)}"
     if not job.created or not job.is_running:  # a job that waits for its start grows by nothing yet
@@ -106,6 +106,6 @@ def describe_coming(job: PlannedJob) -> str:
 
 
 def places(pods: Iterable[CreatePod | Leaving]) -> str:
-    """Return the nodes on which these pods stand or will stand."""
+    """Return the nodes of these pods, present or planned."""
     nodes = {pod.node if isinstance(pod, CreatePod) else pod.pod.place for pod in pods}
     return listed(sorted(node for node in nodes if node is not None)) or NodeName("no node")

@@ -1,13 +1,13 @@
-"""P1: pending pods that EDL does not own come first, and headroom for those that are still to come.
+"""P1: placement of pending external pods, and of headroom.
 
-A pod without a node is placed where kube-scheduler would put it: into free room, else into room that is being vacated.
-A pod that finds neither stays in `ExternalDemand.unserved`, and P3 reclaims room for it. Headroom is the last and
-softest demand; P4 places it with the same functions, after the gangs.
+A pod without a node is placed where kube-scheduler would put it: into free capacity, else into capacity that is being
+vacated. A pod that finds neither stays in `ExternalDemand.unserved`, and P3 reclaims surplus for it. Headroom has the
+lowest priority; P4 places it with the same functions, after the gangs.
 
-Three settings ask for headroom: pods of a shape (`headroom`), a part of the cluster (`headroom_percent`), and a part of
-what autoscaled workloads may still grow (`autoscaler_headroom_percent`). The largest answer for each shape counts, not
-the sum. Headroom is kept as places for whole pods of the workloads' own shapes, since scattered remainders would help
-nobody.
+Three settings ask for headroom: pods of a shape (`headroom`), a part of the cluster (`headroom_percent`), and a part
+of what autoscaled workloads may still grow (`autoscaler_headroom_percent`). The largest answer for each shape counts,
+not the sum. Headroom is kept as places for whole pods of the workloads' own shapes, since scattered remainders are of
+no use to a pod.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def place_external_pods(copy: WorkingCopy) -> None:
-    """Place every pending and every announced pod: those first for which room was made before, then the most urgent."""
+    """Place every pending and every announced pod: first those for which a node was vacated, then the most urgent."""
     wants = [*pending_wants(copy), *announced_wants(copy)]
     promised_first = {made.pod for made in copy.view.history.rooms_made}
     place_wants(copy, sorted(wants, key=lambda want: (want.name not in promised_first, *want.urgency)))
 
 
 def pending_wants(copy: WorkingCopy) -> list[Want]:
-    """Return the external pods that wait for a node; those that EDL's fit test does not model are answered at once."""
+    """Return the pending external pods; those that EDL's fit test does not model get their answer at once."""
     wants = []
     for pod in copy.external.waiting:
         want = Want(name=pod.name, shape=pod.shape, rank=full_rank(pod.priority), cause=Cause.POD, pod=pod)
@@ -46,8 +46,8 @@ def pending_wants(copy: WorkingCopy) -> list[Want]:
 def announced_wants(copy: WorkingCopy) -> list[Want]:
     """Return a want for each replica that a workload will have and has not created yet.
 
-    Of the replicas that the cluster could not hold even without surplus, one is returned: it reports the lack of room,
-    and each would cost as much time as one that can be served.
+    Of replicas that would not fit even without surplus only one is returned, to report the lack of capacity at
+    bounded cost.
     """
     wants = []
     for workload in copy.view.workloads:
@@ -60,7 +60,7 @@ def announced_wants(copy: WorkingCopy) -> list[Want]:
 
 
 def place_headroom(copy: WorkingCopy) -> None:
-    """Place the headroom that the policy asks for; what finds no room stays unserved."""
+    """Place the policy's headroom; what does not fit stays unserved."""
     wants = [
         Want(
             name=PodName(f"headroom-{number}-{nth}"),
@@ -92,12 +92,12 @@ def place_wants(copy: WorkingCopy, wants: Iterable[Want]) -> None:
 
 
 def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
-    """Place wants of one shape, all of them existing pods or none, into free room, then into room that is being
-    vacated."""
+    """Place wants of one shape, all of them existing pods or none, into free capacity, then into capacity that is
+    being vacated."""
     places = take_emptiest(copy, shape, len(wants), now=True, is_there=wants[0].is_there)
     for want, at in zip(wants, places, strict=False):
         if want.pod is not None and want.pod.unschedulable_since_s is not None:
-            # A verdict that says otherwise is watched (`beside-the-scheduler.md` 15).
+            # The scheduler found no node, though EDL does: watched for a refusal (`beside-the-scheduler.md` 15).
             copy.external.unused_room.add(want.name)
         copy.external.answer(want, DemandState.ROOM_FREE, copy.capacity.names[at])
     made = {made.pod for made in copy.view.history.rooms_made}
@@ -114,7 +114,7 @@ def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
 
 
 def place_into_leaving_room(copy: WorkingCopy, shape: int, wants: Sequence[Want], at: int | None = None) -> None:
-    """Reserve room that is being vacated, for the first want on the node `at`; the others stay unserved."""
+    """Reserve capacity that is being vacated, for the first want on the node `at`; the others stay unserved."""
     if at is None:
         places = take_emptiest(copy, shape, len(wants), now=False, is_there=wants[0].is_there)
     else:
@@ -126,7 +126,7 @@ def place_into_leaving_room(copy: WorkingCopy, shape: int, wants: Sequence[Want]
 
 
 def room_made_for(copy: WorkingCopy, want: Want) -> int | None:
-    """Return the node that was vacated for this very pod, if its room is still there."""
+    """Return the node that was vacated for this pod, if it still fits there."""
     for made in copy.view.history.rooms_made:
         at = copy.capacity.index.get(made.node) if made.pod == want.name else None
         if at is not None and copy.capacity.fits(at, copy.shapes.number(want.shape), now=False):
@@ -135,7 +135,7 @@ def room_made_for(copy: WorkingCopy, want: Want) -> int | None:
 
 
 def refused_now(copy: WorkingCopy) -> dict[str, float]:
-    """Return the pods that left room unused and are in their pause, and when the pause ends."""
+    """Return the pods that did not use free capacity and are in their pause, and when the pause ends."""
     until_s: dict[str, float] = {}
     for refusal in copy.view.history.refusals:
         if copy.now_s < refusal.until_s:
@@ -191,5 +191,5 @@ def largest_part(requests: Resources, capacity: Resources) -> float:
 
 
 def percent(setting: float) -> float:
-    """Return the setting, 0 if it is no finite number."""
+    """Return the setting, 0 if it is not finite."""
     return max(0.0, setting) if isfinite(setting) else 0.0

@@ -1,6 +1,6 @@
 """Server moves that earlier plans began: the old server leaves once the new one is ready (ADR 0118).
 
-This runs before P3 reclaims room, so that the room which an old server leaves is given out in the same plan. After a
+This runs before P3 reclaims surplus, so that the capacity of an old server is given out in the same plan. After a
 restart the planner finds its moves on the pods (`Pod.replaces`). New moves begin in `p6_begin_moves`.
 """
 
@@ -18,9 +18,9 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 def finish_moves(copy: WorkingCopy) -> None:
     """Remove the old server of each move whose new one is ready; drop moves that came to an end.
 
-    A new server that is not ready in time leaves again, and one without a node leaves at once while others lack room.
-    One to which state is moving is given the time that this takes. Where both servers are wanted meanwhile both stay
-    and the move is given up; which one leaves later is the ratio's choice.
+    A new server that is not ready in time leaves again, and one without a node leaves at once while other pods need
+    its capacity. A server that is receiving buckets gets the time that this takes. If the job wants both servers
+    meanwhile, both stay and the move is abandoned.
     """
     refused = {refusal.pod for refusal in copy.history.refusals}
     is_room_wanted = any(want.name not in refused for want in copy.external.unserved)
@@ -36,7 +36,7 @@ def finish_moves(copy: WorkingCopy) -> None:
         if new is not None:
             finish_move(copy, job, move, (old, new), is_late=is_late, is_room_wanted=is_room_wanted)
         elif copy.now_s < job.spec.hold_until_s:
-            copy.carried.moves_given_up.append(move)  # it was there, and has failed or found its room taken
+            copy.carried.moves_given_up.append(move)  # it existed and failed, or lost its capacity
         elif not is_late and not is_room_wanted:
             create_replacement(copy, job, move)
 
@@ -63,7 +63,7 @@ def finish_move(
 
 
 def moves_under_way(copy: WorkingCopy) -> Iterator[ServerMove]:
-    """Yield the moves in the history, and those that only the pods tell of."""
+    """Yield the moves in the history, and those found only on pods (`Pod.replaces`)."""
     known = {(move.job, move.ordinal) for move in (*copy.history.server_moves, *copy.carried.moves_given_up)}
     yield from copy.history.server_moves
     for job in copy.dirty_jobs():
@@ -79,7 +79,8 @@ def moves_under_way(copy: WorkingCopy) -> Iterator[ServerMove]:
 
 
 def create_replacement(copy: WorkingCopy, job: PlannedJob, move: ServerMove) -> None:
-    """Create the new server where its room is free by now, or reserve it; drop a move whose room or number is gone."""
+    """Create the new server if its capacity is free by now, or reserve it; drop a move whose capacity or ordinal is
+    gone."""
     at = copy.capacity.index.get(move.node)
     is_free = move.ordinal not in job.ordinals[Role.SERVER] and not copy.quotas.lack(job, [Role.SERVER], now=True)
     if at is not None and is_free and copy.capacity.fits(at, job.shapes[Role.SERVER], now=False):

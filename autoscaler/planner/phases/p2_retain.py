@@ -1,9 +1,9 @@
-"""P2: what each job retains, and the core that a running job lacks.
+"""P2: pods that jobs may retain, and refill of missing core pods.
 
-Jobs that are not active give their pods back, pods leave draining nodes, and a size above the ceiling comes down. Then
-each running job gets its missing core pods back: from free room, from room that is being vacated, else from surplus,
-its own where that costs the same. A gang whose core cannot be refilled for a minute leaves whole and queues again,
-since it holds room without training (`beside-the-scheduler.md` 5). A minimum that stands on surplus pods gets core pods
+Pods of inactive jobs, pods on draining nodes and pods above the ceiling are removed. Then each running job gets its
+missing core pods back: in free capacity, in capacity that is being vacated, else in place of surplus, its own where
+that costs the same. A gang whose core cannot be refilled for a minute leaves whole and queues again, since it holds
+capacity without training (`beside-the-scheduler.md` 5). A minimum that consists partly of surplus pods gets core pods
 back, one by one (`beside-the-scheduler.md` 6, ADR 0104).
 """
 
@@ -27,7 +27,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def retain_running_jobs(copy: WorkingCopy) -> None:
-    """Release what no job may keep and refill the core of running jobs, high priorities first."""
+    """Remove pods that jobs may not keep and refill the core of running jobs, high priorities first."""
     for job in copy.jobs.values() if copy.capacity.draining else copy.dirty_jobs():
         release_disallowed(copy, job)
     for job in sorted(copy.dirty_jobs(), key=lambda job: (-job.spec.priority, job.spec.name)):
@@ -55,8 +55,9 @@ def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def leave_draining_nodes(copy: WorkingCopy, job: PlannedJob) -> None:
-    """Remove all of the job's pods on draining nodes, core too: the node's owner wants that, and servers roll back
-    once."""
+    """Remove all of the job's pods on draining nodes, core too: the node's owner asked for it, and all of them leave
+    at once, so that the job rolls back only once.
+    """
     draining = copy.capacity.draining
     if draining:
         for pod in job.all_pods:
@@ -90,7 +91,7 @@ def refill_core(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def refill(copy: WorkingCopy, job: PlannedJob, role: Role, copies: int) -> bool:
-    """Create or reserve one core pod, or those of one node; return False if no room can be had for them."""
+    """Create or reserve one core pod, or those of one node; return False if they fit nowhere."""
     if not job.awaits_number(role):
         return False
     if try_place_all(copy, job, [role] * copies, now=True) is not None:
@@ -105,7 +106,7 @@ def refill(copy: WorkingCopy, job: PlannedJob, role: Role, copies: int) -> bool:
 
 
 def fill_swapped_room(copy: WorkingCopy, job: PlannedJob) -> None:
-    """Place the core trainer where a surplus one has left for it, before the room is shared out."""
+    """Place the core trainer where a surplus one has left for it, before free capacity is shared out."""
     if job.next_trainer_tier() is not Tier.CORE or job.size < job.spec.trainer.min_replicas:
         return
     capacity, shape = copy.capacity, job.shapes[Role.TRAINER]
@@ -124,7 +125,7 @@ def fill_swapped_room(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def restore_cores(copy: WorkingCopy) -> None:
-    """Give core trainers to running jobs whose minimum stands partly on surplus pods (`beside-the-scheduler.md` 6).
+    """Give core trainers to running jobs whose minimum consists partly of surplus pods (`beside-the-scheduler.md` 6).
 
     Their growth comes as core already. Where that is not enough, one surplus trainer leaves and a core one takes its
     room: one at a time, each a window after the last growth.
@@ -136,7 +137,7 @@ def restore_cores(copy: WorkingCopy) -> None:
 
 
 def swap_in_core(copy: WorkingCopy, job: PlannedJob) -> None:
-    """Remove the job's last surplus trainer and reserve its room for a core one.
+    """Remove the job's last surplus trainer and reserve its capacity for a core one.
 
     With `reclaim: planner` a job at its minimum is left alone: the count protects it, and a swap would only cost it
     work.
@@ -155,7 +156,7 @@ def swap_in_core(copy: WorkingCopy, job: PlannedJob) -> None:
 
 
 def reserved_placement(copy: WorkingCopy, job: PlannedJob, role: Role) -> Placements | None:
-    """Return the placement for which an earlier plan made room, if one of this role still stands."""
+    """Return the placement that an earlier plan reserved, if one of this role is still possible."""
     for reservation in copy.view.history.reservations:
         if reservation.job == job.spec.name:
             for placement in reservation.placements:

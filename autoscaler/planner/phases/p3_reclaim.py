@@ -1,17 +1,8 @@
 """P3: surplus trainers leave for pods that outrank surplus and fit nowhere.
 
-For each such pod `victims` chooses the node and the trainers. Only surplus is taken: no job falls below its minimum,
-and no server leaves, since moving its state would take longer than the web can wait. A pod that left two rooms unused
-gets no third one (`beside-the-scheduler.md` 15).
-
-Which choice wins is decided by these keys, in this order:
-
-1. fewest trainers removed, whole steps counted, plus the trainers that fairness would then take back from the richest
-   job;
-2. lowest priorities of the jobs that give;
-3. least waste left on the node once as many such pods as wait have been placed (only up to `WEIGHED_NODES` nodes);
-4. the jobs' prices, dearest first: priority, then largest weighted dominant share, then freshest checkpoint;
-5. the node's name.
+For each such pod `victims` chooses the node and the trainers, by the keys listed there. No job falls below its
+minimum, and no server leaves, since moving its state would take longer than the web can wait. For a pod that did not
+use vacated capacity twice, nothing more is reclaimed (`beside-the-scheduler.md` 15).
 """
 
 from __future__ import annotations
@@ -43,13 +34,13 @@ def reclaim_room(copy: WorkingCopy) -> None:
 
 
 def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
-    """Remove the cheapest surplus for the want, or record why nobody leaves.
+    """Remove the cheapest surplus for the want, or record why none is removed.
 
     `alike`: how many wants of this shape are left, this one included.
     """
     capacity, shape = copy.capacity, copy.shapes.number(want.shape)
     at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
-    if at is not None:  # more leaves for a more urgent want than it needs
+    if at is not None:  # the victims of a more urgent want vacated more than it needs
         capacity.take(at, shape, now=False)
         copy.external.answer(want, DemandState.ROOM_LEAVING, capacity.names[at])
         return
@@ -70,7 +61,7 @@ def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
 
 
 def reclaim_from(copy: WorkingCopy, want: Want, victims: Victims) -> None:
-    """Shrink the victims' jobs and reserve the room for the want."""
+    """Shrink the victims' jobs and reserve the vacated capacity for the want."""
     for job, pods in victims.taken:
         shrink(copy, job, pods, want.cause, beneficiary=want.name)
     copy.capacity.take(victims.at, copy.shapes.number(want.shape), now=False)
@@ -80,9 +71,9 @@ def reclaim_from(copy: WorkingCopy, want: Want, victims: Victims) -> None:
 def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[Victims], SideCost] | None:
     """Return what a choice costs beyond the trainers that leave; None on large clusters, where it is not weighed.
 
-    The first part is what fairness moves back: a job that is poor already would get its step back from the richest one.
-    The second is what stays unused on the node after this want and those alike are placed: where one core is free, one
-    trainer of 5 cores makes room for two web pods of 3.
+    The first part is what fairness moves back: a job that is poor already would get its step back from the richest
+    one. The second is what stays unused on the node after this want and its `alike` are placed: beside one free core,
+    one trainer of 5 cores leaves enough for two web pods of 3.
     """
     capacity = copy.capacity
     if len(capacity) > WEIGHED_NODES:
@@ -112,9 +103,9 @@ def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[
 
 
 def is_left_to_scheduler(copy: WorkingCopy, want: Want) -> bool:
-    """Whether the scheduler acts first: it has given no verdict yet, or it may still preempt for the pod itself."""
+    """True if the scheduler acts first: it has given no verdict yet, or it may still preempt for the pod itself."""
     if want.cause is Cause.ANNOUNCED_GROWTH:
-        # Its pods exist in milliseconds.  A scheduler that preempts then chooses for them, whichever pods left before.
+        # Announced pods are created within milliseconds; a preempting scheduler then chooses their victims itself.
         return copy.policy.reclaim is Reclaim.SCHEDULER
     pod = want.pod
     if pod is None or want.cause is not Cause.POD:

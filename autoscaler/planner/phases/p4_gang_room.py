@@ -1,6 +1,6 @@
-"""P4, the ways to find room for a waiting gang, from the mildest to the hardest.
+"""P4: sources of capacity for a waiting gang, in order of cost.
 
-Reserved room, room that is being vacated, surplus of other jobs, and last whole running jobs of lower priority
+Reserved capacity, capacity that is being vacated, surplus of other jobs, and last whole running jobs of lower priority
 (`Policy.preempts_jobs`, off by default). A gang whose namespace has used up its quota with its own surplus takes that
 surplus back, since a job below its minimum makes no progress.
 
@@ -41,7 +41,7 @@ def lower_jobs(copy: WorkingCopy, job: PlannedJob) -> Sequence[PlannedJob]:
 
 
 def victim_choices(lower: Sequence[PlannedJob]) -> Iterator[Sequence[PlannedJob]]:
-    """Yield whom to take, cheapest first: each job alone, then more and more of them, all in the end."""
+    """Sets of victim jobs, cheapest first: each job alone, then growing sets."""
     yield from ([other] for other in lower)
     yield from (lower[:count] for count in range(2, len(lower) + 1))
 
@@ -88,7 +88,7 @@ def free_quota(copy: WorkingCopy, job: PlannedJob, roles: list[Role], spare_prio
 def reserved_placements(
     copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName], *, now: bool = False
 ) -> Placements | None:
-    """Return the placements for which an earlier plan made room, if all of them still stand."""
+    """Return the placements that an earlier plan reserved, if all of them are still possible."""
     for reservation in copy.view.history.reservations:
         if reservation.job == job.spec.name:
             placements = [(placement.role, placement.node) for placement in reservation.placements]
@@ -99,12 +99,12 @@ def reserved_placements(
 
 
 def leaving_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
-    """Place the gang into room that is free or being vacated."""
+    """Place the gang into capacity that is free or being vacated."""
     return try_place_all(copy, job, core_roles(job), now=False, avoid=mask_of_barred(copy, barred))
 
 
 def vacated_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
-    """Place the gang by removing surplus: anybody's, or not that of higher classes."""
+    """Place the gang by removing surplus: of all jobs, or only of lower classes."""
     permit = ReclaimPermit(cause=Cause.GANG, spare_priority=spared_priority(copy, job))
     return try_place_reclaiming(copy, job, core_roles(job), permit, avoid=mask_of_barred(copy, barred))
 
@@ -119,7 +119,7 @@ def preempting_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[
         return placements is not None
 
     lower = lower_jobs(copy, job) if copy.policy.preempts_jobs else ()
-    if not lower or not fits_without(lower):  # the answer of most plans, at the price of one trial
+    if not lower or not fits_without(lower):  # fails for most plans; costs one trial
         return None
     victims = needed = next(filter(fits_without, victim_choices(lower)))
     for dear in reversed(victims):  # of two alternatives the cheaper one is taken

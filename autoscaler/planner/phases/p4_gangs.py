@@ -1,12 +1,12 @@
 """P4: admission of waiting jobs, by (priority, share, age).
 
-A job starts whole or not at all (A1): every core pod has a node with room that is free now. Several gangs start side by
-side, each in room that none of the others has (ADR 0159); gangs that could follow in the next plan hold their room.
-Where room is missing surplus leaves for the gang: anybody's (`MinsFirst`), or only that of lower classes and its own
-(`StrictClass`). The placements for which room is made are remembered, so that the next plan chooses the same ones.
+A job starts whole or not at all (A1): every core pod fits into capacity that is free now. Several gangs start in one
+plan, each in its own capacity (ADR 0159); gangs that could start in the next plan reserve theirs. If capacity is
+missing, surplus is removed for the gang: of all jobs (`MinsFirst`), or only of lower classes and its own
+(`StrictClass`). These placements are remembered, so that the next plan chooses the same ones.
 
 After two minutes the oldest unfit gang of a priority bars younger ones of its class and below from the nodes that it
-would use. Surplus may use them meanwhile, since it can be taken back.
+would use. Surplus may use them meanwhile, since it can be reclaimed.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 STARTS_PER_PLAN: Final = 16
-"""As many as the loop writes at once; the next plan, which a web pod may wait for, comes a second later."""
+"""Most starts per plan: as many as the loop writes concurrently, so that the next plan is not delayed."""
 
 
 def admit_gangs(copy: WorkingCopy) -> None:
-    """Start the gangs that fit, `STARTS_PER_PLAN` at most; hold or make room for the others; record why each one
-    waits."""
+    """Start the gangs that fit, `STARTS_PER_PLAN` at most; reserve or vacate capacity for the others; record why each
+    one waits."""
     barred: frozenset[NodeName] = frozenset()
     reserved: set[int] = set()
-    refused: dict[object, PlannedJob] = {}  # by kind: the first for which no room was found since the last start
+    refused: dict[object, PlannedJob] = {}  # by kind: the first that did not fit since the last start
     for name in admission_queue(copy):
         job = copy.jobs[name]
         if copy.policy.admission is Admission.STRICT_CLASS:
@@ -87,14 +87,14 @@ def finish_classes_above(copy: WorkingCopy, priority: int) -> None:
 
 
 def reserve_headroom(copy: WorkingCopy) -> None:
-    """Place the headroom that the policy asks for, reclaiming surplus for it; once a plan."""
+    """Place the policy's headroom, reclaiming surplus for it; once a plan."""
     if not any(demand.cause is Cause.HEADROOM for demand in copy.external.demands):
         place_headroom(copy)
         reclaim_room(copy)
 
 
 def gang_kind(copy: WorkingCopy, job: PlannedJob) -> object:
-    """Return a key that gangs share when the same room is found or not found for them; one with a reservation is
+    """Return a key that gangs share if they fit into the same capacity or not at all; one with a reservation is
     alone."""
     has_seats = any(entry.job == job.spec.name for entry in copy.history.reservations)
     alike = (job.spec.priority, job.spec.trainer.per_node, *job.shapes.items(), *core_roles(job))
@@ -104,8 +104,8 @@ def gang_kind(copy: WorkingCopy, job: PlannedJob) -> object:
 def admission_queue(copy: WorkingCopy) -> list[JobName]:
     """Return the waiting jobs by priority, the oldest aged one first, then by smallest share, then by age.
 
-    Jobs whose last start failed come after those that have had no turn: refused for ever, they would use all turns. A
-    job that could not start even with others' room is not the oldest: it would keep that place for ever (A11).
+    Jobs whose last start failed come after jobs without an attempt; otherwise failing jobs would block all others. A
+    job that could not start even on an empty cluster never counts as the oldest (A11).
     """
     waiting = [job for job in copy.dirty_jobs() if not job.is_running and job.spec.state is JobState.ACTIVE]
     oldest: dict[int, JobName] = {}
@@ -129,7 +129,7 @@ def admission_queue(copy: WorkingCopy) -> list[JobName]:
 
 
 def may_be_admitted(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether only room and quota keep the job from its start."""
+    """True if only capacity and quota keep the job from its start."""
     if job.leaving:
         job.block(Bottleneck.ROOM_LEAVING, "its former pods are leaving")
         return False
@@ -148,14 +148,14 @@ def may_be_admitted(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def could_start(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether only room that others have keeps the job from its start."""
+    """True if only the capacity of other pods keeps the job from its start."""
     if not may_be_admitted(copy, job) or copy.quotas.lack(job, core_roles(job), now=False):
         return False
     return fits_an_empty_cluster(copy, job)
 
 
 def start_now(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> bool:
-    """Start the gang, or hold its room when enough others start; return False if it does not fit into free room."""
+    """Start the gang, or reserve its capacity if enough others start; return False if it does not fit now."""
     mark, job = copy.mark(), copy.jobs[name]
     placements = try_place_all(copy, job, core_roles(job), now=True, avoid=mask_of_barred(copy, barred))
     if placements is None:
@@ -175,8 +175,8 @@ def start_now(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> 
 
 
 def wait_for_room(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> bool:
-    """Reserve room that is being vacated, else have surplus vacate it; return False, and record a reason, if neither is
-    enough."""
+    """Reserve capacity that is being vacated, else have surplus vacate it; return False, and record a reason, if
+    neither is enough."""
     job = copy.jobs[name]
     for find in (reserved_placements, leaving_placements, vacated_placements, preempting_placements):
         mark = copy.mark()
@@ -209,7 +209,7 @@ def wait_for_quota(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]
 
 
 def would_start(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the gang fits into free room if no older gang bars any nodes."""
+    """True if the gang would fit now if no older gang barred any nodes."""
     mark = copy.mark()
     placements = try_place_all(copy, job, core_roles(job), now=True)
     copy.roll_back(mark)
@@ -217,7 +217,7 @@ def would_start(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def fits_an_empty_cluster(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the gang would fit on the nodes if they were empty."""
+    """True if the gang would fit on the nodes if they were empty."""
     empty = copy.on_empty_nodes()
     mark = empty.mark()
     placements = search_placements(empty, job, largest_first(copy, job, core_roles(job)), now=True, avoid=None)
@@ -226,7 +226,7 @@ def fits_an_empty_cluster(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def is_aged(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the gang has waited long enough to bar younger ones."""
+    """True if the gang has waited long enough to bar younger ones."""
     return copy.is_due(job.spec.submitted_at_s + copy.policy.gang_age_s)
 
 

@@ -1,6 +1,6 @@
 """P5: free capacity is shared out by water-filling.
 
-Again and again the job with the lowest weighted dominant share takes its next step; ties go to the larger next share,
+Repeatedly, the job with the lowest weighted dominant share takes its next step; ties go to the larger next share,
 then to the name. For one resource and equal replicas this greedy is exactly leximin, and only with that tie rule.
 Higher priorities are served first. A job stops at its first bottleneck, which is recorded. This phase only grows jobs;
 P6 takes from rich ones.
@@ -25,7 +25,8 @@ TRAINER: Final = (Role.TRAINER,)
 def fill_shares(copy: WorkingCopy, *, above_priority: int | None = None) -> None:
     """Grow jobs until none can take its next step; with `above_priority` only those of higher classes.
 
-    Free capacity only shrinks here, so a job that found no room finds none until the end and costs nothing more.
+    Free capacity only shrinks here, so a job that does not fit once does not fit until the end and costs nothing
+    more.
     """
     capacity = copy.capacity
     dirty: dict[int, list[PlannedJob]] = {}
@@ -59,7 +60,7 @@ def take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def grow(copy: WorkingCopy, job: PlannedJob, count: int) -> int:
-    """Place up to so many trainers, node by node where they come several to a node; return how many."""
+    """Place up to `count` trainers, in bundles if the job has `perNode`; return the number placed."""
     placed = 0
     if job.spec.trainer.per_node == 1:
         while placed < count and place_one(copy, job):
@@ -73,7 +74,8 @@ def grow(copy: WorkingCopy, job: PlannedJob, count: int) -> int:
 
 
 def place_one(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Create a trainer in free room, else reserve room that is being vacated; return False if there is neither."""
+    """Create a trainer in free capacity, else reserve capacity that is being vacated; return False if there is
+    neither."""
     if copy.quotas.lack(job, TRAINER, now=False):
         return False
     shape, names = job.shapes[Role.TRAINER], copy.capacity.names
@@ -112,7 +114,7 @@ def place_unit(copy: WorkingCopy, job: PlannedJob, bundle: Bundle) -> bool:
 def record_bottlenecks(copy: WorkingCopy) -> None:
     """Record for each job that may grow what keeps it from its next size. To be called after `fill_shares`.
 
-    A job that has not started keeps the bottleneck of its gang. Whose room it is that is missing, `explain` finds out.
+    A job that has not started keeps the bottleneck of its gang. `explain` finds the jobs that occupy the capacity.
     """
     fitting_shapes = copy.capacity.fit_somewhere(copy.by_trainer)
     for shape, jobs in copy.by_trainer.items():
@@ -139,7 +141,7 @@ def record_bottlenecks(copy: WorkingCopy) -> None:
 
 
 def has_minimum(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the job runs or starts with its minimum, so that its next size is the question."""
+    """True if the job runs or starts with its minimum, so that its next size has a bottleneck."""
     is_there = (job.is_running or job.is_starting) and job.spec.name not in copy.carried.shortfalls
     return is_there and may_grow(copy, job)
 

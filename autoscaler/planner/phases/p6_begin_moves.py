@@ -1,10 +1,10 @@
 """Server moves that this plan begins: live defragmentation, once web load has changed (ADR 0118).
 
 A voluntary step after P6. A move creates a new server on the better node, and the old one hands its state over before
-it leaves: the job is never a server short, and for a moment both take room. Moves begin when nothing else is in motion
-and some job lacks only room. They gain at least a whole trainer and more than they cost; a job moves few servers at a
-time, and the cluster a limited number in a minute. What moves are worth is `relocations`; how they end is
-`p2_finish_moves`.
+it leaves: the job is never a server short, and for a moment both take capacity. Moves begin when nothing else is in
+motion and some job lacks only capacity. They gain at least a whole trainer and more than they cost; a job moves few
+servers at a time, and the cluster a limited number in a minute. What moves are worth is `relocations`; how they end
+is `p2_finish_moves`.
 
 Where the better node is full, surplus trainers are evicted for the move, only as a voluntary change takes them: each
 job keeps its window and its minimum, each trainer has run for its time, and sizes change by one (A6).
@@ -27,10 +27,10 @@ from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 AT_ONCE: Final = 2
-"""Moves of one job's servers: so many numbers beyond its servers' are used, for the new ones."""
+"""Most concurrent moves of one job; its successors use that many extra ordinals."""
 
 UNCHANGING: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.ROOM_REFUSED})
-"""Answers to external pods that will not change soon: such a pod keeps no server from moving."""
+"""Demand states that will not change soon and so do not block moves."""
 
 MOST_DISPLACED: Final = 2
 """Trainers that leave one node at once."""
@@ -52,19 +52,19 @@ def begin_moves(copy: WorkingCopy) -> None:
         nodes = {relocation.at, *(source.at for source in relocation.sources)}
         is_possible = len(relocation.sources) <= left and not nodes & touched
         if is_possible and is_worth_moving(copy, relocation) and begin_move(copy, relocation):
-            touched |= nodes  # what others of this plan would win there is no longer known
+            touched |= nodes  # gains of other moves on these nodes must be recomputed
             left -= len(relocation.sources)
 
 
 def can_move(copy: WorkingCopy) -> bool:
-    """Whether the cluster and the policy let servers move, and some job lacks nothing but room."""
+    """True if the cluster and the policy let servers move, and some job lacks nothing but capacity."""
     if not copy.moves_servers or len(copy.capacity) > WEIGHED_NODES or not waste_of(copy).is_weighed:
         return False
     return any(job.bottleneck in STARVED for job in copy.jobs.values())
 
 
 def is_quiet_time(copy: WorkingCopy) -> bool:
-    """Whether nothing is in motion: no workload changes its size, no gang starts or waits, and no change is forced."""
+    """True if nothing is in motion: no workload changes its size, no gang starts or waits, and no change is forced."""
     if copy.now_s < copy.quiet_from_s:
         copy.wake_at_s.append(copy.quiet_from_s)
         return False
@@ -89,7 +89,7 @@ def is_quiet_time(copy: WorkingCopy) -> bool:
 def movable_servers(copy: WorkingCopy) -> Iterator[tuple[PlannedJob, Pod]]:
     """Yield the servers that may move now: old enough, and of jobs that have all the servers that they want.
 
-    A server whose move was given up stays where it is for the longest pause after refusals.
+    A server whose move was given up is not moved again for `refusal_backoff_limit_s`.
     """
     staying = {move.pod for move in copy.carried.moves_given_up}
     for job in copy.dirty_jobs():
@@ -105,7 +105,7 @@ def movable_servers(copy: WorkingCopy) -> Iterator[tuple[PlannedJob, Pod]]:
 
 
 def has_its_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the job has the servers that it wants, few enough of them leave or move, and a number is free."""
+    """True if the job has the servers that it wants, few enough of them leave or move, and an ordinal is free."""
     wanted = servers_wanted(copy, job, job.size)
     return (
         servers_held(job) == wanted
@@ -115,7 +115,7 @@ def has_its_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def is_worth_moving(copy: WorkingCopy, relocation: Relocation) -> bool:
-    """Whether the moves gain more than they cost."""
+    """True if the moves gain more than they cost."""
     first = relocation.sources[0].job
     worth = waste_of(copy).worth_of(first.shapes[Role.TRAINER])
     jobs = [(source.job.spec, source.job.size) for source in relocation.sources]
@@ -123,8 +123,8 @@ def is_worth_moving(copy: WorkingCopy, relocation: Relocation) -> bool:
 
 
 def begin_move(copy: WorkingCopy, relocation: Relocation) -> bool:
-    """Create the new servers, or reserve room that is being vacated for them; return False, with nothing changed, if
-    there is none.
+    """Create the new servers, or reserve capacity that is being vacated for them; return False, with nothing changed,
+    if there is none.
 
     The old servers leave in a later plan.
     """
@@ -179,7 +179,7 @@ def displaceable(copy: WorkingCopy, at: int) -> Iterator[tuple[PlannedJob, Pod]]
 
 
 def may_give_one(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the job's sizes change by one trainer and its window is open."""
+    """True if the job's sizes change by one trainer and its window is open."""
     spec = job.spec.trainer
     is_single = spec.step == 1 and spec.per_node == 1 and not spec.powers_of_two and not spec.pinned_replicas
     if not is_single or job.spec.state is not JobState.ACTIVE or not job.spare or job.coming_trainers:

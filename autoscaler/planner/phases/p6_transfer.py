@@ -1,9 +1,9 @@
 """P6: a step of a rich job goes to a poor one, voluntarily.
 
-A job that found no room may have a step of a richer job of its class if the gap is more than both steps (A4), or of a
-job of a lower class. Each transfer is tried on the working copy: the giver's step is removed, water-filling runs again,
-and the transfer stands only if the poor job then grows and no third job loses. So this plan decides what the next plan
-will find. Windows, the victims' age and the cap per minute are checked first (`transfer_pairs`).
+A job that does not fit may have a step of a richer job of its class if the gap is more than both steps (A4), or of a
+job of a lower class. Each transfer is tried on the working copy: the giver's step is removed, water-filling runs
+again, and the transfer is kept only if the poor job then grows and no third job loses. So the next plan confirms this
+plan's decision. Windows, the victims' age and the cap per minute are checked first (`transfer_pairs`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from autoscaler.planner.sharing.transfer_pairs import (
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-# How far one plan looks: every pair of twenty jobs that all lack room.  On larger clusters the poorest and the richest
-# come first, and what a plan that does nothing has not looked at, the next one does not either (ADR 0112).
+# Bounds of one plan's search: all pairs of twenty jobs that lack capacity.  On larger clusters the poorest and
+# richest come first; an unchanged cluster gets the same pairs again (ADR 0112).
 PAIRS_LOOKED_AT: Final = 400
 GIVERS_LOOKED_AT: Final = 20  # for one taker
-TRIALS: Final = 8  # that come to nothing, at least; each fills shares anew, which costs by the number of jobs
+TRIALS: Final = 8  # least number of failed trials; each repeats water-filling over all jobs
 JOBS_TRIED: Final = TRIALS * 1_000  # so twenty jobs try all pairs
-PAIRS_WHILE_CLOSED: Final = 16  # with no move left in this minute: only to say who waits for one
+PAIRS_WHILE_CLOSED: Final = 16  # with no transfer left in this minute: only to report who waits for one
 
 Sizes = Mapping[JobName, int]
 """Of all jobs, before anything is shared out."""
@@ -78,13 +78,13 @@ def fill_paid(copy: WorkingCopy, sizes: Sizes) -> None:
 
 
 def is_paid(copy: WorkingCopy, job: PlannedJob, kept: int) -> bool:
-    """Whether the job does not grow beyond the kept size in this plan, or its growth pays off; a minimum is always
+    """True if the job does not grow beyond the kept size in this plan, or its growth pays off; a minimum is always
     refilled."""
     return not job.is_running or job.size <= kept or pays_off(copy.policy, job.spec, kept, job.size)
 
 
 def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSearch) -> int | None:
-    """Carry out the first transfer that stands, poorest and richest first, and return the mark of the new kept state.
+    """Apply the first transfer that succeeds, poorest and richest first, and return the mark of the new kept state.
 
     Returns None, with the copy as it was, if no transfer stands.
     """
@@ -98,7 +98,7 @@ def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSe
         if len(job.trainers) > job.spec.trainer.min_replicas
     )
     rich = [copy.jobs[name] for _, _, name in ranked]
-    if not search.left:  # only to report who waits for a move, which is worth no search over the whole cluster
+    if not search.left:  # only to report who waits for a transfer, which is not worth a search over the whole cluster
         search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
     candidates = [
         (taker, how_many_richer(copy, taker, ranked))
@@ -152,10 +152,8 @@ def open_transfers(
 def try_transfer(
     copy: WorkingCopy, kept: int, taker: PlannedJob, giver: PlannedJob, victims: list[Pod], *, sizes: Sizes
 ) -> set[JobName] | None:
-    """Take the step from the kept state and fill again; return None, with a trial begun at the new kept state, if that
-    stands.
-
-    If it does not stand, everything is put back and the jobs that would have grown are returned.
+    """Take the step from the kept state and fill again; None on success, with a trial begun at the new state; on
+    failure everything is rolled back and the jobs that would have grown are returned.
     """
     before, unpaid = {job.spec.name: job.size for job in copy.dirty_jobs()}, set(copy.unpaid)
     filled = copy.roll_back(kept)
@@ -175,7 +173,7 @@ def try_transfer(
 
 
 def is_better(changed: Sequence[tuple[PlannedJob, int]], taker: PlannedJob, giver: PlannedJob) -> bool:
-    """Whether the taker has grown and no job but the giver has lost; the giver may find other room for its step."""
+    """True if the taker has grown and no job but the giver has lost; the giver may place its step elsewhere."""
     return any(job is taker for job, _ in changed) and all(
         job.size < size if job is giver else job.size > size for job, size in changed
     )

@@ -1,8 +1,9 @@
 """P7: the actions of this plan, and what waits for a later one.
 
-Forced changes go out at once. Voluntary growth passes its job's window; what does not pass, and what room is still
-being vacated for, waits: the plan reports it, and the next plan derives it again. Deletions come first, then the starts
-of gangs, then creations; each creation fits into room that is free whichever of the others are carried out (A2).
+Forced changes go out at once. Voluntary growth must pass its job's window; blocked growth, and pods whose capacity is
+still being vacated, are deferred: the plan reports it, and the next plan derives it again. Deletions come first, then
+the starts of gangs, then creations; each creation fits into free capacity whichever of the others are carried out
+(A2).
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None
 
 
 def is_growing(job: PlannedJob) -> bool:
-    """Whether this plan grows the job into free room."""
+    """True if this plan grows the job into free capacity."""
     return job.is_running and any(pod.cause is Cause.FREE_ROOM for pod in job.created)
 
 
@@ -156,7 +157,7 @@ def waits_of(job: PlannedJob) -> Iterator[DeferredChange]:
 
 
 def waits_for_starts(job: PlannedJob, starting: list[PlannedJob]) -> Iterator[DeferredChange]:
-    """Yield that a job without room may get some: the surplus of a starting job is placed anew once that job runs."""
+    """Deferred changes of jobs without capacity: a starting job's capacity is shared out again once it runs."""
     if job.is_running and job.bottleneck in STARVED:
         for other in starting:
             message = f"room is shared out anew once {other.spec.name} runs"

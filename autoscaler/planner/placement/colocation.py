@@ -7,8 +7,8 @@ running job needs its minimum more than its shape.
 Servers that hold second copies of one another's part of the model prefer different nodes (anti-affinity). With two
 copies (ADR 0318) a lost server costs a promotion, but a node that is lost with both copies costs the work since the
 last checkpoint. So a node with servers of the same job costs one trainer more for another one (`waste`). That is a
-preference: no minimum is given up for it, and a voluntary move brings no server beside another. Which servers hold the
-same bucket only the job's master knows; here it counts how many stand together.
+preference: it never prevents a minimum, and a voluntary move never puts two servers of a job together. Only the
+master knows which servers share a bucket, so servers on one node are simply counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ APART_GRAINS: Final = 1000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """So many pods of a role that go to one node together, and the number of the shape that they are together."""
+    """Bundle: `copies` pods of a role that go to one node together; `shape` is that of the whole bundle."""
 
     role: Role
     shape: int
@@ -99,7 +99,7 @@ def crowding_of(copy: WorkingCopy, job: PlannedJob, role: Role, beside: Iterable
 
 
 def nodes_closed_to(copy: WorkingCopy, job: PlannedJob, at: int) -> Collection[int]:
-    """Return the nodes to which a server of the job that stands on this node does not move voluntarily.
+    """Return the nodes to which a server of the job does not move voluntarily from this one.
 
     They have as many servers of the job as its own node, or more.
     """
@@ -108,7 +108,7 @@ def nodes_closed_to(copy: WorkingCopy, job: PlannedJob, at: int) -> Collection[i
 
 
 def prefers_anti_affinity(job: PlannedJob) -> bool:
-    """Whether the job's servers prefer different nodes."""
+    """True if the job's servers prefer different nodes."""
     return job.spec.servers is not None and job.spec.servers.prefers_anti_affinity
 
 

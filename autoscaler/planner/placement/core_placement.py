@@ -21,14 +21,14 @@ from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import full_rank, shrink
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-NODES_LOOKED_AT: Final = 400  # 100 steps back on 4 nodes, 4 on 100: enough where every hole counts
+NODES_LOOKED_AT: Final = 400  # 100 backtracking steps on 4 nodes, 4 on 100 nodes
 
 Placements = list[tuple[Role, NodeName]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimPermit:
-    """Permission to remove surplus for a placement: the cause, and from which priority on jobs keep theirs."""
+    """Permission to remove surplus for a placement: the cause, and the priority from which jobs keep their surplus."""
 
     cause: Cause
     spare_priority: int | None = None
@@ -61,7 +61,7 @@ def search_placements(
 ) -> Placements | None:
     """Search depth first, best node first, with bounded backtracking (`NODES_LOOKED_AT`).
 
-    The room of what was found stays taken.
+    The capacity of what was found stays taken.
     """
     capacity, bundles = copy.capacity, bundles_of(copy, job, roles)
     nodes: list[int] = []
@@ -102,7 +102,7 @@ def placements_of(copy: WorkingCopy, bundle: Bundle, at: int) -> Placements:
 
 
 def try_place_on(copy: WorkingCopy, job: PlannedJob, placements: Iterable[tuple[Role, NodeName]], *, now: bool) -> bool:
-    """Place the pods on these very nodes; return False, with the trial to be rolled back, if one no longer has room."""
+    """Place the pods on these nodes; return False, with the trial to be rolled back, if one no longer fits."""
     placements = list(placements)
     if copy.quotas.lack(job, [role for role, _ in placements], now=now):
         return False
@@ -117,7 +117,8 @@ def try_place_on(copy: WorkingCopy, job: PlannedJob, placements: Iterable[tuple[
 def try_place_reclaiming(
     copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role], permit: ReclaimPermit, *, avoid: Mask | None = None
 ) -> Placements | None:
-    """Reserve room for the pods as `try_place_all`, removing surplus where there is none. To be called in a trial."""
+    """Reserve capacity for the pods as `try_place_all`, removing surplus where it is missing. To be called in a
+    trial."""
     placements: Placements = []
     roles = list(roles)
     if copy.quotas.lack(job, roles, now=False):
@@ -165,7 +166,7 @@ def side_cost_of_swap(copy: WorkingCopy, shape: int, crowding: Crowding) -> Call
 
 
 def place_pod(copy: WorkingCopy, job: PlannedJob, role: Role, node: NodeName, *, now: bool) -> None:
-    """Create the pod on its node `now`, or reserve its room."""
+    """Create the pod on its node `now`, or reserve its capacity."""
     if now:
         copy.create(job, role, Tier.CORE, node, Cause.REFILL if job.is_running else Cause.START)
     else:

@@ -1,9 +1,9 @@
 """GPU reserve: the cpu and memory that a node's free GPUs will need (`Policy.gpus_keep_room`).
 
-A pod without GPUs that fills the cores of a GPU node leaves GPUs that nobody can use. So each node keeps, for every
-free GPU, as much cpu and memory as the most demanding active job asks for with each of them. Pods that take GPUs
-themselves are never held back, and external pods go where their scheduler sends them. Surplus never takes the reserve;
-a core pod takes it only where no other room is left, since a job that cannot start uses no GPU either.
+A pod without GPUs that fills the cores of a GPU node makes its free GPUs unusable. So each node keeps, for every free
+GPU, as much cpu and memory as the most demanding active job asks for with each of them. Pods that take GPUs
+themselves are never held back, and external pods go where their scheduler sends them. Surplus never takes the
+reserve; a core pod takes it only where no other room is left, since a job that cannot start uses no GPU either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEMORY: Final = BUILT_IN.index("memory")
 
 
 def counts_as_device(resource: str) -> bool:
-    """Whether a resource is counted in pieces of hardware: `gpu`, and every extended resource (its name has a `/`).
+    """True if a resource is counted in pieces of hardware: `gpu`, and every extended resource (its name has a `/`).
 
     So an RDMA card counts as well as a GPU of any vendor; hugepages, which are memory, do not.
     """
@@ -50,7 +50,7 @@ def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:
 
 
 def would_spoil(requests: Resources, room: Resources, needs: Mapping[str, Resources]) -> bool:
-    """Whether surplus that takes this much of an empty room leaves less than the free devices there need."""
+    """True if surplus that takes this much of an empty room leaves less than the free devices there need."""
     if devices_of(requests):
         return False
     left = room - requests

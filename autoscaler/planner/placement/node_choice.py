@@ -2,7 +2,7 @@
 
 EDL's own pods go where they waste least, and among such nodes to the tightest (`waste`): large holes stay for gangs and
 for web pods, which the scheduler sends to the emptiest node. External pods are expected where kube-scheduler's default
-score (LeastAllocated) would put them, since guessing best fit for them would plan for room that they do not take
+score (LeastAllocated) would put them, since guessing best fit for them would plan for capacity that they do not take
 (`beside-the-scheduler.md` 16). Scores of nodes may be floats: resources are summed in one fixed order, and ties go to
 the first name (A5).
 
@@ -27,10 +27,10 @@ from autoscaler.planner.working_copy.shapes import PlainNode, slacks_of, without
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 FEW_OF_NODES: Final = 64
-"""One search for the emptiest node among so many takes as long as one step of a heap over them."""
+"""Number of nodes among which one search for the emptiest takes as long as one step of a heap over them."""
 
 Crowding = Mapping[int, float]
-"""What a node costs besides, in grains: `colocation.crowding_of`."""
+"""Extra cost by node, in grains (`colocation.crowding_of`)."""
 
 NO_CROWDING: Final[Crowding] = MappingProxyType({})
 
@@ -56,7 +56,7 @@ def emptiest_room(copy: WorkingCopy, shape: int, *, now: bool, is_there: bool = 
     """Return the node that kube-scheduler's LeastAllocated score prefers; ties go to the first name.
 
     A pod that does not exist yet (`is_there` False) goes to the node that would be emptiest without surplus, among
-    those that have room now. So it stays where it was when trainers come and go around it, and a plan that is carried
+    those where it fits now. So it stays where it was when trainers come and go around it, and a plan that is carried
     out does not move it (ADR 0114).
     """
     scores = emptiness(copy, shape, now=now, is_there=is_there)
@@ -76,7 +76,7 @@ def emptiness(copy: WorkingCopy, shape: int, *, now: bool, is_there: bool) -> No
 def take_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, is_there: bool = True) -> list[int]:
     """Place external pods, one after the other on the node that is then the emptiest; return the nodes.
 
-    Returns fewer than `count` where there is no more room. The result is that of `emptiest_room` and `take` for each
+    Returns fewer than `count` if no more fit. The result is that of `emptiest_room` and `take` for each
     pod, at the cost of a heap.
     """
     capacity = copy.capacity
@@ -150,7 +150,7 @@ def rooms_by_waste(
 ) -> Iterator[int]:
     """Yield all nodes that `least_waste` could choose, in its order.
 
-    What free GPUs will need is left to them: by surplus always, by pods that stay while they find another node.
+    The GPU reserve is never used by surplus, and by core pods only if no other node fits.
     """
     spoiled = spoiled_rooms(copy, shape)
     if spoiled is None:

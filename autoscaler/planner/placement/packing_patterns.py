@@ -1,13 +1,12 @@
-"""Packing patterns: what a node can still be filled with, and how much of that a pod spoils ("pattern waste", ADR
-0113).
+"""Packing patterns: fillings of a node's free capacity by whole pods, and the waste that a pod causes (ADR 0113).
 
-Nodes end in pieces too small for any trainer, and best fit alone makes more of them. A node's free room is worth the
-best filling by whole pods that jobs want (`fill`); the rest of it is waste. A pod makes the waste grow by what that
-worth falls beyond the pod's own (`growth`): by nothing where it is part of a best filling, by up to a whole trainer
-where it breaks one, and by less than nothing where it uses room that no pattern could.
+Placement leaves fragments too small for any trainer, and best fit alone makes more of them. A node's free capacity,
+its *room*, is worth the best filling by whole pods that jobs want (`fill`); the rest of it is waste. A pod makes the
+waste grow by what that worth falls beyond the pod's own (`growth`): by nothing if it is part of a best filling, by up
+to a whole trainer if it breaks one, and by less than nothing if it uses what no pattern could.
 
-Few shapes tell what a room is good for, and the time to fill it grows with each, so only the shapes count of which jobs
-want most of the cluster (`most_wanted`). Which node is taken is `node_choice`.
+A few shapes decide the worth of a room, and the time to fill it grows with each, so only the shapes that would take
+most of the cluster are used (`most_wanted`). Which node is taken is `node_choice`.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from autoscaler.domain import Resources, Shape
 from autoscaler.planner.working_copy.shapes import ColumnAmounts, sort_key
 
 MOST_FILLINGS: Final = 2_000
-"""Fillings that are looked at for one room.  A room for more than that is far from full: nothing is lost there yet."""
+"""Most fillings computed for one room; a room with more is far from full and wastes nothing yet."""
 
 MOST_KEPT: Final = 100_000
-"""Rooms of which `worth` remembers the answer."""
+"""Most cached results of `worth`."""
 
 MOST_KINDS: Final = 4
-"""Shapes that are looked at.  The 2017 jobs have three: trainer, server, master."""
+"""Most shapes that patterns are made of.  The 2017 jobs have three: trainer, server, master."""
 
 
 @lru_cache(maxsize=64)
@@ -37,10 +36,10 @@ def patterns_of(pods: tuple[tuple[ColumnAmounts, int], ...]) -> Patterns:
 
 
 class Patterns:
-    """The pods that jobs want, and the worth of each. Keeps what it has worked out, since rooms repeat."""
+    """The pods that jobs want, and the worth of each. Caches its results, since rooms repeat."""
 
     def __init__(self, pods: Sequence[tuple[ColumnAmounts, int]]) -> None:
-        """`pods`: (requests, worth); the worth of a filling is the sum. Pods that ask for nothing are left out."""
+        """`pods`: (requests, worth); the worth of a filling is the sum. Pods without requests are left out."""
         kinds = sorted({(requests, worth) for requests, worth in pods if any(requests)}, reverse=True)
         columns = list(zip(*(requests for requests, _ in kinds), strict=True))
         self._units = tuple((at, gcd(*amounts)) for at, amounts in enumerate(columns) if any(amounts))
@@ -58,7 +57,7 @@ class Patterns:
         return known
 
     def worth(self, free: ColumnAmounts) -> int | None:
-        """Return the same; None for a room far from full, where it is not worked out."""
+        """Return the same; None for a room far from full, where it is not computed."""
         if free not in self._worths:
             if len(self._worths) >= MOST_KEPT:
                 self._worths.clear()
@@ -108,7 +107,7 @@ class Patterns:
         )
 
     def is_wide(self, free: ColumnAmounts) -> bool:
-        """Whether there are more fillings than are looked at: multisets of so many pods of so many kinds."""
+        """True if there are more fillings than `MOST_FILLINGS`: multisets of the pods of each kind."""
         room = self._in_units(free)
         most = max((copies(requests, room) for requests, _ in self._kinds), default=0)
         return comb(most + len(self._kinds), most) > MOST_FILLINGS
@@ -120,15 +119,15 @@ def minus(free: ColumnAmounts, requests: ColumnAmounts, *, times: int = 1) -> Co
 
 
 def copies(requests: ColumnAmounts, free: ColumnAmounts) -> int:
-    """Return how many such pods the room holds; a request for nothing of a resource always fits."""
+    """Return how many such pods the room holds; a request of 0 always fits."""
     return min((max(0, room) // amount for amount, room in zip(requests, free, strict=True) if amount), default=0)
 
 
 def most_wanted(wanted: Mapping[Shape, int], capacity: Resources) -> tuple[tuple[Shape, int], ...]:
     """Return the few shapes of which most of the cluster is wanted, and the worth of one pod of each.
 
-    `wanted`: how many pods of the shape the jobs would take; shapes that ask for nothing the cluster has are left out.
-    Worths have no unit: they compare with one another, exactly.
+    `wanted`: how many pods of the shape the jobs would take; shapes without requests that the cluster has are left
+    out. Worths have no unit: they compare with one another, exactly.
     """
     worths = worths_of(wanted, capacity)
     kinds = [shape for shape, count in wanted.items() if count > 0 and worths[shape] > 0]

@@ -26,7 +26,7 @@ NOWHERE = np.iinfo(np.int64).max
 
 
 class Reclaimable:
-    """Trainers that rank below `rank` (None: all) and may be taken; jobs from `spare_priority` up keep theirs.
+    """Reclaimable trainers below `rank` (None: all), of jobs below `spare_priority`.
 
     Kept from plan to plan: `attach` connects it to the next working copy.
     """
@@ -154,7 +154,7 @@ class Reclaimable:
 
 
 def reclaimable_for(copy: WorkingCopy, rank: Rank | None, spare_priority: int | None) -> Reclaimable:
-    """Return what can be reclaimed for this rank: made or attached once a plan, brought up to date when asked."""
+    """Return what can be reclaimed for this rank: made or attached once a plan, updated on demand."""
     key = (rank, spare_priority)
 
     def begin() -> Reclaimable:
@@ -166,7 +166,7 @@ def reclaimable_for(copy: WorkingCopy, rank: Rank | None, spare_priority: int | 
 
 
 def price_of(copy: WorkingCopy, job: PlannedJob) -> Price:
-    """Return the price of the job's trainers, lowest first: priority, largest share, freshest checkpoint (unknown:
-    dear)."""
+    """Return the price of the job's trainers, lowest first: priority, largest claim, freshest checkpoint (unknown:
+    expensive)."""
     age = job.spec.checkpoint_age_s
     return (job.spec.priority, -claim_of(copy, job), inf if age is None or isnan(age) else age)

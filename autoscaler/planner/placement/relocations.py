@@ -1,9 +1,9 @@
-"""Relocations: on which nodes servers would waste least now, and what a move there gains.
+"""Relocations of servers to nodes where they waste less, and their gains.
 
-A server stands where it was put when web load was different. What a node is worth to trainers is the best filling of
-its room by whole ones (`packing_patterns`), surplus counted as room: it depends on the web and on what stays, not on
-which job holds which place. A relocation gains what the old nodes win when servers leave, less what the new one loses
-when they come. Each one raises the sum over all nodes, so none leads back while web load stays the same.
+A server runs where it was placed under an earlier web load. What a node is worth to trainers is the best filling by
+whole ones (`packing_patterns`) of what is free without surplus: it depends on the web and on what stays, not on which
+job runs where. A relocation gains what the old nodes win when servers leave, less what the new one loses when they
+come. Each one raises the sum over all nodes, so none leads back while web load stays the same.
 
 Two servers of 4 cores in the place of one trainer of 5 lose one trainer and may win two, so up to `MOST_TOGETHER`
 servers that go to one node are looked at together.
@@ -64,7 +64,7 @@ class RelocationSearch:
         self._freed: dict[int, ColumnAmounts] = {}
 
     def count_as_free(self, pod: Pod) -> None:
-        """Count the room of a server as free: the plan knows that it will leave."""
+        """Count the capacity of a server as free: the plan knows that it will leave."""
         at = self._copy.capacity.open_place_of(pod)
         if at is not None:
             amounts = self._amounts(self._copy.shapes.number(pod.shape))

@@ -1,14 +1,15 @@
 """Victims: which surplus trainers leave one node so that one pod fits there.
 
-All trainers of a job are alike, so a choice is how many to take of each job. These keys decide, in this order
-(`order_of`):
+All trainers of a job are alike, so a choice is how many to take of each job. Two comparisons decide, each by its keys
+in this order:
 
-1. how many trainers leave, whole steps counted, plus those that fairness moves back (`SideCost`);
-2. the priorities of the jobs that give, lower first;
-3. what the choice costs the node (`SideCost`), where that is weighed;
-4. the prices of the jobs, the dearest compared first: priority, largest weighted dominant share, freshest checkpoint;
-   an unknown age counts as dear, so that no NaN makes a victim (A7);
-5. the node's name.
+* On one node (`fewest_on`): fewest trainers lost, whole steps counted; then the lowest prices of the jobs that give,
+  the most expensive one compared first. A price is the job's priority, its claim (the largest gives first) and the
+  age of its checkpoint (the freshest gives first; an unknown age counts as old, so that no NaN makes a victim, A7).
+* Between the winners of the nodes (`order_of`): fewest trainers lost, plus those that fairness moves back
+  (`SideCost`); lowest priorities of the jobs that give; least waste left on the node (`SideCost`); lowest prices; the
+  node's name. P3 weighs both parts of `SideCost` on clusters of up to `WEIGHED_NODES` nodes; elsewhere trainers lost,
+  prices and the node's name decide.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from autoscaler.planner.working_copy.ranks import Rank
 from autoscaler.planner.working_copy.shapes import holds_amounts
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-# A node carries a handful of jobs and a pod displaces a few trainers: 12 trainers of 4 jobs are 455 choices.  Past
-# the bound the search takes what it has, or the fair order without a proof that it is the shortest.
+# A node carries a handful of jobs and a pod displaces a few trainers: 12 trainers of 4 jobs are 455 choices.  Beyond
+# the bound the best choice so far is used, or the fair order, without a proof of minimality.
 CHOICES_TRIED = 5_000
 
 Cost = tuple[int, tuple[Price, ...]]
 
 SideCost = tuple[int, float]
-"""Trainers that will be moved back for the sake of fairness, and what a choice does to its node."""
+"""Trainers that fairness will move back, and the waste that a choice leaves on its node."""
 
 NO_SIDE_COST: SideCost = (0, -inf)
 
@@ -63,7 +64,7 @@ class Candidates:
     price: Price  # lower goes first
 
     def removed_by(self, count: int) -> int:
-        """Return how many trainers the job loses if `count` are taken: whole steps."""
+        """Return how many trainers the job loses if `count` are taken: complete steps."""
         left = len(self.job.trainers) - count
         return len(self.job.trainers) - self.job.spec.trainer.largest_allowed(left) if count else 0
 
@@ -77,7 +78,7 @@ class NodeRoom:
     asked: tuple[int, ...]
 
     def holds(self, groups: Sequence[Candidates], counts: Sequence[int]) -> bool:
-        """Whether what is asked fits once so many of each group are gone."""
+        """True if the request fits after these counts of each group have left."""
         room = list(self.later)
         for group, count in zip(groups, counts, strict=True):
             for amounts in group.amounts[:count]:
@@ -158,7 +159,7 @@ def fewest_on(room: NodeRoom, groups: list[Candidates]) -> Victims | None:
 
 
 def choice(room: NodeRoom, groups: Sequence[Candidates], counts: Sequence[int]) -> Victims:
-    """Return the choice of taking so many of each group."""
+    """Return the choice of taking these counts of each group."""
     taken = [(group, count) for group, count in zip(groups, counts, strict=True) if count]
     removed = sum(group.removed_by(count) for group, count in taken)
     return Victims(
@@ -186,7 +187,7 @@ def counts_of_total(limits: list[int], total: int) -> Iterator[tuple[int, ...]]:
 
 
 def in_fair_order(room: NodeRoom, groups: list[Candidates]) -> Victims:
-    """Take group after group until the pod fits, then give back the trainers that are not needed."""
+    """Take group after group until the pod fits, then return the trainers that are not needed."""
     counts = [len(group.pods) for group in groups]
     for index in reversed(range(len(groups))):
         while counts[index]:

@@ -1,15 +1,15 @@
-"""Waste: what a pod costs a node of what the node can still be filled with (`packing_patterns`).
+"""Waste of a pod on a node: the drop of the node's best filling beyond the pod's own worth (`packing_patterns`).
 
 The cost of a pod of each shape is kept in an array over the nodes, brought up to date for the nodes that were touched.
 Among nodes of equal cost `node_choice` takes the tightest, which keeps large holes for gangs. For a pod that stays, a
-server or a master, the node's surplus counts as room, since surplus leaves sooner or later.
+server or a master, the node's surplus counts as free, since surplus leaves sooner or later.
 
-A pod that stays also outlasts web load: room that is left beside three web pods may be the wrong size beside one. So
-each level of the web on a node, from none to as many pods as stand on the fullest one, counts as equally likely
-(`AfterWebDrains`). A workload that shrinks takes its pods from where most of them stand, as a ReplicaSet does.
+A pod that stays also outlasts web load: what is free beside three web pods may be the wrong size beside one. So each
+level of the web on a node, from none to as many pods as the fullest one has, counts as equally likely
+(`AfterWebDrains`). A workload that shrinks removes its pods from the nodes with most of them, as a ReplicaSet does.
 
-Above `WEIGHED_NODES` nodes waste is not weighed and the tightest node is taken: there every pattern finds its room
-somewhere, and the time belongs to the rest of the plan (ADR 0113).
+Above `WEIGHED_NODES` nodes waste is not weighed and the tightest node is taken: on that many nodes every pattern fits
+somewhere, and the computation would take too long (ADR 0113).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 WEIGHED_NODES: Final = 1_000
 
 GRAINS: Final = 1_000
-"""Waste is compared in thousandths of the largest pod; less is a tie, and the tighter room wins."""
+"""Waste is compared in thousandths of the largest pod; less is a tie, and the tighter node wins."""
 
 BATCH: Final = 6  # pods of one shape that may come together
 ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for each resource
@@ -38,7 +38,7 @@ PODS_LOOKED_AT: Final = 8  # of a node; where there are more, each is small besi
 
 
 class Waste:
-    """What pods cost nodes in this plan. `kinds`: the shapes by which nodes are to be filled, and their worths."""
+    """Costs of pods on nodes in this plan. `kinds`: the shapes by which nodes are to be filled, and their worths."""
 
     def __init__(self, copy: WorkingCopy, kinds: tuple[tuple[Shape, int], ...], total: Resources) -> None:
         self._copy = copy
@@ -58,7 +58,7 @@ class Waste:
 
     @property
     def is_weighed(self) -> bool:
-        """Whether there are patterns: something is wanted, and the nodes are not too many."""
+        """True if there are patterns: something is wanted, and the nodes are not too many."""
         return bool(self._kinds)
 
     def cost(self, at: int, shape: int, *, stays: bool) -> float:
@@ -87,14 +87,14 @@ class Waste:
         return best
 
     def is_least(self, at: int, shape: int, *, stays: bool) -> bool:
-        """Whether no node can cost less."""
+        """True if no node can cost less."""
         worth = self.worth_of(shape)
         patterns = self._trainers_at(at) if stays else self._patterns_at(at)
         least = patterns.least_growth(self._asked(shape), worth)
         return self.cost(at, shape, stays=stays) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
 
     def costs(self, shape: int, *, stays: bool) -> npt.NDArray[np.float64]:
-        """Return what one such pod costs each node on which it fits; what it says of other nodes means nothing."""
+        """Return what one such pod costs each node on which it fits; entries of other nodes are undefined."""
         touched, capacity = self._copy.capacity.touched, self._copy.capacity
         costs = self._costs.get((shape, stays))
         if costs is None:
@@ -113,9 +113,9 @@ class Waste:
         return AfterWebDrains(self._copy)
 
     def trainers_worth(self, at: int, room: ColumnAmounts) -> int | None:
-        """Return what the node with so much room is worth to trainers, in the unit of `worth_of`.
+        """Return the worth of a node's free amounts to trainers, in the unit of `worth_of`.
 
-        Returns None for a room far from full: nothing is lost there.
+        Returns None for a node far from full: nothing is wasted there.
         """
         side = self._sides[at]
         patterns = self._movers.get(side)
@@ -170,7 +170,7 @@ class Waste:
 
 
 def waste_of(copy: WorkingCopy) -> Waste:
-    """Return the plan's measure of waste, made when first asked for."""
+    """Return the plan's measure of waste, made on demand."""
 
     def begin() -> Waste:
         total = copy.capacity.ready_capacity()
@@ -195,7 +195,7 @@ def wanted_pods(copy: WorkingCopy) -> dict[Shape, int]:
 
 
 class AfterWebDrains:
-    """The web pods on each node, as this plan found them, and the room that is left when they drain."""
+    """The web pods on each node, as this plan found them, and what is free when they drain."""
 
     def __init__(self, copy: WorkingCopy) -> None:
         capacity, shapes = copy.capacity, copy.shapes

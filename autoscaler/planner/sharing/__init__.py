@@ -1,1 +1,1 @@
-"""What jobs are entitled to and when it may change: used by the phases that grow, shrink and transfer."""
+"""Entitlements of jobs, and limits of voluntary changes, for the phases that grow, shrink and transfer."""

@@ -1,4 +1,4 @@
-"""Timers, caps and pay-off of voluntary changes (A6). Forced changes do not pass here.
+"""Timers, caps and pay-off of voluntary changes (A6). Forced changes bypass these limits.
 
 Each job has two windows: it grows no sooner than `up_window_s` after its last shrink, and shrinks voluntarily no sooner
 than `down_window_s` after its last growth. A quiet window after a submission or a new external pod holds all jobs, so
@@ -88,14 +88,14 @@ def started_after(copy: WorkingCopy, job: Job, last_s: float | None) -> float:
 
 
 def pays_off(policy: Policy, job: Job, size: int, target: int) -> bool:
-    """Whether growth from `size` to `target` trainers gains more than it costs within the time that counts."""
+    """True if growth from `size` to `target` trainers gains more than it costs within the time that counts."""
     return not policy.payoff_s or gain_of(policy, job, size, target) > 0.0
 
 
 def moves_pay_off(policy: Policy, jobs: Sequence[tuple[Job, int]], gained: float) -> bool:
-    """Whether moving a server of each of these jobs makes good its cost, which is that all their trainers stand still.
+    """True if moving a server of each of these jobs pays off; its cost is a pause of all their trainers.
 
-    `jobs`: each with its size. `gained`: how many more trainers have room then, in trainers of the first job.
+    `jobs`: each with its size. `gained`: how many more trainers fit then, in trainers of the first job.
     """
     cost = sum(size * policy.server_move_cost_s for _, size in jobs)
     return not policy.payoff_s or gained * min(horizon_s(policy, job) for job, _ in jobs) > cost

@@ -1,9 +1,9 @@
 """Parameter servers whose number follows the trainers, where the cluster can move their state (ADR 0117).
 
 A job of n trainers wants one server for each `trainersPerServer` of them, between its bounds, or the pinned number.
-Servers come in the same step as the trainers that need them, before them and into free room only. They are core, so
-nobody reclaims them. When trainers have left, servers follow by the ratio, voluntarily, once the smaller size has
-lasted for the job's window; a pinned number holds at once. On other clusters the number stays at the minimum.
+Servers come in the same step as the trainers that need them, before them and into free capacity only. They are core,
+so they are never reclaimed. When trainers have left, servers follow by the ratio, voluntarily, once the smaller size
+has lasted for the job's window; a pinned number holds at once. On other clusters the number stays at the minimum.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def is_elastic(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether this job's servers may change their number here."""
+    """True if this job's servers may change their number here."""
     return job.spec.servers is not None and copy.view.capabilities.servers_elastic
 
 
 def servers_wanted(copy: WorkingCopy, job: PlannedJob, trainers: int) -> int:
-    """Return how many servers so many trainers need; never fewer than the minimum."""
+    """Return how many servers `trainers` need; never fewer than the minimum."""
     spec = job.spec.servers
     if spec is None or not is_elastic(copy, job):
         return job.spec.server_count
@@ -36,7 +36,7 @@ def servers_held(job: PlannedJob) -> int:
 
 
 def awaits_servers(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
-    """Whether so many trainers need a server whose room is still being vacated: they come after it."""
+    """True if `trainers` need a server whose capacity is still being vacated: they come after it."""
     if not is_elastic(copy, job) or not any(pod.role is Role.SERVER for pod in job.reserved):
         return False
     new = {move.ordinal for move in job.moving}
@@ -46,7 +46,7 @@ def awaits_servers(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
 
 
 def place_servers(copy: WorkingCopy, job: PlannedJob, trainers: int, cause: Cause) -> bool:
-    """Place the servers that so many trainers lack; return False, perhaps with some of them placed, if not all fit."""
+    """Place the servers that `trainers` lack; return False, perhaps with some of them placed, if not all fit."""
     missing = servers_wanted(copy, job, trainers) - servers_held(job) if is_elastic(copy, job) else 0
     for _ in range(missing):
         if copy.quotas.lack(job, [Role.SERVER], now=False):

@@ -1,8 +1,7 @@
 """Growth queue: which job takes the next step, by lowest weighted dominant share, then by larger next share.
 
-A steady job's key (`growth_key`) stands until a pod of it comes or goes, so growable jobs of one shape wait in a line
-that is kept from plan to plan. A fill merges the lines of the shapes that fit somewhere, so that it looks at the jobs
-in front and not at all of them.
+A steady job's key (`growth_key`) stands until a pod of it comes or goes, so growable jobs of one shape are kept as a
+sorted list between plans. A fill merges the lists of the shapes that fit somewhere and reads only their first jobs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 END_OF_LINE: Final[Iterator[PlannedJob]] = iter(())
 
 STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
-"""A job with one of these lacks room alone: `explain` says whose room it is."""
+"""A job with one of these lacks only capacity: `explain` names the jobs that occupy it."""
 
 
 class GrowthQueue:
@@ -29,8 +28,8 @@ class GrowthQueue:
     def __init__(self, copy: WorkingCopy, above_priority: int | None) -> None:
         self._copy = copy
         self._above = above_priority
-        # The front of each line, and who stands behind.  A key ends in the job's name, so no two are equal; keys only
-        # rise, so an old one comes too early.
+        # Heap of the first job of each list, and the position of the next.  A key ends in the job's name, so no two
+        # are equal; keys only rise, so an old one comes too early.
         self._fronts: list[tuple[GrowthKey, PlannedJob, Iterator[PlannedJob]]] = []
 
     def add(self, shape: int, dirty: Sequence[PlannedJob]) -> None:
@@ -68,7 +67,7 @@ class GrowthQueue:
         """Push the next job of the line that is as in the view; dirty jobs are pushed one by one."""
         copy = self._copy
         job = next((job for job in line if job.spec.name not in copy.dirty and not is_held_back(copy, job)), None)
-        if job is not None and self._is_included(job):  # lower classes stand behind, so if not, nobody who follows is
+        if job is not None and self._is_included(job):  # later jobs have lower classes, so none of them is either
             heappush(self._fronts, (growth_key(self._copy, job), job, line))
 
     def _is_included(self, job: PlannedJob) -> bool:
@@ -76,7 +75,7 @@ class GrowthQueue:
 
 
 def growth_line(copy: WorkingCopy, shape: int) -> Sequence[PlannedJob]:
-    """Return the growable jobs of a shape, lowest key first; dirty ones stand anywhere in it."""
+    """Return the growable jobs of a shape, lowest key first; dirty ones are not in order."""
     line = copy.growth_lines.get(shape)
     if line is None:
         growable = copy.growable.get(shape, ())
@@ -87,7 +86,7 @@ def growth_line(copy: WorkingCopy, shape: int) -> Sequence[PlannedJob]:
 
 
 def can_take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the job has its minimum, or room reserved for it, and may take its next size."""
+    """True if the job has its minimum, or a reservation for it, and may take its next size."""
     if is_held_back(copy, job):
         return False
     if job.spec.name not in copy.dirty:
@@ -96,14 +95,14 @@ def can_take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
 
 
 def is_held_back(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the next size is too large while jobs are submitted in a row (`Policy.burst_window_s`)."""
+    """True if the next size is too large during a burst of submissions (`Policy.burst_window_s`)."""
     if copy.now_s >= copy.burst_until_s:
         return False
     return share_after_step(job) * DEFAULT_WEIGHT * copy.policy.burst_part > copy.share_unit
 
 
 def may_grow(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether the job has its minimum, or room reserved for it, and may have more."""
+    """True if the job has its minimum, or a reservation for it, and may have more."""
     if job.spec.state is not JobState.ACTIVE or job.size < job.spec.trainer.min_replicas:
         return False
     if job.spec.name in copy.unpaid:
@@ -137,5 +136,5 @@ def share_after_step(job: PlannedJob) -> int:
 
 
 def is_starved(copy: WorkingCopy, job: PlannedJob) -> bool:
-    """Whether only room keeps the job from its next size. To be called after `fill_shares`."""
+    """True if only capacity keeps the job from its next size. To be called after `fill_shares`."""
     return (job.is_running or job.is_starting) and may_grow(copy, job) and step_of(job) > 0

@@ -1,4 +1,4 @@
-"""A job's step down: what it leaves the job, and which trainers go so that another job finds places.
+"""Step down of a job: its share afterwards, and the trainers to remove so that the taker's pods fit.
 
 `p6_transfer` removes such steps; `p3_reclaim` asks what fairness will take from a job later.
 """
@@ -21,7 +21,7 @@ from autoscaler.planner.working_copy.shapes import copies_that_fit
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 Knapsack = dict[int, tuple[int, list[Pod]]]
-"""By how many trainers leave: the most places that makes, and which trainers they are."""
+"""Knapsack table, by number of removed trainers: most pods of the taker that then fit, and the trainers."""
 
 
 def last_step_of(job: PlannedJob) -> int:
@@ -90,7 +90,7 @@ def victims_among(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, offer
 
 
 def places_of_step(copy: WorkingCopy, taker: PlannedJob) -> tuple[int, int]:
-    """Return the shape of which the next step needs places, whole bundles where trainers come in such, and how many."""
+    """Return the shape of the next step's pods, or bundles, and their number."""
     bundles = bundles_of(copy, taker, [Role.TRAINER] * step_of(taker))
     first = bundles[0].shape
     return first, sum(bundle.shape == first for bundle in bundles)
@@ -128,7 +128,7 @@ def numbers_that_leave(copy: WorkingCopy, giver: PlannedJob, at: int, most: int)
 
 
 def with_node(best: Knapsack, gains: Mapping[int, int], pods: Sequence[Pod], *, most: int) -> Knapsack:
-    """Add one node to the knapsack. `gains`: the places that so many of its trainers make when they leave."""
+    """Add one node to the knapsack. `gains`: pods of the taker that fit, by number of its trainers that leave."""
     result = dict(best)
     for taken, (gain, victims) in best.items():
         for number, more in gains.items():

@@ -27,7 +27,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
 def takers(copy: WorkingCopy) -> list[PlannedJob]:
-    """Return the jobs that lack nothing but room, poorest first."""
+    """Return the jobs that lack nothing but capacity, poorest first."""
     dirty = copy.dirty
     poor = [
         job
@@ -56,7 +56,7 @@ def one_of_each_kind(copy: WorkingCopy, takers: Sequence[PlannedJob]) -> Iterato
 
 
 def step_kind(copy: WorkingCopy, taker: PlannedJob) -> object:
-    """Return what a step of the job depends on, its share apart: what must find room, for whom, and what it gains."""
+    """Return what a step of the job depends on, apart from its share: shape, beneficiary and gain."""
     spec, size, step = taker.spec, taker.size, step_of(taker)
     is_elastic = copy.view.capabilities.servers_elastic
     servers = max(0, servers_wanted(copy, taker, size + step) - servers_held(taker)) if is_elastic else 0
@@ -88,7 +88,7 @@ def givers(
     for job in helpers:
         is_lower = job.spec.priority < priority
         if job.spec.priority > priority or (not is_lower and between_jobs and shares[job.spec.name] <= after):
-            return  # in this order nobody who follows has more
+            return  # all later jobs have smaller claims
         if job is taker:
             continue
         if is_lower or (after < share_below(copy, job) if between_jobs else is_poorer(copy, taker, job)):
@@ -96,19 +96,19 @@ def givers(
 
 
 def is_poorer(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:
-    """Whether the taker still has less once each of the two has moved by a step."""
+    """True if the taker still has less once each of the two has moved by a step."""
     return is_entitled(copy, taker, step_of(taker), giver, last_step_of(giver))
 
 
 class GiverReach:
-    """What each node could offer if all trainers left that these jobs can spare there."""
+    """Capacity of each node without the trainers that these jobs can spare there."""
 
     def __init__(self, copy: WorkingCopy, order: Sequence[PlannedJob]) -> None:
         self._capacity = copy.capacity
         self._order = order
         rows = [NO_OFFERS.grouped(), *((offers_of(copy, job) if job.spare else NO_OFFERS).grouped() for job in order)]
         lengths = [columns.shape[1] for columns in rows[1:]]
-        self._ends = np.cumsum([0, *lengths])  # by how many are asked about: rows that are theirs
+        self._ends = np.cumsum([0, *lengths])  # by the number of jobs: rows that are theirs
         self._givers: IntArray = np.repeat(np.arange(len(order)), lengths)
         spare = np.repeat(np.array([job.spare for job in order], dtype=np.intp), lengths)
         self._places, shapes, counts = np.concatenate(rows, axis=1)
@@ -117,8 +117,7 @@ class GiverReach:
         self._reach: Numbers = copy.capacity.later[:, self._places] + given
 
     def who(self, shape: int, first: int) -> Sequence[PlannedJob]:
-        """Return those of the first `first` jobs with trainers on a node that would hold one more pod of the shape
-        without them."""
+        """Jobs, among the first `first`, whose trainers' removal from some node makes one more pod fit."""
         end = int(self._ends[first])
         helps = self._capacity.accepted(shape)[self._places[:end]]
         for column, amount in enumerate(self._capacity.asked_amounts(shape)):
@@ -131,12 +130,12 @@ class GiverReach:
 
 @dataclass(slots=True)
 class TransferSearch:
-    """How far one plan still looks for transfers, and which ones are closed at this moment."""
+    """Bounds of one plan's search for transfers, and the pairs that are closed now."""
 
     allowed: int  # trainers that may be moved in a minute
     left: int  # that may still be moved within this one
     changes: float  # jobs that may still change their size within this minute
-    pairs: int  # of a taker and a giver, that may still be looked at
+    pairs: int  # of a taker and a giver, that may still be tried
     trials: int  # that may still come to nothing
     closed: dict[JobName, tuple[Bottleneck, str, float]] = field(default_factory=dict)
 
@@ -144,7 +143,7 @@ class TransferSearch:
 def is_open(
     copy: WorkingCopy, search: TransferSearch, taker: PlannedJob, giver: PlannedJob, victims: list[Pod]
 ) -> bool:
-    """Whether windows and caps allow the transfer now; if not, the taker's bottleneck tells which one does not.
+    """True if windows and caps allow the transfer now; if not, the taker's bottleneck names the one that does not.
 
     A step of more trainers than may move in a minute is that minute's only one: otherwise steps of powers of two would
     never move.
@@ -177,7 +176,7 @@ def gives_from(copy: WorkingCopy, giver: PlannedJob, victims: list[Pod]) -> floa
 
 
 def is_owed(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, owed: int) -> bool:
-    """Whether the giver, a step down, would be entitled to a step of a richer job that will give only later.
+    """True if the giver, a step down, would be entitled to a step of a richer job that will give only later.
 
     Then the transfer waits for the richer job: what such a giver gave would be moved twice.
     """
@@ -186,7 +185,7 @@ def is_owed(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, owed: int) 
 
 
 def pays_for_both(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob) -> bool:
-    """Whether the taker's step makes good what it costs both jobs to change their size."""
+    """True if the taker's step pays off what it costs both jobs to change their size."""
     policy, size = copy.policy, taker.size
     lost = giver.size * giver.spec.resize_cost_s
     return not policy.payoff_s or gain_of(policy, taker.spec, size, size + step_of(taker)) > lost

@@ -24,7 +24,7 @@ from autoscaler.planner.working_copy.node_arrays import Mask, NodeArrays, Number
 from autoscaler.planner.working_copy.shapes import EligibilityKey, Shapes, eligibility_key, holds_amounts
 
 SHARED: Final = 16
-"""A value that one in so many nodes has is kept as a mask: at most so many masks for one label."""
+"""A value that one node in this many has is kept as a mask: at most this many masks for one label."""
 
 
 class LabelIndex:
@@ -37,7 +37,7 @@ class LabelIndex:
         self._shared: dict[str, Mask] = {}
 
     def add(self, value: str, at: int) -> None:
-        """Add a node; all are added before the first question."""
+        """Add a node; all are added before the first query."""
         self._places.setdefault(value, []).append(at)
 
     def having(self, values: Iterable[str]) -> Mask:
@@ -58,7 +58,7 @@ class LabelIndex:
         return mask_of(chain.from_iterable(self._places.values()), self._count)
 
     def beyond(self, bound: int, *, above: bool) -> Mask:
-        """Return the nodes whose value is a whole number above the bound, or below it."""
+        """Return the nodes whose value is an integer above the bound, or below it."""
         numbers, places = self._ordered
         mask = np.zeros(self._count, dtype=np.bool_)
         mask[places[bisect_right(numbers, bound) :] if above else places[: bisect_left(numbers, bound)]] = True
@@ -71,14 +71,14 @@ class LabelIndex:
 
     @cached_property
     def _ordered(self) -> tuple[list[int], npt.NDArray[np.intp]]:
-        """The values that are whole numbers, rising, and their nodes."""
+        """The integer values, rising, and their nodes."""
         pairs = ((_number(value), at) for value, places in self._places.items() for at in places)
         ordered = sorted((number, at) for number, at in pairs if number is not None)
         return [number for number, _ in ordered], np.array([at for _, at in ordered], dtype=np.intp)
 
 
 class EligibleNodes:
-    """The labels and taints of all nodes, by what they say."""
+    """The labels and taints of all nodes, by key and value."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._count = len(nodes)
@@ -96,7 +96,7 @@ class EligibleNodes:
                 self._taints.setdefault(taint, []).append(at)
 
     def accepting(self, shape: Shape) -> Mask:
-        """Return the nodes that accept the shape, room apart."""
+        """Return the nodes that accept the shape, capacity aside."""
         mask = np.ones(self._count, dtype=np.bool_)
         for key, value in shape.node_selector:
             mask &= self._labels.get(key, self._nowhere).having([value])
@@ -172,7 +172,7 @@ class NodeFit(NodeArrays):
         self._empty_fits: dict[int, bool] = {}
 
     def replace_node(self, node: Node) -> bool:
-        """Replace the node's values; what empty nodes would hold is worked out anew."""
+        """Replace the node's values; what empty nodes would hold is computed again."""
         self._empty_fits.clear()
         return super().replace_node(node)
 
@@ -197,7 +197,7 @@ class NodeFit(NodeArrays):
         return tuple(int(row[which].sum()) for row in self.whole)
 
     def fits_empty(self, shape: int) -> bool:
-        """Whether any node of the cluster, if it were empty, could hold the shape."""
+        """True if any node of the cluster, if it were empty, could hold the shape."""
         if (answer := self._empty_fits.get(shape)) is None:
             answer = self._empty_fits[shape] = bool((self.accepted(shape) & self.holds(self.whole, shape)).any())
         return answer
@@ -211,7 +211,7 @@ class NodeFit(NodeArrays):
         return mask
 
     def fits(self, at: int, shape: int, *, now: bool) -> bool:
-        """Whether one such pod fits on this node: created `now`, or reserved."""
+        """True if one such pod fits on this node: created `now`, or reserved."""
         if not (self.is_open[at] and self.accepted(shape)[at]):
             return False
         amounts = self.shapes.amounts[shape]
@@ -220,12 +220,12 @@ class NodeFit(NodeArrays):
         return not now or holds_amounts(self.free[:, at].tolist(), amounts)
 
     def fits_now(self, at: int, shape: int) -> bool:
-        """Whether one such pod can be created on the node, whatever has been reserved there."""
+        """True if one such pod can be created on the node, whatever has been reserved there."""
         is_allowed = self.is_open[at] and self.accepted(shape)[at]
         return bool(is_allowed) and holds_amounts(self.free[:, at].tolist(), self.shapes.amounts[shape])
 
     def fits_without(self, at: int, shape: int, gone: Iterable[int]) -> bool:
-        """Whether one such pod could be reserved on the node once pods of these shapes are gone."""
+        """True if one such pod could be reserved on the node once pods of these shapes are gone."""
         room = self.later[:, at].tolist()
         for other in gone:
             room = [amount + more for amount, more in zip(room, self.asked_amounts(other), strict=True)]

@@ -1,4 +1,4 @@
-"""Fair claims: what a job has, as one number. The job with the lowest claim takes the next step.
+"""Fair claim of a job: one number by which jobs are ordered; the job with the lowest claim takes the next step.
 
 Between jobs (the default) the claim is the weighted dominant share. Between namespaces (`Fairness.NAMESPACE`) the
 shares of a namespace's jobs, unweighted, are added up and compared first; weights then divide what the namespace has
@@ -53,7 +53,7 @@ def before_share(copy: WorkingCopy, job: PlannedJob) -> int:
 
 
 def is_entitled(copy: WorkingCopy, poor: PlannedJob, more: int, rich: PlannedJob, less: int) -> bool:
-    """Whether with `more` trainers the poor job still has less than the rich one with `less` fewer (A4)."""
+    """True if with `more` trainers the poor job still has less than the rich one with `less` fewer (A4)."""
     after, left = poor.share(more=more), rich.share(more=-less)
     if copy.policy.fairness is Fairness.JOB or poor.spec.namespace == rich.spec.namespace:
         return after < left
@@ -64,7 +64,7 @@ def is_entitled(copy: WorkingCopy, poor: PlannedJob, more: int, rich: PlannedJob
 
 
 def namespaces_of(copy: WorkingCopy) -> Namespaces:
-    """Return the plan's sums, made when first asked for."""
+    """Return the plan's sums, made on demand."""
     return copy.cache.get(Namespaces, lambda: Namespaces(copy))
 
 

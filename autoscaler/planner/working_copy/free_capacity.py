@@ -1,6 +1,6 @@
 """Free capacity: where each shape fits, and how tightly.
 
-Each shape that is asked about has a `Fitting`, which is brought up to date for the nodes touched since the last
+Each shape that is queried has a `Fitting`, which is updated for the nodes touched since the last
 question. So a placement costs a few nodes' arithmetic and one search for a minimum, not a division over the cluster.
 What nodes have is `node_arrays`, which nodes accept a shape is `eligible_nodes`, which node is taken is `placement`.
 """
@@ -22,14 +22,14 @@ from autoscaler.planner.working_copy.shapes import Shapes, copies_that_fit, slac
 
 NodeScores = npt.NDArray[np.float64]
 
-BY_ONES: Final = 24  # touched nodes; up to so many, plain numbers are faster than arrays
+BY_ONES: Final = 24  # touched nodes; up to this many, plain numbers are faster than arrays
 NODES_AT_ONCE: Final = 512  # compared with a shape at once, in the order of names
 TOUCHED_LIMIT: Final = 16  # times the nodes: the longest list of touched ones that is kept
-FEW_NODES: Final = 128  # touched nodes; up to so many are compared with all shapes at once
+FEW_NODES: Final = 128  # touched nodes; up to this many are compared with all shapes at once
 
 
 class Fitting:
-    """Where one shape fits: its slack by node, infinite where it does not."""
+    """Fit of one shape: its slack by node, infinite where it does not fit."""
 
     def __init__(self, accepted: Mask) -> None:
         self.accepted = accepted
@@ -69,13 +69,13 @@ class FreeCapacity(NodeFit):
         self._changed_seen = 0  # ... so many touches
 
     def emptied(self) -> FreeCapacity:
-        """Return the same nodes with no pods on them; whoever uses them leaves them empty."""
+        """The same nodes without pods; callers must leave them empty."""
         if self._emptied is None:
             self._emptied = FreeCapacity(self.nodes, self.shapes, pod_count=self.pod_limit)
         return self._emptied
 
     def copies(self, shape: int) -> int:
-        """Return how many pods of the shape could be reserved on the open nodes; 0 for a shape that asks for
+        """Return how many pods of the shape could be reserved on the open nodes; 0 for a shape that requests
         nothing."""
         if self.tightest(shape, now=False) < 0:
             return 0
@@ -83,7 +83,7 @@ class FreeCapacity(NodeFit):
         return sum(copies_that_fit(self.later[:, at].tolist(), self.shapes.amounts[shape]) for at in where)
 
     def copies_without_surplus(self, shape: int) -> int | None:
-        """Return how many such pods the open nodes could hold without surplus; None, any number, if it asks for
+        """Return how many such pods the open nodes could hold without surplus; None, any number, if it requests
         nothing."""
         counts: Numbers | None = None
         for column, amount in enumerate(self.shapes.amounts[shape]):
@@ -108,7 +108,7 @@ class FreeCapacity(NodeFit):
         self._changed_seen = 0
 
     def replace_node(self, node: Node) -> bool:
-        """Replace the node's values; the empty nodes are made anew."""
+        """Replace the node's values; the empty nodes are rebuilt."""
         self._emptied = None
         return super().replace_node(node)
 

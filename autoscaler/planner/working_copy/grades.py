@@ -1,8 +1,8 @@
 """Grades of surplus trainers: how early one leaves when a scheduler chooses, 1 to 8, fixed when it is created.
 
-kube-scheduler preempts the lowest priority class first, so a trainer's class says how large a share its job reaches
-with it: grade k stands for class -k, and the first victims are the last trainers of the largest jobs.  That is max-min
-fairness by preemption, which holds while EDL is down too (`beside-the-scheduler.md` 2).
+kube-scheduler preempts the lowest priority class first, so a trainer's class encodes how large a share its job
+reaches with it: grade k is class -k, and the first victims are the last trainers of the largest jobs.  That is
+max-min fairness by preemption, which holds while EDL is down too (`beside-the-scheduler.md` 2).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Grades:
         """`dirty`: jobs whose share at the ceiling may change within the plan; that of others is kept between plans."""
         self._jobs = jobs
         self._dirty = dirty
-        self._largest_share = 0  # once asked for
+        self._largest_share = 0  # computed on demand
 
     def grade_at(self, job: PlannedJob, ordinal: int) -> int:
         """Return the grade of a surplus trainer by the share that the job reaches with it."""
@@ -35,7 +35,7 @@ class Grades:
         return grade_of(job.share(more=ordinal + 1 - job.size), self._largest_share)
 
     def forget_largest_share(self) -> None:
-        """Have the largest share worked out anew: the plan has admitted further jobs."""
+        """Have the largest share computed again: the plan has admitted further jobs."""
         self._largest_share = 0
 
     def share_at_ceiling(self, job: PlannedJob) -> int:

@@ -1,9 +1,9 @@
 """Memo of the last plan: its index is brought up to date, so a plan after one event costs the event, not the cluster.
 
 Values of the domain are frozen, so an object that is still there has not changed: old and new view are compared by
-identity, and only what differs is taken out of the arrays and put in anew. What the last plan wrote is undone from its
-log. A plan with a memo equals the plan without one (A5; ADR 0112). What cannot be brought up to date exactly (nodes
-that come, go or change their labels; new resources) is made from nothing.
+identity, and only what differs is taken out of the arrays and put in again. What the last plan wrote is undone from
+its log. A plan with a memo equals the plan without one (A5; ADR 0112). What cannot be brought up to date exactly
+(nodes that come, go or change their labels; new resources) is made from nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 STRIDE: Final = 256  # things compared at once
 
 BINDING_S: Final = 20.0
-"""A core pod that is younger is about to be bound; an older one waits for something that may never come."""
+"""Age up to which an unbound core pod counts as about to be bound."""
 
 kept_settings: Final = attrgetter("fairness", "reclaim")
-"""The settings that jobs' claims and offers rest on, which stay with the index from plan to plan."""
+"""Settings that claims and offers depend on, which stay with the index from plan to plan."""
 
 
 class Memo:
-    """The last plan's index, for whoever plans again and again. It changes no answer, only its cost."""
+    """The last plan's index, for repeated planning.
+
+    It changes no answer, only its cost.
+    """
 
     def __init__(self) -> None:
         self._index: ViewIndex | None = None
@@ -96,7 +99,7 @@ class Memo:
 
 
 def bring_up_to_date(index: ViewIndex, view: ClusterView) -> bool:
-    """Make the index that of another view; return False, with the index spoiled, where that cannot be done."""
+    """Make the index that of another view; return False, with the index invalid, if that is not possible."""
     old = index.view
     nodes = list(differences(old.nodes, view.nodes))
     jobs = [thing for pair in differences(old.jobs, view.jobs) for thing in pair if thing is not None]
@@ -135,7 +138,7 @@ def jobs_on(index: ViewIndex, names: set[NodeName]) -> set[JobName]:
 
 
 def is_same_place(before: Node | None, after: Node | None) -> bool:
-    """Whether only the amounts and the state of a node have changed."""
+    """True if only the amounts and the state of a node have changed."""
     return (
         before is not None
         and after is not None

@@ -1,4 +1,4 @@
-"""What nodes have and still offer, as arrays over all nodes: one row per resource, one column per node.
+"""Node arrays: capacity of all nodes, one row per resource, one column per node.
 
 Each node has two amounts. `free` is what nobody occupies and nothing has been reserved from: a pod created into it is
 safe at once (A2). `later` is what will be free once all pods that are leaving have left, less what is reserved. A
@@ -25,7 +25,7 @@ Numbers = npt.NDArray[Any]  # int64, or object for amounts beyond it
 Mask = npt.NDArray[np.bool_]
 EXACT_LIMIT: Final = 2**62  # no sum of amounts on one node may reach the end of 64 bits
 MORE_SHAPES: Final = 500  # new shapes that one index takes: each one's fit is kept for every node
-FEW: Final = 24  # moves; up to so many, taking them back one by one is faster than arrays
+FEW: Final = 24  # moves; up to this many, undoing them one by one is faster than arrays
 
 
 class NodeArrays:
@@ -64,19 +64,19 @@ class NodeArrays:
         return len(self.nodes)
 
     def asked(self, shape: int) -> Numbers:
-        """Return what the shape asks for, by column, as an array."""
+        """Return the shape's requests, by column, as an array."""
         if shape >= len(self._asked):
             self._learn_shapes()
         return self._asked[shape]
 
     def asked_amounts(self, shape: int) -> ColumnAmounts:
-        """Return what the shape asks for, by column, in plain numbers."""
+        """Return the shape's requests, by column, in plain numbers."""
         if shape >= len(self._padded):
             self._learn_shapes()
         return self._padded[shape]
 
     def amounts_by_shape(self) -> Numbers:
-        """Return what each shape asks for: one row per resource, one column per shape."""
+        """Return the requests of each shape: one row per resource, one column per shape."""
         if len(self._padded) < len(self.shapes):
             self._learn_shapes()
         return self._by_shape
@@ -100,7 +100,7 @@ class NodeArrays:
     # Nodes by name.
 
     def place_of(self, pod: Pod) -> int | None:
-        """Return the place of the node where the pod stands or is nominated; None off the cluster."""
+        """Return the index of the node where the pod is bound or nominated; None off the cluster."""
         place = pod.node or pod.nominated_node
         return None if place is None else self.index.get(place)
 
@@ -116,22 +116,22 @@ class NodeArrays:
         return mask
 
     def can_hold(self, amount: int) -> bool:
-        """Whether sums of such amounts stay exact in these arrays."""
+        """True if sums of such amounts stay exact in these arrays."""
         return self.kind is object or amount <= self.limit
 
     def is_open_name(self, name: NodeName) -> bool:
-        """Whether the node is there and takes pods."""
+        """True if the node exists and takes pods."""
         at = self.index.get(name)
         return at is not None and bool(self.is_open[at])
 
-    # In words.
+    # Text for messages.
 
     def later_on(self, at: int) -> Resources:
         """Return what the node will have free later, for people."""
         return self._named(self.later[:, at].tolist())
 
     def ready_capacity(self) -> Resources:
-        """Return what all ready nodes hold, in those resources that any shape asks for."""
+        """Return what all ready nodes have, of the resources that any shape requests."""
         return self._named([int(row[self.is_ready].sum()) for row in self.whole])
 
     def _named(self, amounts: Sequence[int]) -> Resources:
@@ -149,7 +149,7 @@ class NodeArrays:
                 np.add.at(target[column], where, times * amounts[which])
 
     def move(self, at: int, shape: int, *, free: int = 0, later: int = 0, surplus: int = 0) -> None:
-        """Add the shape's amounts to a node so many times (negative: take them away), with a log entry."""
+        """Add the shape's amounts to a node `times` times (negative: subtract them), with a log entry."""
         self.log.append((at, shape, free, later, surplus))
         self.carry_out(at, shape, free, later, surplus)
 
@@ -170,7 +170,8 @@ class NodeArrays:
             ]
 
     def take(self, at: int, shape: int, *, now: bool) -> None:
-        """Give room away, to a pod that is created `now` or reserved."""
+        """Take the shape's amounts for a pod that is created (`now`: from free and later) or reserved (from later
+        alone)."""
         self.move(at, shape, free=-1 if now else 0, later=-1)
 
     def take_free(self, places: Sequence[int], shape: int, *, now: bool) -> None:

@@ -1,7 +1,7 @@
-"""What a plan writes down beside its moves, a record for each reader.
+"""Records of a plan beside its moves.
 
-`ExternalDemand` is the demand of external pods and what this plan answers; `CarriedOver` is what the next plan
-must know (`next_history` makes a `History` of it); `PlanCache` holds what a plan works out once and asks for again.
+`ExternalDemand`: external pods without a node, and the plan's answers; `CarriedOver`: input of the next plan's
+history (`next_history`); `PlanCache`: values computed once per plan.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """Room for one pod that EDL does not own: a pending pod, a replica that is announced, or headroom."""
+    """Demand for the capacity of one external pod: a pending pod, a replica that is announced, or headroom."""
 
     name: PodName
     shape: Shape
@@ -43,7 +43,7 @@ class Want:
 
     @property
     def is_there(self) -> bool:
-        """Whether the pod exists, so that a scheduler places it; False for one that is only expected."""
+        """True if the pod exists, so that a scheduler places it; False for one that is only expected."""
         return self.pod is not None
 
     @property
@@ -60,7 +60,7 @@ class ExternalDemand:
     standing: Mapping[str | None, int] = field(default_factory=dict)  # pods by workload, terminating ones apart
     unserved: list[Want] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
-    unused_room: set[str] = field(default_factory=set)  # pods that are judged unschedulable although there is room
+    unused_room: set[str] = field(default_factory=set)  # pods that are marked unschedulable although they fit
 
     def answer(self, want: Want, state: DemandState, node: NodeName | None = None, victims: Sequence[Pod] = ()) -> None:
         """Write down what becomes of the want."""
@@ -78,7 +78,7 @@ class ExternalDemand:
 
 @dataclass(slots=True, kw_only=True)
 class CarriedOver:
-    """What the next plan must know of this one."""
+    """Input of the next plan."""
 
     reservations: list[Reservation] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
@@ -89,7 +89,7 @@ class CarriedOver:
     preempted_at_s: Mapping[JobName, float] = field(default_factory=dict)  # when the scheduler last took a trainer
 
     def remember_placements(self, job: JobName, placements: Sequence[tuple[Role, NodeName]]) -> None:
-        """Write down the nodes on which room is being made, so that the next plan chooses the same ones."""
+        """Record the nodes that are being vacated, so that the next plan chooses the same ones."""
         noted = tuple(CorePlacement(role=role, node=node) for role, node in placements)
         self.reservations.append(Reservation(job=job, placements=noted))
 
@@ -99,7 +99,7 @@ def carry_over(
 ) -> CarriedOver:
     """Return the record with which a plan begins.
 
-    `pause_s`: for how long a preemption counts; `limit_s`: for how long a move that was given up counts.
+    `pause_s`: for how long a preemption counts; `limit_s`: for how long an abandoned move counts.
     """
     preempted = {entry.job: entry.at_s for entry in history.preempted if entry.at_s > now_s - pause_s}
     return CarriedOver(
@@ -110,7 +110,7 @@ def carry_over(
 
 
 class PlanCache:
-    """Values that a plan works out when first asked, by their type and a key.
+    """Values that a plan computes on demand, by their type and a key.
 
     A value that `lasts` is handed to the next plan, where `from_last_plan` returns it; its owner brings it up to date.
     """

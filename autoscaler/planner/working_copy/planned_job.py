@@ -1,4 +1,4 @@
-"""One job in the working copy: the pods that stay, leave and come, and what keeps the job from its next size.
+"""One job in the working copy: its remaining, leaving and created pods, and its bottleneck.
 
 `working_copy` moves the pods; nothing here decides.
 """
@@ -47,7 +47,7 @@ class Offers:
     pods: tuple[Pod, ...]
     places: IntArray
     shapes: IntArray
-    pairs: IntArray | None = None  # `grouped`, once asked for
+    pairs: IntArray | None = None  # `grouped`, computed on demand
 
     def grouped(self) -> IntArray:
         """Return one column for each node and shape that occurs: node, shape, and how many."""
@@ -76,7 +76,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedPod:
-    """A pod that a later plan creates once its room, or its number, is free."""
+    """A pod that a later plan creates once its capacity, or its ordinal, is free."""
 
     role: Role
     tier: Tier
@@ -89,7 +89,7 @@ class PlannedJob:
     """One job: what stays, what leaves, what comes."""
 
     spec: Job
-    shapes: dict[Role, int] = field(default_factory=dict)  # numbers of what new pods ask for
+    shapes: dict[Role, int] = field(default_factory=dict)  # numbers of new pods' shapes
     trainer_amounts: ColumnAmounts = ()  # of a new trainer, by column
     rates: ColumnAmounts = ()  # what one unit of each resource adds to the weighted share
     server_limit: int = 0  # servers that the job may have at most
@@ -97,7 +97,7 @@ class PlannedJob:
     now: int = 0  # trainers that count as size in the view
     servers_now: int = 0  # likewise
     is_steady: bool = False  # in the view: runs with all that it must have, at an allowed size, and nothing is due
-    can_grow: bool = False  # in the view: steady, and room alone keeps it from its next size
+    can_grow: bool = False  # in the view: steady, and capacity alone keeps it from its next size
     is_degraded: bool = False  # runs without all of its core
     is_running: bool = False  # has been started: some of its pods exist
     is_starting: bool = False  # this plan starts it
@@ -172,7 +172,7 @@ class PlannedJob:
     def share(self, *, more: int = 0) -> int:
         """Return the job's weighted dominant share of ready eligible capacity, servers and master included (A4).
 
-        With `more` trainers (or fewer).  Exact: a whole number in `WorkingCopy.share_unit`ths, so shares of different
+        With `more` trainers (or fewer).  Exact: an integer in `WorkingCopy.share_unit`ths, so shares of different
         jobs compare as they are.
         """
         if not more:
@@ -183,7 +183,7 @@ class PlannedJob:
         return largest
 
     def is_in_service(self, now_s: float) -> bool:
-        """Whether the job runs, its state is active, and it does not pause after failures."""
+        """True if the job runs, its state is active, and it does not pause after failures."""
         return self.is_running and self.spec.state is JobState.ACTIVE and now_s >= self.spec.hold_until_s
 
     def missing(self, capabilities: Capabilities) -> list[Role]:
@@ -227,12 +227,12 @@ class PlannedJob:
         return (number for number in count(self.free_from.get(role, 0)) if number not in taken)
 
     def awaits_number(self, role: Role) -> bool:
-        """Whether a number for a new pod comes free by itself, since a leaving pod holds it."""
+        """True if an ordinal for a new pod comes free by itself, since a leaving pod has it."""
         held = [*self.servers, *self.coming, *self.inactive]
         return self.free_ordinal(role) is not None or (sum(pod.role is role for pod in held) < self.spec.server_count)
 
     def shape_of(self, role: Role) -> Shape:
-        """Return what a new pod of this role asks for."""
+        """Return the shape of a new pod of this role."""
         if role is Role.TRAINER:
             return self.spec.trainer.shape
         if role is Role.SERVER and self.spec.servers is not None:
@@ -252,5 +252,7 @@ class PlannedJob:
         until_s: float | None = None,
         held_up_by: tuple[JobName, ...] = (),
     ) -> None:
-        """Record what keeps the job from its next size, until when, and which jobs hold its room."""
+        """Record the job's bottleneck, until when it lasts, and the gangs for which its capacity is kept.
+
+        The last call stands: `explain` and later phases know more of a constraint than the phase that met it first."""
         self.bottleneck, self.message, self.until_s, self.held_up_by = bottleneck, message, until_s, held_up_by

@@ -1,10 +1,10 @@
-"""ResourceQuota usage: what a namespace may still ask for, before the API server refuses it.
+"""ResourceQuota usage: what a namespace may still request before the API server refuses it.
 
 As with free capacity there are two amounts. *Now* is the hard limit less what is used: a pod created within it is
 accepted. *Later* counts pods that are leaving as gone. A quota counts pods from creation until they are gone, whoever
-made them (`beside-the-scheduler.md` 9 and 19), so what is used comes from the cluster; what this plan adds and removes,
-and what was leaving before, is counted from the jobs. Several quotas of a namespace hold at once, each for the pods
-that it counts: all, or those of some classes (ADR 0116).
+made them (`beside-the-scheduler.md` 9 and 19), so what is used comes from the cluster; what this plan adds and
+removes, and what was leaving before, is counted from the jobs. Several quotas of a namespace hold at once, each for
+the pods that it counts: all, or those of some classes (ADR 0116).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NewPod = tuple[Role, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaExcess:
-    """A limit that does not hold what is asked for. `column`: of its resource; `room`: what is left of it."""
+    """A quota limit that is too small for the requested pods. `room`: its remaining amount."""
 
     quota: Quota
     resource: str
@@ -37,7 +37,7 @@ class QuotaExcess:
         return f"quota {self.quota.name} leaves {had} {self.resource}, {needed} needed"
 
     def counts(self, job: PlannedJob, pod: Pod) -> bool:
-        """Whether the pod counts against the limit, so that its end makes the excess smaller."""
+        """True if the pod counts against the limit, so that its end makes the excess smaller."""
         return self.quota.counts(job.spec, pod.role, grade_of_pod(pod))
 
 
@@ -63,11 +63,11 @@ class QuotaUsage:
 
     @property
     def has_limits(self) -> bool:
-        """Whether there is any quota."""
+        """True if there is any quota."""
         return bool(self._limits)
 
     def lack(self, job: PlannedJob, roles: Iterable[Role], *, now: bool) -> str:
-        """Return which limit does not hold new pods of these roles, in words; empty if every limit does."""
+        """Return which limit is too small for new pods of these roles, as text; empty if none is."""
         if not self._limits:
             return ""
         found = self.excess(job, self.new_pods(job, roles), now=now)

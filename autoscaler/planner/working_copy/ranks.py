@@ -1,4 +1,4 @@
-"""Who may take room from whom (`Rank`), and in which order a job's trainers leave (`removal_order`).
+"""Ranks: which pods may take capacity from which, and in which order a job's trainers leave (`removal_order`).
 
 A rank is (value, tier): a pod's own priority, then core and external pods before surplus.  Class names never count,
 since the value is all that kube-scheduler compares (`beside-the-scheduler.md` 3).  With `reclaim: planner` surplus
@@ -101,7 +101,7 @@ def offers_of(copy: WorkingCopy, job: PlannedJob, rank: Rank | None = None) -> O
 def shrink(
     copy: WorkingCopy, job: PlannedJob, pods: Iterable[Pod], cause: Cause, beneficiary: Beneficiary = NO_BENEFICIARY
 ) -> None:
-    """Remove trainers, and as many more as make a whole step: an odd trainer is of no use to the job."""
+    """Remove trainers, and as many more as make a whole step: a partial step is useless."""
     copy.remove(job, pods, cause, beneficiary)
     extra = len(job.trainers) - job.spec.trainer.largest_allowed(len(job.trainers))
     if extra > 0:

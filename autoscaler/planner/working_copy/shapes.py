@@ -3,9 +3,9 @@
 A resource that no node offers has no column of its own: users may name ten thousand of them, and each column is as long
 as the cluster (A11). Such resources share one column, of which no node has any.
 
-Amounts are whole numbers. They are 64-bit while nothing can overflow, else Python's own, which are slower and unbounded
+Amounts are integers. They are 64-bit while nothing can overflow, else Python's own, which are slower and unbounded
 (ADR 0112). The functions at the end are arithmetic on one node, which is faster than arrays for a few nodes; a shape
-that was numbered before a resource came has a shorter row, and asks for none of it.
+that was numbered before a resource came has a shorter row, and requests none of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autoscaler.domain import NOTHING, Node, Pod, Resources, Shape, TrainerSpec
 
 BUILT_IN: Final = ("cpu", "memory", "gpu")
 UNOFFERED: Final = "what no node offers"
-KNOWN_LIMIT: Final = 50_000  # objects known by identity, for an adapter that makes shapes anew each time
+KNOWN_LIMIT: Final = 50_000  # objects known by identity, for an adapter that makes new shapes each time
 ColumnAmounts = tuple[int, ...]
 PlainNode = list[tuple[int, int, int]]  # by column: what will be free, what is free, and what the node has in all
 EligibilityKey = tuple[object, ...]  # selector, terms and tolerations: what decides which nodes accept a shape
@@ -86,7 +86,7 @@ def offered_by(nodes: Iterable[Node]) -> frozenset[str]:
 
 
 def amounts_of(resources: Resources, columns: list[str]) -> ColumnAmounts:
-    """Return the amounts by column. A resource that no shape asks for has no column and decides nothing."""
+    """Return the amounts by column. A resource that no shape requests has no column and decides nothing."""
     built_in = (resources.cpu_milli, resources.memory_bytes, resources.gpu_count)
     if len(columns) == len(BUILT_IN):
         return built_in
@@ -111,8 +111,7 @@ def unit_of(trainer: TrainerSpec) -> Shape:
 
 
 def slacks_of(room: PlainNode, amounts: Sequence[int]) -> tuple[float, float]:
-    """Return the part of the node that stays free beside one such pod, summed over its resources: if reserved, if
-    created.
+    """Slacks of a node for one pod (reserved, created): free part after placing it, summed over its resources.
 
     `room`: by column what is free later, what is free now, and what the node has in all. Infinity where the pod does
     not fit.
@@ -129,12 +128,12 @@ def slacks_of(room: PlainNode, amounts: Sequence[int]) -> tuple[float, float]:
 
 
 def without_surplus(room: PlainNode, surplus: Sequence[int]) -> PlainNode:
-    """Return the room as it would be without this surplus, summed as `FreeCapacity.slack_without_surplus` sums."""
+    """Return a node's free amounts without this surplus, summed as `FreeCapacity.slack_without_surplus` sums."""
     return [(later + more, free, whole) for (later, free, whole), more in zip(room, surplus, strict=True)]
 
 
 def holds_amounts(room: Sequence[int], amounts: Sequence[int]) -> bool:
-    """Whether a room holds these amounts."""
+    """True if the free amounts hold these amounts."""
     for amount, offered in zip(amounts, room, strict=False):  # noqa: SIM110 - asked so often that a generator counts
         if amount > offered and amount > 0:
             return False
@@ -142,7 +141,7 @@ def holds_amounts(room: Sequence[int], amounts: Sequence[int]) -> bool:
 
 
 def copies_that_fit(room: Sequence[int], amounts: Sequence[int]) -> int:
-    """Return how many pods fit side by side into a room; 0 if they ask for nothing, which would be endless."""
+    """Return how many pods fit together into the free amounts; 0 if they request nothing, which would be endless."""
     counts = [offered // amount for amount, offered in zip(amounts, room, strict=False) if amount > 0]
     return max(0, min(counts, default=0))
 

@@ -27,13 +27,13 @@ class ViewIndex:
         self.view = view
         self.shapes = Shapes(offered_by(view.nodes))
         self.members: dict[JobName, dict[PodName, Pod]] = {}
-        self.waiting: dict[PodName, Pod] = {}  # for a node: external pods, and masters that the cluster replaces
+        self.waiting: dict[PodName, Pod] = {}  # unbound external pods, and masters that the cluster replaces
         self.unbound_core: dict[PodName, Pod] = {}
         self.preempted: dict[PodName, JobName] = {}
         self.standing: Counter[str | None] = Counter()  # external pods by workload, terminating ones apart
         self.surplus_owners: dict[int, list[JobName | None]] = {}  # by node: the job of each surplus trainer
         self.newest_other_s = -inf
-        self.newest_others = 0  # pods that came at that instant
+        self.newest_others = 0  # number of external pods created at that instant
         self.unsteady: dict[JobName, PlannedJob] = {}
         self.by_trainer: dict[int, list[PlannedJob]] = {}
         self.growable: dict[int, list[PlannedJob]] = {}
@@ -54,7 +54,7 @@ class ViewIndex:
         self.rate_jobs()
 
     def _occupy(self, pods: Iterable[Pod]) -> None:
-        """Take the room of all pods at once."""
+        """Subtract the requests of all pods at once."""
         capacity = self.capacity
         gated, terminating = PodPhase.GATED, PodPhase.TERMINATING
         standing = [
@@ -66,13 +66,13 @@ class ViewIndex:
         capacity.add_many(capacity.later, *self._where(leaving), times=1)
 
     def _where(self, pods: Sequence[Pod]) -> tuple[list[int], list[int]]:
-        """Return nodes and shapes of pods that stand on a node."""
+        """Return nodes and shapes of pods that have a node."""
         index = self.capacity.index
         places = [index[pod.node or pod.nominated_node] for pod in pods]  # type: ignore[index]  # they have a node
         return places, self.shapes.numbers_of(pods)
 
     def is_outgrown(self) -> bool:
-        """Whether there are resources, amounts, shapes or pods for which the arrays were not made."""
+        """True if there are resources, amounts, shapes or pods for which the arrays were not made."""
         capacity, shapes = self.capacity, self.shapes
         return (
             len(shapes.columns) > len(capacity.columns)
@@ -135,7 +135,7 @@ class ViewIndex:
         self.newest_others += pod.created_at_s == self.newest_other_s
 
     def rebuild_jobs(self, names: Iterable[JobName]) -> None:
-        """Build these jobs anew; jobs of the view that are not named stay as they are."""
+        """Rebuild these jobs; other jobs of the view stay as they are."""
         old, wanted = self.jobs, set(names)
         self.newest_job_s = max((job.submitted_at_s for job in self.view.jobs), default=-inf)
         gone = [planned for name, planned in old.items() if name in wanted]
@@ -192,7 +192,7 @@ class ViewIndex:
         return planned
 
     def _sum_of(self, pods: Sequence[Pod]) -> list[int]:
-        """Return what pods ask for in all, by column."""
+        """Return the sum of pods' requests, by column."""
         total = [0] * len(self.capacity.columns)
         for number, count in Counter(self.shapes.numbers_of(pods)).items():
             for column, amount in enumerate(self.shapes.amounts[number]):
@@ -215,7 +215,7 @@ class ViewIndex:
             planned.masters.append(pod)
 
     def rate_jobs(self) -> None:
-        """Set the unit of shares, in which each job's share is a whole number (ADR 0112), and each job's rates."""
+        """Set the unit of shares, in which each job's share is an integer (ADR 0112), and each job's rates."""
         capacity = self.capacity
         capacities = {
             shape: capacity.ready_capacity_of(shape)

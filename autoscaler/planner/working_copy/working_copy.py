@@ -1,8 +1,8 @@
 """The planner's working copy of the cluster, on which the phases write one after the other.
 
-Nodes are arrays (`capacity`: free now, and free once what is leaving has left), jobs are `PlannedJob`s, and what a plan
-writes down besides stands in records of its own (`plan_records`).  A phase tries a change on the copy itself and undoes
-it: `mark` before the trial, `roll_back` to the mark if it came to nothing, `redo` to have it again.  So a trial costs
+Nodes are arrays (`capacity`: free now, and free once what is leaving has left), jobs are `PlannedJob`s, and other
+results are in `plan_records`.  A phase tries a change on the copy itself: `mark` before the trial, `roll_back` undoes
+a failed one, `redo` repeats it.  So a trial costs
 what it touches, and after a plan the copy is rolled back to the view, which the next plan brings up to date (`memo`).
 
 The methods move pods and undo moves; none of them decides.  Which trainers of a job leave first is `ranks`.
@@ -48,8 +48,8 @@ class WorkingCopy:
     capacity: FreeCapacity
     jobs: Mapping[JobName, PlannedJob]  # in the order of their names
     by_trainer: Mapping[int, Sequence[PlannedJob]]  # jobs by the shape of their trainers
-    growable: Mapping[int, Sequence[PlannedJob]]  # those that lack nothing but room in the view, likewise
-    growth_lines: dict[int, Sequence[PlannedJob]]  # those, sorted, once asked for (`growth_queue`)
+    growable: Mapping[int, Sequence[PlannedJob]]  # those that lack nothing but capacity in the view, likewise
+    growth_lines: dict[int, Sequence[PlannedJob]]  # those, sorted on demand (`growth_queue`)
     dirty: set[JobName]  # jobs that were not steady in the view, and those that this plan has touched
     share_unit: int  # shares count in parts of one by this
     surplus_owners: Mapping[int, Sequence[JobName | None]]  # the job of each surplus trainer in the view, by node
@@ -58,7 +58,7 @@ class WorkingCopy:
     external: ExternalDemand
     carried: CarriedOver
     cache: PlanCache
-    is_gang_binding: bool = False  # core pods of a start a moment ago are still without a node
+    is_gang_binding: bool = False  # core pods of a recent start are still without a node
     burst_until_s: float = 0.0  # until then further submissions are expected
     quiet_from_s: float = 0.0  # end of the quiet window after the newest submission or external pod
     starts: list[JobName] = field(default_factory=list)  # gangs that this plan starts, the first first
@@ -69,32 +69,32 @@ class WorkingCopy:
 
     @property
     def history(self) -> History:
-        """What is remembered from plans before."""
+        """History of earlier plans."""
         return self.view.history
 
     @property
     def moves_servers(self) -> bool:
-        """Whether servers may go to another node: the adapter can do it, and the policy wants it."""
+        """True if servers may go to another node: the adapter can do it, and the policy wants it."""
         can, policy = self.view.capabilities, self.policy
         is_wanted = policy.server_moves_per_minute > 0 or policy.server_moves_percent_per_minute > 0
         return is_wanted and can.moves_servers and can.servers_elastic
 
     def dirty_jobs(self) -> list[PlannedJob]:
-        """Return all jobs in the order of their names, but those that were steady in the view and are as they were.
+        """Jobs in name order, without those that were steady in the view and that this plan has not touched.
 
         Of those that are left out all pods stay and nothing comes: most phases have nothing to do there.
         """
         return [self.jobs[name] for name in sorted(self.dirty)]
 
     def is_due(self, at_s: float) -> bool:
-        """Whether the instant has come; if not, the next plan is made then at the latest."""
+        """True if the instant has come; if not, the next plan is made then at the latest."""
         if self.now_s >= at_s:
             return True
         self.wake_at_s.append(at_s)
         return False
 
     def on_empty_nodes(self) -> WorkingCopy:
-        """Return a copy with the same jobs and with nobody on the nodes, to ask what an empty cluster would hold."""
+        """Return a copy with the same jobs and with no pods on the nodes, to ask what an empty cluster would hold."""
         return replace(self, capacity=self.capacity.emptied(), cache=PlanCache())
 
     # Trials.
@@ -136,7 +136,7 @@ class WorkingCopy:
                 self.capacity.carry_out(*entry)
 
     def end(self) -> None:
-        """Undo everything, for good."""
+        """Undo everything; `redo` cannot repeat it."""
         log = self.capacity.log
         for entry in reversed(log):
             if isinstance(entry[0], PlannedJob):
@@ -154,7 +154,7 @@ class WorkingCopy:
     # Pods that come and go.
 
     def create(self, job: PlannedJob, role: Role, tier: Tier, node: NodeName, cause: Cause) -> None:
-        """Create a pod into room that is free now; where its number is still taken, reserve the room for it."""
+        """Create a pod into capacity that is free now; if its ordinal is still taken, reserve the capacity."""
         ordinal = job.free_ordinal(role)
         if ordinal is None:
             self.reserve(job, role, tier, node)
@@ -167,14 +167,14 @@ class WorkingCopy:
         job.created.append(pod)
 
     def reserve(self, job: PlannedJob, role: Role, tier: Tier, node: NodeName) -> None:
-        """Hold room, part of which is still being vacated, for a pod that a later plan will create."""
+        """Reserve capacity, part of which is still being vacated, for a pod that a later plan creates."""
         self.touch(job)
         grade = self._counted_grade(job, tier, next(job.free_ordinals(role)))
         self._add(job, role, tier, node, now=False)
         job.reserved.append(ReservedPod(role=role, tier=tier, node=node, grade=grade))
 
     def replace_server(self, job: PlannedJob, move: ServerMove, *, now: bool) -> None:
-        """Create the server in whose favour another one will leave, or reserve its room and its number."""
+        """Create the server in whose favour another one will leave, or reserve its capacity and its ordinal."""
         self.touch(job)
         self._add(job, Role.SERVER, Tier.CORE, move.node, now=now)
         job.ordinals[Role.SERVER].add(move.ordinal)
@@ -196,7 +196,7 @@ class WorkingCopy:
     def remove(
         self, job: PlannedJob, pods: Iterable[Pod], cause: Cause, beneficiary: Beneficiary = NO_BENEFICIARY
     ) -> None:
-        """Have pods of a job leave; their room is free later."""
+        """Remove pods of a job; their capacity is free later."""
         self.touch(job)
         for pod in pods:
             shape = self.shapes.number(pod.shape)
@@ -214,7 +214,7 @@ class WorkingCopy:
         self.changed_jobs.append(job)
 
     def withdraw(self, job: PlannedJob) -> None:
-        """Take back everything that this plan would create for the job."""
+        """Cancel all creations of this plan for the job."""
         self.touch(job)
         for created in job.created:
             job.ordinals[created.role].discard(created.ordinal)
@@ -247,7 +247,7 @@ class WorkingCopy:
             job.core += tier is Tier.CORE
 
     def _count(self, job: PlannedJob, shape: int, *, times: int) -> None:
-        """Add so many pods of a shape to what the job uses."""
+        """Add pods of a shape to what the job uses, or subtract them."""
         job.growth_key = None
         for column, amount in enumerate(self.shapes.amounts[shape]):
             job.usage[column] += times * amount
