@@ -28,7 +28,7 @@ Exit codes:
   2    the command line is wrong
   3    not found: no such object, or no run
   4    refused: the file or the value is wrong, nothing was changed
-  5    the time was over
+  5    timed out
   130  stopped by Ctrl-C"""
 
 

@@ -17,7 +17,7 @@ from autoscaler.cli.exit_codes import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.terminal import reopen_closed_streams, replace_unencodable_characters
 from master.api.host.log_lines import escape_controls
 
-HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
+HELP = f"""Elastic deep learning: training jobs that shrink for web load and grow back afterwards.
 
 \b
 Start here:
@@ -26,7 +26,7 @@ Start here:
 \b
 From another terminal, while it runs; the same on a Kubernetes cluster:
   edl get tj                             jobs; also: nodes, pods, deployments
-  edl scale deployment/web --replicas 6  more web load: watch jobs give way
+  edl scale deployment/web --replicas 6  more web load: watch jobs shrink
   edl describe tj/digits                 its state, pods and last decisions
   edl why tj/digits                      why this size, and what would give more
   edl what-if --web web=9                what would become of jobs and web

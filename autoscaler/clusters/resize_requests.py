@@ -29,19 +29,19 @@ class ResizeState:
     def describe(self, count: int) -> str:
         """Return what becomes of the resize before, now that `count` is set (0: EDL decides); empty if complete."""
         if self.is_suspended:
-            return "the job is suspended: the size is kept, and holds once it is resumed"
+            return "the job is suspended: the size applies once it is resumed"
         if self.is_settled:
             return ""
         if count == self.desired:
-            return f"the resize to {self.desired} that is under way goes on: {self._state()}"
-        ends = "; what has begun ends first" if self.leaving or self.moving else ""
-        return f"replaces the resize to {self.desired} that was under way: {self._state()}{ends}"
+            return f"the resize to {self.desired} continues: {self._state()}"
+        ends = "; pods and buckets that are already moving finish first" if self.leaving or self.moving else ""
+        return f"replaces the resize to {self.desired}: {self._state()}{ends}"
 
     def _state(self) -> str:
-        told = [f"{self.present} of {self.desired} {'is' if self.present == 1 else 'are'} there"]
-        told += [f"{self.leaving} {'is' if self.leaving == 1 else 'are'} leaving"] if self.leaving else []
-        told += [f"{_counted(self.moving, 'bucket')} on the way"] if self.moving else []
-        return ", ".join(told)
+        counts = [f"{self.present} of {self.desired} present"]
+        counts += [f"{self.leaving} terminating"] if self.leaving else []
+        counts += [f"{_counted(self.moving, 'bucket')} moving"] if self.moving else []
+        return ", ".join(counts)
 
 
 def _counted(count: int, what: str) -> str:
@@ -53,14 +53,15 @@ def find_size_problem(name: str, job: Job, role: str, count: int) -> str:
     if role == "servers":
         return _find_server_problem(name, job, count)
     if count and not job.trainer.is_allowed(count):
-        return f"spec.trainer.replicas: tj/{name} has the sizes {job.trainer.sizes}, or 0 for EDL's choice; not {count}"
+        sizes = f"{job.trainer.sizes} trainers"
+        return f"spec.trainer.replicas: tj/{name} may have {sizes}, or 0 for EDL's choice; not {count}"
     return ""
 
 
 def _find_server_problem(name: str, job: Job, count: int) -> str:
     servers = job.servers
     if servers is None:
-        return f"spec.parameterServer: tj/{name} has none, and so no tables; a job without servers gets none later"
+        return f"spec.parameterServer: tj/{name} has no parameter servers, and none can be added later"
     if count and not servers.is_allowed(count):
         bounds = f"{servers.min_replicas} to {servers.max_replicas} servers"
         return f"spec.parameterServer.replicas: tj/{name} may have {bounds}, or 0 for EDL's choice; not {count}"

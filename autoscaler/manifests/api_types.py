@@ -105,8 +105,8 @@ class ServerRole(Generic[Template]):
 
 def too_many_copies(copies: int, most_servers: int) -> tuple[str, str]:
     """Problem and hint for more copies than there can be servers."""
-    there = "is never more than one server" if most_servers == 1 else f"are never more than {most_servers} servers"
-    return f"is {copies}, and there {there}", f"raise maxReplicas to {copies} or more, or leave copies out"
+    most = "one server" if most_servers == 1 else f"{most_servers} servers"
+    return f"is {copies}, but the job has at most {most}", f"raise maxReplicas to {copies} or more, or remove copies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,8 +62,8 @@ def check_together(documents: Sequence[Document]) -> Iterator[FieldError]:
     for document in documents:
         identity = (document.kind, document.name)
         if counts[identity] > 1 and identity in seen:
-            problem = f"there is a {document.kind} {document.name} already"
-            yield document.field_error(("metadata", "name"), problem, "give each one a name of its own")
+            problem = f"{document.kind} {document.name} is defined twice"
+            yield document.field_error(("metadata", "name"), problem, "use unique names")
         seen.add(identity)
     yield from _check_pod_names(documents)
     known = [CORE_CLASS, *(d.name for d in documents if d.kind == "PriorityClass")]
@@ -71,11 +71,11 @@ def check_together(documents: Sequence[Document]) -> Iterator[FieldError]:
         yield from _check_class_names(document, known)
     clusters = [d for d in documents if d.kind == "LocalCluster"]
     for extra in clusters[1:]:
-        yield extra.field_error(("kind",), "is the second LocalCluster", "a run has one")
+        yield extra.field_error(("kind",), "is a second LocalCluster", "keep one")
     defaults = [d for d in documents if d.kind == "PriorityClass" and d.content.get("globalDefault") is True]
     for extra in defaults[1:]:
         yield extra.field_error(
-            ("globalDefault",), f"{defaults[0].name} is the default already", "only one class may be"
+            ("globalDefault",), f"{defaults[0].name} already has globalDefault", "only one class may have it"
         )
 
 
@@ -85,7 +85,7 @@ def _check_pod_names(documents: Sequence[Document]) -> Iterator[FieldError]:
     for document in documents:
         job, _, role = document.name.rpartition("-")
         if document.kind == "Deployment" and job in jobs and role in _ROLES:
-            problem = f"{document.name}-0 would be a pod of TrainingJob {job} as well"
+            problem = f"its pod {document.name}-0 would have the name of a pod of TrainingJob {job}"
             yield document.field_error(("metadata", "name"), problem, "choose another name")
 
 
@@ -103,7 +103,7 @@ def _check_server_sizes(document: Document) -> Iterator[FieldError]:
     if high is None:
         return
     if low is not None and pinned and low <= high and not low <= pinned <= high:
-        problem = f"{pinned} is no allowed number of servers"
+        problem = f"{pinned} is not an allowed number of servers"
         yield document.field_error((*role, "replicas"), problem, f"{low} to {high}, or 0 for EDL's choice")
     if copies is not None and 1 <= high < copies <= MOST_COPIES:
         yield document.field_error((*role, "copies"), *too_many_copies(copies, high))
@@ -114,7 +114,9 @@ def _check_allowed_sizes(document: Document) -> Iterator[FieldError]:
     if not isinstance(spec, Mapping):
         return
     if spec.get("powersOfTwo") is True and "step" in spec:
-        yield document.field_error(("spec", "trainer", "step"), "stands beside powersOfTwo", "keep one of the two")
+        yield document.field_error(
+            ("spec", "trainer", "step"), "cannot be combined with powersOfTwo", "remove one of the two"
+        )
     low, high, pinned, step, per_node = (
         _integer(document, "spec", "trainer", name)
         for name in ("minReplicas", "maxReplicas", "replicas", "step", "perNode")
@@ -125,12 +127,14 @@ def _check_allowed_sizes(document: Document) -> Iterator[FieldError]:
     if low is None or high is None or not 1 <= low <= high or step < 1 or per_node < 1:
         return
     if doubles and not is_power_of_two(low):
-        yield document.field_error(("spec", "trainer", "minReplicas"), f"{low} is no power of two", "1, 2, 4, 8, ...")
+        yield document.field_error(
+            ("spec", "trainer", "minReplicas"), f"{low} is not a power of two", "1, 2, 4, 8, ..."
+        )
         return
     broken = [name for name, size in (("minReplicas", low), ("step", 0 if doubles else step)) if size % per_node]
     for name in broken:
-        hint = f"trainers come {per_node} to a node, or not at all: {per_node}, {2 * per_node}, ..."
-        yield document.field_error(("spec", "trainer", name), f"is no multiple of perNode {per_node}", hint)
+        hint = f"trainers are placed {per_node} to a node: use {per_node}, {2 * per_node}, ..."
+        yield document.field_error(("spec", "trainer", name), f"is not a multiple of perNode {per_node}", hint)
     if broken:
         return
     sizes = TrainerSpec(
@@ -143,7 +147,7 @@ def _check_allowed_sizes(document: Document) -> Iterator[FieldError]:
     )
     if pinned and not sizes.is_allowed(pinned):
         yield document.field_error(
-            ("spec", "trainer", "replicas"), f"{pinned} is no allowed size", f"{sizes.sizes}, or 0"
+            ("spec", "trainer", "replicas"), f"{pinned} is not an allowed size", f"{sizes.sizes}, or 0"
         )
 
 
@@ -165,7 +169,7 @@ def _check_command(document: Document, template: Sequence[PathStep]) -> Iterator
     path = (*template, "spec", "containers", 0)
     container = value_at(document.content, path)
     if isinstance(container, Mapping) and not container.get("command") and not container.get("args"):
-        hint = 'add command: ["python", "train.py"]; a local pod is a process, its image is not run'
+        hint = 'add command: ["python", "train.py"]; a local run starts a process, not the image'
         yield document.field_error((*path, "command"), "is missing", hint)
     elif value_at(container, ("command", 0)) == "":
         yield document.field_error((*path, "command", 0), "is empty", "name the program to run")
@@ -192,7 +196,7 @@ def _check_class(document: Document) -> Iterator[FieldError]:
     value = _integer(document, "value")
     if value is not None and value < 0:
         problem = f"{value} is not above surplus, whose classes have the values -1 to -8"
-        yield document.field_error(("value",), problem, "0 or more; 0 is the level of edl-core")
+        yield document.field_error(("value",), problem, "0 or more; edl-core has 0")
 
 
 def _check_class_names(document: Document, known: Sequence[str]) -> Iterator[FieldError]:
@@ -204,7 +208,7 @@ def _check_class_names(document: Document, known: Sequence[str]) -> Iterator[Fie
     for path in paths:
         name = value_at(document.content, path)
         if isinstance(name, str) and name not in known:
-            hint = f"{did_you_mean(name, known)}; a PriorityClass document among the files defines one"
+            hint = f"{did_you_mean(name, known)}; or add a PriorityClass document to the files"
             yield document.field_error(path, f"there is no priority class {name}", hint)
 
 

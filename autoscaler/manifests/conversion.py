@@ -189,12 +189,14 @@ def _with_pod(requests: Resources) -> Resources:
 def _job_notices(job: TrainingJob) -> list[str]:
     notices = []
     if job.master.replicas > 1:
-        notices.append(f"master.replicas {job.master.replicas} is for Kubernetes; here one runs, and one stands by")
+        notices.append(
+            f"master.replicas {job.master.replicas} applies on Kubernetes; a local run has one master and a standby"
+        )
     if job.mode is Mode.OBSERVE:
-        notices.append("mode observe is for Kubernetes; here the job runs")
+        notices.append("mode observe applies on Kubernetes; a local run runs the job")
     if job.server is not None and job.server.may_be_short_of_copies:
         notices.append(
-            f"parameterServer.copies {job.server.copies} counts while there are as many servers, and minReplicas "
-            f"{job.server.replicas.minimum} allows fewer: what is lost then comes from the last checkpoint"
+            f"parameterServer.copies {job.server.copies} needs as many servers, and minReplicas "
+            f"{job.server.replicas.minimum} allows fewer: then lost buckets are restored from the last checkpoint"
         )
     return notices

@@ -37,23 +37,23 @@ CHECKPOINT_URI: Final = (
 
 LONGEST_URI: Final = 2048
 _URI_HINT: Final = (
-    "name a folder or store that all pods of the job reach, as in s3://bucket/digits or file:///shared/digits"
+    "use a folder or object store that all pods of the job can access, e.g. s3://bucket/digits or file:///shared/digits"
 )
 
 
 def _plain_number(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError("is true or false; write a whole number")  # noqa: TRY004 - pydantic collects ValueErrors
+        raise ValueError("is true or false; write an integer")  # noqa: TRY004 - pydantic collects ValueErrors
     if isinstance(value, str):  # pydantic would read a number from it, which an API server does not
-        raise ValueError(f"is {value!r}, a text; write a whole number, without quotes")  # noqa: TRY004 - as above
+        raise ValueError(f"is the text {value!r}; write an integer without quotes")  # noqa: TRY004 - as above
     return value
 
 
 def _number_or_auto(value: Any) -> Any:
     if value is None:
-        raise ValueError("is empty; write a whole number, or auto")
+        raise ValueError("is empty; write an integer, or auto")
     if isinstance(value, str) and value != AUTO:
-        raise ValueError(f"is {value!r}; write a whole number, or auto")
+        raise ValueError(f"is {value!r}; write an integer, or auto")
     return None if value == AUTO else value
 
 
@@ -67,25 +67,25 @@ def check_checkpoint_uri(uri: str) -> str:
     if not uri:
         return uri
     if len(uri) > LONGEST_URI:
-        raise ValueError(f"has {len(uri)} characters, and {LONGEST_URI} is the most; {_URI_HINT}")
+        raise ValueError(f"has {len(uri)} characters, at most {LONGEST_URI} are allowed; {_URI_HINT}")
     if re.fullmatch(CHECKPOINT_URI, uri):
         return uri
     if not uri.strip():
         problem = "is blank"
     elif re.search(r"[\x00-\x1f\x7f]", uri) or uri != uri.strip():
-        problem = f"{format_value(uri)} holds a control character, or a blank at an end"
+        problem = f"{format_value(uri)} contains a control character, or a blank at its start or end"
     elif (scheme := re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", uri)) is None:
-        problem = f"{format_value(uri)} is relative, which is another folder to each pod"
+        problem = f"{format_value(uri)} is a relative path, which differs between pods"
     elif scheme[1] in {*SCHEMES, "file"}:
         problem = f"{format_value(uri)} names no folder: write {'file:///folder' if scheme[1] == 'file' else f'{scheme[1]}://bucket/folder'}"
     else:
-        problem = f"{format_value(uri)} is of no store that EDL knows: {', '.join(SCHEMES)}"
+        problem = f"{format_value(uri)} has an unknown scheme; EDL knows {', '.join(SCHEMES)}"
     raise ValueError(f"{problem}; {_URI_HINT}")
 
 
 Int = Annotated[int, BeforeValidator(_plain_number), Field(le=LARGEST_INT32)]
 RatioOrAuto = Annotated[Int | None, BeforeValidator(_number_or_auto)]
-"""A whole number, or None for `auto`: EDL measures the ratio."""
+"""An integer, or None for `auto`: EDL measures the ratio."""
 NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 JOB_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """JOB-master is the name of a Service, which begins with a letter."""

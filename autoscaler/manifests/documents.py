@@ -17,6 +17,7 @@ from autoscaler.manifests.field_errors import FieldError
 _LARGEST_FILE_BYTES: Final = 256 << 10
 """A job description is a few kB; the time to check a file grows with the square of its fields."""
 
+NO_DOCUMENT: Final = "contains no document"
 _MOST_NODES: Final = 50_000
 """Most YAML nodes, aliases expanded: a few lines of aliases can expand beyond any memory."""
 
@@ -81,41 +82,41 @@ def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[FieldError, 
     try:
         text = _read_text(path)
     except UnicodeDecodeError:
-        return (), (_file_error(file, 1, "is no text file (UTF-8)"),)
+        return (), (_file_error(file, 1, "is not a UTF-8 text file"),)
     except OSError as error:
         return (), (_file_error(file, 1, f"cannot be read: {error.strerror}"),)
     except ValueError as error:
-        return (), (_file_error(file, 1, f"is too much: {error}"),)
+        return (), (_file_error(file, 1, f"is too large: {error}"),)
     try:
         return _read_nodes(file, list(yaml.compose_all(text, Loader=yaml.SafeLoader)))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        return (), (_file_error(file, line, f"is no YAML: {error.problem}", hint=_yaml_hint(str(error.problem))),)
+        return (), (_file_error(file, line, f"is not YAML: {error.problem}", hint=_yaml_hint(str(error.problem))),)
     except RecursionError:
-        return (), (_file_error(file, 1, "is nested without end"),)
+        return (), (_file_error(file, 1, "is nested too deeply"),)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of 5,000 digits, a 13th month
-        return (), (_file_error(file, 1, f"is no YAML that EDL reads: {' '.join(str(error).split())}"),)
+        return (), (_file_error(file, 1, f"is not YAML that EDL can read: {' '.join(str(error).split())}"),)
 
 
 def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, ...], tuple[FieldError, ...]]:
     documents: list[Document] = []
     written = [node for node in nodes if not _is_empty(node)]
-    errors: list[FieldError] = [] if written else [_file_error(file, 1, "holds no document")]
+    errors: list[FieldError] = [] if written else [_file_error(file, 1, NO_DOCUMENT)]
     for number, node in enumerate(written, start=1):
         if not isinstance(node, yaml.MappingNode):
             line = node.start_mark.line + 1
-            errors.append(_file_error(file, line, f"document {number} is no mapping of fields"))
+            errors.append(_file_error(file, line, f"document {number} is not a mapping of fields"))
             continue
         if _count_nodes(node, {}) > _MOST_NODES:
             errors.append(_file_error(file, node.start_mark.line + 1, f"has more than {_MOST_NODES} fields and items"))
             continue
-        errors += [_file_error(file, line, f"{key!r} stands twice") for line, key in _repeated_keys(node)]
+        errors += [_file_error(file, line, f"{key!r} is a duplicate key") for line, key in _repeated_keys(node)]
         documents.append(Document(file=file, number=number, content=_to_plain(node), node=node))
     return tuple(documents), tuple(errors)
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    """True if nothing stands between two `---`, or after the last: templates produce that, and kubectl skips it."""
+    """True if nothing is between two `---`, or after the last: templates produce that, and kubectl skips it."""
     return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" and not node.value
 
 

@@ -78,7 +78,7 @@ def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | 
     model = document_schema.KINDS.get(document.kind)
     if model is None:
         hint = did_you_mean(document.kind, list(document_schema.KINDS))
-        return None, [document.field_error(("kind",), f"EDL runs no {document.kind}", hint)]
+        return None, [document.field_error(("kind",), f"EDL does not run a {document.kind}", hint)]
     try:
         return model.model_validate(content), []
     except ValidationError as error:
@@ -105,22 +105,20 @@ def _explain(document: Document, model: type[BaseModel], details: ErrorDetails) 
         case "value_error":
             return document.field_error(path, details["msg"].removeprefix("Value error, "), "")
         case "too_short" if path[-1] == "containers":
-            return document.field_error(
-                path, "has no container", "say what the pod is: one container, with its requests"
-            )
+            return document.field_error(path, "has no container", "add one container with its requests")
         case "too_long" if path[-1] == "containers":
             return document.field_error(path, "a local pod is one process", "keep one container")
         case "string_pattern_mismatch":
-            return document.field_error(path, f"{given!r} is no Kubernetes name", "lower case letters, digits and -")
+            return document.field_error(path, f"{given!r} is not a Kubernetes name", "lower case letters, digits and -")
         case "string_too_long":
             return document.field_error(
                 path, f"{_shown(given)} is too long", f"at most {details['ctx']['max_length']} characters"
             )
         case "invalid_key":
-            return document.field_error(path[:-1], f"{given!r} is no name of a field", "field names are text")
+            return document.field_error(path[:-1], f"{given!r} is not a field name", "field names are text")
         case _:
             wanted = _WANTED.get(details["type"]) or details["msg"].removeprefix("Input should be ")
-            return document.field_error(path, f"{_shown(given)} is refused", f"should be {wanted}")
+            return document.field_error(path, f"{_shown(given)} is not allowed", f"should be {wanted}")
 
 
 def _shown(given: Any) -> str:

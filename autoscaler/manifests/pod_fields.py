@@ -32,10 +32,10 @@ _TYPES: Final[Mapping[str, Mapping[str, str]]] = json.loads(
 )
 _PLAIN: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "string": ((str,), 'text; write it in quotes, "..."'),
-    "integer": ((int,), "a whole number, without quotes"),
+    "integer": ((int,), "an integer, without quotes"),
     "boolean": ((bool,), "true or false, without quotes"),
     "quantity": ((str, int, float), "a number with an optional unit, such as 500m, 2, 512Mi"),
-    "int-or-string": ((str, int), "a whole number, or text"),
+    "int-or-string": ((str, int), "an integer, or text"),
     "object": ((dict,), "a mapping"),
 }
 
@@ -112,7 +112,7 @@ def _check_mapping(value: Any, wanted: str) -> Iterator[PodFinding]:
         return
     for name, inner in value.items():
         if not isinstance(name, str):
-            yield PodFinding(path=(), problem=f"{format_value(name)} is no name", hint="names are text")
+            yield PodFinding(path=(), problem=f"{format_value(name)} is not a name", hint="a name is text")
         else:
             yield from under((name,), _check(inner, wanted))
 

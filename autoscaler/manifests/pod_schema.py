@@ -23,7 +23,7 @@ LONGEST_GRACE_S: Final = 3_600
 def _quantity(parse: Any) -> BeforeValidator:
     def check(value: Any) -> int:
         if not isinstance(value, (str, int, float)):
-            problem = "is no quantity; write a number with an optional unit, such as 500m, 2, 512Mi"
+            problem = "is not a quantity; write a number with an optional unit, such as 500m, 2, 512Mi"
             raise ValueError(problem)  # noqa: TRY004 - pydantic collects ValueErrors
         return int(parse(value))
 
@@ -37,7 +37,7 @@ CountQuantity = Annotated[int, _quantity(parse_count)]
 
 def _argument(value: str) -> str:
     if "\0" in value:
-        raise ValueError("holds a NUL character, which no process can be given")
+        raise ValueError("contains a NUL character, which a process cannot get")
     return value
 
 

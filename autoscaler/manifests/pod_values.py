@@ -44,7 +44,7 @@ _OWN_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _HUGE_PAGES: Final = "hugepages-"
 _LARGEST: Final = 2**63 - 1  # what the API server can hold
 _HOLDERS: Final = ("initContainers", "containers")
-_OWN_NAME: Final = "give each one a name of its own"
+_OWN_NAME: Final = "use unique names"
 _LABEL_HINT: Final = "lower case letters, digits and -, at most 63, with a letter or digit at both ends"
 _VARIABLE_HINT: Final = f"at most {LONGEST_VARIABLE} printable characters, none of them ="
 _IMAGE_HINT: Final = "write registry/name:tag, or name@sha256:..."
@@ -82,7 +82,7 @@ def _check_spec(spec: Mapping[str, Any], role: str | None) -> Iterator[PodFindin
         yield from _check_some_request(spec)
     policy, wanted = spec.get("restartPolicy"), RESTART_POLICIES[role]
     if isinstance(policy, str) and policy != wanted:
-        hint = f"leave it out: a {role}'s pod has {wanted}, and EDL itself judges one that ends"
+        hint = f"leave it out: a {role}'s pod always has {wanted}; EDL replaces ended pods itself"
         yield PodFinding(path=("restartPolicy",), problem=f"is {format_value(policy)}", hint=hint)
 
 
@@ -97,7 +97,7 @@ def _check_names(spec: Mapping[str, Any]) -> Iterator[PodFinding]:
                     continue
                 if name in seen:
                     yield PodFinding(
-                        path=(holder, index, "name"), problem=f"{format_value(name)} stands twice", hint=_OWN_NAME
+                        path=(holder, index, "name"), problem=f"{format_value(name)} is a duplicate", hint=_OWN_NAME
                     )
                 elif not matches(DNS_LABEL, name, LONGEST_LABEL):
                     yield PodFinding(path=(holder, index, "name"), problem=f"is {format_value(name)}", hint=_LABEL_HINT)
@@ -107,7 +107,7 @@ def _check_names(spec: Mapping[str, Any]) -> Iterator[PodFinding]:
 def _check_container(container: Mapping[str, Any], volumes: set[str]) -> Iterator[PodFinding]:
     image = container.get("image")
     if isinstance(image, str) and image and not matches(IMAGE, image, LONGEST_IMAGE):
-        yield PodFinding(path=("image",), problem=f"{format_value(image)} is no image", hint=_IMAGE_HINT)
+        yield PodFinding(path=("image",), problem=f"{format_value(image)} is not an image", hint=_IMAGE_HINT)
     yield from _check_lengths(container)
     for name in ("command", "args"):
         words = container.get(name)
@@ -174,8 +174,8 @@ def _check_amount(path: Path, name: Any, value: Any) -> Iterator[PodFinding]:
         return
     is_known = "/" in name or name in _OWN_RESOURCES or name.startswith(_HUGE_PAGES)
     if not matches(QUALIFIED_NAME, name, LONGEST_KEY) or not is_known:
-        hint = "cpu, memory, ephemeral-storage, hugepages-SIZE, or a device by its whole name, such as nvidia.com/gpu"
-        yield PodFinding(path=path, problem=f"{format_value(name)} is no resource", hint=hint)
+        hint = "cpu, memory, ephemeral-storage, hugepages-SIZE, or a device by its full name, such as nvidia.com/gpu"
+        yield PodFinding(path=path, problem=f"{format_value(name)} is not a resource", hint=hint)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return
     try:
@@ -188,7 +188,7 @@ def _check_amount(path: Path, name: Any, value: Any) -> Iterator[PodFinding]:
     elif number > _LARGEST:
         yield PodFinding(path=path, problem=f"{format_value(value)} is out of range", hint="at most 2^63 - 1")
     elif "/" in name and number.denominator != 1:
-        yield PodFinding(path=path, problem=f"{format_value(value)} is no whole number", hint="a device is not shared")
+        yield PodFinding(path=path, problem=f"{format_value(value)} is not an integer", hint="devices cannot be shared")
 
 
 def _check_some_request(spec: Mapping[str, Any]) -> Iterator[PodFinding]:
@@ -199,25 +199,25 @@ def _check_some_request(spec: Mapping[str, Any]) -> Iterator[PodFinding]:
         amounts_given += [_number(requests.get(name, limits.get(name))) for name in ("cpu", "memory")]
     amounts = [amount for amount in amounts_given if amount is not None]
     if amounts and not any(amounts):
-        hint = "requests are what the planner counts: name what the pod takes"
-        yield PodFinding(path=("containers",), problem="ask for neither cpu nor memory", hint=hint)
+        hint = "the planner counts requests: set what the pod uses"
+        yield PodFinding(path=("containers",), problem="request neither cpu nor memory", hint=hint)
 
 
 def _check_labels(labels: Mapping[Any, Any], *, has_values: bool) -> Iterator[PodFinding]:
     for key, value in labels.items():
         if isinstance(key, str) and not matches(QUALIFIED_NAME, key, LONGEST_KEY):
-            hint = "letters, digits, -, _ and ., at most 63; before them a DNS name and / where they are somebody's"
+            hint = "at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /"
             yield PodFinding(
-                path=(format_value(key, is_name=True),), problem=f"{format_value(key)} is no label's name", hint=hint
+                path=(format_value(key, is_name=True),), problem=f"{format_value(key)} is not a label's name", hint=hint
             )
         elif has_values and isinstance(value, str) and not matches(LABEL_VALUE, value, LONGEST_LABEL):
             hint = "letters, digits, -, _ and ., at most 63, with a letter or digit at both ends"
-            yield PodFinding(path=(str(key),), problem=f"{format_value(value)} is no label's value", hint=hint)
+            yield PodFinding(path=(str(key),), problem=f"{format_value(value)} is not a label's value", hint=hint)
 
 
 def _check_text(path: Path, value: Any) -> Iterator[PodFinding]:
     if isinstance(value, str) and "\0" in value:
-        yield PodFinding(path=path, problem="holds a NUL character, which no process can be given")
+        yield PodFinding(path=path, problem="contains a NUL character, which a process cannot get")
 
 
 def _may_be_overcommitted(name: Any) -> bool:

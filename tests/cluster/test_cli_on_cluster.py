@@ -136,7 +136,7 @@ def test_every_refusal_says_what_to_do(edl, digits, account, tmp_path):
     """With the exit code that the help promises."""
     assert "did you mean digits?" in edl("get", "tj/digit", code=3)
     assert "has no context" in edl("get", "tj", "--context", "nowhere", code=3)
-    assert "is no kubeconfig" in edl("get", "tj", code=3, kubeconfig=tmp_path / "gone")
+    assert "is not a kubeconfig" in edl("get", "tj", code=3, kubeconfig=tmp_path / "gone")
     stranger = account("stranger")
     assert "administrator" in edl("get", "tj", code=4, kubeconfig=stranger)
     assert "administrator" in edl("plan", code=4, kubeconfig=stranger)

@@ -118,7 +118,7 @@ class PerturbedApi:
             case EventFault.CUT:
                 raise UnavailableError("watch: connection lost", may_have_happened=False)
             case EventFault.GARBLED:
-                raise MalformedError("watch: no answer to that")
+                raise MalformedError("watch: unexpected response")
             case EventFault.TWICE:
                 return (event, event)
             case EventFault.LOST:

@@ -65,7 +65,7 @@ output_option = click.option(
     "--output",
     type=click.Choice(["table", "wide", "json", "yaml", "name"]),
     default="table",
-    help="How to print it.",
+    help="Output format.",
 )
 
 

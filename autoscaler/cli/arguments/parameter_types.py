@@ -50,7 +50,7 @@ def parse_duration_s(text: str) -> float:
         return float(text)
     parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is no duration; write 30s, 5m or 1h30m")
+        raise ValueError(f"{text!r} is not a duration; write 30s, 5m or 1h30m")
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
@@ -95,7 +95,7 @@ class NodeShape(click.ParamType["Resources"]):
                 self.fail(f"{value!r} names {name} twice; {_SHAPE_HINT}", param, ctx)
             amounts[name] = amount
         if not any(amounts.values()):
-            self.fail(f"{value!r} offers nothing; {_SHAPE_HINT}", param, ctx)
+            self.fail(f"{value!r} has no resources; {_SHAPE_HINT}", param, ctx)
         extended = {"pods": DEFAULT_POD_LIMIT} | {k: v for k, v in amounts.items() if k not in {"cpu", "memory", "gpu"}}
         return Resources(
             cpu_milli=amounts.get("cpu", 0),
@@ -111,7 +111,7 @@ def _amount(part: str) -> tuple[str, int]:
     if not named:
         match = _AMOUNT.fullmatch(part)
         if match is None or not match["unit"]:
-            raise QuantityError("is no amount with its unit")
+            raise QuantityError("is not an amount with a unit")
         unit = match["unit"]
         name = unit if unit in {"cpu", "gpu"} else "cpu" if unit == "m" else "memory"
         text = part if unit not in {"cpu", "gpu"} else match["amount"]
@@ -134,7 +134,7 @@ class WebSize(click.ParamType["tuple[str, int]"]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
         name, _, number = str(value).rpartition("=")
         if not re.fullmatch(r"[0-9]{1,6}", number) or (not name and "=" in str(value)):
-            self.fail(f"{value!r} is no number of replicas; write 400, or nginx=400", param, ctx)
+            self.fail(f"{value!r} is not a number of replicas; write 400, or nginx=400", param, ctx)
         return name.removeprefix("deployment/"), int(number)
 
 
@@ -146,5 +146,5 @@ class Label(click.ParamType["tuple[str, str]"]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         key, equals, text = str(value).partition("=")
         if not key or not equals:
-            self.fail(f"{value!r} is no label; write zone=a", param, ctx)
+            self.fail(f"{value!r} is not a label; write zone=a", param, ctx)
         return key, text

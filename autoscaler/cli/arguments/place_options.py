@@ -78,7 +78,7 @@ on_option: Final = click.option(  # click would offer a StrEnum's member names, 
     "--on",
     type=click.Choice([kind.value for kind in PlaceKind]),
     default=None,
-    help="Which is meant, where both are there.",
+    help="Kind of place, where a live run and a cluster are both available.",
 )
 _PLACE_OPTIONS: Final = (
     click.option(
@@ -86,15 +86,29 @@ _PLACE_OPTIONS: Final = (
         "run",
         type=click.Path(path_type=Path),
         default=None,
-        help="The run's folder; else $EDL_RUN, else the newest live run below ./runs, else a cluster.",
+        help="Folder of the run (default: $EDL_RUN, then the newest live run below ./runs, then a cluster).",
     ),
     on_option,
-    click.option("--kubeconfig", metavar="FILE", default=None, help="Else $KUBECONFIG, else ~/.kube/config."),
-    click.option("--context", default=None, shell_complete=complete_context, help="Else the kubeconfig's current."),
     click.option(
-        "-n", "--namespace", default=None, shell_complete=complete_namespace, help="Of the cluster; else the context's."
+        "--kubeconfig",
+        metavar="FILE",
+        default=None,
+        help="Kubeconfig file (default: $KUBECONFIG, then ~/.kube/config).",
+    ),
+    click.option(
+        "--context",
+        default=None,
+        shell_complete=complete_context,
+        help="Context of the kubeconfig (default: its current one).",
+    ),
+    click.option(
+        "-n",
+        "--namespace",
+        default=None,
+        shell_complete=complete_namespace,
+        help="Namespace on the cluster (default: the context's).",
     ),
 )
 _ALL_NAMESPACES_OPTION: Final = click.option(
-    "-A", "--all-namespaces", "is_everywhere", is_flag=True, help="Of all namespaces of the cluster."
+    "-A", "--all-namespaces", "is_everywhere", is_flag=True, help="List objects of all namespaces of the cluster."
 )

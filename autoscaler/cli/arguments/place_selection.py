@@ -32,7 +32,7 @@ from master.api.host.log_lines import escape_controls
 
 PLUGIN: Final = "kubectl edl"
 RUNS: Final = Path("runs")
-_OF_CLUSTERS: Final = "--context, --kubeconfig, -n and -A are of a cluster"
+_OF_CLUSTERS: Final = "--context, --kubeconfig, -n and -A select a cluster"
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -91,7 +91,7 @@ class PlaceSelector:
         with open_cluster(self.kubeconfig, self.context, self.namespace, is_everywhere=self.is_everywhere) as place:
             if choice.is_guess and changes:
                 hint = f"-n {place.namespace} or --on kubernetes means the cluster ({place.title}), --run DIR a run"
-                raise CommandError(Exit.USAGE, f"no run is live below ./{RUNS}; say what is meant: {hint}")
+                raise CommandError(Exit.USAGE, f"no run is live below ./{RUNS}; choose a place: {hint}")
             if choice.is_guess and sys.stderr.isatty():
                 print(escape_controls(f"edl: no run is live below ./{RUNS}; this is {place.title}"), file=sys.stderr)
             yield place
@@ -118,7 +118,7 @@ def observe_environment(context: click.Context) -> PlaceEnvironment:
     """The environment of this process and command.  Raises CommandError for an $EDL_ON of no known value."""
     edl_on = os.environ.get("EDL_ON", "")
     if edl_on and edl_on not in {*PlaceKind}:
-        raise CommandError(Exit.USAGE, f"$EDL_ON is {edl_on!r}; {' or '.join(PlaceKind)}")
+        raise CommandError(Exit.USAGE, f"$EDL_ON is {edl_on!r}; it must be {' or '.join(PlaceKind)}")
     runs = list(find_runs(RUNS))
     return PlaceEnvironment(
         is_plugin=context.find_root().info_name == PLUGIN,
@@ -145,7 +145,7 @@ def find_run(named: Path | None, *, is_quiet: bool = False) -> RunFolder:
     named = named or (Path(os.environ["EDL_RUN"]) if os.environ.get("EDL_RUN") else None)
     if named is not None:
         if not (named / "run.json").is_file():
-            raise CommandError(Exit.NOT_FOUND, f"{named} is no run folder: it has no run.json")
+            raise CommandError(Exit.NOT_FOUND, f"{named} is not a run folder: it has no run.json")
         return RunFolder(root=named.absolute())
     live = [folder for folder in find_runs(RUNS) if folder.is_live()]
     if len(live) > 1 and not is_quiet:

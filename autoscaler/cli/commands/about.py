@@ -20,7 +20,7 @@ _PACKAGES: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pyda
 
 @click.command()
 def version() -> None:
-    """Versions of EDL and of what it stands on."""
+    """Print the versions of EDL and its dependencies."""
     print(escape_controls("\n".join(list_versions())))
 
 

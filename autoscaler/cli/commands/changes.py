@@ -13,12 +13,12 @@ from master.api.host.log_lines import escape_controls
 
 @click.command()
 @target_argument("TYPE/NAME")
-@click.option("--replicas", type=click.IntRange(min=0), default=None, help="Of a deployment.")
-@click.option("--trainers", type=click.IntRange(min=0), default=None, help="Pins a job to this size; 0: EDL decides.")
+@click.option("--replicas", type=click.IntRange(min=0), default=None, help="Replicas of a deployment.")
+@click.option("--trainers", type=click.IntRange(min=0), default=None, help="Trainers to pin a job to; 0: EDL decides.")
 @click.option(
-    "--servers", type=click.IntRange(min=0), default=None, help="Pins a job's parameter servers; 0: EDL decides."
+    "--servers", type=click.IntRange(min=0), default=None, help="Parameter servers to pin a job to; 0: EDL decides."
 )
-@click.option("--dry-run", "is_dry", is_flag=True, help="Check it and change nothing.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Check the request and change nothing.")
 @place_options
 def scale(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector, **counts: int | None) -> None:
     """Set how many replicas a deployment has, or pin a job's trainers, servers or both.
@@ -34,9 +34,11 @@ def scale(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector, **coun
     """  # noqa: D301 - click keeps the lines after this mark as they are
     sizes = [SizeRequest(field=field, count=count) for field, count in counts.items() if count is not None]
     if not sizes:
-        raise click.UsageError("say --replicas N for a deployment, or --trainers N, --servers N or both for a job")
+        raise click.UsageError("give --replicas N for a deployment, or --trainers N, --servers N or both for a job")
     if len(sizes) > 1 and counts["replicas"] is not None:
-        raise click.UsageError("--replicas is of a deployment, --trainers and --servers are of a job: name one of them")
+        raise click.UsageError(
+            "--replicas applies to a deployment, --trainers and --servers to a job: give one or the other"
+        )
     with selector.open(changes=not is_dry) as place:
         print(escape_controls(place.scale(kind, name, sizes, is_dry=is_dry)))
 
@@ -44,7 +46,7 @@ def scale(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector, **coun
 @click.command()
 @target_argument("TYPE/NAME")
 @role_options
-@click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Check that the object exists and change nothing.")
 @place_options
 def drain(
     *, kind: str, name: str, role: str | None, ordinal: int | None, is_dry: bool, selector: PlaceSelector
@@ -79,7 +81,7 @@ def uncordon(*, kind: str, name: str, selector: PlaceSelector) -> None:
 @target_argument("tj/NAME")
 @place_options
 def suspend(*, kind: str, name: str, selector: PlaceSelector) -> None:
-    """Take all pods of a job away and keep the job.
+    """Delete all pods of a job and keep the job.
 
     \b
     edl suspend tj/digits
@@ -103,10 +105,10 @@ def resume(*, kind: str, name: str, selector: PlaceSelector) -> None:
 
 @click.command()
 @target_argument("TYPE/NAME")
-@click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Check that the object exists and change nothing.")
 @place_options
 def delete(*, kind: str, name: str, is_dry: bool, selector: PlaceSelector) -> None:
-    """Stop a job or a deployment and forget it, or let one pod leave.
+    """Delete a job or a deployment with its pods, or delete one pod.
 
     \b
     edl delete tj/digits

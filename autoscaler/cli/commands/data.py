@@ -21,16 +21,18 @@ _PROGRESS_EVERY_S: Final = 2.0
 
 @click.group()
 def data() -> None:
-    """Look into checkpoints."""
+    """Audit and verify checkpoints."""
 
 
 @data.command()
 @click.argument("checkpoint", metavar="URI|tj/NAME", shell_complete=complete_target)
-@click.option("--no-files", is_flag=True, help="Believe the manifest and do not read the files again.")
-@click.option("--json", "is_json", is_flag=True, help="One JSON object.")
+@click.option("--no-files", is_flag=True, help="Trust the manifest; do not read the files.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 @place_options
 def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSelector) -> None:
-    """Say which samples a checkpoint holds: per epoch trained, quarantined, missing; and whether its files are whole.
+    """Print which samples a checkpoint contains, and whether its files are intact.
+
+    For each epoch: how many samples are trained, quarantined and missing.
 
     \b
     edl data audit runs/20260102-150405-digits/checkpoints/digits
@@ -52,17 +54,17 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, selector: PlaceSele
     else:
         print(escape_controls("\n".join(audit_lines(found))))
     if not found.is_sound:
-        raise CommandError(Exit.FAILED, f"{uri} is not sound")
+        raise CommandError(Exit.FAILED, f"{uri} is damaged")
 
 
 @data.command()
 @click.argument("checkpoint", metavar="URI|tj/NAME", shell_complete=complete_target)
-@click.option("--json", "is_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 @place_options
 def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
-    """Read every byte of a checkpoint folder and say what of it is whole: what a job could go on from.
+    """Read every byte of a checkpoint folder and print which checkpoints are intact.
 
-    Exit code 1: something is not whole; 3: there is no checkpoint.
+    A job can resume from an intact one.  Exit code 1: something is damaged; 3: there is no checkpoint.
 
     \b
     edl data verify runs/20260102-150405-digits/checkpoints/digits
@@ -79,14 +81,14 @@ def verify(*, checkpoint: str, is_json: bool, selector: PlaceSelector) -> None:
     except (ContractError, OSError) as error:
         raise CommandError(Exit.FAILED, f"{uri} cannot be read: {error}") from None
     if found.is_empty:
-        raise CommandError(Exit.NOT_FOUND, f"{uri} holds no checkpoint")
+        raise CommandError(Exit.NOT_FOUND, f"{uri} contains no checkpoint")
     print(
         json.dumps(verdict_content(found), indent=2)
         if is_json
         else escape_controls("\n".join(verdict_lines(found, now_s=time.time())))
     )
     if not found.is_whole:
-        raise CommandError(Exit.FAILED, f"{uri} is not whole")
+        raise CommandError(Exit.FAILED, f"{uri} is damaged")
 
 
 class ProgressPrinter:

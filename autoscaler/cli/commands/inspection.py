@@ -23,7 +23,7 @@ from master.api.host.log_lines import escape_controls
 
 @click.command()
 @target_argument("TYPE[/NAME] [NAME]", needs_name=False)
-@click.option("-w", "--watch", "is_watching", is_flag=True, help="Print again whenever something is different.")
+@click.option("-w", "--watch", "is_watching", is_flag=True, help="Print an object again after each change.")
 @output_option
 @listing_place_options
 def get(*, kind: str, name: str, is_watching: bool, output: str, selector: PlaceSelector) -> None:
@@ -62,9 +62,9 @@ def describe(*, kind: str, name: str, selector: PlaceSelector) -> None:
 @click.command()
 @target_argument("TYPE/NAME")
 @role_options
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run, or the container, ends.")
-@click.option("-p", "--previous", is_flag=True, help="Of the container before its last restart (a master's).")
-@click.option("--tail", type=click.IntRange(min=0), default=None, help="Only the last lines.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the run, or the container, ends.")
+@click.option("-p", "--previous", is_flag=True, help="Log of the container before its last restart (masters only).")
+@click.option("--tail", type=click.IntRange(min=0), default=None, help="Print only this many last lines.")
 @place_options
 def logs(
     *,
@@ -102,8 +102,8 @@ def _show_log(chunks: Iterator[str]) -> None:
 
 
 @click.command()
-@click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on with what comes.")
-@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+@click.option("-w", "--watch", "is_watching", is_flag=True, help="Follow new events.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
 @listing_place_options
 def events(*, is_watching: bool, is_json: bool, selector: PlaceSelector) -> None:
     """List what has happened: starts, drains, failures, decisions.
@@ -119,10 +119,8 @@ def events(*, is_watching: bool, is_json: bool, selector: PlaceSelector) -> None
 
 @click.command()
 @target_argument("TYPE/NAME")
-@click.option(
-    "--for", "condition", required=True, metavar="condition=NAME|delete", help="condition=Completed, or delete."
-)
-@click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Give up after this long (exit 5).")
+@click.option("--for", "condition", required=True, metavar="condition=NAME|delete", help="Condition to wait for.")
+@click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Longest wait (exit code 5).")
 @place_options
 def wait(*, kind: str, name: str, condition: str, timeout: float, selector: PlaceSelector) -> None:
     """Wait until a condition holds.

@@ -10,11 +10,21 @@ from autoscaler.cli.exit_codes import CommandError, Exit
 
 
 @click.command()
-@click.option("--listen", default="0.0.0.0:8080", show_default=True, help="For /healthz, /readyz and /metrics.")
-@click.option("--policy", "policy_file", type=click.Path(path_type=Path), default=None, help="YAML; see the chart.")
-@click.option("--lease", required=True, metavar="NAMESPACE/NAME", help="Who holds it leads.")
-@click.option("--namespaces", default="", help="Only the jobs of these, with commas between; all without it.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), default=None, help="To run outside the cluster.")
+@click.option(
+    "--listen", default="0.0.0.0:8080", show_default=True, help="Address that serves /healthz, /readyz and /metrics."
+)
+@click.option(
+    "--policy",
+    "policy_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="YAML file with the policy, as in the chart's ConfigMap.",
+)
+@click.option("--lease", required=True, metavar="NAMESPACE/NAME", help="Lease for leader election.")
+@click.option("--namespaces", default="", help="Comma-separated namespaces whose jobs are managed (default: all).")
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), default=None, help="Kubeconfig file, to run outside the cluster."
+)
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
 )

@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def output_as(*forms: str) -> Callable[[F], F]:
     """-o, with the first form as the default."""
-    return click.option("-o", "--output", type=click.Choice(forms), default=forms[0], help="How to print it.")
+    return click.option("-o", "--output", type=click.Choice(forms), default=forms[0], help="Output format.")
 
 
 def complete_node(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -47,16 +47,19 @@ def complete_web(context: click.Context, param: click.Parameter, incomplete: str
 @click.command()
 @target_argument("tj/NAME")
 @click.option(
-    "--size", type=click.IntRange(min=1), default=None, help="What it takes to get at least so many trainers."
+    "--size",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Explain what would give the job at least this many trainers.",
 )
 @output_as("text", "json", "yaml")
 @snapshot_option
 @place_options
 def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path | None, selector: PlaceSelector) -> None:
-    """Why has a job this size, and what would give it more?
+    """Explain a job's size, and the smallest changes that would raise it.
 
-    Each answer is the smallest change of its kind: planning anew with it gives the size beside it, and nothing smaller
-    of that kind does.  The windows count as over.
+    Each answer is the smallest change of its kind: a plan with it gives the size beside it, and nothing smaller of that
+    kind does.  Windows between resizes are ignored.
 
     \b
     edl why tj/digits
@@ -70,7 +73,7 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
     with open_snapshot(selector, snapshot) as source:
         inputs, facts = _inputs_of(source), source.job_facts(name)
     if facts.ended:
-        problem = f"tj/{name} has no size any more: {facts.ended}; edl describe tj/{name} tells how it went"
+        problem = f"tj/{name} has no size any more: {facts.ended}; see edl describe tj/{name}"
         raise CommandError(Exit.NOT_FOUND, problem)
     full_name = _find("tj", name, [job.name for job in inputs.view.jobs], source.namespace)
     found = explain(inputs, JobName(full_name), more_than=(size or 1) - 1)
@@ -89,7 +92,7 @@ def why(*, kind: str, name: str, size: int | None, output: str, snapshot: Path |
 @snapshot_option
 @place_options
 def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None:
-    """What would the planner do now?  A dry run: nothing is written.
+    """Print the plan that the planner would make now; nothing is written.
 
     \b
     edl plan
@@ -108,10 +111,12 @@ def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None
 
 
 @click.command("what-if")
-@click.option("--add-nodes", type=click.IntRange(1, 10_000), default=None, help="So many new nodes of --shape.")
-@click.option("--shape", type=NodeShape(), default=None, help="Of the new nodes: 16cpu,64Gi,8gpu.")
-@click.option("--label", "labels", type=Label(), multiple=True, help="On the new nodes: zone=a.")
-@click.option("--remove-node", "removed", multiple=True, shell_complete=complete_node, help="A node that is gone.")
+@click.option(
+    "--add-nodes", type=click.IntRange(1, 10_000), default=None, help="Number of nodes to add, each of --shape."
+)
+@click.option("--shape", type=NodeShape(), default=None, help="Shape of each new node, e.g. 16cpu,64Gi,8gpu.")
+@click.option("--label", "labels", type=Label(), multiple=True, help="Label of each new node, e.g. zone=a.")
+@click.option("--remove-node", "removed", multiple=True, shell_complete=complete_node, help="Node to remove.")
 @click.option(
     "--web",
     type=WebSize(),
@@ -119,14 +124,16 @@ def plan(*, output: str, snapshot: Path | None, selector: PlaceSelector) -> None
     shell_complete=complete_web,
     help="Replicas of a deployment: 400, or nginx=400.",
 )
-@click.option("--submit", type=click.Path(path_type=Path), multiple=True, help="A file of jobs and deployments.")
+@click.option(
+    "--submit", type=click.Path(path_type=Path), multiple=True, help="File with jobs and deployments to submit."
+)
 @output_as("table", "json", "yaml")
 @snapshot_option
 @place_options
 def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **changes: Any) -> None:
-    """What would become of jobs and web with other nodes, other load, another job?  Nothing is changed.
+    """Print job and web sizes with other nodes, other load or another job.  Nothing is changed.
 
-    NOW is this instant; BEFORE is where the cluster converges as things are, AFTER where with the changes.
+    NOW: present sizes.  BEFORE: sizes once the cluster has converged without the changes.  AFTER: with them.
 
     \b
     edl what-if --add-nodes 4 --shape 16cpu,64Gi,8gpu
@@ -136,9 +143,9 @@ def what_if(*, output: str, snapshot: Path | None, selector: PlaceSelector, **ch
     if (changes["add_nodes"] is None) != (changes["shape"] is None):
         raise click.UsageError("--add-nodes N and --shape go together")
     if changes["labels"] and changes["shape"] is None:
-        raise click.UsageError("--label is of new nodes: add --add-nodes N and --shape")
+        raise click.UsageError("--label applies to new nodes: add --add-nodes N and --shape")
     if not any(changes.values()):
-        raise click.UsageError("say what is different: --add-nodes, --remove-node, --web or --submit")
+        raise click.UsageError("give at least one change: --add-nodes, --remove-node, --web or --submit")
     from autoscaler.cli.output import what_if_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner.counterfactual import converge  # noqa: PLC0415 - with it
 
@@ -200,7 +207,7 @@ def _inputs_of(source: SnapshotSource) -> PlanInputs:
 
 def _check_job(kind: str) -> None:
     if kind.lower() not in OBJECT_KINDS["tj"]:
-        raise click.UsageError(f"only jobs have a size of their own, as tj/NAME; a {kind} has not")
+        raise click.UsageError(f"only jobs have a size that EDL chooses (tj/NAME); a {kind} has none")
 
 
 def _deployment(inputs: PlanInputs, name: str, namespace: str) -> WorkloadName:
@@ -209,7 +216,7 @@ def _deployment(inputs: PlanInputs, name: str, namespace: str) -> WorkloadName:
     names = [workload.name for workload in inputs.view.workloads]
     if not name and len(names) != 1:
         known = f"NAME is one of {', '.join(names)}" if names else "there is no deployment"
-        raise CommandError(Exit.USAGE, f"say whose replicas: --web NAME=N; {known}")
+        raise CommandError(Exit.USAGE, f"name the deployment: --web NAME=N; {known}")
     return WorkloadName(_find("deployment", name, names, namespace) if name else names[0])
 
 
@@ -225,9 +232,9 @@ def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
     if len(alike) == 1:
         return alike[0]
     if alike:
-        raise CommandError(Exit.USAGE, f"{kind}/{name} may be {' or '.join(alike)}; say {kind}/NAMESPACE/NAME")
+        raise CommandError(Exit.USAGE, f"{kind}/{name} may be {' or '.join(alike)}; write {kind}/NAMESPACE/NAME")
     kind_hint = " that still has a size (a job that has ended has none)" if kind == "tj" else ""
-    none = "no job has one now" if kind == "tj" else f"there is no {kind} at all"
+    none = "no job has a size now" if kind == "tj" else f"there is no {kind} at all"
     hint = did_you_mean(name, list(names)) if names else none
     raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}{kind_hint}; {hint}")
 

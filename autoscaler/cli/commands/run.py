@@ -27,10 +27,10 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--nodes", type=click.IntRange(1, 1000), default=4, show_default=True, help="Virtual nodes.")
-@click.option("--cpu", default="4", show_default=True, help="Of each node; accounting, whatever the machine has.")
-@click.option("--memory", default="8Gi", show_default=True, help="Of each node; accounting too.")
-@click.option("--gpu", default="0", show_default=True, help="Of each node; auto: the machine's, spread over the nodes.")
+@click.option("--nodes", type=click.IntRange(1, 1000), default=4, show_default=True, help="Number of virtual nodes.")
+@click.option("--cpu", default="4", show_default=True, help="CPU of each node (accounting only).")
+@click.option("--memory", default="8Gi", show_default=True, help="Memory of each node (accounting only).")
+@click.option("--gpu", default="0", show_default=True, help="GPUs of each node; auto: the machine's, spread.")
 @click.option(
     "--cluster",
     "cluster_file",
@@ -38,16 +38,18 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
     default=None,
     help="A LocalCluster document with nodes of different sizes, instead of the four options above.",
 )
-@click.option("--run-dir", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For run folders.")
+@click.option(
+    "--run-dir", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="Folder of run folders."
+)
 @click.option("--json", "is_json", is_flag=True, help="Events as JSON lines, no live view.")
 @click.option("--no-view", is_flag=True, help="Events as plain lines, no live view.")
 @click.option("--duration", type=Duration(), default=None, help="Stop after this long (exit 0), e.g. 90s.")
-@click.option("--stay", is_flag=True, help="Go on when all jobs have ended.")
+@click.option("--stay", is_flag=True, help="Keep running after all jobs have ended.")
 @click.option("--move-servers", is_flag=True, help="Let parameter servers move to where they waste least.")
 @click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
 @click.option("--shared-folders", is_flag=True, help="Checkpoint folders may be open to every user of this machine.")
-@click.option("--from", "starts", multiple=True, metavar="[JOB=]MANIFEST", help="Go on from this checkpoint.")
-@click.option("--fall-back", is_flag=True, help="Go back to the checkpoint before one that cannot be read.")
+@click.option("--from", "starts", multiple=True, metavar="[JOB=]MANIFEST", help="Resume a job from this checkpoint.")
+@click.option("--fall-back", is_flag=True, help="Resume from the previous checkpoint if the newest cannot be read.")
 @click.option("--start-fresh", is_flag=True, help="Set aside the job's checkpoint folder and start from zero.")
 def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
     """Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
@@ -107,13 +109,13 @@ def _with_starts(manifests: Manifests, starts: Sequence[str], *, starts_fresh: b
     names = [job.name for job in manifests.jobs]
     if len(names) != 1 and (starts_fresh or not all("=" in start for start in starts)):
         raise CommandError(
-            Exit.USAGE, f"--from and --start-fresh: of which job?  --from JOB=MANIFEST ({_listed(names)})"
+            Exit.USAGE, f"--from and --start-fresh need the name of a job: --from JOB=MANIFEST ({_listed(names)})"
         )
     by_job = {job or names[0]: start for job, _, start in (start.rpartition("=") for start in starts)}
     if starts_fresh:
         by_job[names[0]] = FRESH
     if len(by_job) != len(starts) + starts_fresh:
-        raise CommandError(Exit.USAGE, "--from and --start-fresh: a job starts from one place; give one of them")
+        raise CommandError(Exit.USAGE, "--from and --start-fresh exclude each other for one job")
     for name in by_job.keys() - set(names):
         raise CommandError(Exit.USAGE, f"--from {name}=...: the files have no such job ({_listed(names)})")
     for name, start in by_job.items():

@@ -31,7 +31,7 @@ snapshot_option: Callable[[F], F] = click.option(
     "snapshot",
     type=click.Path(path_type=Path),
     default=None,
-    help="A file of edl snapshot save (-: standard input), instead of what is there now.",
+    help="Plan from this file of edl snapshot save (-: standard input) instead of the live place.",
 )
 
 
@@ -45,7 +45,7 @@ def snapshots() -> None:
 
 
 @snapshots.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="The file; -: standard output.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Output file; -: standard output.")
 @place_options
 def save(*, output: Path | None, selector: PlaceSelector) -> None:
     """Write a snapshot into one file: a bug report about the planner.
@@ -68,7 +68,7 @@ def save(*, output: Path | None, selector: PlaceSelector) -> None:
         sys.stdout.write(text)
         return
     if not target.name:
-        raise CommandError(Exit.USAGE, f"{target} is no file name")
+        raise CommandError(Exit.USAGE, f"{target} is not a file name")
     partial = target.with_name(f".{target.name}.part")
     try:
         partial.write_text(text, encoding="utf-8")

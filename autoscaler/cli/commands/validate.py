@@ -19,9 +19,9 @@ from master.api.host.log_lines import escape_controls
 @on_option
 @click.pass_context
 def validate(context: click.Context, files: Sequence[Path], on: str | None) -> None:
-    """Check job files as `edl run` would, and start nothing.  Everything that is wrong is said at once.
+    """Check job files as `edl run` would, and start nothing.  All errors are printed together.
 
-    With --on kubernetes, and as `kubectl edl validate`: as a cluster would, which is not asked.
+    With --on kubernetes, or as `kubectl edl validate`, the rules of a cluster apply; no cluster is contacted.
 
     \b
     edl validate examples/digits.yaml examples/web.yaml

@@ -31,7 +31,7 @@ def to_command_error(error: ClusterError, title: str) -> CommandError:
         case NotFoundError():
             return CommandError(Exit.NOT_FOUND, str(error))
         case UnauthorizedError():
-            hint = "the kubeconfig's credentials are not or no longer good there"
+            hint = "the cluster rejects the kubeconfig's credentials; they may have expired"
             return CommandError(Exit.REFUSED, f"{error}; {hint} ({title})")
         case ForbiddenError(refused_by=RefusedBy.RBAC):
             hint = "ask the cluster's administrator for that right (the roles view and edit include TrainingJobs)"
@@ -40,11 +40,13 @@ def to_command_error(error: ClusterError, title: str) -> CommandError:
             return CommandError(Exit.REFUSED, str(error))
         case ConflictError():
             return CommandError(
-                Exit.FAILED, f"{error}; it was changed meanwhile, nothing was done: look, and try again"
+                Exit.FAILED, f"{error}; the object changed meanwhile and nothing was written; check it and try again"
             )
         case UnavailableError(may_have_happened=True):
-            return CommandError(Exit.FAILED, f"{error}; the answer was lost, it may have been done: look ({title})")
+            hint = "no answer came, so the write may have happened; check with edl get"
+            return CommandError(Exit.FAILED, f"{error}; {hint} ({title})")
         case UnavailableError():
-            return CommandError(Exit.FAILED, f"{error}; is the API server of {title} up?  kubectl cluster-info asks it")
+            hint = f"is the API server of {title} up?  Check with kubectl cluster-info"
+            return CommandError(Exit.FAILED, f"{error}; {hint}")
         case _:
             return CommandError(Exit.FAILED, f"{error} ({title})")

@@ -42,10 +42,10 @@ from autoscaler.snapshots import SnapshotContent
 
 PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart, without a binding
 NEEDS_ROLE: Final = (
-    "room is a matter of the whole cluster: ask its administrator for the chart's ClusterRole "
+    "a plan needs the capacity of the whole cluster: ask its administrator for the chart's ClusterRole "
     f"(kubectl create clusterrolebinding NAME --clusterrole={PLANNER_ROLE} --user=YOU)"
 )
-NO_HISTORY: Final = "the operator's windows and pauses are its own and not known here: they count as over"
+NO_HISTORY: Final = "the operator's windows and pauses cannot be read here and count as over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def _load(written: str) -> Mapping[str, Any]:
     try:
         content = yaml.safe_load(written)
     except yaml.YAMLError as error:
-        raise InvalidSpecError(POLICY_KEY, f"is no YAML: {error}") from None
+        raise InvalidSpecError(POLICY_KEY, f"is not YAML: {error}") from None
     if not isinstance(content, Mapping):
         raise InvalidSpecError(POLICY_KEY, "holds no fields")
     return content

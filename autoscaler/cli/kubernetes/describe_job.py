@@ -44,11 +44,11 @@ def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
     yield "Job", f"{where}, {text(job, 'spec', 'priorityClassName') or 'edl-core'}, weight {_weight(job)}"
     age = format_age(max(0.0, now_s - created_at_s(job)))
     if not status:
-        yield "State", f"{age} old; no operator has looked at it yet (kubectl -n edl-system get pods)"
+        yield "State", f"{age} old; no operator has reconciled it yet (kubectl -n edl-system get pods)"
         return
     holding = [one for one in _SHOWN_CONDITIONS if condition_of(job, one).get("status") == "True"]
     since_s = unix_s(text(status, "waitingSince"))
-    waits = "" if since_s is None else f", has waited for room for {format_age(max(0.0, now_s - since_s))}"
+    waits = "" if since_s is None else f", has waited for free capacity for {format_age(max(0.0, now_s - since_s))}"
     yield "State", f"{', '.join(holding) or 'waiting'}; {age} old{waits}"
     yield (
         "Trainers",

@@ -62,7 +62,7 @@ def read_kubeconfig(named: str | None) -> Kubeconfig:
     documents = [_load(path) for path in map(Path, filter(None, text.split(os.pathsep))) if path.is_file()]
     if not documents:
         hint = "name a file by --kubeconfig or $KUBECONFIG, or a run on this machine by --run DIR"
-        raise CommandError(Exit.NOT_FOUND, f"{text} is no kubeconfig; {hint}")
+        raise CommandError(Exit.NOT_FOUND, f"{text} is not a kubeconfig; {hint}")
     contexts: dict[str, str] = {}
     for document in documents:
         for one in parts(document, "contexts"):
@@ -85,7 +85,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     except yaml.YAMLError as error:  # its text quotes the line, which may hold a token
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        raise CommandError(Exit.REFUSED, f"{path} cannot be read: it is no YAML{where}") from None
+        raise CommandError(Exit.REFUSED, f"{path} cannot be read: it is not YAML{where}") from None
     return content if isinstance(content, Mapping) else {}
 
 

@@ -130,7 +130,9 @@ class ObjectWriter:
     async def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
         """Delete an object and everything that it owns."""
         if kind == "node":
-            raise CommandError(Exit.USAGE, "nodes are not EDL's to delete; edl drain node/NAME sends EDL's pods away")
+            raise CommandError(
+                Exit.USAGE, "EDL does not delete nodes; edl drain node/NAME removes EDL's pods from a node"
+            )
         found = await self.reader.find(kind, name)
         if not is_dry:
             await self._delete(kind, found)

@@ -44,7 +44,9 @@ def validate_files(files: Iterable[Path]) -> ValidFiles:
                 errors += _validate(document)
                 jobs.append(document.name)
             else:
-                notices.append(f"{document.file}: {document.kind} {document.name} is not EDL's to judge")
+                notices.append(
+                    f"{document.file}: {document.kind} {document.name} is not checked: EDL checks TrainingJobs alone"
+                )
     if errors:
         raise InvalidManifestError(errors)
     return ValidFiles(jobs=tuple(jobs), notices=tuple(notices))

@@ -63,8 +63,8 @@ def audit_lines(audit: Audit) -> list[str]:
     ]
     lines += [_epoch_line(epoch) for epoch in audit.epochs[:_EPOCHS_SHOWN]]
     if len(audit.epochs) > _EPOCHS_SHOWN:
-        lines.append(f"   ... and {len(audit.epochs) - _EPOCHS_SHOWN} more epochs (--json tells all)")
-    lines += [f"beside the chain: {orphan}" for orphan in audit.orphans]
+        lines.append(f"   ... and {len(audit.epochs) - _EPOCHS_SHOWN} more epochs (--json lists all)")
+    lines += [f"outside the chain: {orphan}" for orphan in audit.orphans]
     lines += [f"PROBLEM: {problem}" for problem in audit.problems]
     return lines
 

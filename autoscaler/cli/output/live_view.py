@@ -196,7 +196,7 @@ def _deployments(deployments: Sequence[DeploymentLine]) -> Text:
         text.append(f" {deployment.name} ", style=f"bold {_WEB_COLOUR}")
         text.append(f"{deployment.ready}/{deployment.wanted} ready")
         if deployment.pending:
-            text.append(f", {deployment.pending} wait for room", style="bold yellow")
+            text.append(f", {deployment.pending} wait for free capacity", style="bold yellow")
         text.append("   ")
     return text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_MEASURED: Final = ", as measured by how long they wait"
+_MEASURED: Final = ", as measured by how long trainers wait for them"
 
 
 def format_age(age_s: float | None) -> str:

@@ -31,7 +31,7 @@ def comparison_lines(found: WhatIfComparison) -> list[str]:
     lines = [f"with {', '.join(found.changes)}:" if found.changes else "with nothing changed:", *align_columns(rows)]
     lines += section("would wait", align_columns(waiting_rows(found.after)), is_apart=True)
     if not (found.before.is_reached and found.after.is_reached):
-        lines += ["", "(not converged: the last plan still asks for something)"]
+        lines += ["", "(not converged: the last plan still has actions)"]
     return lines
 
 

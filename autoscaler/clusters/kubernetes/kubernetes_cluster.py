@@ -172,7 +172,7 @@ class KubernetesCluster:
             except StaleViewError:
                 wait_s = SETTLE_AGAIN_S
             except ClusterError as error:
-                log.warning("starting gangs: %s; trying again in %g s", error, SETTLE_AGAIN_S)
+                log.warning("starting gangs: %s; retrying in %g s", error, SETTLE_AGAIN_S)
                 wait_s = SETTLE_AGAIN_S
             try:
                 async with asyncio.timeout(wait_s):
@@ -217,7 +217,7 @@ class KubernetesCluster:
     async def _create(self, seat: CreatePod, job: KubeJob, view: ClusterView) -> WriteOutcome:
         facts = self.views.jobs.runtime(job)
         if facts.state is not JobState.ACTIVE:
-            return refused(f"job {seat.job} takes no pods")
+            return refused(f"job {seat.job} accepts no pods now")
         if seat.role is Role.MASTER:
             return refused("masters are replaced by their Deployment")
         shape = shapes_of(job, avoid=facts.avoided_nodes)[seat.role]
@@ -230,7 +230,7 @@ class KubernetesCluster:
         if seat.replaces is not None:
             old = self._store.get(PODS, split_key(seat.replaces))
             if old is None:
-                return refused(f"pod {seat.replaces} is gone: nobody is to take its place")
+                return refused(f"pod {seat.replaces} is gone and needs no successor")
             replaces = replacement_annotation(old)
         try:
             await self._writer.create_tied(job, seat, avoid=facts.avoided_nodes, replaces=replaces)
@@ -243,16 +243,16 @@ class KubernetesCluster:
 
     async def _admit(self, action: AdmitGang, job: KubeJob, view: ClusterView) -> WriteOutcome:
         if self.views.jobs.runtime(job).state is not JobState.ACTIVE:
-            return refused(f"job {action.job} takes no pods")
+            return refused(f"job {action.job} accepts no pods now")
         return await self._gangs.admit(action, view, self.view)
 
     async def _delete(self, action: DeletePod, job: KubeJob | None, view: ClusterView) -> WriteOutcome:
         gains = self.views.jobs.known.get(JobName(action.beneficiary)) if action.cause in _FOR_JOBS else None
         if gains is not None and gains.spec.mode is Mode.OBSERVE:
-            return refused(f"its room is for job {gains.key}, which is only observed and would not take it")
+            return refused(f"the deletion is for job {gains.key}, which is only observed")
         standing = next((pod for pod in view.pods if pod.name == action.pod), None)
         if standing is not None and standing.job != action.job:
-            return refused(f"pod {action.pod} is no pod of job {action.job}")
+            return refused(f"pod {action.pod} is not a pod of job {action.job}")
         if action.role is Role.MASTER:
             return await self._delete_masters(job)
         raw = self._store.get(PODS, split_key(action.pod))

@@ -20,7 +20,7 @@ from typing import Any, Final, get_type_hints
 
 from autoscaler.domain import Headroom, Policy, Reclaim, Resources, Shape
 from autoscaler.errors import InvalidSpecError
-from autoscaler.manifests.documents import read_documents
+from autoscaler.manifests.documents import NO_DOCUMENT, read_documents
 from autoscaler.quantities import (
     QuantityError,
     format_cpu,
@@ -56,7 +56,7 @@ def read_policy(path: Path) -> Policy:
     documents, refusals = read_documents(path)
     if refusals:
         only = refusals[0]
-        if only.problem == "holds no document":
+        if only.problem == NO_DOCUMENT:
             return _DEFAULTS
         raise InvalidSpecError(f"{path}:{only.line}", only.problem, only.hint)
     if len(documents) != 1:

@@ -85,8 +85,8 @@ def reason_of(refusal: str, *, is_final: bool = False) -> str:
         ("because it is being terminated", "NamespaceTerminating"),
         (" is invalid: ", "PodInvalid"),
         ("strict decoding error", "PodInvalid"),  # a field that this server does not know
-        ("belongs to somebody else", "NameTaken"),
-        ("stands with the label", "NameTaken"),
+        ("is not owned by this job", "NameTaken"),
+        ("has the label", "NameTaken"),
         ("no PriorityClass", "PriorityClassMissing"),
         ("cannot create", "Forbidden"),
         ("cannot delete", "Forbidden"),

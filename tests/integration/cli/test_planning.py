@@ -50,7 +50,7 @@ def test_why_of_a_job_that_has_ended_says_so(tmp_path):
     finally:
         run.end()
     assert re.search(r"tj/idle has no size any more: Failed \w+ ago: 1 trainer failures in a row", told)
-    assert "edl describe tj/idle tells how it went" in told
+    assert "see edl describe tj/idle" in told
 
 
 def test_questions_to_a_live_run_change_nothing(run):

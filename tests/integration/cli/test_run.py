@@ -55,9 +55,9 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     assert "did you mean" in edl("get", "tjj", run=run.folder, code=2)
     assert "known here: idle" in edl("get", "tj/xyz", run=run.folder, code=3)
     assert "sizes 1 to 3" in edl("scale", "tj/idle", "--trainers", "9", run=run.folder, code=4)
-    assert "tj/idle has none, and so no tables" in edl("scale", "tj/idle", "--servers", "2", run=run.folder, code=4)
+    assert "tj/idle has no parameter servers" in edl("scale", "tj/idle", "--servers", "2", run=run.folder, code=4)
     both = ("--servers", "2", "--trainers", "2")
-    assert "tj/idle has none, and so no tables" in edl("scale", "tj/idle", *both, run=run.folder, code=4)
+    assert "tj/idle has no parameter servers" in edl("scale", "tj/idle", *both, run=run.folder, code=4)
     assert run.get("tj/idle")["spec"]["trainer"]["replicas"] == 0, "all or nothing"
     assert "name one of them" in edl("scale", "tj/idle", "--replicas", "2", *both, run=run.folder, code=2)
     assert (
@@ -73,7 +73,7 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     assert "web-1" in edl("describe", "tj/idle", run=run.folder)
 
     assert "tj/idle scaled to 3 trainers (1 now)" in edl("scale", "tj/idle", "--trainers", "3", run=run.folder)
-    replaced = "replaces the resize to 3 that was under way: 1 of 3 is there"  # there is no room for more
+    replaced = "replaces the resize to 3: 1 of 3 present"  # there is no room for more
     assert replaced in edl("scale", "tj/idle", "--trainers", "1", run=run.folder)
     assert replaced in edl("events", run=run.folder)
     edl("scale", "deployment", "web", "--replicas", "0", run=run.folder)
@@ -93,7 +93,7 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     assert "Resized" in edl("events", "--json", run=run.folder)
 
     edl("suspend", "tj/idle", run=run.folder)
-    kept = "tj/idle scaled to 2 trainers (0 now); the job is suspended: the size is kept, and holds once it is resumed"
+    kept = "tj/idle scaled to 2 trainers (0 now); the job is suspended: the size applies once it is resumed"
     assert kept in edl("scale", "tj/idle", "--trainers", "2", run=run.folder)
     assert run.get("tj/idle")["spec"]["trainer"]["replicas"] == 2
     edl("resume", "tj/idle", run=run.folder)

@@ -105,7 +105,10 @@ def test_describe_shows_what_keeps_a_job_from_training_and_from_checkpoints(cond
 
 def test_describe_says_for_how_long_a_job_has_waited():
     """As its operators kept it; suspended time is not in it."""
-    for told, words in (({"waitingSince": "2026-01-02T03:03:05Z"}, ", has waited for room for "), ({}, " old\n")):
+    for told, words in (
+        ({"waitingSince": "2026-01-02T03:03:05Z"}, ", has waited for free capacity for "),
+        ({}, " old\n"),
+    ):
         with stage() as (made, place):
             made.make_job(told=status(**told))
             text = "\n".join(place.describe("tj", "digits"))
@@ -136,8 +139,8 @@ def test_describe_says_that_a_ratio_is_measured():
         )
         text = "\n".join(place.describe("tj", "digits"))
     assert (
-        "Servers:     2 ready, 2 wanted (1 to 4 allowed, one for every 3 trainers, as measured by how long they wait)"
-        in text
+        "Servers:     2 ready, 2 wanted (1 to 4 allowed, one for every 3 trainers, "
+        "as measured by how long trainers wait for them)" in text
     )
 
 
@@ -155,7 +158,7 @@ def test_a_job_that_no_operator_has_seen_says_so():
     with stage() as (made, place):
         made.make_job(told=None)
         text = "\n".join(place.describe("tj", "digits"))
-    assert "no operator has looked at it yet" in text
+    assert "no operator has reconciled it yet" in text
     assert "ready" not in text
 
 
@@ -234,13 +237,13 @@ def test_scale_pins_a_job_through_its_scale(digits):
     """What may not be is refused before it is written; a dry run writes nothing."""
     made, place = digits
     four = [SizeRequest(field="trainers", count=4)]
-    told = "tj/digits scaled to 4 trainers (2 now); replaces the resize to 3 that was under way: 2 of 3 are there"
+    told = "tj/digits scaled to 4 trainers (2 now); replaces the resize to 3: 2 of 3 present"
     assert place.scale("tj", "digits", four, is_dry=True) == f"{told} (dry run)"
     assert "replicas" not in made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]
     assert place.scale("tj", "digits", four, is_dry=False) == told
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]["replicas"] == 4
     nine, three = [SizeRequest(field="trainers", count=9)], [SizeRequest(field="replicas", count=3)]
-    assert "has the sizes" in refused(Exit.REFUSED, place.scale, "tj", "digits", nine, is_dry=False)
+    assert "may have 2 to 8 trainers" in refused(Exit.REFUSED, place.scale, "tj", "digits", nine, is_dry=False)
     assert "--trainers N" in refused(Exit.USAGE, place.scale, "tj", "digits", three, is_dry=False)
 
 
@@ -260,9 +263,7 @@ def test_scale_pins_servers_in_the_spec():
             Exit.REFUSED, place.scale, "tj", "digits", four, is_dry=False
         )
         assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
-        assert "tj/bare has none, and so no tables" in refused(
-            Exit.REFUSED, place.scale, "tj", "bare", two, is_dry=False
-        )
+        assert "tj/bare has no parameter servers" in refused(Exit.REFUSED, place.scale, "tj", "bare", two, is_dry=False)
 
 
 def test_both_sizes_are_set_by_one_write():
@@ -288,12 +289,10 @@ def test_a_second_resize_is_told_what_it_replaces():
         made.make_job(told=status(servers={"ready": 3, "target": 3, "draining": 1}), server={"maxReplicas": 4})
         two, four = [SizeRequest(field="servers", count=2)], [SizeRequest(field="servers", count=4)]
         assert place.scale("tj", "digits", four, is_dry=False) == (
-            "tj/digits scaled to 4 servers (2 now); replaces the resize to 3 that was under way: 2 of 3 are there, "
-            "1 is leaving; what has begun ends first"
+            "tj/digits scaled to 4 servers (2 now); replaces the resize to 3: 2 of 3 present, "
+            "1 terminating; pods and buckets that are already moving finish first"
         )
-        assert "replaces the resize to 4 that was under way: 2 of 4 are there" in place.scale(
-            "tj", "digits", two, is_dry=False
-        )
+        assert "replaces the resize to 4: 2 of 4 present" in place.scale("tj", "digits", two, is_dry=False)
         assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
 
 
@@ -319,7 +318,7 @@ def test_a_resize_that_comes_between_look_and_write_is_told_too():
         made.make_job(told=status(servers={"ready": 3, "target": 3}), server={"maxReplicas": 4})
         told = place.scale("tj", "digits", [SizeRequest(field="servers", count=2)], is_dry=False)
         assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
-    assert "replaces the resize to 4 that was under way: 3 of 4 are there" in told
+    assert "replaces the resize to 4: 3 of 4 present" in told
 
 
 def test_describe_tells_servers_that_go():
@@ -387,7 +386,7 @@ def test_suspend_resume_and_delete(digits):
     assert place.set_suspended("tj", "digits", is_suspended=True) == "tj/digits suspended"
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["runPolicy"] == {"suspend": True}
     four = [SizeRequest(field="trainers", count=4)]
-    assert "the job is suspended: the size is kept" in place.scale("tj", "digits", four, is_dry=False)
+    assert "the job is suspended: the size applies" in place.scale("tj", "digits", four, is_dry=False)
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]["replicas"] == 4
     assert place.set_suspended("tj", "digits", is_suspended=False) == "tj/digits resumed"
     made.make_job("old", status({"type": "Completed", "status": "True"}))

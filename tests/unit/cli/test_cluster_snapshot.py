@@ -122,7 +122,7 @@ def test_the_age_of_the_checkpoint_is_told():
         ([], Reclaim.SCHEDULER, "the default policy is used: no ConfigMap"),
         ([policy_map("reclaim: planner")], Reclaim.PLANNER, "is that of ConfigMap edl-system/edl-policy"),
         ([policy_map("reclaim: perhaps")], Reclaim.SCHEDULER, "policy.reclaim: is 'perhaps'"),
-        ([policy_map("[")], Reclaim.SCHEDULER, "is no YAML"),
+        ([policy_map("[")], Reclaim.SCHEDULER, "is not YAML"),
     ],
 )
 def test_the_policy_is_the_operators_where_it_can_be_read(maps, reclaim, said):
@@ -224,7 +224,7 @@ def test_why_tells_that_the_ratio_is_measured():
     trainers, told, *_ = why_lines(explanation, 2, job, is_ratio_measured=aside.is_ratio_measured)
     assert trainers.startswith(f"tj/{job.name} has 1 trainer")
     assert "1 trainers" not in trainers
-    assert "1 to 4 allowed, one for every 2 trainers, as measured by how long they wait" in told
+    assert "1 to 4 allowed, one for every 2 trainers, as measured by how long trainers wait for them" in told
 
 
 def test_a_share_of_time_that_cannot_be_is_none():

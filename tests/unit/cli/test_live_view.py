@@ -143,7 +143,18 @@ def drawn(snapshot, events=(), width=140, height=50):
 def test_the_picture_shows_nodes_sizes_progress_and_reasons():
     """What a user wants to know at a glance."""
     text = drawn(SNAPSHOT)
-    for words in ("node-1", "3500m/4", "digits", "4/10", "1/2", "40%", "20%", "1,234", "0.1250", "2 wait for room"):
+    for words in (
+        "node-1",
+        "3500m/4",
+        "digits",
+        "4/10",
+        "1/2",
+        "40%",
+        "20%",
+        "1,234",
+        "0.1250",
+        "2 wait for free capacity",
+    ):
         assert words in text, words
     assert "4 → 2" in text
     assert "room for web-3" in text
@@ -303,7 +314,10 @@ def test_describe_answers_why_before_anything_long():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"is_ratio_measured": True}, "(1 to 4 allowed, one for every 2 trainers, as measured by how long they wait)"),
+        (
+            {"is_ratio_measured": True},
+            "(1 to 4 allowed, one for every 2 trainers, as measured by how long trainers wait for them)",
+        ),
         ({"servers_pinned": 3}, "(pinned to 3 of 1 to 4)"),
         ({"servers_max": 1, "servers_target": 1}, "1 now, 1 wanted (always 1)"),
         ({"progress": replace(PROGRESS, moving=12)}, "; 12 buckets are moving"),

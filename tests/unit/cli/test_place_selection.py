@@ -78,7 +78,7 @@ def test_a_guess_changes_nothing(tmp_path, monkeypatch, capsys):
         main()
     assert end.value.code == Exit.USAGE
     said = capsys.readouterr().err
-    assert "no run is live below ./runs; say what is meant: -n team-a or --on kubernetes" in said
+    assert "no run is live below ./runs; choose a place: -n team-a or --on kubernetes" in said
 
 
 @pytest.mark.parametrize(

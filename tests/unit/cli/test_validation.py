@@ -53,7 +53,7 @@ def test_what_is_no_job_is_left_to_kubectl(validate):
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     code, said = validate(service, make_job())
     assert code == Exit.OK
-    assert "Service web is not EDL's to judge" in said
+    assert "Service web is not checked" in said
 
 
 @pytest.mark.parametrize("judge", [Judge.API_SERVER, Judge.OPERATOR])

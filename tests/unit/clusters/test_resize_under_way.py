@@ -12,30 +12,33 @@ from autoscaler.clusters.resize_requests import ResizeState
     ("before", "count", "told"),
     [
         (ResizeState(desired=3, present=3), 2, ""),
-        (ResizeState(desired=4, present=3), 2, "replaces the resize to 4 that was under way: 3 of 4 are there"),
+        (ResizeState(desired=4, present=3), 2, "replaces the resize to 4: 3 of 4 present"),
         (
             ResizeState(desired=2, present=2, leaving=1),
             3,
-            "replaces the resize to 2 that was under way: 2 of 2 are there, 1 is leaving; what has begun ends first",
+            (
+                "replaces the resize to 2: 2 of 2 present, 1 terminating; "
+                "pods and buckets that are already moving finish first"
+            ),
         ),
         (
             ResizeState(desired=3, present=3, moving=12),
             0,
             (
-                "replaces the resize to 3 that was under way: 3 of 3 are there, 12 buckets on the way; "
-                "what has begun ends first"
+                "replaces the resize to 3: 3 of 3 present, 12 buckets moving; "
+                "pods and buckets that are already moving finish first"
             ),
         ),
-        (ResizeState(desired=3, present=1), 3, "the resize to 3 that is under way goes on: 1 of 3 is there"),
+        (ResizeState(desired=3, present=1), 3, "the resize to 3 continues: 1 of 3 present"),
         (
             ResizeState(desired=1, present=1, leaving=2),
             1,
-            "the resize to 1 that is under way goes on: 1 of 1 is there, 2 are leaving",
+            "the resize to 1 continues: 1 of 1 present, 2 terminating",
         ),
         (
             ResizeState(desired=0, present=0, leaving=2, is_suspended=True),
             3,
-            "the job is suspended: the size is kept, and holds once it is resumed",
+            "the job is suspended: the size applies once it is resumed",
         ),
     ],
 )

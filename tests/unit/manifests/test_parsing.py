@@ -196,8 +196,8 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         ),
         (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: 0"), "parameterServer.copies", "equal to 1"),
         (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: 3"), "parameterServer.copies", "equal to 2"),
-        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: true"), "parameterServer.copies", "whole number"),
-        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: two"), "parameterServer.copies", "whole number"),
+        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: true"), "parameterServer.copies", "write an integer"),
+        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: two"), "parameterServer.copies", "write an integer"),
         (FIXED_SERVERS, SERVERS.replace("copies: 2", 'copies: "2"'), "parameterServer.copies", "without quotes"),
         (FIXED_SERVERS, SERVERS.replace("replicas: 3", 'replicas: "9"'), "parameterServer.replicas", "without quotes"),
         (FIXED_SERVERS, SERVERS.replace("replicas: 3", "replicas: 9.0"), "parameterServer.replicas", "2 to 4, or 0"),
@@ -206,7 +206,7 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
             FIXED_SERVERS,
             FIXED_SERVERS.replace("2", "1\n    copies: 2"),
             "parameterServer.copies",
-            "never more than one server; raise maxReplicas to 2",
+            "at most one server; raise maxReplicas to 2",
         ),
         (FIXED_SERVERS, SERVERS.replace("replicas: 3", "replicas: 5"), "parameterServer.replicas", "2 to 4, or 0"),
         (FIXED_SERVERS, FIXED_SERVERS.replace("2", "2\n    replicas: 1"), "parameterServer.replicas", "2 to 2, or 0"),
@@ -229,7 +229,7 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         ("weight: 200", "wieght: 200", "spec.wieght", "did you mean weight?"),
         ("weight: 200", "priorityClassName: hgih", "spec.priorityClassName", "no priority class hgih"),
         ("maxReplicas: 6", "maxReplicas: 6\n    replicas: 7", "spec.trainer.replicas", "2 to 6"),
-        ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 4", "spec.trainer.minReplicas", "no multiple of perNode 4"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 4", "spec.trainer.minReplicas", "not a multiple of perNode 4"),
         ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 2\n    step: 3", "spec.trainer.step", "2, 4, ..."),
         ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 2\n    replicas: 5", "spec.trainer.replicas", "steps of 2"),
         ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 0", "spec.trainer.perNode", "greater than or equal to 1"),
@@ -238,7 +238,7 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         ("kind: TrainingJob", "kind: TrainigJob", "kind", "did you mean TrainingJob?"),
         ("edl.dev/v1alpha1", "edl.dev/v2", "apiVersion", "edl.dev/v1alpha1"),
         ("{name: digits}", "{name: Digits_1}", "metadata.name", "lower case"),
-        ("minReplicas: 2\n    max", "minReplicas: true\n    max", "spec.trainer.minReplicas", "whole number"),
+        ("minReplicas: 2\n    max", "minReplicas: true\n    max", "spec.trainer.minReplicas", "write an integer"),
         ("apiVersion: edl.dev/v1alpha1\n", "", "apiVersion", "add apiVersion: edl.dev/v1alpha1"),
         ("command: [python, train.py]", "command: python train.py", "containers[0].command", "a list, [a, b]"),
         ("value: fast", "value: 1", "env[0].value", "in quotes"),
@@ -290,7 +290,7 @@ def test_two_jobs_of_one_name_are_refused(parse):
     """Also across files."""
     (found,) = refusals(parse, JOB, JOB)
     assert found.file.endswith("file1.yaml")
-    assert "digits already" in found.problem
+    assert "digits is defined twice" in found.problem
 
 
 def test_a_class_not_above_surplus_is_refused(parse):
@@ -340,18 +340,18 @@ def test_more_pods_than_any_machine_holds_are_refused(parse):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: [", "no YAML"),
-        ("- 1", "no mapping"),
-        ("", "holds no document"),
-        ("---\n---\n# nothing\n", "holds no document"),
-        ("---\n~\n", "no mapping"),
-        ("{a: 1, a: 2}", "stands twice"),
+        ("a: [", "not YAML"),
+        ("- 1", "not a mapping"),
+        ("", "contains no document"),
+        ("---\n---\n# nothing\n", "contains no document"),
+        ("---\n~\n", "not a mapping"),
+        ("{a: 1, a: 2}", "is a duplicate"),
         ("x0: &x0 [z, z]\n" + "\n".join(f"x{i}: &x{i} [*x{i - 1}, *x{i - 1}]" for i in range(1, 40)), "more than"),
-        ("a: &x [*x]", "without end"),
-        ("a: " + "[" * 20_000, "without end"),
+        ("a: &x [*x]", "nested too deeply"),
+        ("a: " + "[" * 20_000, "nested too deeply"),
         ("a: 1\n\tb: 2", "with spaces, not with tabs"),
         ("a: " + "x" * 300_000, "KiB"),
-        ("a: !!python/object:os.system {}", "no YAML"),
+        ("a: !!python/object:os.system {}", "not YAML"),
     ],
 )
 def test_a_file_that_is_no_list_of_documents_is_refused(parse, text, words):
@@ -381,5 +381,5 @@ def test_number_or_date_that_cannot_be_is_refused_by_its_file(tmp_path, value):
     """YAML's own reading raised a ValueError there, which ended the command (A11)."""
     file = tmp_path / "job.yaml"
     file.write_text(f"kind: TrainingJob\nspec: {{weight: {value}}}\n")
-    with pytest.raises(InvalidManifestError, match="is no YAML that EDL reads"):
+    with pytest.raises(InvalidManifestError, match="is not YAML that EDL can read"):
         parse_files([file])

@@ -111,7 +111,7 @@ async def open_connection(
                     str(kubeconfig), context=context, client_configuration=into, persist_config=False
                 )
         except Exception as error:  # whatever the library raises on a broken document
-            raise PermanentError(f"no way to the API server: {error}; give a kubeconfig") from error
+            raise PermanentError(f"cannot configure access to the API server: {error}; give a kubeconfig") from error
 
     configuration = Configuration()
     await load(configuration)
@@ -240,7 +240,7 @@ def _within(request: ApiRequest, ends_s: float) -> tuple[ApiRequest, aiohttp.Cli
     """Return the write with the deadline `ends_s` for this process and for the server."""
     left_s = round(ends_s - time.monotonic(), 2)
     if left_s <= 0:
-        raise UnavailableError(f"{request.description}: no time left for it", may_have_happened=False)
+        raise UnavailableError(f"{request.description}: its deadline has passed", may_have_happened=False)
     told = replace(request, query={**request.query, "timeout": f"{left_s:g}s"})
     return told, aiohttp.ClientTimeout(total=left_s)
 

@@ -31,9 +31,9 @@ class Kind:
 
         Raises NotFoundError for what cannot be a name: `pods/..` would be the path of the namespace itself.
         """
-        for said in (namespace, name):
-            if said and (said in {".", ".."} or not _NAME.fullmatch(said)):
-                raise NotFoundError(f"{self.plural}: {said!r} cannot be the name of anything")
+        for given in (namespace, name):
+            if given and (given in {".", ".."} or not _NAME.fullmatch(given)):
+                raise NotFoundError(f"{self.plural}: {given!r} is not a valid object name")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if namespace and self.is_namespaced:
             parts += ["namespaces", namespace]

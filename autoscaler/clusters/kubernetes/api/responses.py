@@ -128,7 +128,7 @@ def _malformed(doing: str, said: str) -> MalformedError:
 
 
 def _words(doing: str, said: str) -> str:
-    return f"{doing}: no answer to that: {said[:_QUOTED]!r}"
+    return f"{doing}: unexpected response: {said[:_QUOTED]!r}"
 
 
 _LONGEST_MESSAGE: Final = 500

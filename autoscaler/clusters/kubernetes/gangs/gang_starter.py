@@ -250,7 +250,7 @@ class GangStarter:
         try:
             raw = await self._create_or_find(job, body)
         except PermanentError as error:
-            log.warning("tj/%s: its master cannot be made: %s", job.key, error)
+            log.warning("tj/%s: the master cannot be created: %s", job.key, error)
             await self._abandon_start(job, str(error))
         else:
             self._store.put_written(DEPLOYMENTS, raw)

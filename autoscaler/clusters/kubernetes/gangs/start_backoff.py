@@ -231,8 +231,9 @@ def _describe_failure(
 ) -> str:
     """Return the reason for the user."""
     if not late:
-        return f"the gang is bound and its master's Deployment not made within {start.limit_s:g} s; it starts again"
+        cause = f"its master's Deployment was not created within {start.limit_s:g} s"
+        return f"the gang was bound, but {cause}; the gang starts again"
     limit_s = max(waits[pod].limit_s for pod in late)
     named = ", ".join(sorted(late)[:3]) + (f" and {len(late) - 3} more" if len(late) > 3 else "")
     rest = "; the gang starts again as a whole" if item.is_starting else ""
-    return f"{named} not bound within {limit_s:g} s: the proved room was taken by others{rest}"
+    return f"{named} not bound within {limit_s:g} s: other pods took the proved capacity{rest}"

@@ -73,9 +73,9 @@ class PodLimits:
             for name in _above(requests, limits):
                 yield f"{where}: requests.{name} is above limits.{name}, which a LimitRange fills in"
             for name in _above(limits, own_limits):
-                yield f"{where}: limits.{name}, which a LimitRange fills in, is above that of the whole pod"
+                yield f"{where}: limits.{name}, which a LimitRange fills in, is above the pod's own limit"
         for name in _above(of_containers(spec), own_requests):
-            yield f"{path}.resources: requests.{name} is less than the containers ask for with what LimitRanges fill in"
+            yield f"{path}.resources: requests.{name} is less than the containers' requests after LimitRange defaults"
         for bounds in self.bounds:
             for where, (requests, limits) in [(path, of_pod)] if bounds.is_of_pod else of_each:
                 for told in _exceeded(bounds, requests, limits):
@@ -163,15 +163,15 @@ def _exceeded(bounds: LimitBounds, requests: AmountsByName, limits: AmountsByNam
     for name, written in bounds.least:
         least = amounts_of({name: written})[name]
         if requests.get(name, -1) < least:
-            yield f"requests.{name} is below the least, {written}" if name in requests else f"requests no {name}"
+            yield f"requests.{name} is below the minimum, {written}" if name in requests else f"requests no {name}"
         elif limits.get(name, least) < least:
-            yield f"limits.{name} is below the least, {written}"
+            yield f"limits.{name} is below the minimum, {written}"
     for name, written in bounds.most:
         most = amounts_of({name: written})[name]
         if name not in limits:
-            yield f"limits no {name}, of which {written} is the most"
+            yield f"has no limits.{name}; the maximum is {written}"
         elif max(limits[name], requests.get(name, 0)) > most:
-            yield f"{name} is above the most, {written}"
+            yield f"{name} is above the maximum, {written}"
     for name, written in bounds.ratio:
         request, limit = requests.get(name, 0), limits.get(name, 0)
         if not request or not limit or limit > request * _number(written):

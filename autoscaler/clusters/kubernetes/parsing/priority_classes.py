@@ -96,8 +96,8 @@ def find_rank_problem(classes: PriorityClasses, name: str, reclaim: Reclaim) -> 
     if value >= least:
         return ""
     return (
-        f"spec.priorityClassName: class {name!r} has value {value} and does not rank above {surplus}: others' surplus "
-        f"would outlive what this job cannot run without; name a class of {least} or more"
+        f"spec.priorityClassName: class {name!r} has value {value} and does not rank above {surplus}: this job's core "
+        f"pods could be preempted before the surplus of other jobs; use a class of {least} or more"
     )
 
 
@@ -109,10 +109,10 @@ def _level_problems(classes: PriorityClasses, name: str) -> Iterator[str]:
     if found.value != classes.default:
         yield (
             f"PriorityClass {name} has value {found.value}, pods without a class have {classes.default}; "
-            "its pods must stand level with them"
+            "both must have the same value"
         )
     if found.may_preempt:
-        yield f"PriorityClass {name} needs preemptionPolicy Never: EDL's pods must not take room behind its back"
+        yield f"PriorityClass {name} needs preemptionPolicy Never: kube-scheduler must not preempt pods for EDL's"
 
 
 def _surplus_problems(classes: PriorityClasses) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _surplus_problems(classes: PriorityClasses) -> Iterator[str]:
             yield f"PriorityClass {name} has value {found.value}, {bound} {above}; it must be lower"
         if found.value < EXPENDABLE:
             yield (
-                f"PriorityClass {name} has value {found.value}; below {EXPENDABLE} cluster-autoscaler takes pods for "
+                f"PriorityClass {name} has value {found.value}; cluster-autoscaler treats pods below {EXPENDABLE} as "
                 "expendable"
             )
         if found.may_preempt:

@@ -36,8 +36,8 @@ _CHOSEN_BY_EDL: Final = {
     "nodeName": "EDL chooses the node",
     "priorityClassName": "EDL gives each pod its class; set spec.priorityClassName of the job instead",
     "priority": "EDL gives each pod its class; set spec.priorityClassName of the job instead",
-    "preemptionPolicy": "it comes with the class that EDL gives",
-    "schedulingGates": "nobody would lift other gates than EDL's own; spec.runPolicy.suspend holds a job back",
+    "preemptionPolicy": "EDL's priority class sets it",
+    "schedulingGates": "EDL removes only its own gate; use spec.runPolicy.suspend to hold a job back",
 }
 _LISTS: Final = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets", "schedulingGates")
 _REQUESTS_HINT: Final = (
@@ -79,7 +79,7 @@ def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True)
         raise InvalidSpecError(f"{path}.spec.containers", "is missing", "a pod has at least one container")
     for name, hint in _CHOSEN_BY_EDL.items():
         if spec.get(name) is not None:
-            raise InvalidSpecError(f"{path}.spec.{name}", "is not for a TrainingJob to say", hint)
+            raise InvalidSpecError(f"{path}.spec.{name}", "cannot be set in a TrainingJob", hint)
     for where, quantity in _quantities(spec):
         _check_quantity(f"{path}.spec.{where}", quantity)
     own = next((index for index, found in enumerate(containers) if found.get("name") == role.value), 0)
@@ -99,7 +99,7 @@ def _check_lists(spec: Raw, path: str) -> None:
     for name in _LISTS:
         found = spec.get(name)
         if found is not None and not (isinstance(found, list) and len(parts(spec, name)) == len(found)):
-            raise InvalidSpecError(f"{path}.{name}", "is no list of mappings")
+            raise InvalidSpecError(f"{path}.{name}", "is not a list of mappings")
 
 
 def _check_length(spec: Raw, path: str) -> None:
@@ -111,7 +111,7 @@ def _check_length(spec: Raw, path: str) -> None:
         raise InvalidSpecError(path, "has too many terms of node affinity", hint)
     if is_longer(trim_pod_spec(spec), LONGEST):
         hint = "most of it is affinity, tolerations, node selector, volume claims or resources: name fewer of them"
-        raise InvalidSpecError(path, f"says more than {LONGEST:,} characters of where its pods may go", hint)
+        raise InvalidSpecError(path, f"has more than {LONGEST:,} characters of placement constraints", hint)
 
 
 def _refuse_first(template: Raw, role: Role, path: str) -> None:
@@ -152,10 +152,10 @@ def _grace_s(spec: Raw, path: str, default_s: float, *, is_new: bool) -> float:
     if found is None:
         return default_s
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        hint = "1 or more: within it a trainer gives back the data that it holds"
+        hint = "1 or more: within this grace period a trainer returns its leases"
         raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {found!r}", hint)
     if found > LONGEST_GRACE_S and is_new:
-        hint = f"at most {LONGEST_GRACE_S}: a pod that takes longer to leave never gives its node back"
+        hint = f"at most {LONGEST_GRACE_S} seconds: a longer grace period would block the node"
         raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {format_value(found)}", hint)
     return float(min(found, LONGEST_GRACE_S))
 

@@ -91,12 +91,10 @@ def parse_job(raw: Raw) -> KubeJob:
     _validate(JobMeta, {"name": name, "namespace": namespace}, "metadata")
     is_new = not part(raw, "status").get("startTime")
     if TOO_LONG in written or (is_new and is_longer(beside_templates(written), LONGEST)):
-        raise InvalidSpecError("spec", f"is longer than {LONGEST:,} characters, templates aside", "say less")
+        raise InvalidSpecError("spec", f"is longer than {LONGEST:,} characters, templates aside", "shorten it")
     fields = _validate(JobFields, {k: v for k, v in written.items() if k not in _ROLE_FIELDS}, "spec")
     if not fields.checkpoint.uri:
-        hint = (
-            "name a folder or store that all pods of the job reach, as in s3://bucket/digits or file:///shared/digits"
-        )
+        hint = "use a folder or object store that all pods of the job can access, e.g. s3://bucket/digits or file:///shared/digits"
         raise InvalidSpecError("spec.checkpoint.uri", "is empty", hint)
     trainer_sizes = _validate(TrainerSizes, _sizes_of(written, "trainer"), "spec.trainer")
     trainer = _template(written, Role.TRAINER, is_new=is_new)

@@ -31,9 +31,9 @@ def find_capacity_problem(
     for name, shape in wanted:
         node = nodes.get(name)
         if node is None or not node.is_open() or not node.accepts(shape):
-            return f"node {name} takes no such pods"
+            return f"node {name} does not accept pods of this shape"
         if not shape.requests.fits_into(free[name]):
-            return f"the room on {name} is taken"
+            return f"node {name} has no free capacity any more"
         free[name] -= shape.requests
     return ""
 

@@ -29,5 +29,5 @@ def check_own(raw: Raw, kind: Kind, job: KubeJob) -> None:
     if is_own(raw, job):
         return
     if owner.get("kind") == TRAINING_JOBS.kind and owner.get("name") == job.name:
-        raise ConflictError(f"{name} is still an earlier job's")
-    raise NameTakenError(f"{name} stands and belongs to somebody else; rename one of the two")
+        raise ConflictError(f"{name} still belongs to an earlier job of this name")
+    raise NameTakenError(f"{name} exists and is not owned by this job; rename one of the two")

@@ -67,7 +67,7 @@ class PodWriter:
         if GATE in gates_of(raw):
             await self.ungate(raw, seat.node)
         elif text(raw, "spec", "nodeName") != seat.node and pinned_node(raw) != seat.node:
-            raise NameTakenError(f"pod {key_of(raw)} stands, tied to another node than {seat.node}")
+            raise NameTakenError(f"pod {key_of(raw)} exists and is tied to another node than {seat.node}")
 
     async def create_gated(
         self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName], masters: tuple[NodeName, ...]
@@ -130,15 +130,15 @@ def check_same(raw: Raw, job: KubeJob, body: Raw) -> None:
     """Raise NameTakenError unless this is the pod that was to be created, alive and not terminating."""
     key = key_of(raw)
     if not is_own(raw, job):
-        raise NameTakenError(f"pod {key} stands and belongs to somebody else")
+        raise NameTakenError(f"pod {key} exists and is not owned by this job")
     if raw["metadata"].get("deletionTimestamp"):
-        raise NameTakenError(f"pod {key} is still leaving")
+        raise NameTakenError(f"pod {key} is still terminating")
     if text(raw, "status", "phase") in ENDED_PHASES:
-        raise NameTakenError(f"pod {key} has ended and is yet to be judged")
+        raise NameTakenError(f"pod {key} has ended, and EDL has not handled its end yet")
     for label in (JOB, ROLE, ORDINAL, TIER):
-        stands, wanted = text(raw, "metadata", "labels", label), text(body, "metadata", "labels", label)
-        if stands != wanted:
-            raise NameTakenError(f"pod {key} stands with the label {label}={stands} in place of {wanted}; put it right")
+        found, wanted = text(raw, "metadata", "labels", label), text(body, "metadata", "labels", label)
+        if found != wanted:
+            raise NameTakenError(f"pod {key} has the label {label}={found} instead of {wanted}; restore it")
 
 
 def pinned_node(raw: Raw) -> NodeName | None:

@@ -164,7 +164,7 @@ async def test_pods_that_a_limit_range_forbids_are_not_tried_and_the_job_says_wh
     assert term.told("Scaled") == ("False", "LimitRange")
     message = next(one["message"] for one in term.status()["conditions"] if one["type"] == "Scaled")
     assert message.startswith("spec.")
-    assert "below the least, 2 (LimitRange range)" in message
+    assert "below the minimum, 2 (LimitRange range)" in message
     await term.bench.api.delete(LIMIT_RANGES, "range", namespace="team-a")
     await term.step(12)
     assert term.told("Scaled") == ("True", "Max")

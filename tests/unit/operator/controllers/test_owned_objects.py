@@ -220,7 +220,9 @@ async def test_what_an_earlier_job_left_is_no_identity(bench):
     other = [{**raw["metadata"]["ownerReferences"][0], "uid": "another"}]
     bench.server.rewrite(SECRETS, raw, raw | {"metadata": raw["metadata"] | {"ownerReferences": other}})
     for ask in (keeper.identity_of, keeper.prepare):
-        with pytest.raises(ConflictError, match="Secret team-a/digits-member is still an earlier job's"):
+        with pytest.raises(
+            ConflictError, match="Secret team-a/digits-member still belongs to an earlier job of this name"
+        ):
             await ask(kube_job())
 
 
@@ -231,7 +233,7 @@ async def test_what_an_earlier_job_left_is_no_identity(bench):
 async def test_what_others_made_under_such_a_name_is_left_as_it_is(kind, name):
     bench = Bench()
     theirs = await bench.api.create(kind, {"metadata": {"name": name, "namespace": "team-a"}, "data": {"key": "aGk="}})
-    with pytest.raises(NameTakenError, match=f"team-a/{name} stands and belongs to somebody else"):
+    with pytest.raises(NameTakenError, match=f"team-a/{name} exists and is not owned by this job"):
         await bench.objects.prepare(kube_job())
     assert bench.server.get(kind, "team-a", name) == theirs
 

@@ -216,7 +216,7 @@ def test_a_job_that_can_no_longer_be_read_has_started_all_the_same():
 
 def test_refusals_have_one_word():
     assert reason_of('pods "x" is forbidden: exceeded quota: q') == "Quota"
-    assert reason_of("the room on n1 is taken") == ""
+    assert reason_of("node n1 has no free capacity any more") == ""
     invalid = 'create pods a/x: Pod "x" is invalid: spec.containers[0].volumeMounts[0].name: Not found: "data"'
     assert reason_of(invalid, is_final=True) == "PodInvalid"
     webhook = 'create pods a/x: admission webhook "policy" denied the request: no root'

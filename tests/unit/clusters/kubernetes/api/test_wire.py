@@ -94,7 +94,7 @@ def test_an_error_is_what_it_says():
     ids=lambda said: repr(said[:40]),
 )
 def test_a_line_that_is_none_is_told_from_an_event(said):
-    with pytest.raises(MalformedError, match="watch configmaps: no answer"):
+    with pytest.raises(MalformedError, match="watch configmaps: unexpected response"):
         parse_watch_line(said, CONFIG_MAPS, doing="watch configmaps")
 
 
@@ -146,7 +146,7 @@ def test_a_page_is_read_with_where_the_rest_is():
     ids=repr,
 )
 def test_a_page_that_is_none_is_refused(page):
-    with pytest.raises(MalformedError, match="list configmaps: no answer"):
+    with pytest.raises(MalformedError, match="list configmaps: unexpected response"):
         parse_list_page(page, CONFIG_MAPS, doing="list configmaps")
 
 

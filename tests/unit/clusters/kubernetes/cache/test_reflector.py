@@ -168,7 +168,7 @@ def test_server_whose_every_line_is_garbled_is_listed_seldom_and_said_to_be_ill(
                 await stage.make(f"c-{number}")
                 await asyncio.sleep(1.0)
             assert 5 <= stage.api.listings <= 30
-            assert "no answer to that" in stage.watching.problems[CONFIG_MAPS, CLUSTER]
+            assert "unexpected response" in stage.watching.problems[CONFIG_MAPS, CLUSTER]
             await asyncio.sleep(2 * POLICY.longest_pause_s)
             stage.check()
 

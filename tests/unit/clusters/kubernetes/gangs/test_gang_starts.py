@@ -72,11 +72,13 @@ class TestGangs:
         assert (await bench.cluster.apply(gang(stage))).result is WriteResult.FAILED
         bench.cluster._writer._api = bench.api
         rival = gang_of("team-a/other", trainers=2)
-        assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken"
+        assert (await bench.cluster.apply(rival)).message == "node n1 has no free capacity any more"
         bench.now_s += LIFT_LIMIT_S
         await bench.refresh()
         bench.cluster.view()
-        assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken", "the watch shows it now"
+        assert (await bench.cluster.apply(rival)).message == "node n1 has no free capacity any more", (
+            "the watch shows it now"
+        )
 
     async def test_room_is_held_for_as_long_as_its_gates_are_being_lifted(self, bench, stage):
         """A slow API server answers wave after wave: what is not lifted yet is nobody else's meanwhile (A2)."""
@@ -88,7 +90,7 @@ class TestGangs:
         bench.now_s += LIFT_LIMIT_S + 1.0
         await bench.refresh()
         rival = gang_of("team-a/other")
-        assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken"
+        assert (await bench.cluster.apply(rival)).message == "node n1 has no free capacity any more"
         halting.goes_on.set()
         assert (await lifting).result is WriteResult.DONE
         assert bench.cluster._gangs._lifts == {}
@@ -107,7 +109,7 @@ class TestGangs:
         await bench.refresh()
         bench.cluster._writer._api = bench.api
         rival = gang_of("team-a/other")
-        assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken"
+        assert (await bench.cluster.apply(rival)).message == "node n1 has no free capacity any more"
         bench.now_s += LIFT_LIMIT_S
         await bench.refresh()
         assert (await bench.cluster.apply(rival)).result is WriteResult.DONE
@@ -121,7 +123,7 @@ class TestGangs:
         bench.cluster._writer._api = bench.api
         outcomes = [await bench.cluster.apply(seat(stage, number)) for number in (2, 3)]
         assert [outcome.result for outcome in outcomes] == [WriteResult.DONE, WriteResult.REFUSED]
-        assert outcomes[1].message == "the room on n1 is taken"
+        assert outcomes[1].message == "node n1 has no free capacity any more"
 
     async def test_a_refused_gang_pauses_though_its_pods_cannot_be_taken_away(self, bench, stage):
         """Else it would be tried again in a storm (A11)."""
@@ -146,7 +148,7 @@ class TestGangs:
         await bench.refresh()
         again = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in ordinals]
         outcome = await bench.cluster.apply(AdmitGang(job=JOB, pods=tuple(again)))
-        assert (outcome.result, outcome.message) == (WriteResult.REFUSED, "the room on n1 is taken")
+        assert (outcome.result, outcome.message) == (WriteResult.REFUSED, "node n1 has no free capacity any more")
 
     @pytest.mark.parametrize("nodes", [0, MOST_AVOIDED])
     async def test_gang_with_as_many_terms_and_nodes_to_avoid_as_may_be_is_bound(self, bench, stage, nodes):

@@ -65,7 +65,7 @@ def test_a_gang_whose_master_is_not_made_in_time_goes_whole():
     assert lost == ()
     starts, (lost,) = look(starts, [standing], START_LIMIT_S)
     assert (lost.pods, starts.record(JOB).begun) == (standing.bound, None)
-    assert "its master's Deployment not made within 20 s" in lost.reason
+    assert "its master's Deployment was not created within 20 s" in lost.reason
     assert starts.backoff(JOB) == StartBackoff(lost=1, hold_until_s=START_LIMIT_S + 10.0)
 
 

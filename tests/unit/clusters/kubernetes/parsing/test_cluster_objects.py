@@ -122,7 +122,7 @@ def test_classes_of_the_chart_are_right():
         (with_class("edl-core", preemptionPolicy="PreemptLowerPriority"), "edl-core needs preemptionPolicy Never"),
         (with_class("edl-surplus-1", value=0), "edl-surplus-1 has value 0, pods without a class have 0"),
         (with_class("edl-surplus-3", value=-2), "edl-surplus-3 has value -2, edl-surplus-2 has -2"),
-        (with_class("edl-surplus-8", value=-11), "below -10 cluster-autoscaler"),
+        (with_class("edl-surplus-8", value=-11), "cluster-autoscaler treats pods below -10"),
         (with_class("edl-surplus-4", preemptionPolicy=None), "edl-surplus-4 needs preemptionPolicy Never"),
         ([*CLASSES, {"metadata": {"name": "low"}, "value": -3, "globalDefault": True}], "pods without a class have -3"),
     ],

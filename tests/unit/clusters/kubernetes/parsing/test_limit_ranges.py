@@ -56,13 +56,17 @@ def test_a_spec_is_not_touched_where_nothing_is_filled_in():
 @pytest.mark.parametrize(
     ("line", "asked", "told"),
     [
-        (of_container(max={"cpu": "1"}), spec({"cpu": "2"}, {"cpu": "2"}), "cpu is above the most, 1"),
-        (of_container(max={"cpu": "1"}), spec({"cpu": "1"}), "limits no cpu, of which 1 is the most"),
-        (of_container(min={"memory": "1Gi"}), spec({"memory": "1Mi"}), "requests.memory is below the least, 1Gi"),
+        (of_container(max={"cpu": "1"}), spec({"cpu": "2"}, {"cpu": "2"}), "cpu is above the maximum, 1"),
+        (of_container(max={"cpu": "1"}), spec({"cpu": "1"}), "has no limits.cpu; the maximum is 1"),
+        (of_container(min={"memory": "1Gi"}), spec({"memory": "1Mi"}), "requests.memory is below the minimum, 1Gi"),
         (of_container(min={"memory": "1Gi"}), spec(), "requests no memory"),
         (of_container(maxLimitRequestRatio={"cpu": "2"}), spec({"cpu": "1"}, {"cpu": "3"}), "more than 2 times"),
         (of_container(default={"cpu": "1"}), spec({"cpu": "2"}), "is above limits.cpu, which a LimitRange fills in"),
-        ({"type": "Pod", "max": {"memory": "1Gi"}}, spec({"memory": "2Gi"}, {"memory": "2Gi"}), "above the most, 1Gi"),
+        (
+            {"type": "Pod", "max": {"memory": "1Gi"}},
+            spec({"memory": "2Gi"}, {"memory": "2Gi"}),
+            "above the maximum, 1Gi",
+        ),
     ],
 )
 def test_what_will_be_refused_is_told_with_its_field(line, asked, told):

@@ -42,7 +42,7 @@ class TestPods:
         bench.cluster._writer._api = Slow(bench.api)
         outcomes = await asyncio.gather(*(bench.cluster.apply(seat(stage, number)) for number in (2, 3)))
         assert [outcome.result for outcome in outcomes] == [WriteResult.DONE, WriteResult.REFUSED]
-        assert "the room on n1 is taken" in outcomes[1].message
+        assert "node n1 has no free capacity any more" in outcomes[1].message
 
     async def test_room_of_a_creation_that_was_refused_is_free_again(self, bench, stage):
         await bench.cluster.apply(gang(stage))
@@ -106,7 +106,7 @@ class TestPods:
         outcome = await bench.cluster.apply(seat(stage, 1))
         assert (outcome.result, outcome.message) == (
             WriteResult.REFUSED,
-            "pod team-a/digits-trainer-1 stands and belongs to somebody else",
+            "pod team-a/digits-trainer-1 exists and is not owned by this job",
         )
 
     async def test_a_pod_that_changed_since_it_was_chosen_is_not_deleted(self, bench, stage):
