@@ -21,11 +21,11 @@ async def gather_bounded(works: Iterable[Callable[[], Awaitable[WorkResult]]], *
     """
     turn = asyncio.Semaphore(at_once)
 
-    async def do(work: Callable[[], Awaitable[WorkResult]]) -> WorkResult:
+    async def run_one(work: Callable[[], Awaitable[WorkResult]]) -> WorkResult:
         async with turn:
             return await work()
 
-    answers = await asyncio.gather(*(do(work) for work in works), return_exceptions=True)
+    answers = await asyncio.gather(*(run_one(work) for work in works), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer

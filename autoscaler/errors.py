@@ -67,7 +67,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 4]} ..."
 
 
-def in_words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Kind and message of any error on one line of at most `LONGEST_TEXT` characters."""
     message = " ".join(str(error)[:LONGEST_TEXT].split())
     return _cut(f"{type(error).__name__}: {message}" if message else type(error).__name__)

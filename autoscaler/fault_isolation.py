@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
 from autoscaler.domain import JobName
-from autoscaler.errors import ClusterError, in_words
+from autoscaler.errors import ClusterError, error_text
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 300.0
@@ -31,11 +31,11 @@ EDIT_PAUSE_S: Final = 10.0
 
 MOST_JOBS: Final = 10_000  # with errors
 
-StepResult = TypeVar("StepResult")
+TaskResult = TypeVar("TaskResult")
 ReadItem = TypeVar("ReadItem")
 
 
-class GuardedStep(StrEnum):
+class GuardedTask(StrEnum):
     """A step that EDL takes for one job."""
 
     KEEP = "keep"  # an object as the API server has it
@@ -50,7 +50,7 @@ class GuardedStep(StrEnum):
     DELETE = "delete"  # one that takes a pod away: never paused, for others wait for its room
     GANG = "gang"  # what stands of it
     POD_BINDING = "pod binding"  # whether its pods get to their nodes in time
-    GANG_WHOLE = "gang whole"  # whether its master may come
+    GANG_COMPLETE = "gang complete"  # whether its master may come
     START = "start"  # its master comes
     DROP = "drop"  # its gang that lost its room goes
     QUEUE = "queue"  # it has changed
@@ -69,23 +69,23 @@ class GuardedStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobError:
-    """The last failure of one step of one job.  `again_at_s`: not before, on the clock of `JobErrors`."""
+    """The last failure of one step of one job.  `retry_at_s`: not before, on the clock of `JobErrors`."""
 
-    step: GuardedStep
+    task: GuardedTask
     problem: str
     failures: int  # in a row
     at_s: float
-    again_at_s: float
+    retry_at_s: float
 
 
 class FaultListener(Protocol):
     """Listener to failures.  Its methods may neither raise nor block."""
 
-    def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
+    def handle_failure(self, job: JobName, failure: JobError, error: Exception, *, has_changed: bool) -> None:
         """A step of the job has failed.  `is_news`: it had not before, or otherwise."""
         ...
 
-    def mended(self, job: JobName) -> None:
+    def handle_recovery(self, job: JobName) -> None:
         """A step that had failed has succeeded."""
         ...
 
@@ -96,44 +96,44 @@ class JobErrors:
     def __init__(self, clock: Callable[[], float], listener: FaultListener | None = None) -> None:
         self.listener = listener
         self._clock = clock
-        self._errors: dict[JobName, dict[GuardedStep, JobError]] = {}
+        self._errors: dict[JobName, dict[GuardedTask, JobError]] = {}
 
-    def isolate(self, job: JobName, step: GuardedStep) -> IsolatedStep:
+    def isolate(self, job: JobName, task: GuardedTask) -> IsolatedTask:
         """A context in which the step is taken.  What it raises beside ClusterError is noted, and goes no further."""
-        return IsolatedStep(self, job, step)
+        return IsolatedTask(self, job, task)
 
-    def is_paused(self, job: JobName, step: GuardedStep) -> bool:
+    def is_paused(self, job: JobName, task: GuardedTask) -> bool:
         """True while the pause after the step's last failure lasts."""
-        return bool(self._errors) and self._clock() < self.again_at_s(job, step)
+        return bool(self._errors) and self._clock() < self.retry_at_s(job, task)
 
-    def fails(self, job: JobName, step: GuardedStep) -> bool:
+    def fails(self, job: JobName, task: GuardedTask) -> bool:
         """True if the step failed when it was taken last."""
-        return step in self._errors.get(job, {})
+        return task in self._errors.get(job, {})
 
-    def again_at_s(self, job: JobName, step: GuardedStep) -> float:
+    def retry_at_s(self, job: JobName, task: GuardedTask) -> float:
         """Return when the step may be taken again; 0: at any time."""
-        error = self._errors.get(job, {}).get(step)
-        return 0.0 if error is None else error.again_at_s
+        error = self._errors.get(job, {}).get(task)
+        return 0.0 if error is None else error.retry_at_s
 
-    def paused(self, step: GuardedStep) -> Mapping[JobName, str]:
+    def paused(self, task: GuardedTask) -> Mapping[JobName, str]:
         """Return the jobs for which the step is not to be taken yet, and why."""
         now_s = self._clock()
         return {
-            job: errors[step].problem
+            job: errors[task].problem
             for job, errors in self._errors.items()
-            if step in errors and now_s < errors[step].again_at_s
+            if task in errors and now_s < errors[task].retry_at_s
         }
 
     def paused_or_failing(
-        self, step: GuardedStep, jobs: Collection[JobName], *, most_tried: int
+        self, task: GuardedTask, jobs: Collection[JobName], *, most_tried: int
     ) -> Mapping[JobName, str]:
         """Those of the jobs without which a round is made, and why: all that failed at the step but those tried again.
 
         Of those whose pause is over at most `most_tried` are tried in one round, who has waited longest first.
         """
         now_s = self._clock()
-        failing = {job: errors[step] for job, errors in self._errors.items() if step in errors and job in jobs}
-        due = sorted((error.again_at_s, job) for job, error in failing.items() if error.again_at_s <= now_s)
+        failing = {job: errors[task] for job, errors in self._errors.items() if task in errors and job in jobs}
+        due = sorted((error.retry_at_s, job) for job, error in failing.items() if error.retry_at_s <= now_s)
         tried = {job for _, job in due[:most_tried]}
         return {job: error.problem for job, error in failing.items() if job not in tried}
 
@@ -141,20 +141,20 @@ class JobErrors:
         """Return what is wrong, in words for the job's owner; empty: nothing."""
         if not (errors := self._errors.get(job)):
             return ""
-        steps = "; ".join(f"{error.step}: {error.problem}" for _, error in sorted(errors.items()))
-        return f"EDL fails at a step of this job and tries again; other jobs go on ({steps})"
+        tasks = "; ".join(f"{error.task}: {error.problem}" for _, error in sorted(errors.items()))
+        return f"EDL fails at a step of this job and tries again; other jobs go on ({tasks})"
 
-    def attempt(self, job: JobName, step: GuardedStep, work: Callable[[], StepResult]) -> StepResult | None:
+    def attempt(self, job: JobName, task: GuardedTask, work: Callable[[], TaskResult]) -> TaskResult | None:
         """Do the work as this step of the job; return its result, None if it failed."""
-        with self.isolate(job, step):
+        with self.isolate(job, task):
             return work()
         return None
 
     async def attempt_async(
-        self, job: JobName, step: GuardedStep, work: Callable[[], Awaitable[StepResult]]
-    ) -> StepResult | None:
+        self, job: JobName, task: GuardedTask, work: Callable[[], Awaitable[TaskResult]]
+    ) -> TaskResult | None:
         """Do as `attempt`, for work that is awaited."""
-        with self.isolate(job, step):
+        with self.isolate(job, task):
             return await work()
         return None
 
@@ -162,72 +162,72 @@ class JobErrors:
         self,
         things: Iterable[ReadItem],
         job_of: Callable[[ReadItem], JobName],
-        step: GuardedStep,
-        read: Callable[[ReadItem], StepResult | None],
-    ) -> tuple[StepResult, ...]:
+        task: GuardedTask,
+        read: Callable[[ReadItem], TaskResult | None],
+    ) -> tuple[TaskResult, ...]:
         """Read each item and return the results; items that cannot be read, or are not to be read yet, are left out."""
         named = [(job_of(thing), thing) for thing in things]
-        found = [self.attempt(job, step, partial(read, thing)) for job, thing in named if not self.is_paused(job, step)]
+        found = [self.attempt(job, task, partial(read, thing)) for job, thing in named if not self.is_paused(job, task)]
         return tuple(answer for answer in found if answer is not None)
 
-    def note_failure(self, job: JobName, step: GuardedStep, error: Exception) -> None:
+    def record_failure(self, job: JobName, task: GuardedTask, error: Exception) -> None:
         """Note that the step has failed."""
-        before = self._errors.setdefault(job, {}).get(step)
+        before = self._errors.setdefault(job, {}).get(task)
         while len(self._errors) > MOST_JOBS:
             del self._errors[next(iter(self._errors))]  # of the oldest: it is noted anew if it fails again
         failures = 1 if before is None else before.failures + 1
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
-        at_s, problem = self._clock(), in_words(error)
-        now = JobError(step=step, problem=problem, failures=failures, at_s=at_s, again_at_s=at_s + pause_s)
-        self._errors[job][step] = now
-        is_news = before is None or before.problem != now.problem
+        at_s, problem = self._clock(), error_text(error)
+        now = JobError(task=task, problem=problem, failures=failures, at_s=at_s, retry_at_s=at_s + pause_s)
+        self._errors[job][task] = now
+        has_changed = before is None or before.problem != now.problem
         if self.listener is not None:
             with suppress(Exception):  # what cannot be told must not stop who works
-                self.listener.failed(job, now, error, is_news=is_news)
+                self.listener.handle_failure(job, now, error, has_changed=has_changed)
 
-    def clear_failure(self, job: JobName, step: GuardedStep) -> None:
+    def clear_failure(self, job: JobName, task: GuardedTask) -> None:
         """Note that the step has succeeded: its failures are forgotten."""
         errors = self._errors.get(job)
-        if errors is None or errors.pop(step, None) is None:
+        if errors is None or errors.pop(task, None) is None:
             return
         if not errors:
             del self._errors[job]
         if self.listener is not None:
             with suppress(Exception):
-                self.listener.mended(job)
+                self.listener.handle_recovery(job)
 
     def handle_edit(self, job: JobName) -> None:
         """Try each failing step of an edited job again once `EDIT_PAUSE_S` since its failure are over."""
-        for step, error in self._errors.get(job, {}).items():
-            again_at_s = min(error.again_at_s, error.at_s + EDIT_PAUSE_S)
-            self._errors[job][step] = replace(error, again_at_s=again_at_s)
+        for task, error in self._errors.get(job, {}).items():
+            retry_at_s = min(error.retry_at_s, error.at_s + EDIT_PAUSE_S)
+            self._errors[job][task] = replace(error, retry_at_s=retry_at_s)
 
     def forget(self, job: JobName) -> None:
         """The job is gone."""
         self._errors.pop(job, None)
 
-    def keep_only(self, jobs: Collection[JobName], step: GuardedStep) -> None:
+    def keep_only(self, jobs: Collection[JobName], task: GuardedTask) -> None:
         """Forget the failures of this step of other jobs, once the longest pause since is over.
 
         A job that is missing for a round is not gone: its owner may have made it invalid.  Who knows that it is gone
         calls `forget`.
         """
         since_s = self._clock() - LONGEST_PAUSE_S
-        old = [job for job, errors in self._errors.items() if step in errors and errors[step].at_s <= since_s]
+        old = [job for job, errors in self._errors.items() if task in errors and errors[task].at_s <= since_s]
         for job in old:
             if job not in jobs:
-                self.clear_failure(job, step)
+                self.clear_failure(job, task)
 
 
-class IsolatedStep:
+class IsolatedTask:
     """Context of one step of one job: an exception inside is noted and goes no further."""
 
-    __slots__ = ("_errors", "_job", "_step")
+    __slots__ = ("_errors", "_job", "_task")
 
-    def __init__(self, errors: JobErrors, job: JobName, step: GuardedStep) -> None:
+    def __init__(self, errors: JobErrors, job: JobName, task: GuardedTask) -> None:
         self._errors = errors
         self._job = job
-        self._step = step
+        self._task = task
 
     def __enter__(self) -> None:
         pass
@@ -236,10 +236,10 @@ class IsolatedStep:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if error is None:
-            self._errors.clear_failure(self._job, self._step)
+            self._errors.clear_failure(self._job, self._task)
         if not isinstance(error, Exception) or isinstance(error, ClusterError):
             return False
-        self._errors.note_failure(self._job, self._step, error)
+        self._errors.record_failure(self._job, self._task, error)
         return True
 
 

@@ -19,20 +19,22 @@ from autoscaler.bounded_gather import gather_bounded
 from autoscaler.cluster_port import Cluster, WriteOutcome, WriteResult
 from autoscaler.domain import Action, ClusterView, Decision, DeletePod, History, JobName, Plan, Policy, Reason
 from autoscaler.errors import TemporaryError
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.fault_log import FaultLog
 from autoscaler.planner import Memo, plan, record_applied, still_valid
 
 DEBOUNCE_S: Final = 0.1  # a burst of events becomes one plan; a tenth of what a web pod needs to start
-SILENCE_S: Final = 0.03  # so long without an event, and the burst is over
+BURST_GAP_S: Final = 0.03  # so long without an event, and the burst is over
 RESYNC_S: Final = 10.0  # a lost event costs at most this long
 CALL_LIMIT_S: Final = 30.0  # one read or write; longer is a cluster that does not answer
 RETRY_S: Final = 1.0  # after a write that failed
 MOST_TRIED: Final = 8  # jobs with which planning failed, again in one pass: with what is new it is still a plan
-AT_ONCE: Final = 16
+CONCURRENT_WRITES: Final = 16
 """Deletions, starts or creations: a busy API server takes 0.1 s for one, and a web pod waits for the last."""
 
-TURNS: Final = 8  # of the event loop, from bytes that lie in a socket to a store that has taken them in
+YIELDS_PER_OBSERVATION: Final = (
+    8  # of the event loop, from bytes that lie in a socket to a store that has taken them in
+)
 JOURNAL_LIMIT: Final = 1_000  # changed decisions kept for status and events
 UNPLANNED: Final = frozenset({Reason.EXCLUDED, Reason.STALE_VIEW})
 """Decisions that say nothing of whether the job can be planned."""
@@ -57,7 +59,7 @@ class JournalEntry:
     decision: Decision
 
 
-def ignore(_step: LoopPass) -> None:
+def ignore_pass(_done: LoopPass) -> None:
     """Listen to nothing."""
 
 
@@ -90,7 +92,7 @@ class Loop:
         cluster: Cluster,
         policy: Policy,
         *,
-        listener: Callable[[LoopPass], None] = ignore,
+        listener: Callable[[LoopPass], None] = ignore_pass,
         errors: JobErrors | None = None,
     ) -> None:
         self.policy = policy
@@ -107,7 +109,7 @@ class Loop:
         """Run until cancelled.  Temporary errors are waited out; any other ends the loop with its story."""
         while True:
             try:
-                wait_s = self._pause_after(await self.step())
+                wait_s = self._pause_after(await self.run_pass())
             except TimeoutError:
                 log.warning("the cluster did not answer within %g s; trying again", CALL_LIMIT_S)
                 wait_s = RETRY_S
@@ -117,17 +119,17 @@ class Loop:
             if await self._cluster.changed(wait_s):
                 await self._gather_burst()
 
-    async def step(self) -> LoopPass:
+    async def run_pass(self) -> LoopPass:
         """Make one pass and return what it did.  With a frozen policy nothing is written."""
         async with asyncio.timeout(CALL_LIMIT_S):
             view = self._hold_failing_jobs((await self._cluster.observe()).evolve(history=self._history))
         names = {job.name for job in view.jobs}
-        paused = self._errors.paused_or_failing(GuardedStep.PLAN, names, most_tried=MOST_TRIED)
-        unmodelled = self._errors.paused_or_failing(GuardedStep.RECLAIM, names, most_tried=1)
+        paused = self._errors.paused_or_failing(GuardedTask.PLAN, names, most_tried=MOST_TRIED)
+        unmodelled = self._errors.paused_or_failing(GuardedTask.RECLAIM, names, most_tried=1)
         now_s = self._cluster.now()
         decided = plan(view, self.policy, now_s, memo=self._memo, excluded=paused, unmodelled=unmodelled)
         self._track_exclusions(decided, names)
-        self._remember(decided)
+        self._record_plan(decided)
         applied = await self._apply_plan(decided) if decided.actions and not self.policy.is_frozen else ()
         done = LoopPass(plan=decided, applied=applied, history=self._history)
         self._listener(done)
@@ -146,14 +148,14 @@ class Loop:
             await self._recheck(writing)
             kind = type(writing.left[0]) if writing.left else None
             turns = sum(type(action) is kind for action in writing.left)
-            done = await gather_bounded([partial(self._write_next, writing, kind)] * turns, at_once=AT_ONCE)
+            done = await gather_bounded([partial(self._write_next, writing, kind)] * turns, at_once=CONCURRENT_WRITES)
             applied += [one for one in done if one is not None]
         return tuple(applied)
 
     async def _write_next(self, writing: PlanExecution, kind: type | None) -> tuple[Action, WriteOutcome] | None:
         """Write the next action of this kind, if one is left."""
         async with writing.turn:
-            if writing.since_recheck == AT_ONCE:
+            if writing.since_recheck == CONCURRENT_WRITES:
                 await self._recheck(writing)
             if not writing.left or type(writing.left[0]) is not kind:
                 return None
@@ -173,19 +175,19 @@ class Loop:
 
     async def _observe_again(self) -> ClusterView:
         """Return the view with all news that has arrived: while a plan is made no watch is read."""
-        for _ in range(TURNS):
+        for _ in range(YIELDS_PER_OBSERVATION):
             await asyncio.sleep(0)
         async with asyncio.timeout(CALL_LIMIT_S):
             return (await self._cluster.observe()).evolve(history=self._history)
 
     async def _apply(self, action: Action) -> tuple[Action, WriteOutcome]:
-        step = GuardedStep.DELETE if isinstance(action, DeletePod) else GuardedStep.WRITE
-        if step is GuardedStep.WRITE and self._errors.is_paused(action.job, step):
+        task = GuardedTask.DELETE if isinstance(action, DeletePod) else GuardedTask.WRITE
+        if task is GuardedTask.WRITE and self._errors.is_paused(action.job, task):
             return action, WriteOutcome(result=WriteResult.REFUSED, message=self._errors.problem(action.job))
         outcome = None
         try:
             async with asyncio.timeout(CALL_LIMIT_S):
-                with self._errors.isolate(action.job, step):
+                with self._errors.isolate(action.job, task):
                     outcome = await self._cluster.apply(action)
         except TimeoutError:
             return action, WriteOutcome(result=WriteResult.FAILED, message=f"no answer within {CALL_LIMIT_S:g} s")
@@ -197,10 +199,10 @@ class Loop:
 
     def _hold_failing_jobs(self, view: ClusterView) -> ClusterView:
         """Return the view in which a job with a failed write creates nothing for a while: others take its turn."""
-        paused = self._errors.paused(GuardedStep.WRITE)
+        paused = self._errors.paused(GuardedTask.WRITE)
         jobs = [job for job in view.jobs if job.name in paused] if paused else []
         held = [
-            replace(job, hold_until_s=max(job.hold_until_s, self._errors.again_at_s(job.name, GuardedStep.WRITE)))
+            replace(job, hold_until_s=max(job.hold_until_s, self._errors.retry_at_s(job.name, GuardedTask.WRITE)))
             for job in jobs
         ]
         return view.evolve(jobs=held) if held else view
@@ -209,19 +211,19 @@ class Loop:
         """Keep with which jobs planning fails; who was planned is as before, and who was not reached stays as noted."""
         for one in decided.excluded:
             if one.error is not None:
-                self._errors.note_failure(one.job, GuardedStep.PLAN, one.error)
+                self._errors.record_failure(one.job, GuardedTask.PLAN, one.error)
             if one.reclaim_error is not None:
-                self._errors.note_failure(one.job, GuardedStep.RECLAIM, one.reclaim_error)
+                self._errors.record_failure(one.job, GuardedTask.RECLAIM, one.reclaim_error)
             elif not one.is_unmodelled:
-                self._errors.clear_failure(one.job, GuardedStep.RECLAIM)
+                self._errors.clear_failure(one.job, GuardedTask.RECLAIM)
         for decision in decided.decisions:
             if decision.reason not in UNPLANNED:
-                self._errors.clear_failure(decision.job, GuardedStep.PLAN)
-                self._errors.clear_failure(decision.job, GuardedStep.RECLAIM)
-        for step in (GuardedStep.PLAN, GuardedStep.RECLAIM):
-            self._errors.keep_only(names, step)
+                self._errors.clear_failure(decision.job, GuardedTask.PLAN)
+                self._errors.clear_failure(decision.job, GuardedTask.RECLAIM)
+        for task in (GuardedTask.PLAN, GuardedTask.RECLAIM):
+            self._errors.keep_only(names, task)
 
-    def _remember(self, decided: Plan) -> None:
+    def _record_plan(self, decided: Plan) -> None:
         """Keep the plan, its memory, and the decisions that are news."""
         self.last_plan = decided
         self._history = decided.history
@@ -231,14 +233,14 @@ class Loop:
                 self.journal.append(JournalEntry(at_s=decided.planned_at_s, decision=decision))
         self._last = latest
 
-    def _pause_after(self, step: LoopPass) -> float:
+    def _pause_after(self, done: LoopPass) -> float:
         """Return how long nothing but a change can call for another plan."""
         pause_s = RESYNC_S
-        if step.plan.replan_at_s is not None:
-            pause_s = min(pause_s, step.plan.replan_at_s - self._cluster.now())
-        for one in step.plan.excluded:
-            pause_s = min(pause_s, self._errors.again_at_s(one.job, GuardedStep.PLAN) - self._cluster.now())
-        if any(outcome.result is WriteResult.FAILED for _, outcome in step.applied):
+        if done.plan.replan_at_s is not None:
+            pause_s = min(pause_s, done.plan.replan_at_s - self._cluster.now())
+        for one in done.plan.excluded:
+            pause_s = min(pause_s, self._errors.retry_at_s(one.job, GuardedTask.PLAN) - self._cluster.now())
+        if any(outcome.result is WriteResult.FAILED for _, outcome in done.applied):
             pause_s = min(pause_s, RETRY_S)
         return max(0.0, pause_s)
 
@@ -246,7 +248,7 @@ class Loop:
         """Let the changes that come with the first one arrive: until nothing comes any more, DEBOUNCE_S at most."""
         until_s = self._cluster.now() + DEBOUNCE_S
         while (left_s := until_s - self._cluster.now()) > 0:
-            if not await self._cluster.changed(min(SILENCE_S, left_s)):
+            if not await self._cluster.changed(min(BURST_GAP_S, left_s)):
                 return
 
 

@@ -52,12 +52,12 @@ def parse_cpu_m(value: str | float) -> int:
 
 def parse_memory_bytes(value: str | float) -> int:
     """Bytes.  Raises QuantityError, also below zero and for a fraction of a byte."""
-    return _whole(value, hint=f"{value!r} is a fraction of a byte; m means thousandths, Mi means 1024 x 1024")
+    return _integer(value, hint=f"{value!r} is a fraction of a byte; m means thousandths, Mi means 1024 x 1024")
 
 
 def parse_count(value: str | float) -> int:
     """A whole number of things (GPUs, pods).  Raises QuantityError, also below zero."""
-    return _whole(value, hint=f"{value!r} is no whole number; a device is not shared")
+    return _integer(value, hint=f"{value!r} is no whole number; a device is not shared")
 
 
 def format_cpu(cpu_m: int) -> str:
@@ -90,7 +90,7 @@ def _power(base: int, exponent: int) -> Fraction:
     return Fraction(base**exponent) if exponent >= 0 else Fraction(1, base**-exponent)
 
 
-def _whole(value: str | float, *, hint: str) -> int:
+def _integer(value: str | float, *, hint: str) -> int:
     number = _within_range(parse_quantity(value), value)
     if number.denominator != 1:
         raise QuantityError(hint)

@@ -59,7 +59,7 @@ async def pushed(where: str, new_node: Callable[[], Node], why: str = "") -> lis
     with TemporaryDirectory() as folder:
         turns = [Path(folder) / f"turn-{copies}" for copies in (1, 2)]
         async with pushing(1, turns[0], new_node) as one, pushing(2, turns[1], new_node) as two:
-            await two.until(lambda p: p.alone == 0 and p.copies > 1, "two copies of all buckets")
+            await two.until(lambda p: p.single_copy_buckets == 0 and p.copies > 1, "two copies of all buckets")
             return [
                 compared(f"{where}: {kind}", trainers, await take_turns(f"{word} {trainers}", (one, two), turns), load)
                 for word, kind in KINDS.items()
@@ -127,12 +127,12 @@ class Loss:
 
 async def lose_one() -> Loss:
     async with job(EDL_COPIES="2", ROWS=str(SIZE // (4 * WIDTH))) as running:
-        before = await running.until(lambda p: p.alone == 0 and not p.moving, "two copies of all buckets")
+        before = await running.until(lambda p: p.single_copy_buckets == 0 and not p.moving, "two copies of all buckets")
         await asyncio.sleep(WORK_S)
         killed_s = time.monotonic()
         running.kill_server(1)
-        await running.until(lambda p: p.alone > 0, "the loss")
-        after = await running.until(lambda p: p.alone == 0 and not p.moving, "two copies again")
+        await running.until(lambda p: p.single_copy_buckets > 0, "the loss")
+        after = await running.until(lambda p: p.single_copy_buckets == 0 and not p.moving, "two copies again")
         whole_s = time.monotonic()
         assert (after.lineage, after.reworked) == (before.lineage, before.reworked), "something was done again"
         await asyncio.sleep(WORK_S)

@@ -98,7 +98,7 @@ class Job:
         """The first progress that fulfils it.  Raises TimeoutError with the ends of the logs."""
         until_s = time.monotonic() + BUDGET_S
         while True:
-            progress = await self._masters.try_progress(self._door)
+            progress = await self._masters.try_poll(self._door)
             if progress is not None and condition(progress):
                 return progress
             if time.monotonic() > until_s:

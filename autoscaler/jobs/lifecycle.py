@@ -1,6 +1,6 @@
 """State machine of one job's life: when it has failed, when it is complete, in which order its pods stop.  Pure.
 
-`handle(life, event, now_s) -> LifeStep(life, effects)`; a controller carries the effects out.  The planner sees only
+`handle(life, event, now_s) -> LifeTransition(life, effects)`; a controller carries them out.  The planner sees only
 `Life.state`: ENDING means that pods leave by themselves, OVER that the job asks for nothing any more.
 
 A *failure* is a trainer that ends unasked.  `backoffLimit` failures in a row, without one batch completed between them,
@@ -20,7 +20,7 @@ from autoscaler.manifests.api_types import RunPolicy
 FINISHING_S: Final = 60.0
 """At the end of the data trainers leave by themselves, the one with the final-save hook last; then they are told to."""
 
-JUDGEMENT_S: Final = 2.0
+DIAGNOSIS_LIMIT_S: Final = 2.0
 """How long finding out why a trainer ended may take: its job's master is asked once more."""
 
 STOP_ORDER: Final = (Role.TRAINER, Role.SERVER, Role.MASTER)
@@ -61,10 +61,10 @@ class Life:
     advances: int = 0
     advances_at_failure: int = 0
     hold_until_s: float = 0.0
-    stopped: int = 0  # how many roles of STOP_ORDER have been told to leave
+    stopped_role_count: int = 0  # how many roles of STOP_ORDER have been told to leave
 
     @property
-    def trains_on(self) -> bool:
+    def needs_model(self) -> bool:
         """Now or once it is resumed: what is lost of its model is missed."""
         return self.stage in _BEFORE_THE_END
 
@@ -97,11 +97,11 @@ class TrainerFailed:
     """A trainer ended unasked.  `story` is for the user: how it ended, and the last lines of its log."""
 
     pod: str
-    story: str
+    exit_description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advanced:
+class BatchesCompleted:
     """Batches have been completed since the last look."""
 
 
@@ -120,12 +120,12 @@ class GivenUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuspendSet:
+class SuspendRequested:
     on: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteAsked:
+class DeletionRequested:
     """The user has deleted the job."""
 
 
@@ -136,7 +136,16 @@ class PodsObserved:
     roles: frozenset[Role]
 
 
-LifeEvent = TrainerEnded | TrainerFailed | Advanced | EndReached | GivenUp | SuspendSet | DeleteAsked | PodsObserved
+LifeEvent = (
+    TrainerEnded
+    | TrainerFailed
+    | BatchesCompleted
+    | EndReached
+    | GivenUp
+    | SuspendRequested
+    | DeletionRequested
+    | PodsObserved
+)
 
 # ---- effects --------------------------------------------------------------------------------------------------------
 
@@ -165,27 +174,29 @@ LifeEffect = StopRole | Announce | DropRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LifeStep:
+class LifeTransition:
     life: Life
     effects: tuple[LifeEffect, ...] = ()
 
 
-def handle(life: Life, event: LifeEvent, now_s: float) -> LifeStep:
+def handle(life: Life, event: LifeEvent, now_s: float) -> LifeTransition:
     """Return the life after the event, and what is to be done.  Events of a job that has ended change nothing more."""
     match event:
         case TrainerEnded():
-            return LifeStep(life=replace(life, hold_until_s=max(life.hold_until_s, now_s + JUDGEMENT_S)))
+            return LifeTransition(life=replace(life, hold_until_s=max(life.hold_until_s, now_s + DIAGNOSIS_LIMIT_S)))
         case TrainerFailed():
-            return _count_failure(life, event, now_s) if life.stage is LifeStage.ACTIVE else LifeStep(life=life)
-        case Advanced():
-            return LifeStep(life=replace(life, advances=life.advances + 1))
+            return _count_failure(life, event, now_s) if life.stage is LifeStage.ACTIVE else LifeTransition(life=life)
+        case BatchesCompleted():
+            return LifeTransition(life=replace(life, advances=life.advances + 1))
         case EndReached():
-            return _begin_finishing(life, event, now_s) if life.stage in _BEFORE_THE_END else LifeStep(life=life)
+            return _begin_finishing(life, event, now_s) if life.stage in _BEFORE_THE_END else LifeTransition(life=life)
         case GivenUp():
-            return _end(life, JobEnding.FAILED, event.reason, now_s) if life.ending is None else LifeStep(life=life)
-        case SuspendSet():
-            return _suspend(life, event) if life.stage in _BEFORE_THE_END else LifeStep(life=life)
-        case DeleteAsked():
+            return (
+                _end(life, JobEnding.FAILED, event.reason, now_s) if life.ending is None else LifeTransition(life=life)
+            )
+        case SuspendRequested():
+            return _suspend(life, event) if life.stage in _BEFORE_THE_END else LifeTransition(life=life)
+        case DeletionRequested():
             return _delete(life, now_s)
         case PodsObserved():
             return _observe_pods(life, event.roles, now_s)
@@ -193,11 +204,11 @@ def handle(life: Life, event: LifeEvent, now_s: float) -> LifeStep:
             assert_never(event)
 
 
-def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeStep:
+def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeTransition:
     failures = life.failures + 1 if life.advances == life.advances_at_failure else 1
     limit = max(1, life.policy.backoff_limit)
     life = replace(life, failures=failures, advances_at_failure=life.advances)
-    message = f"trainer {event.pod} {event.story}"
+    message = f"trainer {event.pod} {event.exit_description}"
     if failures >= limit:
         why = f"{failures} trainer failures in a row without one batch completed (backoffLimit {limit})"
         why = f"{why}; the last: {message}"
@@ -206,45 +217,47 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> LifeStep:
     following = "at once" if pause == 0 else f"in {pause:.0f} s"
     outlook = f"failure {failures} of {limit} in a row without a batch completed; a new trainer starts {following}"
     announced = Announce(reason="TrainerFailed", message=f"{message}\n{outlook}")
-    return LifeStep(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
+    return LifeTransition(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
 
 
-def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeStep:
+def _begin_finishing(life: Life, event: EndReached, now_s: float) -> LifeTransition:
     message = "every sample was trained and committed"
     if event.quarantined:
         message += f", but for {event.quarantined} in quarantine: trainers failed on them (edl data audit lists them)"
     life = replace(life, stage=LifeStage.FINISHING, finishing_until_s=now_s + FINISHING_S, message=message)
-    return LifeStep(life=life, effects=(Announce(reason="EndReached", message=message),))
+    return LifeTransition(life=life, effects=(Announce(reason="EndReached", message=message),))
 
 
-def _end(life: Life, ending: JobEnding, message: str, now_s: float) -> LifeStep:
-    life = replace(life, stage=LifeStage.STOPPING, ending=ending, message=message, ended_at_s=now_s, stopped=1)
-    return LifeStep(life=life, effects=(Announce(reason=ending, message=message), StopRole(role=STOP_ORDER[0])))
+def _end(life: Life, ending: JobEnding, message: str, now_s: float) -> LifeTransition:
+    life = replace(
+        life, stage=LifeStage.STOPPING, ending=ending, message=message, ended_at_s=now_s, stopped_role_count=1
+    )
+    return LifeTransition(life=life, effects=(Announce(reason=ending, message=message), StopRole(role=STOP_ORDER[0])))
 
 
-def _suspend(life: Life, event: SuspendSet) -> LifeStep:
+def _suspend(life: Life, event: SuspendRequested) -> LifeTransition:
     if event.on is (life.stage is not LifeStage.ACTIVE):
-        return LifeStep(life=life)
+        return LifeTransition(life=life)
     if event.on:
         message: tuple[LifeEffect, ...] = (
             Announce(reason="Suspended", message="all pods leave"),
             StopRole(role=Role.TRAINER),
         )
-        return LifeStep(life=replace(life, stage=LifeStage.SUSPENDING, stopped=1), effects=message)
+        return LifeTransition(life=replace(life, stage=LifeStage.SUSPENDING, stopped_role_count=1), effects=message)
     resumed = Announce(reason="Resumed", message="waits for its minimum")
     started_at_s = None if life.stage is LifeStage.SUSPENDED else life.started_at_s
-    return LifeStep(life=replace(life, stage=LifeStage.ACTIVE, started_at_s=started_at_s), effects=(resumed,))
+    return LifeTransition(life=replace(life, stage=LifeStage.ACTIVE, started_at_s=started_at_s), effects=(resumed,))
 
 
-def _delete(life: Life, now_s: float) -> LifeStep:
+def _delete(life: Life, now_s: float) -> LifeTransition:
     if life.stage is LifeStage.OVER:
-        return LifeStep(life=replace(life, ending=JobEnding.DELETED), effects=(DropRecord(),))
+        return LifeTransition(life=replace(life, ending=JobEnding.DELETED), effects=(DropRecord(),))
     if life.stage is LifeStage.STOPPING:
-        return LifeStep(life=replace(life, ending=JobEnding.DELETED, message="deleted"))
+        return LifeTransition(life=replace(life, ending=JobEnding.DELETED, message="deleted"))
     return _end(life, JobEnding.DELETED, "deleted", now_s)
 
 
-def _observe_pods(life: Life, roles: frozenset[Role], now_s: float) -> LifeStep:
+def _observe_pods(life: Life, roles: frozenset[Role], now_s: float) -> LifeTransition:
     if life.started_at_s is None and roles:
         life = replace(life, started_at_s=now_s)
     deadline_s = _deadline_s(life)
@@ -253,44 +266,44 @@ def _observe_pods(life: Life, roles: frozenset[Role], now_s: float) -> LifeStep:
         return _end(life, JobEnding.FAILED, why, now_s)
     match life.stage:
         case LifeStage.ACTIVE | LifeStage.SUSPENDED:
-            return LifeStep(life=life)
+            return LifeTransition(life=life)
         case LifeStage.SUSPENDING:
             return _suspend_next(life, roles)
         case LifeStage.FINISHING:
             if Role.TRAINER in roles and now_s < life.finishing_until_s:
-                return LifeStep(life=life)
+                return LifeTransition(life=life)
             return _end(life, JobEnding.COMPLETED, life.message, now_s)
         case LifeStage.STOPPING:
             return _stop_next(life, roles)
         case LifeStage.OVER:
             expiry_s = _expiry_s(life)
             is_expired = expiry_s is not None and now_s >= expiry_s
-            return LifeStep(life=life, effects=(DropRecord(),) if is_expired else ())
+            return LifeTransition(life=life, effects=(DropRecord(),) if is_expired else ())
         case _:
             assert_never(life.stage)
 
 
-def _suspend_next(life: Life, roles: frozenset[Role]) -> LifeStep:
+def _suspend_next(life: Life, roles: frozenset[Role]) -> LifeTransition:
     """Stop trainers, then servers.  The planner ends the master, which commits what was trained last."""
     if Role.TRAINER in roles:
-        return LifeStep(life=life)
+        return LifeTransition(life=life)
     if Role.SERVER in roles:
-        return LifeStep(life=replace(life, stopped=2), effects=(StopRole(role=Role.SERVER),))
-    return LifeStep(life=replace(life, stage=LifeStage.SUSPENDED))
+        return LifeTransition(life=replace(life, stopped_role_count=2), effects=(StopRole(role=Role.SERVER),))
+    return LifeTransition(life=replace(life, stage=LifeStage.SUSPENDED))
 
 
-def _stop_next(life: Life, roles: frozenset[Role]) -> LifeStep:
+def _stop_next(life: Life, roles: frozenset[Role]) -> LifeTransition:
     """Trainers while their servers still answer, servers while the master does, the master last."""
     effects: list[LifeEffect] = []
-    stopped = life.stopped
+    stopped = life.stopped_role_count
     while stopped < len(STOP_ORDER) and not roles.intersection(STOP_ORDER[:stopped]):
         effects.append(StopRole(role=STOP_ORDER[stopped]))
         stopped += 1
-    life = replace(life, stopped=stopped)
+    life = replace(life, stopped_role_count=stopped)
     if roles:
-        return LifeStep(life=life, effects=tuple(effects))
+        return LifeTransition(life=life, effects=tuple(effects))
     is_dropped = life.ending is JobEnding.DELETED
-    return LifeStep(life=replace(life, stage=LifeStage.OVER), effects=(DropRecord(),) if is_dropped else ())
+    return LifeTransition(life=replace(life, stage=LifeStage.OVER), effects=(DropRecord(),) if is_dropped else ())
 
 
 def _deadline_s(life: Life) -> float | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 import grpc
 import grpc.aio
 
-from autoscaler.jobs.progress import JobProgress, MalformedAnswer, NoAnswer, NoProgress, progress_of, shortened
+from autoscaler.jobs.progress import JobProgress, MalformedAnswer, MissingAnswer, WhyNoAnswer, progress_of, shortened
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DEADLINE_S: Final = 1.0
 _MOST_BYTES: Final = 4 << 20
 """Of one answer: that of a job of 10,000 members.  A master may be any program of the job's owner (A11)."""
-_LONGEST_READING_S: Final = 4e-6
+_LONGEST_DECODE_S: Final = 4e-6
 """Of a core for a byte of an answer, four times what the dearest takes: more is something else's, a garbage
 collection's say, and no reason to leave the master alone."""
 _LONG_BYTES: Final = 64 << 10  # longer ones are decoded in a thread, for they keep the loop waiting
@@ -80,7 +80,7 @@ class MasterConnections:
     def __init__(self) -> None:
         self._connections: dict[str, dict[str, _MasterConnection]] = {}  # by job, then by address
         self._malformed: dict[str, str] = {}  # by job, as it was logged last
-        self._reading_s: dict[str, float] = {}  # by job: what its last answer took of a core
+        self._decode_s: dict[str, float] = {}  # by job: what its last answer took of a core
         self._long = asyncio.Lock()  # while a long answer is read
 
     async def __aenter__(self) -> Self:
@@ -92,29 +92,29 @@ class MasterConnections:
         for job in tuple(self._connections):
             await self.keep_only(job, frozenset())
 
-    async def try_progress(self, endpoint: MasterEndpoint) -> JobProgress | None:
-        """Do as `ask`; return None if there is no progress."""
-        answer = await self.ask(endpoint)
+    async def try_poll(self, endpoint: MasterEndpoint) -> JobProgress | None:
+        """Do as `poll`; return None if there is no progress."""
+        answer = await self.poll(endpoint)
         return answer if isinstance(answer, JobProgress) else None
 
-    async def ask(self, endpoint: MasterEndpoint) -> JobProgress | NoAnswer:
+    async def poll(self, endpoint: MasterEndpoint) -> JobProgress | MissingAnswer:
         """Return what the master says, within a second.  Its numbers are checked for their ranges, its texts cut."""
         line = await self._connection(endpoint)
         stub: MasterAsyncStub = MasterStub(line.channel)
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=endpoint.job, software="edl")))
         try:
             reply = await ask_master(line.prover, stub.Status, STATUS, request, limit_s=_DEADLINE_S)
-            return await self._read(endpoint.job, reply.job_status_json)
+            return await self._decode(endpoint.job, reply.job_status_json)
         except grpc.aio.AioRpcError as error:
             if _has_answered(error):
-                return NoProgress.REFUSED
+                return WhyNoAnswer.NOT_LEADING
             if error.code() is grpc.StatusCode.UNAVAILABLE:  # no connection; one that is slow may stand the next time
                 await self._close(endpoint.job, endpoint.address)
-            return NoProgress.SILENT
+            return WhyNoAnswer.SILENT
         except ContractError as error:
-            return self._note_malformed(endpoint.job, error)
+            return self._log_malformed(endpoint.job, error)
 
-    async def set_servers(self, endpoint: MasterEndpoint, count: int) -> ServersAnswer | NoAnswer:
+    async def set_servers(self, endpoint: MasterEndpoint, count: int) -> ServersAnswer | MissingAnswer:
         """From now on the job is to have so many servers; the answer says how many hold, durably, within a second.
 
         May be said again at any time: the newest number holds.  What cannot be is `refused`, with field and reason.
@@ -127,34 +127,34 @@ class MasterConnections:
             reply = await ask_master(line.prover, stub.SetServers, SET_SERVERS, request, limit_s=_DEADLINE_S)
             return decode_answer(reply.answer_json)
         except grpc.aio.AioRpcError as error:
-            return NoProgress.REFUSED if _has_answered(error) else NoProgress.SILENT
+            return WhyNoAnswer.NOT_LEADING if _has_answered(error) else WhyNoAnswer.SILENT
         except ContractError as error:
-            return self._note_malformed(endpoint.job, error)
+            return self._log_malformed(endpoint.job, error)
 
-    def reading_s(self, job: str) -> float:
+    def decode_s(self, job: str) -> float:
         """Return how many seconds of a core it took to read the last answer of the job's master."""
-        return self._reading_s.get(job, 0.0)
+        return self._decode_s.get(job, 0.0)
 
     async def keep_only(self, job: str, addresses: frozenset[str]) -> None:
         """Close the channels to masters of the job that are no more."""
         for address in [address for address in self._connections.get(job, ()) if address not in addresses]:
             await self._close(job, address)
 
-    async def _read(self, job: str, answer: bytes) -> JobProgress:
-        read = partial(self._read_now, job, answer)
+    async def _decode(self, job: str, answer: bytes) -> JobProgress:
+        read = partial(self._decode_now, job, answer)
         if len(answer) <= _LONG_BYTES:
             return read()
         async with self._long:
             return await asyncio.to_thread(read)
 
-    def _read_now(self, job: str, answer: bytes) -> JobProgress:
+    def _decode_now(self, job: str, answer: bytes) -> JobProgress:
         began_s = time.thread_time()
         try:
             return progress_of(decode_status(answer))
         finally:
-            self._reading_s[job] = min(time.thread_time() - began_s, len(answer) * _LONGEST_READING_S)
+            self._decode_s[job] = min(time.thread_time() - began_s, len(answer) * _LONGEST_DECODE_S)
 
-    def _note_malformed(self, job: str, error: ContractError) -> MalformedAnswer:
+    def _log_malformed(self, job: str, error: ContractError) -> MalformedAnswer:
         """Logged when it is another one than before, however often it is asked."""
         problem = shortened(str(error))
         if self._malformed.get(job) != problem:
@@ -168,15 +168,17 @@ class MasterConnections:
             if not known:
                 del self._connections[job]
                 self._malformed.pop(job, None)
-                self._reading_s.pop(job, None)
+                self._decode_s.pop(job, None)
             await found.channel.close(_DEADLINE_S)  # whoever else asks there has their answer first
 
-    async def _connection(self, door: MasterEndpoint) -> _MasterConnection:
-        known = self._connections.get(door.job, {}).get(door.address)
-        if known is not None and known.endpoint == door:
+    async def _connection(self, endpoint: MasterEndpoint) -> _MasterConnection:
+        known = self._connections.get(endpoint.job, {}).get(endpoint.address)
+        if known is not None and known.endpoint == endpoint:
             return known
-        line = _MasterConnection(endpoint=door, channel=_open(door), prover=Prover(token=door.token, job=door.job))
-        self._connections.setdefault(door.job, {})[door.address] = line
+        line = _MasterConnection(
+            endpoint=endpoint, channel=_open(endpoint), prover=Prover(token=endpoint.token, job=endpoint.job)
+        )
+        self._connections.setdefault(endpoint.job, {})[endpoint.address] = line
         if known is not None:  # its certificates have been renewed
             await known.channel.close()
         return line
@@ -186,11 +188,13 @@ def _has_answered(error: grpc.aio.AioRpcError) -> bool:
     return any(key == ANSWERED_METADATA_KEY for key, _ in error.trailing_metadata() or ())
 
 
-def _open(door: MasterEndpoint) -> grpc.aio.Channel:
-    if door.tls is None:
-        return grpc.aio.insecure_channel(door.address, options=_OPTIONS)
+def _open(endpoint: MasterEndpoint) -> grpc.aio.Channel:
+    if endpoint.tls is None:
+        return grpc.aio.insecure_channel(endpoint.address, options=_OPTIONS)
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=door.tls.authority, private_key=door.tls.key, certificate_chain=door.tls.certificate
+        root_certificates=endpoint.tls.authority,
+        private_key=endpoint.tls.key,
+        certificate_chain=endpoint.tls.certificate,
     )
-    name = ("grpc.ssl_target_name_override", door.tls.host)
-    return grpc.aio.secure_channel(door.address, credentials, options=(*_OPTIONS, name))
+    name = ("grpc.ssl_target_name_override", endpoint.tls.host)
+    return grpc.aio.secure_channel(endpoint.address, credentials, options=(*_OPTIONS, name))

@@ -40,8 +40,10 @@ class JobProgress:
     moving: int = 0  # buckets that are to go to another server, or are on their way
     buckets: tuple[tuple[int, int], ...] = ()  # a server's ordinal, and how many it owns: of the servers that it knows
     copies: int = 1  # of each bucket, while there are servers for them
-    alone: int = 0  # buckets that have one copy where two are wanted
-    took_over: tuple[tuple[str, int], ...] = ()  # a server, and how many buckets of lost ones it has, by this master
+    single_copy_buckets: int = 0  # buckets that have one copy where two are wanted
+    buckets_taken_over: tuple[
+        tuple[str, int], ...
+    ] = ()  # a server, and how many buckets of lost ones it has, by this master
     training: int = 0  # trainers that are connected and complete batches
     samples_per_s: float = 0.0
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
@@ -108,8 +110,8 @@ def progress_of(status: JobStatus) -> JobProgress:
         moving=status.moving + status.waiting_to_move,
         buckets=tuple((one.ordinal, one.buckets) for one in status.members if one.role is MemberRole.SERVER),
         copies=status.copies,
-        alone=status.alone,
-        took_over=tuple((one.name, one.took_over) for one in status.members if one.took_over),
+        single_copy_buckets=status.alone,
+        buckets_taken_over=tuple((one.name, one.took_over) for one in status.members if one.took_over),
         training=len(_training(status.members)),
         samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),
         waiting_share=_mean_waiting(status.members),
@@ -117,9 +119,9 @@ def progress_of(status: JobStatus) -> JobProgress:
     )
 
 
-def shortened(words: str) -> str:
+def shortened(text: str) -> str:
     """Return at most LONGEST_PROBLEM characters of a job's own words, none of which moves a terminal."""
-    cut = words if len(words) <= LONGEST_PROBLEM else f"{words[: LONGEST_PROBLEM - 4]} ..."
+    cut = text if len(text) <= LONGEST_PROBLEM else f"{text[: LONGEST_PROBLEM - 4]} ..."
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in cut)
 
 
@@ -155,26 +157,26 @@ def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
 
 
 def progress_events(
-    before: JobProgress | None, now: JobProgress, *, goes_on: bool = True
+    before: JobProgress | None, now: JobProgress, *, is_active: bool = True
 ) -> tuple[tuple[str, str], ...]:
     """Return events, as reason and message, of what only the master knows and the user must not miss.
 
-    `goes_on`: its pods have not been told to go.  Where they have, servers leave one by one, and none is lost.
+    `is_active`: its pods have not been told to go.  Where they have, servers leave one by one, and none is lost.
     """
-    news: list[tuple[str, str]] = []
+    events: list[tuple[str, str]] = []
     if not now.has_failed:
         known = dict(_problems(before)) if before is not None else {}
-        news += [(reason, text) for reason, text in _problems(now) if text and not known.get(reason)]
+        events += [(reason, text) for reason, text in _problems(now) if text and not known.get(reason)]
         if now.fell_back and (before is None or now.fell_back != before.fell_back):  # its masters tell it on and on
-            news.append(("FellBack", now.fell_back))
+            events.append(("FellBack", now.fell_back))
     fresh = now.quarantined - (before.quarantined if before is not None else 0)
     if fresh > 0:
-        news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
+        events.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
     if before is not None and (again := _trained_again(before, now)):
-        news.append(("RolledBack", _describe_rollback(again)))
-    if before is not None and goes_on and not now.is_complete:
-        news += [("ServerLost", _describe_take_over(*one)) for one in _taken_over(before, now)]
-    return tuple(news)
+        events.append(("RolledBack", _describe_rollback(again)))
+    if before is not None and is_active and not now.is_complete:
+        events += [("ServerLost", _describe_take_over(*one)) for one in _taken_over(before, now)]
+    return tuple(events)
 
 
 def _problems(progress: JobProgress) -> tuple[tuple[str, str], ...]:
@@ -204,8 +206,8 @@ def _missed(before: JobProgress, now: JobProgress) -> int:
 
 def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, int]]:
     """Counts begin anew with each master and with each process of a server."""
-    known = dict(before.took_over) if before.term == now.term else {}
-    for server, count in now.took_over:
+    known = dict(before.buckets_taken_over) if before.term == now.term else {}
+    for server, count in now.buckets_taken_over:
         fresh = count - known.get(server, 0)
         if fresh:
             yield server, fresh if fresh > 0 else count
@@ -238,7 +240,7 @@ def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:
     return {name: sum(value / len(found) for value in found) for name, found in values.items()}  # stays finite
 
 
-def why_too_soon(progress: JobProgress | None, *, has_servers: bool) -> str:
+def early_exit_problem(progress: JobProgress | None, *, has_servers: bool) -> str:
     """Return what a trainer did wrong that ended with 0 before the data had ended, to follow "exited with code 0"."""
     if progress is None or progress.epochs:
         return ", but data is left to train: a script ends when its loop over the session's data set ends"
@@ -248,11 +250,11 @@ def why_too_soon(progress: JobProgress | None, *, has_servers: bool) -> str:
     return f"{text} and keeps its model in session.tables(...), or the job has no spec.parameterServer"
 
 
-class NoProgress(StrEnum):
+class WhyNoAnswer(StrEnum):
     """Why a job's progress is not known."""
 
     SILENT = "no answer"  # it starts, has ended, is cut off, stands still or hangs
-    REFUSED = "an answer, but no status"  # it does not lead
+    NOT_LEADING = "an answer, but no status"  # it does not lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,4 +264,4 @@ class MalformedAnswer:
     problem: str
 
 
-NoAnswer: TypeAlias = NoProgress | MalformedAnswer
+MissingAnswer: TypeAlias = WhyNoAnswer | MalformedAnswer

@@ -3,7 +3,7 @@
 A process that ends is started again at once; one that is stopped or hangs (SIGSTOP, a deadlock, a disk that never
 answers) would keep its job waiting for ever.  Its silence is no proof of that, so the limits lie beyond what passes by
 itself: a silent connection ends after 15 s and made anew within 6 (`master.api.wire.grpc_options`),
-and an etcd that is away or another leader are *answers* (`progress.NoProgress`).  Killing too early costs a take-over
+and an etcd that is away or another leader are *answers* (`progress.WhyNoAnswer`).  Killing too early costs a take-over
 or a roll-back, no sample.  A server is heard of through its master: connected to it or not.
 
 Not here: asking (`master_connections`), killing and starting again (`clusters.local.pods.hung_processes`).  On
@@ -21,7 +21,7 @@ SILENCE_LIMIT_S: Final = 30.0
 START_LIMIT_S: Final = 120.0
 """Of one that never was: it may still be starting on a machine with much else to do."""
 
-UNASKED_S: Final = 5.0
+LONGEST_POLL_GAP_S: Final = 5.0
 """Longer between two questions and it was the asker who stood still: that time says nothing about the master."""
 
 
@@ -31,26 +31,26 @@ class MasterSilence:
 
     process: str
     has_answered: bool
-    quiet_since_s: float  # the last answer, or the first question of those that were asked without a gap
-    asked_at_s: float
+    silent_since_s: float  # the last answer, or the first question of those that were asked without a gap
+    polled_at_s: float
 
     @property
-    def quiet_s(self) -> float:
-        return self.asked_at_s - self.quiet_since_s
+    def silent_s(self) -> float:
+        return self.polled_at_s - self.silent_since_s
 
     @property
     def is_hung(self) -> bool:
-        return self.quiet_s >= (SILENCE_LIMIT_S if self.has_answered else START_LIMIT_S)
+        return self.silent_s >= (SILENCE_LIMIT_S if self.has_answered else START_LIMIT_S)
 
 
 def observe_answer(before: MasterSilence | None, process: str, *, has_answered: bool, now_s: float) -> MasterSilence:
     """Return what is known after one more question to this process."""
     if before is None or before.process != process:
-        return MasterSilence(process=process, has_answered=has_answered, quiet_since_s=now_s, asked_at_s=now_s)
-    if has_answered or now_s - before.asked_at_s > UNASKED_S:
+        return MasterSilence(process=process, has_answered=has_answered, silent_since_s=now_s, polled_at_s=now_s)
+    if has_answered or now_s - before.polled_at_s > LONGEST_POLL_GAP_S:
         is_known = has_answered or before.has_answered
-        return replace(before, has_answered=is_known, quiet_since_s=now_s, asked_at_s=now_s)
-    return replace(before, asked_at_s=now_s)
+        return replace(before, has_answered=is_known, silent_since_s=now_s, polled_at_s=now_s)
+    return replace(before, polled_at_s=now_s)
 
 
 LONGEST_PAUSE_S: Final = 30.0

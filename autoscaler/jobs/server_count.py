@@ -48,7 +48,7 @@ def _listed(numbers: Sequence[int]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def loss_of(code: int | None, story: str) -> str:
+def loss_of(code: int | None, exit_description: str) -> str:
     """Return what was lost with a deleted server that ended with this code; empty: nothing, it left in order.
 
     One that SIGTERM itself has ended was still starting: a server hears it before it knows its master.
@@ -56,8 +56,10 @@ def loss_of(code: int | None, story: str) -> str:
     if code in {0, -SIGTERM}:
         return ""
     if code == EXIT_OWNING:
-        return f"{story}: its time was over, and what others do not have of it comes from the last checkpoint"
-    return f"{story}, before it had handed over what it held"
+        return (
+            f"{exit_description}: its time was over, and what others do not have of it comes from the last checkpoint"
+        )
+    return f"{exit_description}, before it had handed over what it held"
 
 
 def only_copies_of(ordinal: int, progress: JobProgress | None) -> int:
@@ -65,7 +67,7 @@ def only_copies_of(ordinal: int, progress: JobProgress | None) -> int:
     if progress is None or not progress.lineage:
         return 0
     owned = dict(progress.buckets)
-    has_backups = progress.copies > 1 and progress.alone < sum(owned.values())
+    has_backups = progress.copies > 1 and progress.single_copy_buckets < sum(owned.values())
     return 0 if has_backups else owned.get(ordinal, 0)
 
 

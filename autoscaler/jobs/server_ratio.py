@@ -26,7 +26,7 @@ from autoscaler.manifests.api_types import MOST_REPLICAS, TRAINERS_PER_SERVER, R
 SETTLED_S: Final = 30.0
 """Trainers and servers have been as many for so long: longer than a move of buckets leaves them unsettled."""
 
-CALM_SHARE: Final = 0.1
+FEWER_SUFFICE_SHARE: Final = 0.1
 """Fewer servers are enough if trainers would wait for them at most this part of their time.  Far below what calls for
 more (`WAITING_SHARE`): between the two nothing changes."""
 
@@ -95,7 +95,7 @@ def plan_ratio(seen: ServerRatio, replicas: ReplicaBounds) -> int:
         return ratio
     fewest = max(ratio, -(-seen.trainers // (servers - 1)))
     left = max(replicas.minimum, -(-seen.trainers // fewest))
-    return fewest if left < servers and share_with(servers, left, seen.waiting_share) <= CALM_SHARE else ratio
+    return fewest if left < servers and share_with(servers, left, seen.waiting_share) <= FEWER_SUFFICE_SHARE else ratio
 
 
 def share_with(servers: int, others: int, waiting_share: float) -> float:
@@ -112,10 +112,10 @@ def _lowered(trainers: int, servers: int, wanted: int) -> int:
 WAITING_SHARE: Final = 0.25
 """Less waiting is the price of a model kept elsewhere: a second server would give at most 14 %."""
 
-WORTH_IT: Final = 0.1
+LEAST_GAIN: Final = 0.1
 """One server more is named as long as it gives at least so much over one fewer."""
 
-FURTHEST: Final = 2
+MOST_TIMES_PRESENT: Final = 2
 """So many times the present number at most: further away the model is a guess; it is measured again there."""
 
 
@@ -140,7 +140,7 @@ def find_hint(*, servers: int, waiting_share: float) -> ServersHint | None:
     if servers < 1 or waiting_share < WAITING_SHARE:
         return None
     better = servers
-    while better < FURTHEST * servers and _is_worth_one_more(servers, better, waiting_share):
+    while better < MOST_TIMES_PRESENT * servers and _is_worth_one_more(servers, better, waiting_share):
         better += 1
     if better == servers:
         return None
@@ -149,7 +149,7 @@ def find_hint(*, servers: int, waiting_share: float) -> ServersHint | None:
 
 
 def _is_worth_one_more(servers: int, others: int, waiting_share: float) -> bool:
-    return speed(servers, others + 1, waiting_share) >= (1 + WORTH_IT) * speed(servers, others, waiting_share)
+    return speed(servers, others + 1, waiting_share) >= (1 + LEAST_GAIN) * speed(servers, others, waiting_share)
 
 
 def speed(servers: int, others: int, waiting_share: float) -> float:

@@ -15,20 +15,20 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
-from autoscaler.jobs.progress import JobProgress, MalformedAnswer, NoAnswer, NoProgress
+from autoscaler.jobs.progress import JobProgress, MalformedAnswer, MissingAnswer, WhyNoAnswer
 from master.api.master_status import TRAINING_PHASES, JobPhase
 
-QUIET_LIMIT_S: Final = 15.0
+UNANSWERED_LIMIT_S: Final = 15.0
 """A master that answered and does not for so long is told of: longer than another one takes to lead (M5)."""
 
 OVERDUE_INTERVALS: Final = 10
 """So many times `checkpoint.everySeconds` without a commit, while samples are trained, are too long."""
 
-_LEAVE_ALONE: Final = "leave trainers and servers alone, they have what no checkpoint has"
-_LOOK_AT_MASTER: Final = "see the master's pod and its log (edl logs tj/NAME --master)"
+_DO_NOT_DELETE: Final = "leave trainers and servers alone, they have what no checkpoint has"
+_CHECK_MASTER: Final = "see the master's pod and its log (edl logs tj/NAME --master)"
 _SINCE_LAST: Final = (
     f"Were servers lost or the job suspended now, what was trained since the last checkpoint would be trained again: "
-    f"{_LEAVE_ALONE}"
+    f"{_DO_NOT_DELETE}"
 )
 
 
@@ -43,25 +43,25 @@ class HealthReason(StrEnum):
     COMPLETE = "Complete"
     FAILED = "Failed"
     NO_ANSWER = "NoAnswer"
-    MASTER_SILENT = "MasterSilent"
+    MASTER_UNREACHABLE = "MasterSilent"
     NO_LEADER = "NoLeader"
     MALFORMED_ANSWER = "MalformedAnswer"
     UP_TO_DATE = "UpToDate"
     COMMIT_FAILS = "CommitFails"
-    STORE_AWAY = "StoreAway"
+    STORE_UNAVAILABLE = "StoreAway"
     OVERDUE = "Overdue"
 
 
 URGENT: Final = frozenset(
     {
         HealthReason.PROBLEM,
-        HealthReason.MASTER_SILENT,
+        HealthReason.MASTER_UNREACHABLE,
         HealthReason.NO_LEADER,
         HealthReason.MALFORMED_ANSWER,
         HealthReason.WAITING_FOR_SERVERS,
         HealthReason.RESTORING,
     }
-    | {HealthReason.COMMIT_FAILS, HealthReason.STORE_AWAY, HealthReason.OVERDUE}
+    | {HealthReason.COMMIT_FAILS, HealthReason.STORE_UNAVAILABLE, HealthReason.OVERDUE}
 )
 """What matters more than a job's size; a start is no trouble."""
 
@@ -77,37 +77,37 @@ class HealthVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterContact:
-    """What a job's master has said, and when.  Instants on one clock, -inf if there is none.
+    """Last contact with a job's master.  Instants on one clock, -inf if there is none.
 
-    `quiet`: what came in place of the last answer, None: it came; `quiet_since_s`: the first question that got none.
-    `started_at_s`: the job's start, anew with each resume.
+    `missing_answer`: why the last poll failed, None if it was answered; `unanswered_since_s`: the first failed poll.
+    `started_at_s`: the job's start or last resume.
     """
 
     progress: JobProgress | None
     progress_at_s: float
-    quiet: NoAnswer | None
-    quiet_since_s: float
+    missing_answer: MissingAnswer | None
+    unanswered_since_s: float
     checkpoint_at_s: float
     started_at_s: float
 
     @property
-    def of_this_start(self) -> JobProgress | None:
+    def progress_since_start(self) -> JobProgress | None:
         """The last answer since the job's start or resume."""
         return None if self.progress_at_s < self.started_at_s else self.progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterReport:
-    """What people are told of a job's master.  `progress`: its last answer since the job's start, if any.
+    """Report on a job's master for people.  `progress`: its last answer since the job's start, if any.
 
-    `quiet`: what comes in place of an answer, silence once it lasts; `since`: since when, or for how long, in words.
-    `is_known`: it has committed since the job's start, though nobody here has heard it.
+    `missing_answer`: why it does not answer, once that lasts; `since`: since when, as text.
+    `has_committed_since_start`: also true if the commit is known only from the status of an earlier leader.
     """
 
     progress: JobProgress | None
-    quiet: NoAnswer | None = None
+    missing_answer: MissingAnswer | None = None
     since: str = ""
-    is_known: bool = False
+    has_committed_since_start: bool = False
     is_overdue: bool = False
 
 
@@ -123,9 +123,9 @@ _PHASES: Final = {
 }
 
 
-def judge_training(report: MasterReport) -> HealthVerdict:
+def training_verdict(report: MasterReport) -> HealthVerdict:
     """Return whether samples are trained now."""
-    if (quiet := _quiet(report)) is not None:
+    if (quiet := _verdict_without_answer(report)) is not None:
         return quiet
     progress = report.progress
     assert progress is not None
@@ -139,16 +139,16 @@ def judge_training(report: MasterReport) -> HealthVerdict:
     return HealthVerdict(holds=False, reason=why, message=message)
 
 
-def judge_checkpoints(report: MasterReport) -> HealthVerdict:
+def checkpoint_verdict(report: MasterReport) -> HealthVerdict:
     """Return whether what is trained comes into checkpoints."""
-    if (quiet := _quiet(report)) is not None:
+    if (quiet := _verdict_without_answer(report)) is not None:
         return quiet
     progress = report.progress
     assert progress is not None
     if progress.store_problem:
         message = f"{_SINCE_LAST}. Bring etcd back, the rest follows by itself: {progress.store_problem}"
         return HealthVerdict(
-            holds=False, reason=HealthReason.STORE_AWAY, message=f"training goes on, checkpoints wait. {message}"
+            holds=False, reason=HealthReason.STORE_UNAVAILABLE, message=f"training goes on, checkpoints wait. {message}"
         )
     if progress.checkpoint_problem:
         goes_on = "training goes on, " if progress.phase in TRAINING_PHASES else ""
@@ -157,20 +157,22 @@ def judge_checkpoints(report: MasterReport) -> HealthVerdict:
         return HealthVerdict(holds=False, reason=HealthReason.COMMIT_FAILS, message=message)
     if report.is_overdue:
         message = f"no commit fails, and none came for {OVERDUE_INTERVALS} times checkpoint.everySeconds. {_SINCE_LAST}"
-        return HealthVerdict(holds=False, reason=HealthReason.OVERDUE, message=f"{message}; {_LOOK_AT_MASTER}")
+        return HealthVerdict(holds=False, reason=HealthReason.OVERDUE, message=f"{message}; {_CHECK_MASTER}")
     return HealthVerdict(holds=True, reason=HealthReason.UP_TO_DATE, message="commits go through")
 
 
-def report_of(contact: MasterContact, *, every_s: float, now_s: float, tell: Callable[[float], str]) -> MasterReport:
-    """Return what people are told now.  `tell` writes since when the master has been silent."""
-    since_s = max(contact.quiet_since_s, contact.started_at_s)
-    is_told = isinstance(contact.quiet, MalformedAnswer) or now_s - since_s >= QUIET_LIMIT_S
+def master_report(
+    contact: MasterContact, *, every_s: float, now_s: float, format_since: Callable[[float], str]
+) -> MasterReport:
+    """Return what people are told now.  `format_since` writes since when the master has been silent."""
+    since_s = max(contact.unanswered_since_s, contact.started_at_s)
+    is_reported = isinstance(contact.missing_answer, MalformedAnswer) or now_s - since_s >= UNANSWERED_LIMIT_S
     uncommitted_s = uncommitted_since_s(contact)
     return MasterReport(
-        progress=contact.of_this_start,
-        quiet=contact.quiet if is_told else None,
-        since=tell(since_s) if contact.quiet is not None and is_told else "",
-        is_known=contact.checkpoint_at_s > contact.started_at_s,
+        progress=contact.progress_since_start,
+        missing_answer=contact.missing_answer if is_reported else None,
+        since=format_since(since_s) if contact.missing_answer is not None and is_reported else "",
+        has_committed_since_start=contact.checkpoint_at_s > contact.started_at_s,
         is_overdue=uncommitted_s is not None and now_s - uncommitted_s > OVERDUE_INTERVALS * every_s,
     )
 
@@ -180,33 +182,37 @@ def uncommitted_since_s(contact: MasterContact) -> float | None:
 
     None: it has not started, or all that was trained is in one.
     """
-    progress = contact.of_this_start
+    progress = contact.progress_since_start
     if contact.started_at_s == -inf or (progress is not None and progress.done <= progress.committed):
         return None
     return max(contact.started_at_s, contact.checkpoint_at_s)
 
 
-def _quiet(report: MasterReport) -> HealthVerdict | None:
-    if isinstance(report.quiet, MalformedAnswer):
-        message = f"its master's answer is not taken, so whether it trains is not known: {report.quiet.problem}"
+def _verdict_without_answer(report: MasterReport) -> HealthVerdict | None:
+    if isinstance(report.missing_answer, MalformedAnswer):
+        message = (
+            f"its master's answer is not taken, so whether it trains is not known: {report.missing_answer.problem}"
+        )
         return HealthVerdict(
             holds=None,
             reason=HealthReason.MALFORMED_ANSWER,
             message=f"{message}; compare the versions of EDL in its image",
         )
-    if report.quiet is NoProgress.REFUSED:
+    if report.missing_answer is WhyNoAnswer.NOT_LEADING:
         message = (
             f"its masters answer {report.since}, and none leads: etcd is away or slow. Trainers finish what they hold "
-            f"and wait then, nothing is committed; {_LEAVE_ALONE}. Look at etcd, and at the master's log"
+            f"and wait then, nothing is committed; {_DO_NOT_DELETE}. Look at etcd, and at the master's log"
         )
         return HealthVerdict(holds=None, reason=HealthReason.NO_LEADER, message=message)
-    if report.quiet is NoProgress.SILENT and (report.progress is not None or report.is_known):
+    if report.missing_answer is WhyNoAnswer.SILENT and (
+        report.progress is not None or report.has_committed_since_start
+    ):
         message = (
             f"its master has not answered {report.since}: cut off, it goes on with all it does; gone, trainers finish "
-            f"what they hold and wait then, and nothing is committed; {_LEAVE_ALONE}, and {_LOOK_AT_MASTER}"
+            f"what they hold and wait then, and nothing is committed; {_DO_NOT_DELETE}, and {_CHECK_MASTER}"
         )
-        return HealthVerdict(holds=None, reason=HealthReason.MASTER_SILENT, message=message)
+        return HealthVerdict(holds=None, reason=HealthReason.MASTER_UNREACHABLE, message=message)
     if report.progress is None:
-        message = f"its master has not answered yet, and no job begins before it has; if that lasts, {_LOOK_AT_MASTER}"
+        message = f"its master has not answered yet, and no job begins before it has; if that lasts, {_CHECK_MASTER}"
         return HealthVerdict(holds=None, reason=HealthReason.NO_ANSWER, message=message)
     return None

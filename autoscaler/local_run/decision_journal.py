@@ -8,7 +8,7 @@ from functools import partial
 from autoscaler.cluster_port import WriteOutcome
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import Action
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.loop import JournalEntry, Loop, LoopPass
 
 
@@ -24,9 +24,9 @@ class DecisionJournal:
     def record_pass(self, done: LoopPass) -> None:
         """Write one pass (`LeaderTerm.on_pass`)."""
         for action, outcome in done.applied:
-            self._errors.attempt(action.job, GuardedStep.REPORT_WRITES, partial(self._record_write, action, outcome))
+            self._errors.attempt(action.job, GuardedTask.REPORT_WRITES, partial(self._record_write, action, outcome))
         for entry in self._new_entries():
-            self._errors.attempt(entry.decision.job, GuardedStep.REPORT, partial(self._record_decision, entry))
+            self._errors.attempt(entry.decision.job, GuardedTask.REPORT, partial(self._record_decision, entry))
 
     def _record_write(self, action: Action, outcome: WriteOutcome) -> None:
         line = {"action": type(action).__name__, **asdict(action), "verdict": outcome.result}

@@ -30,7 +30,7 @@ from autoscaler.clusters.local.control_plane.pod_annotations import PID
 from autoscaler.clusters.local.machine.pod_logs import describe_exit
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import Reason
-from autoscaler.fault_isolation import GuardedStep, JobErrors, raw_object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, raw_object_key
 
 _DECISIONS: Final = frozenset(reason.value for reason in Reason)
 _SIGNALLED: Final = 128
@@ -63,7 +63,7 @@ class EventJournal:
             raw = change.after or change.before or EMPTY
             kind = change.kind.plural
             self._errors.attempt(
-                raw_object_key(kind, raw), GuardedStep.EVENT, partial(self._handle, change, raw, write)
+                raw_object_key(kind, raw), GuardedTask.EVENT, partial(self._handle, change, raw, write)
             )
 
     def pending_s(self, pod: Raw) -> float | None:

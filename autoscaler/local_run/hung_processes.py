@@ -17,10 +17,10 @@ from autoscaler.clusters.local.control_plane.kubelet import Kubelet
 from autoscaler.clusters.local.control_plane.pod_annotations import PID
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import Role
-from autoscaler.fault_isolation import GuardedStep
-from autoscaler.jobs.progress import NoProgress
+from autoscaler.fault_isolation import GuardedTask
+from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.jobs.restart_policy import MasterSilence, observe_answer
-from autoscaler.operator.job.job_pods import standing, uid_of
+from autoscaler.operator.job.job_pods import active_pods, uid_of
 from autoscaler.operator.job.job_record import JobRecord
 from autoscaler.operator.store.job_store import JobStore
 
@@ -48,17 +48,17 @@ class HungProcesses:
         """Take in what is known of every master and server now, and kill those that hang."""
         before, self._silences = self._silences, {}
         for record in tuple(self._store.records.values()):
-            with self._store.errors.isolate(record.job.key, GuardedStep.POLL):
+            with self._store.errors.isolate(record.job.key, GuardedTask.POLL):
                 self._check_job(record, before)
 
     def _check_job(self, record: JobRecord, before: dict[str, MasterSilence]) -> None:
         pods = [raw for raw in self._store.objects.pods(record.job) if text(raw, "metadata", "annotations", PID)]
-        for master in standing(pods, Role.MASTER):
+        for master in active_pods(pods, Role.MASTER):
             self._observe(master, before, is_heard=_is_heard(record, before.get(uid_of(master))), lacking="no answer")
         progress, uid = record.progress, record.job.uid
         has_news = record.progress_at_s > self._answered_at_s.get(uid, record.progress_at_s - 1)
         self._answered_at_s[uid] = record.progress_at_s
-        for server in standing(pods, Role.SERVER):
+        for server in active_pods(pods, Role.SERVER):
             if progress is not None and has_news:
                 is_heard = text(server, "metadata", "name") in progress.connected
                 self._observe(server, before, is_heard=is_heard, lacking="not connected to its master")
@@ -75,7 +75,7 @@ class HungProcesses:
         if not silence.is_hung:
             self._silences[uid_of(pod)] = silence
             return
-        message = f"{lacking} for {silence.quiet_s:.0f} s: pid {pid} is killed"
+        message = f"{lacking} for {silence.silent_s:.0f} s: pid {pid} is killed"
         self._journal.record_event("Killed", f"pod/{name}", "Unresponsive", message)
         self._kubelet.send_signal(text(pod, "metadata", "namespace"), name, signal.SIGKILL)
 
@@ -83,5 +83,5 @@ class HungProcesses:
 def _is_heard(record: JobRecord, before: MasterSilence | None) -> bool:
     """True if the job's master answers; an answer of the process before this one says nothing about it."""
     answered_at_s = max(record.progress_at_s, record.refused_at_s)
-    is_of_this_one = before is not None and (before.has_answered or answered_at_s > before.quiet_since_s)
-    return record.quiet is not NoProgress.SILENT and is_of_this_one
+    is_of_this_one = before is not None and (before.has_answered or answered_at_s > before.silent_since_s)
+    return record.missing_answer is not WhyNoAnswer.SILENT and is_of_this_one

@@ -26,7 +26,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_objects import deployment_of
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.local.control_plane.pod_annotations import PID
 from autoscaler.domain import Bottleneck, Decision, JobName, JobState, Node, PodPhase, Reason, Resources, Role
-from autoscaler.fault_isolation import GuardedStep, raw_object_key
+from autoscaler.fault_isolation import GuardedTask, raw_object_key
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.local_run.event_journal import EventJournal
@@ -124,7 +124,7 @@ def take_snapshot(name: str, server: MemoryServer, term: LeaderTerm, events: Eve
         key = _key_of(raw)
         return _job_line(raw, term.store.records.get(key), latest.get(key), pods, problem=errors.problem(key))
 
-    pods = errors.read_each(server.all(PODS), _pod_key, GuardedStep.STATUS, read_pod)
+    pods = errors.read_each(server.all(PODS), _pod_key, GuardedTask.STATUS, read_pod)
     plan = term.loop.last_plan
     latest = {} if plan is None else {decision.job: _shown(decision) for decision in plan.decisions}
     return RunSnapshot(
@@ -132,7 +132,7 @@ def take_snapshot(name: str, server: MemoryServer, term: LeaderTerm, events: Eve
         t_s=journal.elapsed_s(),
         nodes=tuple(_node_line(parse_node(raw), pods) for raw in server.all(NODES)),
         pods=pods,
-        jobs=errors.read_each(server.all(TRAINING_JOBS), _key_of, GuardedStep.REPORT, read_job),
+        jobs=errors.read_each(server.all(TRAINING_JOBS), _key_of, GuardedTask.REPORT, read_job),
         deployments=tuple(_deployment_line(raw, pods) for raw in server.all(DEPLOYMENTS) if not controller_of(raw)),
         decisions=tuple(
             DecisionLine(t_s=journal.elapsed_s(entry.at_s), decision=_shown(entry.decision))

@@ -70,7 +70,7 @@ class Rhythm:
     sync_poll_s: float = SYNC_POLL_S
 
 
-_OF_JOBS: Final = tuple(kind for kind in WATCHED_KINDS if kind.is_namespaced and kind != PODS)
+_NAMESPACED_KINDS: Final = tuple(kind for kind in WATCHED_KINDS if kind.is_namespaced and kind != PODS)
 """The kinds that `TermSettings.namespaces` narrows; pods and nodes are everybody's room and are read everywhere."""
 
 
@@ -116,7 +116,7 @@ class LeaderTerm:
         self._etcd = accounts
         self._on_pass = on_pass
         self.errors = JobErrors(clock)
-        self.cache = JobCache(self.errors, namespaces=dict.fromkeys(_OF_JOBS, settings.namespaces))
+        self.cache = JobCache(self.errors, namespaces=dict.fromkeys(_NAMESPACED_KINDS, settings.namespaces))
         self.events = EventRecorder(api, identity=settings.identity, wall_s=wall_s, errors=self.errors)
         self.store = JobStore(
             self.cache,

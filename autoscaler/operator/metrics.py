@@ -53,7 +53,7 @@ class Metrics:
         self._evictions = self._counter("edl_evictions", "Pods of jobs that were made to leave.", ("by", "role"))
         self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "state"))
         self._servers = self._gauge("edl_job_servers", "Parameter servers of a job that has some.", (*JOB, "state"))
-        self._alone = self._gauge("edl_job_buckets_with_one_copy", "Of a job that wants two of each.", JOB)
+        self._single_copies = self._gauge("edl_job_buckets_with_one_copy", "Of a job that wants two of each.", JOB)
         self._share = self._gauge("edl_job_share", "Weighted dominant share of a job.", JOB)
         self._committed = self._gauge("edl_job_samples_committed", "Samples in the last checkpoint.", JOB)
         self._condition = self._gauge("edl_job_condition", "1 for a job's condition.", (*JOB, *_CONDITION))
@@ -73,7 +73,7 @@ class Metrics:
         self._checkpoint_every = self._gauge("edl_job_checkpoint_every_seconds", "How often there should be one.", JOB)
         self._conditions: dict[JobName, set[tuple[str, str, str]]] = {}
         self._moves: frozenset[ServerMove] = frozenset()
-        self._errors = self._counter("edl_job_errors", "Failed steps of one job.", (*JOB, "step"))
+        self._errors = self._counter("edl_job_errors", "Failed tasks of one job.", (*JOB, "task"))
         self._failed: dict[JobName, dict[str, float]] = {}  # by step: when it is tried again
         self.api_server_ahead_s: Final = self._gauge(
             "edl_api_server_clock_ahead_seconds",
@@ -114,7 +114,7 @@ class Metrics:
             for move in ended:
                 self._server_moves.labels("given up" if move.pod in staying else "done").inc()
 
-    def show_held_up(self, decisions: Iterable[Decision]) -> None:
+    def set_held_up(self, decisions: Iterable[Decision]) -> None:
         """Show which jobs wait for the start of which others, by the newest plan."""
         now = frozenset((one.job, holder) for one in decisions for holder in one.held_up_by)
         for job, holder in self._holders - now:
@@ -123,16 +123,16 @@ class Metrics:
             self._held_up.labels(*_where(job), holder).set(1)
         self._holders = now
 
-    def show_etcd(self, *, used_bytes: int, file_bytes: int, quota_bytes: int, is_full: bool) -> None:
+    def set_etcd(self, *, used_bytes: int, file_bytes: int, quota_bytes: int, is_full: bool) -> None:
         """Show how full etcd is."""
         for what, count in (("used", used_bytes), ("file", file_bytes), ("quota", quota_bytes)):
             self._etcd.labels(what).set(count)
         self._etcd_full.set(is_full)
 
-    def count_error(self, name: JobName, step: str, again_at_s: float) -> None:
-        """A step failed for this job, or object that is no job's, alone.  `again_at_s`: when it is tried again."""
-        self._failed.setdefault(name, {})[step] = again_at_s
-        self._errors.labels(*_where(name), step).inc()
+    def count_error(self, name: JobName, task: str, retry_at_s: float) -> None:
+        """A step failed for this job, or object that is no job's, alone.  `retry_at_s`: when it is tried again."""
+        self._failed.setdefault(name, {})[task] = retry_at_s
+        self._errors.labels(*_where(name), task).inc()
 
     def forget_errors(self, now_s: float) -> None:
         """Errors of steps that should have been tried `ERRORS_KEPT_S` ago and did not fail then are not shown any more.
@@ -140,14 +140,14 @@ class Metrics:
         So nothing stays of objects that are gone, of which nobody says so.
         """
         for name, failed in tuple(self._failed.items()):
-            for step in [step for step, again_at_s in failed.items() if again_at_s + ERRORS_KEPT_S <= now_s]:
+            for step in [step for step, retry_at_s in failed.items() if retry_at_s + ERRORS_KEPT_S <= now_s]:
                 self._forget_error(name, step)
 
     def count_eviction(self, by: str, role: str) -> None:
         """A pod was made to leave."""
         self._evictions.labels(by, role).inc()
 
-    def show_job(self, name: JobName, status: Mapping[str, Any], *, checkpoint_every_s: float) -> None:
+    def set_job(self, name: JobName, status: Mapping[str, Any], *, checkpoint_every_s: float) -> None:
         """Show a job as its status has it."""
         where = _where(name)
         for what in _TRAINERS:
@@ -156,20 +156,20 @@ class Metrics:
             if what in _SERVERS:
                 self._servers.labels(*where, what).set(count)
         if "alone" in status.get("servers", {}):
-            self._alone.labels(*where).set(status["servers"]["alone"])
+            self._single_copies.labels(*where).set(status["servers"]["alone"])
         else:
-            _remove(self._alone, *where)
+            _remove(self._single_copies, *where)
         self._share.labels(*where).set(float(status.get("share") or 0))
         self._committed.labels(*where).set(status.get("progress", {}).get("samplesCommitted", 0))
         self._checkpoint_every.labels(*where).set(checkpoint_every_s)
-        self._show_conditions(name, _told(status))
+        self._set_conditions(name, _condition_values(status))
 
-    def show_wrong_job(self, name: JobName, status: Mapping[str, Any]) -> None:
+    def set_unreadable_job(self, name: JobName, status: Mapping[str, Any]) -> None:
         """Show why a job cannot be read, or its status not be made; nothing else is known of it."""
         self.forget_job(name, keeps_errors=True)
-        self._show_conditions(name, {one for one in _told(status) if one[2] == status.get("reason")})
+        self._set_conditions(name, {one for one in _condition_values(status) if one[2] == status.get("reason")})
 
-    def show_instants(
+    def set_instants(
         self, name: JobName, *, checkpoint: float | None, uncommitted: float | None, waiting: float | None
     ) -> None:
         """Unix times; None: there is no such instant, and no series."""
@@ -185,32 +185,32 @@ class Metrics:
         """Drop the series of a job that is gone or whose state is not known; of the latter all but its errors."""
         for step in () if keeps_errors else tuple(self._failed.get(name, ())):
             self._forget_error(name, step)
-        self._show_conditions(name, set())
+        self._set_conditions(name, set())
         self._conditions.pop(name, None)
         where = _where(name)
         for what in _TRAINERS:
             _remove(self._trainers, *where, what)
         for what in _SERVERS:
             _remove(self._servers, *where, what)
-        self.show_instants(name, checkpoint=None, uncommitted=None, waiting=None)
-        for gauge in (self._alone, self._share, self._committed, self._checkpoint_every):
+        self.set_instants(name, checkpoint=None, uncommitted=None, waiting=None)
+        for gauge in (self._single_copies, self._share, self._committed, self._checkpoint_every):
             _remove(gauge, *where)
 
     def forget_jobs(self) -> None:
         """Another operator tells of them now."""
-        self.show_held_up(())
+        self.set_held_up(())
         self._etcd.clear()
         self._etcd_full.set(0)
         for name in {*self._conditions, *self._failed}:
             self.forget_job(name)
 
-    def _forget_error(self, name: JobName, step: str) -> None:
-        _remove(self._errors, *_where(name), step)
-        del self._failed[name][step]
+    def _forget_error(self, name: JobName, task: str) -> None:
+        _remove(self._errors, *_where(name), task)
+        del self._failed[name][task]
         if not self._failed[name]:
             del self._failed[name]
 
-    def _show_conditions(self, name: JobName, now: set[tuple[str, str, str]]) -> None:
+    def _set_conditions(self, name: JobName, now: set[tuple[str, str, str]]) -> None:
         where, before = _where(name), self._conditions.get(name, set())
         for one in before - now:
             _remove(self._condition, *where, *one)
@@ -225,7 +225,7 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
 
-def _told(status: Mapping[str, Any]) -> set[tuple[str, str, str]]:
+def _condition_values(status: Mapping[str, Any]) -> set[tuple[str, str, str]]:
     return {(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())}
 
 

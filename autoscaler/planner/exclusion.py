@@ -43,7 +43,7 @@ from autoscaler.domain import (
     Tier,
     TrainerSpec,
 )
-from autoscaler.errors import in_words
+from autoscaler.errors import error_text
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 
 MOST_FOUND: Final = 16
@@ -89,7 +89,7 @@ def plan_without(
                 excluded[name] = replace(excluded[name], is_unmodelled=True, reclaim_error=error)
             else:
                 is_unmodelled = name in unmodelled
-                found = ExcludedJob(job=name, problem=in_words(error), error=error, is_unmodelled=is_unmodelled)
+                found = ExcludedJob(job=name, problem=error_text(error), error=error, is_unmodelled=is_unmodelled)
                 excluded[name] = found
             if tries := tries - 1:
                 continue

@@ -26,7 +26,7 @@ from autoscaler.domain import (
     Policy,
     Role,
 )
-from autoscaler.errors import in_words
+from autoscaler.errors import error_text
 from autoscaler.planner.exclusion import MOST_FOUND, find_culprit, leave_out
 from autoscaler.planner.plan import why_stale
 from autoscaler.planner.still_needed import is_for_others, needed_deletions
@@ -62,7 +62,7 @@ def still_valid(
             name = find_culprit(error)
             if name is None or name in out:
                 raise
-            excluded[name] = ExcludedJob(job=name, problem=in_words(error), is_unmodelled=True)
+            excluded[name] = ExcludedJob(job=name, problem=error_text(error), is_unmodelled=True)
         else:
             memo.end(copy)
             return held

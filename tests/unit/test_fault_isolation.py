@@ -7,8 +7,8 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
 from autoscaler.errors import ClusterError, TemporaryError
-from autoscaler.fault_isolation import EDIT_PAUSE_S, LONGEST_PAUSE_S, GuardedStep, JobErrors
-from autoscaler.fault_log import LONGEST_STORY, FaultLog
+from autoscaler.fault_isolation import EDIT_PAUSE_S, LONGEST_PAUSE_S, GuardedTask, JobErrors
+from autoscaler.fault_log import LONGEST_TRACEBACK, FaultLog
 
 JOB, OTHER = "team-a/digits", "team-b/letters"
 
@@ -17,10 +17,10 @@ class Heard:
     def __init__(self):
         self.failed_steps, self.mended_jobs = [], []
 
-    def failed(self, job, noted, error, *, is_news):
-        self.failed_steps.append((job, noted.step, noted.failures, is_news))
+    def handle_failure(self, job, failure, error, *, has_changed):
+        self.failed_steps.append((job, failure.task, failure.failures, has_changed))
 
-    def mended(self, job):
+    def handle_recovery(self, job):
         self.mended_jobs.append(job)
 
 
@@ -39,17 +39,17 @@ def errors(now, heard):
     return JobErrors(lambda: now[0], heard)
 
 
-def fail(errors, error, job=JOB, step=GuardedStep.LIFE):
-    with errors.isolate(job, step):
+def fail(errors, error, job=JOB, task=GuardedTask.LIFE):
+    with errors.isolate(job, task):
         raise error
 
 
 def test_error_is_noted_on_its_job_and_step_alone(errors):
     """The other steps of the job, and other jobs, are taken as before."""
     fail(errors, ValueError("of\nthe job"))
-    assert errors.is_paused(JOB, GuardedStep.LIFE)
-    assert not errors.is_paused(JOB, GuardedStep.STATUS)
-    assert not errors.is_paused(OTHER, GuardedStep.LIFE)
+    assert errors.is_paused(JOB, GuardedTask.LIFE)
+    assert not errors.is_paused(JOB, GuardedTask.STATUS)
+    assert not errors.is_paused(OTHER, GuardedTask.LIFE)
     assert errors.problem(OTHER) == ""
     assert "life: ValueError: of the job" in errors.problem(JOB)
 
@@ -77,9 +77,9 @@ def test_pause_doubles_up_to_its_bound(errors, now):
     pauses = []
     for _ in range(12):
         fail(errors, ValueError("again"))
-        pauses.append(errors.again_at_s(JOB, GuardedStep.LIFE) - now[0])
+        pauses.append(errors.retry_at_s(JOB, GuardedTask.LIFE) - now[0])
         now[0] += pauses[-1]
-        assert not errors.is_paused(JOB, GuardedStep.LIFE)
+        assert not errors.is_paused(JOB, GuardedTask.LIFE)
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
     assert pauses[-1] == LONGEST_PAUSE_S
 
@@ -88,20 +88,20 @@ def test_success_forgets_and_says_so_once(errors, heard):
     """The next failure is a first one again."""
     fail(errors, ValueError("once"))
     for _ in range(2):
-        with errors.isolate(JOB, GuardedStep.LIFE):
+        with errors.isolate(JOB, GuardedTask.LIFE):
             pass
     assert heard.mended_jobs == [JOB]
     fail(errors, ValueError("once"))
-    assert heard.failed_steps == [(JOB, GuardedStep.LIFE, 1, True), (JOB, GuardedStep.LIFE, 1, True)]
+    assert heard.failed_steps == [(JOB, GuardedTask.LIFE, 1, True), (JOB, GuardedTask.LIFE, 1, True)]
 
 
 def test_success_of_another_step_mends_nothing(errors, heard):
     """A job that is written to can still not be planned."""
-    fail(errors, ValueError("once"), step=GuardedStep.PLAN)
-    with errors.isolate(JOB, GuardedStep.LIFE):
+    fail(errors, ValueError("once"), task=GuardedTask.PLAN)
+    with errors.isolate(JOB, GuardedTask.LIFE):
         pass
     assert heard.mended_jobs == []
-    assert errors.paused(GuardedStep.PLAN) == {JOB: "ValueError: once"}
+    assert errors.paused(GuardedTask.PLAN) == {JOB: "ValueError: once"}
 
 
 def test_traceback_is_logged_with_the_jobs_name_once_for_each_error(errors, caplog):
@@ -112,7 +112,7 @@ def test_traceback_is_logged_with_the_jobs_name_once_for_each_error(errors, capl
     stories = [record.getMessage() for record in caplog.records]
     assert all(record.levelno == logging.ERROR and JOB in record.getMessage() for record in caplog.records)
     assert ["\n" in story for story in stories] == [True, False, True]
-    assert max(map(len, stories)) < LONGEST_STORY + 1_000
+    assert max(map(len, stories)) < LONGEST_TRACEBACK + 1_000
     assert "ValueError: another" in stories[-1]
 
 
@@ -124,26 +124,26 @@ def test_edit_ends_a_pause_and_comes_no_more_often_than_every_ten_seconds(errors
     failed_at_s = now[0]
     now[0] += 3.0
     errors.handle_edit(JOB)
-    assert errors.again_at_s(JOB, GuardedStep.LIFE) == failed_at_s + EDIT_PAUSE_S
-    assert errors.again_at_s(OTHER, GuardedStep.LIFE) == failed_at_s + 1.0, "a shorter pause stands"
+    assert errors.retry_at_s(JOB, GuardedTask.LIFE) == failed_at_s + EDIT_PAUSE_S
+    assert errors.retry_at_s(OTHER, GuardedTask.LIFE) == failed_at_s + 1.0, "a shorter pause stands"
     now[0] += 60.0
     fail(errors, ValueError("again"))
-    assert errors.again_at_s(JOB, GuardedStep.LIFE) == now[0] + 256.0, "the pauses go on doubling"
+    assert errors.retry_at_s(JOB, GuardedTask.LIFE) == now[0] + 256.0, "the pauses go on doubling"
     now[0] += 60.0
     errors.handle_edit(JOB)
-    assert not errors.is_paused(JOB, GuardedStep.LIFE)
+    assert not errors.is_paused(JOB, GuardedTask.LIFE)
 
 
 def test_failures_of_jobs_that_are_gone_are_forgotten(errors, now):
     """Nothing is kept of them, once a job that is only missing for a while would have had its longest pause."""
-    fail(errors, ValueError("once"), step=GuardedStep.PLAN)
+    fail(errors, ValueError("once"), task=GuardedTask.PLAN)
     fail(errors, ValueError("once"))
-    errors.keep_only({OTHER}, GuardedStep.PLAN)
-    assert errors.fails(JOB, GuardedStep.PLAN)
+    errors.keep_only({OTHER}, GuardedTask.PLAN)
+    assert errors.fails(JOB, GuardedTask.PLAN)
     now[0] += LONGEST_PAUSE_S
-    errors.keep_only({JOB}, GuardedStep.PLAN)
-    assert errors.fails(JOB, GuardedStep.PLAN)
-    errors.keep_only({OTHER}, GuardedStep.PLAN)
-    assert not errors.fails(JOB, GuardedStep.PLAN)
+    errors.keep_only({JOB}, GuardedTask.PLAN)
+    assert errors.fails(JOB, GuardedTask.PLAN)
+    errors.keep_only({OTHER}, GuardedTask.PLAN)
+    assert not errors.fails(JOB, GuardedTask.PLAN)
     errors.forget(JOB)
     assert errors.problem(JOB) == ""

@@ -73,7 +73,7 @@ def _servers(servers: Fields, status: Fields) -> str:
     line = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
     line += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
     if status["servers"] and progress.get("lineage"):  # there is a model
-        line += format_copies(servers["copies"], progress["alone"])
+        line += format_copies(servers["copies"], progress["single_copy_buckets"])
     return line + (f"; {moving} buckets are moving" if moving else "")
 
 

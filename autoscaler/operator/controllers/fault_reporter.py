@@ -17,18 +17,18 @@ class FaultReporter(FaultLog):
         self._store = store
         self._metrics = metrics
 
-    def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
+    def handle_failure(self, job: JobName, failure: JobError, error: Exception, *, has_changed: bool) -> None:
         """See `fault_isolation.FaultListener`.  A fault with an object that is no job's is logged and counted alone."""
-        super().failed(job, noted, error, is_news=is_news)
-        self._metrics.count_error(job, noted.step, noted.again_at_s)
+        super().handle_failure(job, failure, error, has_changed=has_changed)
+        self._metrics.count_error(job, failure.task, failure.retry_at_s)
         raw = self._store.objects.raw(job) if job.count("/") == 1 else None
-        if raw is None or not is_news:
+        if raw is None or not has_changed:
             return
         event = JobEvent(reason="InternalError", message=self._store.errors.problem(job), is_warning=True)
         self._store.events.emit(subject_of(raw), event)
         self._store.to_write_status.add(job)
 
-    def mended(self, job: JobName) -> None:
+    def handle_recovery(self, job: JobName) -> None:
         """See `fault_isolation.FaultListener`."""
-        super().mended(job)
+        super().handle_recovery(job)
         self._store.to_write_status.add(job)

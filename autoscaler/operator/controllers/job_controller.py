@@ -22,7 +22,7 @@ from autoscaler.clusters.kubernetes.objects.fields import key_of, parts, text, w
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.controllers.job_writer import JobWriter
@@ -38,7 +38,7 @@ from autoscaler.operator.job.job_pods import (
     roles_of,
     uid_of,
 )
-from autoscaler.operator.job.job_record import leaving_roles, next_look_at_s, waiting_since_s
+from autoscaler.operator.job.job_record import leaving_roles, next_reconcile_at_s, waiting_since_s
 from autoscaler.operator.job.pod_termination import TerminationCause, termination_of
 from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
@@ -69,7 +69,7 @@ class JobController:
         self._poller = poller
         self._failures = failures
         self._reporter = reporter
-        self._look_at_s: dict[JobName, float] = {}
+        self._reconcile_at_s: dict[JobName, float] = {}
         self._deleted_at_s: dict[str, float] = {}  # by UID of the pod, those of the last seconds
 
     async def run(self) -> None:
@@ -96,20 +96,20 @@ class JobController:
             elif has_ended(raw):
                 self._failures.handle_ended(job, raw)
         is_done = store.handle(job, lives.PodsObserved(roles=roles_of(pods, has_master=master is not None)))
-        self._note_waiting(job, has_started=master is not None)
-        self._look_at_s[name] = next_look_at_s(store.records[name].life, store.clock())
+        self._record_waiting(job, has_started=master is not None)
+        self._reconcile_at_s[name] = next_reconcile_at_s(store.records[name].life, store.clock())
         if store.may_write(job):
             await self._stop(job, pods, master)
-            await self._delete_judged(job, pods)
+            await self._delete_handled(job, pods)
             if is_done:
                 await self._delete_job(job)
             elif master is not None and store.records[name].life.state is JobState.ACTIVE:
                 await self._writer.keep_master_count(job, master)
             await self._restore_grace(job, pods)  # last: where it is refused, the rest is done
         store.to_write_status.add(name)
-        self._owned.follow(job)
+        self._owned.queue_if_edited(job)
 
-    def _note_waiting(self, job: KubeJob, *, has_started: bool) -> None:
+    def _record_waiting(self, job: KubeJob, *, has_started: bool) -> None:
         if (record := self._store.find(job)) is not None:
             managed, now_s = self._store.may_write(job), self._store.clock()
             since_s = waiting_since_s(record, has_started=has_started, is_managed=managed, now_s=now_s)
@@ -120,7 +120,7 @@ class JobController:
         record = self._store.records.pop(name, None)
         if record is not None:
             self._poller.forget(record.job)
-        self._look_at_s.pop(name, None)
+        self._reconcile_at_s.pop(name, None)
         self._failures.forget(name)
         self._store.to_write_status.add(name)
         if self._store.objects.raw(name) is None:
@@ -137,21 +137,21 @@ class JobController:
             if (
                 end is None
                 or role is None
-                or end.cause is TerminationCause.ITSELF
+                or end.cause is TerminationCause.OWN_EXIT
                 or end.uid in departed
                 or end.node is None
             ):
                 continue
             departed |= {end.uid}
             self._reporter.handle_departure(job, role, end)
-        judged, deleted, released = record.judged & there, record.deleted_by_edl & there, record.released & there
+        judged, deleted, released = record.handled & there, record.deleted_by_edl & there, record.released & there
         if (departed, judged, deleted, released) != (
             record.departed,
-            record.judged,
+            record.handled,
             record.deleted_by_edl,
             record.released,
         ):
-            self._store.change(job, departed=departed, judged=judged, deleted_by_edl=deleted, released=released)
+            self._store.change(job, departed=departed, handled=judged, deleted_by_edl=deleted, released=released)
 
     # ---- writes -------------------------------------------------------------------------------------------------
 
@@ -185,11 +185,11 @@ class JobController:
             event = JobEvent(reason="GraceRestored", message=message, pod=key_of(raw), is_warning=True)
             self._store.events.emit(job, event)
 
-    async def _delete_judged(self, job: KubeJob, pods: Sequence[Raw]) -> None:
+    async def _delete_handled(self, job: KubeJob, pods: Sequence[Raw]) -> None:
         """Delete pods that have ended and are judged; trainers' stay until the status says that the job failed."""
         record = self._store.records[job.key]
-        keeps_proof = record.life.ending is lives.JobEnding.FAILED and not self._is_failure_told(job)
-        judged = [raw for raw in pods if has_ended(raw) and not is_leaving(raw) and uid_of(raw) in record.judged]
+        keeps_proof = record.life.ending is lives.JobEnding.FAILED and not self._is_failure_reported(job)
+        judged = [raw for raw in pods if has_ended(raw) and not is_leaving(raw) and uid_of(raw) in record.handled]
         await self._delete_pods(job, [raw for raw in judged if not (keeps_proof and role_of(raw) is Role.TRAINER)])
 
     async def _delete_pods(self, job: KubeJob, pods: Sequence[Raw]) -> None:
@@ -212,29 +212,29 @@ class JobController:
         if raw is not None and uid_of(raw) == job.uid and not is_leaving(raw):
             await self._writer.delete_job(raw)
 
-    def _is_failure_told(self, job: KubeJob) -> bool:
+    def _is_failure_reported(self, job: KubeJob) -> bool:
         conditions = parts(self._store.objects.raw(job.key) or {}, "status", "conditions")
         return any(text(one, "type") == "Failed" and one.get("status") == "True" for one in conditions)
 
     # ---- tasks --------------------------------------------------------------------------------------------------
 
     async def _reconcile_due(self) -> None:
-        for name in self._take_due():
+        for name in self._pop_due():
             try:
-                with self._store.errors.isolate(name, GuardedStep.LIFE):
+                with self._store.errors.isolate(name, GuardedTask.LIFE):
                     await self.reconcile(name)
             except ClusterError as error:
                 log.warning("job %s: %s; trying again in %g s", name, error, TICK_S)
-                self._look_at_s[name] = self._store.clock()
-            if again_at_s := self._store.errors.again_at_s(name, GuardedStep.LIFE):
-                self._look_at_s[name] = again_at_s
+                self._reconcile_at_s[name] = self._store.clock()
+            if again_at_s := self._store.errors.retry_at_s(name, GuardedTask.LIFE):
+                self._reconcile_at_s[name] = again_at_s
             await asyncio.sleep(0)  # others have their turn
 
-    def _take_due(self) -> list[JobName]:
+    def _pop_due(self) -> list[JobName]:
         now_s, errors = self._store.clock(), self._store.errors
         self._deleted_at_s = {uid: at_s for uid, at_s in self._deleted_at_s.items() if now_s < at_s + DELETE_AGAIN_S}
-        names = self._store.to_reconcile.take()
-        names |= {name for name, at_s in self._look_at_s.items() if now_s >= at_s}
-        paused = {name for name in names if errors.is_paused(name, GuardedStep.LIFE)}
-        self._look_at_s |= {name: errors.again_at_s(name, GuardedStep.LIFE) for name in paused}
+        names = self._store.to_reconcile.pop_all()
+        names |= {name for name, at_s in self._reconcile_at_s.items() if now_s >= at_s}
+        paused = {name for name in names if errors.is_paused(name, GuardedTask.LIFE)}
+        self._reconcile_at_s |= {name: errors.retry_at_s(name, GuardedTask.LIFE) for name in paused}
         return sorted(names - paused)

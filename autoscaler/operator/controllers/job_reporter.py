@@ -24,10 +24,10 @@ from autoscaler.domain import (
     Policy,
     Role,
 )
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from autoscaler.loop import LoopPass, decision_key
 from autoscaler.operator.controllers.server_drain import ServerDrains
-from autoscaler.operator.job.job_pods import standing
+from autoscaler.operator.job.job_pods import active_pods
 from autoscaler.operator.job.pod_termination import PodTermination, TerminationCause
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status.status_inputs import (
@@ -35,8 +35,8 @@ from autoscaler.operator.status.status_inputs import (
     ResizeRecord,
     WriteRefusal,
     add_resize,
-    cause_words,
-    is_news,
+    causes_text,
+    deserves_event,
     reason_of,
 )
 from autoscaler.operator.store.event_recorder import JobEvent
@@ -52,7 +52,7 @@ _DEPARTURES: Final = {
     TerminationCause.DRAIN: (ResizeAuthor.DRAIN, "Drained", "it was evicted: its node is being drained"),
     TerminationCause.NODE: (ResizeAuthor.NODE, "NodeEnded", "its node ended it"),
     TerminationCause.USER: (ResizeAuthor.USER, "Deleted", "somebody deleted it"),
-    TerminationCause.ITSELF: (ResizeAuthor.FAILURE, "Failed", "it ended by itself"),
+    TerminationCause.OWN_EXIT: (ResizeAuthor.FAILURE, "Failed", "it ended by itself"),
     TerminationCause.MASTER: (
         ResizeAuthor.EDL,
         "ServerLeft",
@@ -76,7 +76,7 @@ class JobReporter:
         now_s = self._store.clock()
         self._metrics.decision_s.observe(max(0.0, now_s - done.plan.planned_at_s))
         self._metrics.count_writes(done.applied)
-        self._metrics.show_held_up(done.plan.decisions)
+        self._metrics.set_held_up(done.plan.decisions)
         self._metrics.forget_errors(now_s)
         self._drains.keep_planned(done.plan.actions)
         view = self._store.cluster.view().evolve(history=done.history)
@@ -86,10 +86,10 @@ class JobReporter:
     def report(self, done: LoopPass) -> None:
         """Keep the decisions and the writes of one pass."""
         for decision in done.plan.decisions:
-            with self._store.errors.isolate(decision.job, GuardedStep.REPORT):
+            with self._store.errors.isolate(decision.job, GuardedTask.REPORT):
                 self._report_decision(decision)
         for job, applied in _by_job(done.applied).items():
-            with self._store.errors.isolate(job, GuardedStep.REPORT_WRITES):
+            with self._store.errors.isolate(job, GuardedTask.REPORT_WRITES):
                 self._report_writes(job, applied)
 
     def handle_departure(self, job: KubeJob, role: Role, end: PodTermination) -> None:
@@ -97,22 +97,22 @@ class JobReporter:
         self._metrics.count_eviction(end.cause.value, role.value)
         if end.cause not in _DEPARTURES:
             return
-        author, reason, words = _DEPARTURES[end.cause]
-        pods, race = self._store.objects.pods(job), self._store.cluster.start_backoff(job.key)
+        author, reason, text = _DEPARTURES[end.cause]
+        pods, backoff = self._store.objects.pods(job), self._store.cluster.start_backoff(job.key)
         is_starting = self._store.objects.master(job) is None  # no pod of a running job loses its race: it had a node
-        if end.cause is TerminationCause.USER and is_starting and race.hold_until_s > self._store.clock():
-            author, reason, words = (
+        if end.cause is TerminationCause.USER and is_starting and backoff.hold_until_s > self._store.clock():
+            author, reason, text = (
                 ResizeAuthor.EDL,
                 "RoomTaken",
                 "its proved room was taken by others; it starts again",
             )
-        if end.cause is not TerminationCause.ITSELF:
-            message = f"{role.value} {end.pod}: {words}"
+        if end.cause is not TerminationCause.OWN_EXIT:
+            message = f"{role.value} {end.pod}: {text}"
             self._store.events.emit(job, JobEvent(reason=reason, message=message, pod=end.pod))
         else:
             reason = "ServerFailed" if role is Role.SERVER else "TrainerFailed"
         if role is not Role.MASTER:
-            before = 1 + sum(key_of(raw) != end.pod for raw in standing(pods, role))
+            before = 1 + sum(key_of(raw) != end.pod for raw in active_pods(pods, role))
             change = ResizeRecord(
                 at_s=self._store.clock(),
                 before=before,
@@ -120,23 +120,23 @@ class JobReporter:
                 cause=reason,
                 by=author,
                 role=role,
-                message=f"{end.pod}: {words}",
+                message=f"{end.pod}: {text}",
             )
             self._add_resize(job.key, change)
 
     def forget(self, job: JobName) -> None:
         """Drop what is kept of a job that is gone."""
-        self._store.reports.pop(job, None)
+        self._store.plan_reports.pop(job, None)
         self._store.errors.forget(job)
         self._metrics.forget_job(job)
 
     def _report_decision(self, decision: Decision) -> None:
-        report = self._store.report_of(decision.job)
+        report = self._store.plan_report_of(decision.job)
         if decision == report.decision:
             return
-        self._store.reports[decision.job] = replace(report, decision=decision)
+        self._store.plan_reports[decision.job] = replace(report, decision=decision)
         self._store.to_write_status.add(decision.job)
-        if decision_key(decision) != decision_key(report.decision) and is_news(decision):
+        if decision_key(decision) != decision_key(report.decision) and deserves_event(decision):
             self._emit(decision.job, JobEvent(reason=decision.reason, message=decision.message))
 
     def _report_writes(self, job: JobName, applied: list[tuple[Action, WriteOutcome]]) -> None:
@@ -152,18 +152,18 @@ class JobReporter:
         self._store.to_write_status.add(job)
 
     def _report_refusals(self, job: JobName, refused: list[tuple[str, str]], *, has_done: bool) -> None:
-        report = self._store.report_of(job)
+        report = self._store.plan_report_of(job)
         if refused:
             reason, message = refused[-1]
             refusal = WriteRefusal(at_s=self._store.clock(), reason=reason, message=message)
             if report.refusal is None or report.refusal.reason != reason:
                 self._emit(job, JobEvent(reason=reason, message=message, is_warning=True))
-            self._store.reports[job] = replace(report, refusal=refusal)
+            self._store.plan_reports[job] = replace(report, refusal=refusal)
         elif has_done and report.refusal is not None:
-            self._store.reports[job] = replace(report, refusal=None)
+            self._store.plan_reports[job] = replace(report, refusal=None)
 
     def _resize_of(self, job: JobName, done: list[Action], role: Role) -> ResizeRecord | None:
-        decision = self._store.report_of(job).decision
+        decision = self._store.plan_report_of(job).decision
         pods = [
             one
             for action in done
@@ -178,15 +178,15 @@ class JobReporter:
             at_s=self._store.clock(),
             before=before,
             after=max(0, before + difference),
-            cause=cause_words(one.cause for one in pods),
+            cause=causes_text(one.cause for one in pods),
             by=ResizeAuthor.EDL,
             role=role,
             message=decision.message,
         )
 
     def _add_resize(self, job: JobName, change: ResizeRecord) -> None:
-        report = self._store.report_of(job)
-        self._store.reports[job] = replace(report, resizes=add_resize(report.resizes, change))
+        report = self._store.plan_report_of(job)
+        self._store.plan_reports[job] = replace(report, resizes=add_resize(report.resizes, change))
         self._store.to_write_status.add(job)
 
     def _emit(self, job: JobName, event: JobEvent) -> None:

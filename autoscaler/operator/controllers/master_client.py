@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.errors import ClusterError
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint, MasterTls
-from autoscaler.jobs.progress import JobProgress, MalformedAnswer, NoAnswer, NoProgress
+from autoscaler.jobs.progress import JobProgress, MalformedAnswer, MissingAnswer, WhyNoAnswer
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
 from master.api.servers_answer import ServersAnswer
 
@@ -30,29 +30,29 @@ class MasterClient:
         self._owned = owned
         self._socket_of = socket_of
 
-    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoAnswer:
+    async def poll(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | MissingAnswer:
         """Return the pod that leads and what it says; REFUSED if some answer and none leads, as while etcd is away."""
         addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := self._address(job, raw))}
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
-        best: NoAnswer = NoProgress.SILENT
+        best: MissingAnswer = WhyNoAnswer.SILENT
         for name, address in addresses.items():
             door = await self._endpoint(job, address)
-            answer = NoProgress.SILENT if door is None else await self._masters.ask(door)
+            answer = WhyNoAnswer.SILENT if door is None else await self._masters.poll(door)
             if isinstance(answer, JobProgress):
                 return name, answer
-            if isinstance(answer, MalformedAnswer) or best is NoProgress.SILENT:
+            if isinstance(answer, MalformedAnswer) or best is WhyNoAnswer.SILENT:
                 best = answer
         return best
 
     async def set_servers(self, job: KubeJob, leader: Raw, count: int) -> ServersAnswer | None:
         """Set the number of servers at the master that leads; return None if it does not answer."""
         door = await self._endpoint(job, self._address(job, leader))
-        answer = NoProgress.SILENT if door is None else await self._masters.set_servers(door, count)
+        answer = WhyNoAnswer.SILENT if door is None else await self._masters.set_servers(door, count)
         return answer if isinstance(answer, ServersAnswer) else None
 
-    def reading_s(self, job: KubeJob) -> float:
+    def decode_s(self, job: KubeJob) -> float:
         """Return how many seconds of a core it took to read the last answer."""
-        return self._masters.reading_s(_store_name(job))
+        return self._masters.decode_s(_store_name(job))
 
     async def close(self, job: KubeJob) -> None:
         """Close the connections to the masters of a job that is gone."""

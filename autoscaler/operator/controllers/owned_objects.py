@@ -48,7 +48,7 @@ from autoscaler.clusters.kubernetes.objects.names import (
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from autoscaler.operator.store.job_store import JobStore
 
 if TYPE_CHECKING:  # only an operator with accounts in etcd needs etcd's libraries
@@ -56,8 +56,8 @@ if TYPE_CHECKING:  # only an operator with accounts in etcd needs etcd's librari
 
 HEAL_EVERY_S: Final = 60.0
 SECRETS_EVERY: Final = 10  # rounds of healing
-NOT_LOOKED_THROUGH: Final = -1  # core pods of a job whose identity alone was read
-OURS: Final = "app.kubernetes.io/managed-by=edl"
+NOT_CHECKED: Final = -1  # core pods of a job whose identity alone was read
+OWNED_KINDS: Final = "app.kubernetes.io/managed-by=edl"
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class OwnedObjects:
         self._etcd = etcd
         self._now = now
         self._store = store
-        self._scopes = [Scope(namespace=name, labels=OURS) for name in namespaces] or [Scope(labels=OURS)]
+        self._scopes = [Scope(namespace=name, labels=OWNED_KINDS) for name in namespaces] or [Scope(labels=OWNED_KINDS)]
         self._kept: dict[str, OwnedState] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._edited: set[str] = set()
@@ -112,7 +112,7 @@ class OwnedObjects:
             if kept is not None and kept.core_pods == core:
                 return
             budget = build_budget(job, core)
-            if kept is not None and kept.core_pods != NOT_LOOKED_THROUGH:  # an edit moves the budget, no more
+            if kept is not None and kept.core_pods != NOT_CHECKED:  # an edit moves the budget, no more
                 identity = kept.identity
                 await self._api.apply(DISRUPTION_BUDGETS, budget)
             else:
@@ -131,10 +131,10 @@ class OwnedObjects:
             return kept.identity
         identity = _identity(*await self._secrets(job))
         if identity is not None:  # known, but not yet looked through: `prepare` makes the rest stand
-            self._kept[job.key] = OwnedState(uid=job.uid, core_pods=NOT_LOOKED_THROUGH, identity=identity)
+            self._kept[job.key] = OwnedState(uid=job.uid, core_pods=NOT_CHECKED, identity=identity)
         return identity
 
-    def follow(self, job: KubeJob) -> None:
+    def queue_if_edited(self, job: KubeJob) -> None:
         """Have what the job owns made anew soon, if its spec or its servers call for another budget than was made."""
         kept = self._kept.get(job.key)
         if kept is not None and kept.uid == job.uid and kept.core_pods != self._core_pods(job):
@@ -159,7 +159,7 @@ class OwnedObjects:
                 if self._news.is_set():
                     await self._prepare_edited(self._store.jobs_with_pods())
                 else:
-                    await self.heal(self._store.jobs_with_pods(), with_secrets=rounds % SECRETS_EVERY == 0)
+                    await self.restore(self._store.jobs_with_pods(), with_secrets=rounds % SECRETS_EVERY == 0)
             except ClusterError as error:
                 log.warning("what jobs own could not be looked through: %s", error)
 
@@ -170,23 +170,23 @@ class OwnedObjects:
             if job.key not in edited:
                 continue
             try:
-                with self._store.errors.isolate(job.key, GuardedStep.OBJECTS):
+                with self._store.errors.isolate(job.key, GuardedTask.OBJECTS):
                     await self.prepare(job)
             except ClusterError as error:
                 log.warning("what job %s owns could not be made anew: %s; healed with the next round", job.key, error)
 
-    async def heal(self, jobs: Iterable[KubeJob], *, with_secrets: bool) -> None:
+    async def restore(self, jobs: Iterable[KubeJob], *, with_secrets: bool) -> None:
         """Make again what is not as it should be.  Raises ClusterError; every job is tried."""
         services, budgets = await self._listed(SERVICES), await self._listed(DISRUPTION_BUDGETS)
         problem: ClusterError | None = None
         for job in jobs:
-            if self._store.errors.is_paused(job.key, GuardedStep.OBJECTS):
+            if self._store.errors.is_paused(job.key, GuardedTask.OBJECTS):
                 continue
             service = services.get((job.namespace, master_name(job.name)))
             budget = budgets.get((job.namespace, budget_name(job.name)))
             try:
-                with self._store.errors.isolate(job.key, GuardedStep.OBJECTS):
-                    is_whole = _is_whole(job, service, budget, self._core_pods(job))
+                with self._store.errors.isolate(job.key, GuardedTask.OBJECTS):
+                    is_whole = _is_complete(job, service, budget, self._core_pods(job))
                     if with_secrets or not is_whole or self._store.has_unstarted_pod(job):
                         self._kept.pop(job.key, None)
                     await self.prepare(job, may_be_new=False)
@@ -280,7 +280,7 @@ def core_pods(job: KubeJob, servers: int) -> int:
     return job.spec.trainer.replicas.minimum + max(least, servers) + job.spec.master.replicas
 
 
-def _is_whole(job: KubeJob, service: Raw | None, budget: Raw | None, core: int) -> bool:
+def _is_complete(job: KubeJob, service: Raw | None, budget: Raw | None, core: int) -> bool:
     if service is None or budget is None:
         return False
     if any(controller_of(raw).get("uid") != job.uid for raw in (service, budget)):

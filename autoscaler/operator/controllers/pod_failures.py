@@ -22,21 +22,21 @@ from autoscaler.clusters.kubernetes.objects.fields import key_of, parts, text
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.jobs.progress import why_too_soon
+from autoscaler.jobs.progress import early_exit_problem
 from autoscaler.jobs.server_count import describe_loss, loss_of, only_copies_of
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.progress_poller import ProgressPoller
-from autoscaler.operator.job.job_pods import is_seated, ordinal_of, role_of, uid_of
+from autoscaler.operator.job.job_pods import has_consistent_name, ordinal_of, role_of, uid_of
 from autoscaler.operator.job.job_record import count_server_failure, was_released
 from autoscaler.operator.job.node_blocklist import add_failure
 from autoscaler.operator.job.pod_termination import PodTermination, TerminationCause, termination_of
 from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
 
-AT_ONCE: Final = 16  # judged at the same time
+CONCURRENT_HANDLINGS: Final = 16  # judged at the same time
 
 log = logging.getLogger(__name__)
 
@@ -50,42 +50,42 @@ class PodFailures:
         self._writer = writer
         self._poller = poller
         self._reporter = reporter
-        self._judging: set[str] = set()  # UIDs
-        self._turn = asyncio.Semaphore(AT_ONCE)
-        self._questions: dict[JobName, asyncio.Lock] = {}
+        self._handling: set[str] = set()  # UIDs
+        self._turn = asyncio.Semaphore(CONCURRENT_HANDLINGS)
+        self._polls: dict[JobName, asyncio.Lock] = {}
         self._moments = count()
-        self._asked_at: dict[JobName, int] = {}  # the moment at which the last question began
+        self._polled_at: dict[JobName, int] = {}  # the moment at which the last question began
 
     def handle_ended(self, job: KubeJob, raw: Raw) -> None:
         """Judge a pod that has ended and that nobody deleted."""
         record, role, uid = self._store.record_of(job), role_of(raw), uid_of(raw)
-        is_paused = self._store.errors.is_paused(job.key, GuardedStep.POD_END)
-        if uid in record.judged or uid in self._judging or role is None or is_paused:
+        is_paused = self._store.errors.is_paused(job.key, GuardedTask.POD_END)
+        if uid in record.handled or uid in self._handling or role is None or is_paused:
             return
         end = termination_of(raw, record.deleted_by_edl)
         if end is None or not end.is_failure or role is Role.MASTER or record.life.state is not JobState.ACTIVE:
-            self._store.change(job, judged=record.judged | {uid})
+            self._store.change(job, handled=record.handled | {uid})
             return
         if role is Role.TRAINER:
             self._store.handle(job, lives.TrainerEnded())
-        self._judging.add(uid)
-        judging = self._store.errors.attempt_async(
-            job.key, GuardedStep.POD_END, partial(self._judge, job, raw, role, end)
+        self._handling.add(uid)
+        handling = self._store.errors.attempt_async(
+            job.key, GuardedTask.POD_END, partial(self._handle, job, raw, role, end)
         )
-        task = asyncio.ensure_future(judging)
+        task = asyncio.ensure_future(handling)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        task.add_done_callback(lambda _: self._is_judged(job.key, uid))
+        task.add_done_callback(lambda _: self._end_handling(job.key, uid))
 
     def handle_deleted_server(self, job: KubeJob, raw: Raw) -> None:
         """Emit whether a server that was deleted, and has ended, had the time to hand over what it held."""
         record, uid = self._store.record_of(job), uid_of(raw)
-        if role_of(raw) is not Role.SERVER or uid in record.judged or not record.life.trains_on:
+        if role_of(raw) is not Role.SERVER or uid in record.handled or not record.life.needs_model:
             return
-        self._store.change(job, judged=record.judged | {uid})
+        self._store.change(job, handled=record.handled | {uid})
         end = termination_of(raw, record.deleted_by_edl)
         assert end is not None, f"{key_of(raw)} has ended"
-        lost = loss_of(end.code, end.story)
+        lost = loss_of(end.code, end.exit_description)
         if not lost and record.life.state is not JobState.ACTIVE:
             return  # it is suspended: they all leave
         self._store.events.emit(
@@ -100,8 +100,8 @@ class PodFailures:
 
     def forget(self, job: JobName) -> None:
         """Drop what is kept of a job that is gone."""
-        self._questions.pop(job, None)
-        self._asked_at.pop(job, None)
+        self._polls.pop(job, None)
+        self._polled_at.pop(job, None)
 
     async def close(self) -> None:
         """Cancel all judgements under way."""
@@ -109,70 +109,70 @@ class PodFailures:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
-    def _is_judged(self, job: JobName, uid: str) -> None:
-        self._judging.discard(uid)
+    def _end_handling(self, job: JobName, uid: str) -> None:
+        self._handling.discard(uid)
         self._store.to_reconcile.add(job)
 
-    async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination) -> None:
+    async def _handle(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination) -> None:
         try:
             if role is Role.TRAINER or end.code == 0:
-                await self._ask_master(job)
+                await self._poll_master(job)
             async with self._turn:
-                story = await self._story(job, raw, role, end)
-            self._conclude(job, raw, role, end, story)
+                description = await self._describe(job, raw, role, end)
+            self._apply_end(job, raw, role, end, description)
         except ClusterError as error:
             log.warning("the end of %s could not be judged: %s; tried again", end.pod, error)
 
-    async def _ask_master(self, job: KubeJob) -> None:
+    async def _poll_master(self, job: KubeJob) -> None:
         """Return once the job's master has been asked how far it is, later than this was called."""
         called_at = next(self._moments)
-        async with self._questions.setdefault(job.key, asyncio.Lock()):
-            if self._asked_at.get(job.key, -1) > called_at:
+        async with self._polls.setdefault(job.key, asyncio.Lock()):
+            if self._polled_at.get(job.key, -1) > called_at:
                 return
-            if (rest_s := self._poller.rest_left_s(job)) > 0.0:
+            if (rest_s := self._poller.pause_left_s(job)) > 0.0:
                 await asyncio.sleep(rest_s)
             async with self._turn:
                 began_at = next(self._moments)
                 await self._poller.poll(job)
-                self._asked_at[job.key] = began_at  # a question that fails answers nobody
+                self._polled_at[job.key] = began_at  # a question that fails answers nobody
 
-    def _conclude(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination, story: str) -> None:
+    def _apply_end(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination, description: str) -> None:
         record, now_s = self._store.find(job), self._store.clock()
         if record is None:
             return
         if role is Role.TRAINER and end.code == 0 and record.progress is not None and record.progress.is_trained:
-            self._store.change(job, judged=record.judged | {end.uid})  # told the end, while somebody may still save
+            self._store.change(job, handled=record.handled | {end.uid})  # told the end, while somebody may still save
             self._reporter.handle_departure(job, role, end)
             return
         if role is Role.SERVER and was_released(raw, end, record):
-            self._store.change(job, judged=record.judged | {end.uid})
+            self._store.change(job, handled=record.handled | {end.uid})
             self._reporter.handle_departure(job, role, replace(end, cause=TerminationCause.MASTER))
             return
         blocklist = add_failure(record.blocklist, end.node, now_s) if end.node is not None else record.blocklist
-        self._store.change(job, blocklist=blocklist, judged=record.judged | {end.uid})
+        self._store.change(job, blocklist=blocklist, handled=record.handled | {end.uid})
         if record.life.state is not JobState.ACTIVE:
             return  # it has ended while its master was asked
         name: str = raw["metadata"]["name"]
         self._reporter.handle_departure(job, role, end)
         if role is Role.TRAINER:
-            self._store.handle(job, lives.TrainerFailed(pod=name, story=story))
+            self._store.handle(job, lives.TrainerFailed(pod=name, exit_description=description))
             return
         counted = count_server_failure(record, now_s)
         self._store.change(job, server_failures=counted.server_failures, server_failed_at_s=counted.server_failed_at_s)
-        message = f"parameter server {name} {story}"
+        message = f"parameter server {name} {description}"
         self._store.events.emit(job, JobEvent(reason="ServerFailed", message=message, is_warning=True, pod=end.pod))
-        lost = only_copies_of(ordinal_of(raw), record.progress) if is_seated(raw, job.name) else 0
+        lost = only_copies_of(ordinal_of(raw), record.progress) if has_consistent_name(raw, job.name) else 0
         if lost and job.spec.server is not None:
             message = describe_loss(name, lost, job.spec.server.after_loss)
             self._store.events.emit(job, JobEvent(reason="ServerLost", message=message, is_warning=True, pod=end.pod))
 
-    async def _story(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination) -> str:
-        story = end.story
+    async def _describe(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination) -> str:
+        description = end.exit_description
         if end.code == 0 and role is Role.TRAINER:
             record = self._store.find(job)
             progress = record.progress if record is not None else None
-            story += why_too_soon(progress, has_servers=job.spec.server is not None)
+            description += early_exit_problem(progress, has_servers=job.spec.server is not None)
         template = job.template(role)
         containers = parts(template.raw, "spec", "containers")
         lines = await self._writer.tail(raw, text(containers[template.container], "name"))
-        return f"{story}; its last lines:\n{lines}" if lines else story
+        return f"{description}; its last lines:\n{lines}" if lines else description

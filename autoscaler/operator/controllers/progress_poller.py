@@ -19,28 +19,37 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.jobs.progress import JobProgress, MalformedAnswer, NoAnswer, NoProgress, merge_progress, progress_events
+from autoscaler.jobs.progress import (
+    JobProgress,
+    MalformedAnswer,
+    MissingAnswer,
+    WhyNoAnswer,
+    merge_progress,
+    progress_events,
+)
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
 from autoscaler.operator.controllers.master_client import MasterClient
 from autoscaler.operator.controllers.server_drain import ServerDrains
-from autoscaler.operator.job.job_pods import standing
-from autoscaler.operator.job.job_record import JobRecord, owning_of, released_servers
+from autoscaler.operator.job.job_pods import active_pods
+from autoscaler.operator.job.job_record import JobRecord, bucket_owners_of, released_servers
 from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
 
 TICK_S: Final = 0.5
 POLL_EVERY_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 16.0  # of a master that does not answer
-ANSWERING_AT_ONCE: Final = 64  # masters that answered when they were asked last: many may fall silent together
-SILENT_AT_ONCE: Final = 48  # the others, behind a semaphore of their own: two hundred silent ones keep nobody waiting
+CONCURRENT_ANSWERING: Final = 64  # masters that answered when they were asked last: many may fall silent together
+CONCURRENT_SILENT: Final = (
+    48  # the others, behind a semaphore of their own: two hundred silent ones keep nobody waiting
+)
 POLL_LIMIT_S: Final = 5.0  # of the whole question: up to three masters, a second each, and the job's Secrets
 
-READING_SHARE: Final = 1 / 200
-"""Of a core, for the answers of one job: twice that for one of `PODS_A_SHARE` pods, and so on."""
+DECODE_SHARE: Final = 1 / 200
+"""Of a core, for the answers of one job: twice that for one of `PODS_PER_SHARE` pods, and so on."""
 
-PODS_A_SHARE: Final = 25
+PODS_PER_SHARE: Final = 25
 
 log = logging.getLogger(__name__)
 
@@ -63,21 +72,21 @@ class ProgressPoller:
         self._masters = masters
         self._drains = drains
         self._next: dict[JobName, tuple[float, float]] = {}  # when, and the pause after that
-        self._rests_until_s: dict[JobName, float] = {}  # until then the job's master is left alone
-        self._answering = asyncio.Semaphore(ANSWERING_AT_ONCE)
-        self._silent = asyncio.Semaphore(SILENT_AT_ONCE)
+        self._paused_until_s: dict[JobName, float] = {}  # until then the job's master is left alone
+        self._answering = asyncio.Semaphore(CONCURRENT_ANSWERING)
+        self._silent = asyncio.Semaphore(CONCURRENT_SILENT)
         self._under_way: set[JobName] = set()  # polled now, or waiting for its turn
-        self._gone: list[KubeJob] = []  # whose connections are still to be closed
+        self._closing: list[KubeJob] = []  # whose connections are still to be closed
 
     def forget(self, job: KubeJob) -> None:
         """The job is gone: connections to its masters are closed once nobody waits for their answer."""
         self._next.pop(job.key, None)
-        self._rests_until_s.pop(job.key, None)
-        self._gone.append(job)
+        self._paused_until_s.pop(job.key, None)
+        self._closing.append(job)
 
-    def rest_left_s(self, job: KubeJob) -> float:
+    def pause_left_s(self, job: KubeJob) -> float:
         """Return how long the job's master is to be left alone from now on; not above 0: it may be asked."""
-        return self._rests_until_s.get(job.key, 0.0) - self._store.clock()
+        return self._paused_until_s.get(job.key, 0.0) - self._store.clock()
 
     async def run(self) -> None:
         """Poll until cancelled.  A fault with one job's question is that job's (`fault_isolation`)."""
@@ -87,13 +96,13 @@ class ProgressPoller:
                 now_s = self._store.clock()
                 for job in self.pollable():
                     is_due = now_s >= self._next.get(job.key, (0.0, 0.0))[0]
-                    if is_due and job.key not in self._under_way and not errors.is_paused(job.key, GuardedStep.POLL):
+                    if is_due and job.key not in self._under_way and not errors.is_paused(job.key, GuardedTask.POLL):
                         self._under_way.add(job.key)
-                        work = errors.attempt_async(job.key, GuardedStep.POLL, partial(self._poll_in_turn, job))
+                        work = errors.attempt_async(job.key, GuardedTask.POLL, partial(self._poll_in_turn, job))
                         polls.create_task(work).add_done_callback(partial(_discard, self._under_way, job.key))
-                for job in [job for job in self._gone if job.key not in self._under_way]:
-                    self._gone.remove(job)
-                    with errors.isolate(job.key, GuardedStep.CLOSE):
+                for job in [job for job in self._closing if job.key not in self._under_way]:
+                    self._closing.remove(job)
+                    with errors.isolate(job.key, GuardedTask.CLOSE):
                         await self._masters.close(job)
                 await asyncio.sleep(self._tick_s)
 
@@ -101,19 +110,19 @@ class ProgressPoller:
         """Return the jobs whose masters may have something to say and do not rest."""
         now_s, records = self._store.clock(), self._store.records.values()
         living = (one.job for one in records if one.life.stage is not lives.LifeStage.OVER)
-        return [job for job in living if now_s >= self._rests_until_s.get(job.key, 0.0)]
+        return [job for job in living if now_s >= self._paused_until_s.get(job.key, 0.0)]
 
     async def poll(self, job: KubeJob) -> bool:
         """Bring the job's progress up to date; return False if its master does not say how far it is."""
-        masters = standing(self._store.objects.pods(job), Role.MASTER)
-        answer = await self._masters.ask(job, masters)
+        masters = active_pods(self._store.objects.pods(job), Role.MASTER)
+        answer = await self._masters.poll(job, masters)
         if isinstance(answer, tuple):
             leader, progress = answer
-            answer = leader, await self._drains.settle_count(job, masters, leader, progress)
+            answer = leader, await self._drains.apply_count(job, masters, leader, progress)
         record = self._store.find(job)
         if record is None:
             return False
-        self._rests_until_s[job.key] = self._store.clock() + self._rest_s(job)
+        self._paused_until_s[job.key] = self._store.clock() + self._pause_s(job)
         if not isinstance(answer, tuple):
             self._handle_no_answer(record, answer)
             return False
@@ -132,52 +141,53 @@ class ProgressPoller:
             log.debug("job %s: no answer within %g s", job.key, POLL_LIMIT_S)
         every_s = self._poll_every_s
         pause_s = every_s if is_answered else min(2 * max(pause_s, every_s), LONGEST_PAUSE_S)
-        if all(gone.uid != job.uid for gone in self._gone):
-            self._next[job.key] = (self._store.clock() + max(pause_s, self._rest_s(job)), pause_s)
+        if all(gone.uid != job.uid for gone in self._closing):
+            self._next[job.key] = (self._store.clock() + max(pause_s, self._pause_s(job)), pause_s)
 
-    def _rest_s(self, job: KubeJob) -> float:
+    def _pause_s(self, job: KubeJob) -> float:
         """Return how long the job's masters are left alone after their last answer."""
-        return rest_after(self._masters.reading_s(job), pods=len(self._store.objects.pods(job)))
+        return pause_after(self._masters.decode_s(job), pods=len(self._store.objects.pods(job)))
 
     def _handle_progress(self, record: JobRecord, leader: str, progress: JobProgress) -> None:
         store, job, before, now_s = self._store, record.job, record.progress, self._store.clock()
         progress = merge_progress(before, progress)
-        for reason, message in progress_events(before, progress, goes_on=record.life.state is JobState.ACTIVE):
+        for reason, message in progress_events(before, progress, is_active=record.life.state is JobState.ACTIVE):
             store.events.emit(job, JobEvent(reason=reason, message=message, is_warning=True))
-        owning = owning_of(record, now_s)
+        owning = bucket_owners_of(record, now_s)
         store.change(
             job,
             progress=progress,
             progress_at_s=now_s,
-            quiet=None,
+            missing_answer=None,
             checkpoint_at_s=_checkpoint_at_s(record, progress, now_s),
             leader=leader,
-            released=record.released | released_servers(job, standing(store.objects.pods(job), Role.SERVER), progress),
+            released=record.released
+            | released_servers(job, active_pods(store.objects.pods(job), Role.SERVER), progress),
             ratio=self._measure_ratio(record, progress),
         )
-        if owning_of(store.records[job.key], now_s) != owning:
+        if bucket_owners_of(store.records[job.key], now_s) != owning:
             store.request_plan()  # a server that waited for that may take another's place
         if before is not None and progress.done > before.done:
-            store.handle(job, lives.Advanced())
+            store.handle(job, lives.BatchesCompleted())
         if progress.has_failed:
             store.handle(job, lives.GivenUp(reason=progress.problem))
         elif progress.is_complete:
             store.handle(job, lives.EndReached(quarantined=progress.quarantined))
         store.to_write_status.add(job.key)
 
-    def _handle_no_answer(self, record: JobRecord, answer: NoAnswer) -> None:
+    def _handle_no_answer(self, record: JobRecord, answer: MissingAnswer) -> None:
         """Keep since when no master has said how far the job is; emit a malformed answer at once, and once."""
         store, now_s = self._store, self._store.clock()
         problem = answer.problem if isinstance(answer, MalformedAnswer) else ""
         store.change(
             record.job,
-            refused_at_s=record.refused_at_s if answer is NoProgress.SILENT else now_s,
-            quiet=answer,
-            quiet_since_s=now_s if record.quiet is None else record.quiet_since_s,
+            refused_at_s=record.refused_at_s if answer is WhyNoAnswer.SILENT else now_s,
+            missing_answer=answer,
+            unanswered_since_s=now_s if record.missing_answer is None else record.unanswered_since_s,
         )
-        if record.progress is not None or answer != record.quiet:  # else the status says NoAnswer, as before
+        if record.progress is not None or answer != record.missing_answer:  # else the status says NoAnswer, as before
             store.to_write_status.add(record.job.key)
-        if problem and answer != record.quiet:
+        if problem and answer != record.missing_answer:
             message = f"its master's answer is not taken: {problem}"
             store.events.emit(record.job, JobEvent(reason="MalformedAnswer", message=message, is_warning=True))
 
@@ -193,9 +203,9 @@ class ProgressPoller:
         return ratio
 
 
-def rest_after(reading_s: float, *, pods: int) -> float:
-    """Return how long a master of a job with so many pods rests after an answer that took `reading_s` of a core."""
-    return reading_s / (READING_SHARE * (1 + pods / PODS_A_SHARE))
+def pause_after(decode_s: float, *, pods: int) -> float:
+    """Return how long a master of a job with so many pods rests after an answer that took `decode_s` of a core."""
+    return decode_s / (DECODE_SHARE * (1 + pods / PODS_PER_SHARE))
 
 
 def _checkpoint_at_s(record: JobRecord, progress: JobProgress, now_s: float) -> float:

@@ -24,13 +24,21 @@ from autoscaler.clusters.kubernetes.objects.fields import key_of, text
 from autoscaler.clusters.kubernetes.parsing.server_replacement import find_replaced_pod
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Action, Cause, ClusterView, DeletePod, JobState, PodName, Role
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.jobs.server_count import SPARE_ORDINALS, servers_wanted
 from autoscaler.manifests.api_types import ReplicaBounds
 from autoscaler.operator.controllers.master_client import MasterClient
-from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_seated, ordinal_of, role_of, standing, uid_of
+from autoscaler.operator.job.job_pods import (
+    active_pods,
+    has_consistent_name,
+    has_ended,
+    is_leaving,
+    ordinal_of,
+    role_of,
+    uid_of,
+)
 from autoscaler.operator.job.job_record import SERVING, JobRecord, ServerDrain
 from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
@@ -45,36 +53,36 @@ def plan_server_count(
     sizes: ReplicaBounds,
     *,
     target: int,
-    standing: Collection[int],
+    active: Collection[int],
     draining: Collection[int],
     current: int,
-    moving_in: Collection[int] = (),
+    successors: Collection[int] = (),
 ) -> int:
     """Return the number of servers to set the master to.
 
     `current`: what the master counts on now; `target`: what the planner wants; the rest are ordinals.  A shrink that an
     earlier leader began goes on although the planner of this term may still be waiting out a window before it says so.
-    A server of `moving_in` stands beside the one that it replaces, and counts as one more until that has gone.
+    A server of `successors` stands beside the one that it replaces, and counts as one more until that has gone.
     """
-    count = servers_wanted(sizes.minimum, (ordinal for ordinal in standing if ordinal not in draining))
+    count = servers_wanted(sizes.minimum, (ordinal for ordinal in active if ordinal not in draining))
     count = min(count, sizes.maximum + SPARE_ORDINALS)  # whatever pods somebody else has made
-    enough = max(sizes.minimum, target) <= sum(ordinal < current for ordinal in standing if ordinal not in draining)
-    kept = max([current, *(ordinal + 1 for ordinal in moving_in)])
+    enough = max(sizes.minimum, target) <= sum(ordinal < current for ordinal in active if ordinal not in draining)
+    kept = max([current, *(ordinal + 1 for ordinal in successors)])
     return kept if enough and kept < count else count
 
 
-def why_not_drained(drain: ServerDrain, record: JobRecord, now_s: float) -> str:
+def drain_problem(drain: ServerDrain, record: JobRecord, now_s: float) -> str:
     """Return why the server's pod is not deleted yet; empty: it may be.
 
     The reason has no numbers: each would be one more status.
     """
     progress = record.progress
-    heard_s = max(drain.since_s, record.progress_at_s, record.refused_at_s)
-    is_heard = now_s - heard_s < SILENCE_LIMIT_S
-    if is_heard and record.refused_at_s > record.progress_at_s:
+    answered_s = max(drain.since_s, record.progress_at_s, record.refused_at_s)
+    has_answered = now_s - answered_s < SILENCE_LIMIT_S
+    if has_answered and record.refused_at_s > record.progress_at_s:
         return "no master leads its job now, and none but it can say what it holds"
-    if progress is None or not is_heard:
-        return f"its job's master has {SILENCE_LIMIT_S:.0f} s to say what it holds" if is_heard else ""
+    if progress is None or not has_answered:
+        return f"its job's master has {SILENCE_LIMIT_S:.0f} s to say what it holds" if has_answered else ""
     if progress.servers_wanted > drain.ordinal:
         return "its job's master is yet to be told"
     if progress.phase not in SERVING:
@@ -100,7 +108,7 @@ class ServerDrains:
         record = self._store.records.get(action.job)
         if action.role is not Role.SERVER or action.cause not in VOLUNTARY or record is None:
             return ""
-        raw = self._standing(record.job).get(action.pod)
+        raw = self._active_servers(record.job).get(action.pod)
         if raw is None or record.life.state is not JobState.ACTIVE:
             return ""
         now_s, drain = self._store.clock(), record.drains.get(action.pod)
@@ -109,7 +117,7 @@ class ServerDrains:
             self._store.change(record.job, drains={**record.drains, action.pod: drain})
             message = "it is to leave, and stays until what it holds has been moved to the others"
             self._store.events.emit(record.job, JobEvent(reason="ServerDraining", message=message, pod=action.pod))
-        return why_not_drained(drain, record, now_s)
+        return drain_problem(drain, record, now_s)
 
     def keep_planned(self, actions: Iterable[Action]) -> None:
         """End each drain whose deletion is not in the newest plan: that server stays."""
@@ -117,12 +125,12 @@ class ServerDrains:
         for record in tuple(self._store.records.values()):
             if record.drains and not record.drains.keys() <= planned:
                 drains = {pod: drain for pod, drain in record.drains.items() if pod in planned}
-                with self._store.errors.isolate(record.job.key, GuardedStep.REPORT):
+                with self._store.errors.isolate(record.job.key, GuardedTask.REPORT):
                     self._store.change(record.job, drains=drains)
 
     # ---- the number of servers ----------------------------------------------------------------------------------
 
-    async def settle_count(
+    async def apply_count(
         self, job: KubeJob, masters: Sequence[Raw], leader: str, progress: JobProgress
     ) -> JobProgress:
         """Set the number of servers at the master pod `leader` if it counts on another; return the progress after."""
@@ -137,22 +145,22 @@ class ServerDrains:
 
     def _plan_count(self, job: KubeJob, progress: JobProgress) -> int | None:
         """Return the number of servers to set; None: the master is left alone."""
-        record, decision = self._store.records.get(job.key), self._store.report_of(job.key).decision
+        record, decision = self._store.records.get(job.key), self._store.plan_report_of(job.key).decision
         if job.spec.server is None or record is None or decision is None or not self._store.may_write(job):
             return None
         if record.life.state is not JobState.ACTIVE:
             return None  # a job that ends takes its servers along
-        ended = [raw for raw in self._seated(job) if has_ended(raw) and not is_leaving(raw)]
-        if any(uid_of(raw) not in record.judged for raw in ended):
+        ended = [raw for raw in self._servers(job) if has_ended(raw) and not is_leaving(raw)]
+        if any(uid_of(raw) not in record.handled for raw in ended):
             return None  # the master may have released it: it is judged by the number that has held until now
-        there, drains = self._standing(job), record.drains
+        there, drains = self._active_servers(job), record.drains
         return plan_server_count(
             job.spec.server.replicas,
             target=decision.servers_target,
-            standing=[ordinal_of(raw) for raw in there.values()],
+            active=[ordinal_of(raw) for raw in there.values()],
             draining=[drains[name].ordinal for name in there.keys() & drains.keys()],
             current=progress.servers_wanted,
-            moving_in=[
+            successors=[
                 ordinal_of(raw) for raw in there.values() if find_replaced_pod(raw, self._store.objects.pod) is not None
             ],
         )
@@ -163,21 +171,21 @@ class ServerDrains:
         if answer is None or record is None:
             return progress  # set again with the next poll
         refused = "" if answer.refused is None else shortened(f"{answer.refused.field} {answer.refused.message}")
-        if refused and refused != record.count_refused:
+        if refused and refused != record.count_refusal:
             message = f"its master does not take {count} parameter servers: {refused}"
             self._store.events.emit(job, JobEvent(reason="ServersRefused", message=message, is_warning=True))
         elif not refused:
             log.info("tj/%s: its master counts on %d servers in place of %d", job.key, count, progress.servers_wanted)
-        self._store.change(job, count_refused=refused)
+        self._store.change(job, count_refusal=refused)
         return replace(progress, servers_wanted=answer.count)
 
-    def _standing(self, job: KubeJob) -> dict[PodName, Raw]:
-        return {PodName(key_of(raw)): raw for raw in standing(self._seated(job), Role.SERVER)}
+    def _active_servers(self, job: KubeJob) -> dict[PodName, Raw]:
+        return {PodName(key_of(raw)): raw for raw in active_pods(self._servers(job), Role.SERVER)}
 
-    def _seated(self, job: KubeJob) -> list[Raw]:
+    def _servers(self, job: KubeJob) -> list[Raw]:
         """Return the job's servers, standing or not."""
         pods = self._store.objects.pods(job)
-        return [raw for raw in pods if role_of(raw) is Role.SERVER and is_seated(raw, job.name)]
+        return [raw for raw in pods if role_of(raw) is Role.SERVER and has_consistent_name(raw, job.name)]
 
 
 class DrainGuard:
@@ -205,7 +213,7 @@ class DrainGuard:
         if isinstance(action, DeletePod):
             if why := self._drains.begin(action):
                 return WriteOutcome(result=WriteResult.REFUSED, message=f"pod {action.pod} stays: {why}")
-            self._store.note_deletion(action.job, action.pod)
+            self._store.record_deletion(action.job, action.pod)
         return await self._inner.apply(action)
 
     async def changed(self, timeout_s: float) -> bool:

@@ -8,10 +8,10 @@ from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
 from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, whole
 from autoscaler.domain import JobName
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from autoscaler.manifests.api_types import Mode
-from autoscaler.operator.controllers.server_drain import why_not_drained
-from autoscaler.operator.job.job_record import JobRecord, master_report_of, uncommitted_since_s
+from autoscaler.operator.controllers.server_drain import drain_problem
+from autoscaler.operator.job.job_record import JobRecord, alerted_uncommitted_since_s, master_report_of
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.status.conditions import ConditionType
 from autoscaler.operator.status.job_status import internal_error_status, status_of, unreadable_status
@@ -32,42 +32,42 @@ class StatusSource:
         store, raw = self._store, self._store.objects.raw(name)
         if raw is None:
             return None
-        if not store.errors.is_paused(name, GuardedStep.STATUS):
-            with store.errors.isolate(name, GuardedStep.STATUS):
+        if not store.errors.is_paused(name, GuardedTask.STATUS):
+            with store.errors.isolate(name, GuardedTask.STATUS):
                 return self._status_of(name, raw)
         problem, generation = store.errors.problem(name), _generation(raw)
         status = internal_error_status(
             problem, part(raw, "status"), generation=generation, now_unix_s=self._now_unix_s()
         )
-        self._metrics.show_wrong_job(name, status)
+        self._metrics.set_unreadable_job(name, status)
         return status
 
     def _status_of(self, name: JobName, raw: RawRead) -> Raw | None:
         store, before = self._store, part(raw, "status")
         if (error := store.objects.unreadable.get(name)) is not None:
             status = unreadable_status(error, before, generation=_generation(raw), now_unix_s=self._now_unix_s())
-            new, stands = (
+            new, stored = (
                 condition_of({"status": status}, ConditionType.ADMITTED),
                 condition_of(raw, ConditionType.ADMITTED),
             )
-            if new.get("message") != stands.get("message"):
+            if new.get("message") != stored.get("message"):
                 event = JobEvent(reason="InvalidSpec", message=str(error), is_warning=True)
                 store.events.emit(subject_of(raw), event)
-            self._metrics.show_wrong_job(name, status)
+            self._metrics.set_unreadable_job(name, status)
             return status
         record = store.records.get(name)
         if record is None:
             return None
         status = status_of(self._inputs(record, before), now_s=store.clock(), offset_s=store.offset_s)
-        self._show(name, record, status)
+        self._export_metrics(name, record, status)
         return status
 
     def _inputs(self, record: JobRecord, before: RawRead) -> StatusInputs:
         store, job, now_s = self._store, record.job, self._store.clock()
         return StatusInputs(
             record=record,
-            report=store.report_of(job.key),
-            race=store.cluster.start_backoff(job.key),
+            plan_report=store.plan_report_of(job.key),
+            start_backoff=store.cluster.start_backoff(job.key),
             pods=store.objects.pods(job),
             has_master=store.objects.master(job) is not None,
             previous=before if isinstance(before, dict) else {},
@@ -76,15 +76,15 @@ class StatusSource:
             is_contested=store.objects.is_contested(job.key),
             is_observed=job.spec.mode is Mode.OBSERVE or store.is_frozen,
             problems=store.problems_of(job),
-            draining={pod: why_not_drained(drain, record, now_s) for pod, drain in record.drains.items()},
+            draining={pod: drain_problem(drain, record, now_s) for pod, drain in record.drains.items()},
         )
 
-    def _show(self, name: JobName, record: JobRecord, status: Raw) -> None:
-        self._metrics.show_job(name, status, checkpoint_every_s=record.job.spec.checkpoint.every_s)
-        self._metrics.show_instants(
+    def _export_metrics(self, name: JobName, record: JobRecord, status: Raw) -> None:
+        self._metrics.set_job(name, status, checkpoint_every_s=record.job.spec.checkpoint.every_s)
+        self._metrics.set_instants(
             name,
             checkpoint=self._unix_s(record.checkpoint_at_s),
-            uncommitted=self._unix_s(uncommitted_since_s(record)),
+            uncommitted=self._unix_s(alerted_uncommitted_since_s(record)),
             waiting=self._unix_s(record.waiting_since_s),
         )
 

@@ -21,9 +21,9 @@ from autoscaler.clusters.kubernetes.objects.fields import part
 from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.domain import JobName
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from autoscaler.operator.controllers.status_source import StatusSource
-from autoscaler.operator.status.job_status import differs_in_progress_alone
+from autoscaler.operator.status.job_status import differs_only_in_progress
 from autoscaler.operator.store.job_store import JobStore
 
 MOST_PER_S: Final = 50.0
@@ -51,9 +51,9 @@ class StatusWriter:
         while True:
             for job in queue.due():
                 was_tried = True
-                with errors.isolate(job, GuardedStep.WRITE_STATUS):
+                with errors.isolate(job, GuardedTask.WRITE_STATUS):
                     was_tried = await self.write(job)
-                if again_at_s := errors.again_at_s(job, GuardedStep.WRITE_STATUS):
+                if again_at_s := errors.retry_at_s(job, GuardedTask.WRITE_STATUS):
                     queue.delay(job, again_at_s)
                 await asyncio.sleep(1 / MOST_PER_S if was_tried else 0.0)  # others have their turn in any case
             await queue.wait()
@@ -71,7 +71,7 @@ class StatusWriter:
         if status == standing or (status, standing) == self._kept.get(job):
             return False
         due_s = self._written_at_s.get(job, -inf) + self._progress_every_s
-        if differs_in_progress_alone(status, standing) and now_s < due_s:
+        if differs_only_in_progress(status, standing) and now_s < due_s:
             queue.delay(job, due_s)
             return False
         self._written_at_s[job] = now_s
@@ -88,7 +88,7 @@ class StatusWriter:
         namespace, name = split_key(job)
         body = {"metadata": {"name": name, "namespace": namespace, "uid": raw["metadata"]["uid"]}, "status": status}
         written = await self._api.apply(TRAINING_JOBS, body, subresource=Subresource.STATUS)
-        if forged := _beyond(part(written, "status"), status):
+        if forged := _removal_patch(part(written, "status"), status):
             written = await self._api.patch(
                 TRAINING_JOBS,
                 name,
@@ -101,12 +101,12 @@ class StatusWriter:
         self._kept[job] = (status, written.get("status") or {})
 
 
-def _beyond(standing: RawRead, wanted: RawRead) -> Raw:
+def _removal_patch(standing: RawRead, wanted: RawRead) -> Raw:
     """Return the patch that removes the fields of others: an apply leaves them, for it owns its own fields alone."""
     found: Raw = {}
     for name, value in standing.items():
         if name not in wanted:
             found[name] = None
-        elif isinstance(value, dict) and (nested := _beyond(value, wanted[name])):
+        elif isinstance(value, dict) and (nested := _removal_patch(value, wanted[name])):
             found[name] = nested
     return found

@@ -34,13 +34,13 @@ from master.store.etcd.etcd_accounts import EtcdAccounts
 from master.store.etcd.etcd_config import PASSWORD_FILE, USER, EtcdConfig
 
 ADMIN_USER: Final = "EDL_ETCD_ADMIN_USER"
-KEEPS_ROOM: Final = "EDL_ETCD_KEEPS_ROOM"
+MANAGES_SPACE: Final = "EDL_ETCD_KEEPS_ROOM"
 ADMIN_PASSWORD_FILE: Final = "EDL_ETCD_ADMIN_PASSWORD_FILE"  # noqa: S105  the variable's name, no password
 SWEEP_EVERY_S: Final = 60.0
 GONE_FOR_S: Final = 120.0
 """Its pods have their grace, in which a master commits once more."""
 DROP_PAUSE_S: Final = 0.2  # five jobs a second: a thousand that go at once stand in nobody's way
-AWAY_S: Final = 5.0
+PAUSE_S: Final = 5.0
 """An etcd that did not answer is asked again after this; until then nobody waits for its deadline."""
 CLUSTER: Final = "kube-system"
 """The namespace whose UID tells clusters apart: it stands in each one, and for ever."""
@@ -53,12 +53,12 @@ log = logging.getLogger(__name__)
 class AccountSettings:
     """How the operator reaches etcd.  `is_separate`: as a user that makes users, so that each job has its own user.
 
-    `keeps_room`: etcd is EDL's alone, so the operator compacts it and bars jobs that fill it (`space_keeper`).
+    `manages_space`: etcd is EDL's alone, so the operator compacts it and bars jobs that fill it (`space_keeper`).
     """
 
     config: EtcdConfig
     is_separate: bool
-    keeps_room: bool = False
+    manages_space: bool = False
 
 
 def read_account_settings(environ: Mapping[str, str] = os.environ) -> AccountSettings | None:
@@ -69,16 +69,16 @@ def read_account_settings(environ: Mapping[str, str] = os.environ) -> AccountSet
     if user and environ.get(USER):
         raise InvalidSpecError(USER, f"stands beside {ADMIN_USER}", "leave it out: each job gets a user of its own")
     admin = {USER: user, PASSWORD_FILE: file} if user else {}
-    keeps_room = environ.get(KEEPS_ROOM, "")
-    if keeps_room not in {"", "true"} or (keeps_room and not user):
-        raise InvalidSpecError(KEEPS_ROOM, f"is {keeps_room!r}", f"leave it out, or 'true' beside {ADMIN_USER}")
+    manages_space = environ.get(MANAGES_SPACE, "")
+    if manages_space not in {"", "true"} or (manages_space and not user):
+        raise InvalidSpecError(MANAGES_SPACE, f"is {manages_space!r}", f"leave it out, or 'true' beside {ADMIN_USER}")
     try:
         config = EtcdConfig.try_from_environment({**environ, **admin})
     except InvalidSettingError as error:
         raise InvalidSpecError(error.path, str(error).removeprefix(f"{error.path}: ")) from None
     if config is None:
         return None
-    return AccountSettings(config=config, is_separate=bool(user), keeps_room=bool(keeps_room))
+    return AccountSettings(config=config, is_separate=bool(user), manages_space=bool(manages_space))
 
 
 class JobAccounts:
@@ -99,7 +99,7 @@ class JobAccounts:
         self._clock = clock
         self._etcd: EtcdAccounts | None = None
         self._opening = asyncio.Lock()
-        self._away_until_s = float("-inf")
+        self._paused_until_s = float("-inf")
         self._gone_since_s: dict[str, float] = {}
 
     async def __aenter__(self) -> Self:
@@ -127,11 +127,11 @@ class JobAccounts:
 
     async def names(self) -> tuple[str, ...]:
         """Return the names in etcd of all jobs of which anything may be left.  Raises ClusterError."""
-        return await self._call(EtcdAccounts.jobs, although_away=True)
+        return await self._call(EtcdAccounts.jobs, ignores_pause=True)
 
     async def bar(self, name: str) -> None:
         """Take all rights in etcd from the job of this name there.  Raises ClusterError."""
-        await self._call(partial(EtcdAccounts.bar, job=name), although_away=True)
+        await self._call(partial(EtcdAccounts.bar, job=name), ignores_pause=True)
 
     async def run(self) -> None:
         """Drop what deleted jobs had in etcd, once a minute, until cancelled."""
@@ -182,12 +182,12 @@ class JobAccounts:
     # ---- etcd -------------------------------------------------------------------------------------------------------
 
     async def _call(
-        self, question: Callable[[EtcdAccounts], Awaitable[EtcdAnswer]], *, although_away: bool = False
+        self, question: Callable[[EtcdAccounts], Awaitable[EtcdAnswer]], *, ignores_pause: bool = False
     ) -> EtcdAnswer:
-        """`although_away`: a full etcd refuses to make accounts; who makes room asks it all the same."""
-        if self._clock() < self._away_until_s and not although_away:
-            raise TemporaryError("etcd did not answer a moment ago", retry_after_s=AWAY_S)
-        with self._translated():
+        """`ignores_pause`: a full etcd refuses to make accounts; who makes room asks it all the same."""
+        if self._clock() < self._paused_until_s and not ignores_pause:
+            raise TemporaryError("etcd did not answer a moment ago", retry_after_s=PAUSE_S)
+        with self._as_cluster_errors():
             etcd = await self._open()
             if not self._may_write():
                 raise NotLeadingError("etcd: this operator does not lead any more")
@@ -212,16 +212,16 @@ class JobAccounts:
             raise TemporaryError(
                 "etcd shows the jobs' keys to whoever comes without a user: turn its authentication on, and give the "
                 "user of the certificate's common name no role",
-                retry_after_s=AWAY_S,
+                retry_after_s=PAUSE_S,
             )
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _as_cluster_errors(self) -> Iterator[None]:
         try:
             yield
         except StoreTemporaryError as error:
-            self._away_until_s = self._clock() + AWAY_S
-            raise TemporaryError(f"etcd: {error}", retry_after_s=AWAY_S) from error
+            self._paused_until_s = self._clock() + PAUSE_S
+            raise TemporaryError(f"etcd: {error}", retry_after_s=PAUSE_S) from error
         except StoreAccessError as error:
             raise PermanentError(f"etcd refused {ADMIN_USER if self.is_separate else USER}: {error}") from error
         except MasterError as error:

@@ -28,17 +28,17 @@ from master.store.etcd.etcd_upkeep import EtcdSize, EtcdUpkeep
 if TYPE_CHECKING:
     from master.store.etcd.etcd_upkeep import EtcdSize, JobFootprint
 
-LOOK_EVERY_S: Final = 2.0
-_AT_ONCE: Final = 16
+CHECK_EVERY_S: Final = 2.0
+_CONCURRENT_MEASUREMENTS: Final = 16
 """Jobs that are looked at: one after the other a thousand of them take half a minute where etcd is flooded."""
 
 log = logging.getLogger(__name__)
 
 
-class JobGivingUp(Protocol):
+class JobFailer(Protocol):
     """Where jobs that took too much are given up."""
 
-    def give_up_over_etcd(self, name_in_etcd: str, excess: str) -> None:
+    def fail_over_etcd(self, name_in_etcd: str, excess: str) -> None:
         """Have the job of this name in etcd fail.  Must neither block nor raise."""
         ...
 
@@ -46,7 +46,7 @@ class JobGivingUp(Protocol):
 class EtcdSpaceKeeper:
     """Watches how full etcd is, and makes room in it."""
 
-    def __init__(self, accounts: JobAccounts, jobs: JobGivingUp, metrics: Metrics) -> None:
+    def __init__(self, accounts: JobAccounts, jobs: JobFailer, metrics: Metrics) -> None:
         self._accounts = accounts
         self._jobs = jobs
         self._metrics = metrics
@@ -59,10 +59,10 @@ class EtcdSpaceKeeper:
             while True:
                 try:
                     if await self.check(upkeep):
-                        continue  # `look` has watched for as long as a round takes
+                        continue  # `check` has watched for as long as a round takes
                 except (ClusterError, MasterError) as error:
                     log.warning("how full etcd is, and of what, could not be looked at: %s", error)
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(CHECK_EVERY_S)
         finally:
             await upkeep.close()
 
@@ -72,7 +72,7 @@ class EtcdSpaceKeeper:
         Raises ClusterError, MasterError.
         """
         size = await self._size(upkeep)
-        if not self._accounts.settings.keeps_room:
+        if not self._accounts.settings.manages_space:
             return False
         keys = await upkeep.keys()
         names = await self._accounts.names() if is_filling(size) or keys > FREE_KEYS else ()
@@ -83,32 +83,32 @@ class EtcdSpaceKeeper:
             used = (keys, size.used_bytes, size.file_bytes, size.quota_bytes)
             log.warning("etcd fills: %d keys, %d bytes are used, its file has %d, its quota is %d", *used)
         most = most_bytes(size, len(names))
-        look = partial(upkeep.standing, most_keys=MOST_KEYS, most_bytes=most)
-        found = await gather_bounded((partial(look, name) for name in names), at_once=_AT_ONCE)
-        standing = dict(zip(names, found, strict=True))
-        await self._bar(upkeep, over_standing(standing, most_bytes=most), most)
-        await self._make_room(upkeep)
+        measure = partial(upkeep.standing, most_keys=MOST_KEYS, most_bytes=most)
+        found = await gather_bounded((partial(measure, name) for name in names), at_once=_CONCURRENT_MEASUREMENTS)
+        stored = dict(zip(names, found, strict=True))
+        await self._bar(upkeep, jobs_above_size(stored, most_bytes=most), most)
+        await self._free_space(upkeep)
         written = await upkeep.written(window_s=WINDOW_S, most_bytes=most_written(size))
         ours = {name: count for name, count in written.items() if name in names}
-        over = over_written(ours, most_bytes=most_written(size))
+        over = jobs_above_rate(ours, most_bytes=most_written(size))
         await self._bar(upkeep, over, most)
         if over:
-            await self._make_room(upkeep)
+            await self._free_space(upkeep)
         return True
 
     async def _bar(self, upkeep: EtcdUpkeep, over: Mapping[str, str], most: int) -> None:
         """Bar jobs and give them up before anything is deleted, or the next round would find nothing to bar."""
-        for name, words in over.items():
+        for name, excess in over.items():
             await self._accounts.bar(name)
-            log.warning("job %s has lost its rights in etcd: %s", name, words)
-            self._jobs.give_up_over_etcd(name, words)
+            log.warning("job %s has lost its rights in etcd: %s", name, excess)
+            self._jobs.fail_over_etcd(name, excess)
         for name in over:
             try:
                 await upkeep.trim(name, most_bytes=most)
             except MasterError as error:
                 log.warning("what job %s has too much of in etcd could not be deleted: %s", name, error)
 
-    async def _make_room(self, upkeep: EtcdUpkeep) -> None:
+    async def _free_space(self, upkeep: EtcdUpkeep) -> None:
         await upkeep.compact()
         size = await self._size(upkeep)
         if is_defragmentation_due(size):
@@ -120,7 +120,7 @@ class EtcdSpaceKeeper:
 
     async def _size(self, upkeep: EtcdUpkeep) -> EtcdSize:
         size = await upkeep.size()
-        self._metrics.show_etcd(
+        self._metrics.set_etcd(
             used_bytes=size.used_bytes, file_bytes=size.file_bytes, quota_bytes=size.quota_bytes, is_full=size.is_full
         )
         return size
@@ -150,16 +150,16 @@ def are_many(keys: int, *, jobs: int) -> bool:
 def is_defragmentation_due(size: EtcdSize) -> bool:
     """True if half of a large file is free, or so much that a full etcd has room again: free pages count as well."""
     is_half_free = size.used_bytes <= size.file_bytes // 2
-    ends_alarm = size.is_full and _has_room(size.used_bytes, size) and not _has_room(size.file_bytes, size)
+    ends_alarm = size.is_full and _has_space(size.used_bytes, size) and not _has_space(size.file_bytes, size)
     return size.file_bytes >= size.quota_bytes // 2 and (is_half_free or ends_alarm)
 
 
 def may_disarm(size: EtcdSize) -> bool:
     """True if the alarm would not come back with the next write."""
-    return size.is_full and _has_room(size.file_bytes, size)
+    return size.is_full and _has_space(size.file_bytes, size)
 
 
-def _has_room(file_bytes: int, size: EtcdSize) -> bool:
+def _has_space(file_bytes: int, size: EtcdSize) -> bool:
     return file_bytes < size.quota_bytes // 10 * 9
 
 
@@ -168,11 +168,11 @@ def most_bytes(size: EtcdSize, jobs: int) -> int:
     return min(MOST_BYTES, max(LEAST_BYTES, size.quota_bytes // 2 // max(1, jobs)))
 
 
-def over_standing(standing: Mapping[str, JobFootprint], *, most_bytes: int) -> Mapping[str, str]:
+def jobs_above_size(stored: Mapping[str, JobFootprint], *, most_bytes: int) -> Mapping[str, str]:
     """Return the jobs that have too much, each with what it has, in words."""
     return {
         job: f"{one.keys:,} keys with {one.stored_bytes:,} bytes or more (at most {MOST_KEYS} with {most_bytes:,})"
-        for job, one in standing.items()
+        for job, one in stored.items()
         if one.keys > MOST_KEYS or one.stored_bytes > most_bytes
     }
 
@@ -182,7 +182,7 @@ def most_written(size: EtcdSize) -> int:
     return size.quota_bytes // 64
 
 
-def over_written(written: Mapping[str, int], *, most_bytes: int) -> Mapping[str, str]:
+def jobs_above_rate(written: Mapping[str, int], *, most_bytes: int) -> Mapping[str, str]:
     """Return the jobs that write too much, each with how much, in words."""
     return {
         job: f"{count:,} bytes written within {WINDOW_S:g} s (at most {most_bytes:,})"

@@ -35,7 +35,7 @@ def own_pods(job: KubeJob, pods: Iterable[RawPod]) -> list[RawPod]:
     return [raw for raw in pods if _is_own(job, raw)]
 
 
-def is_seated(raw: Raw, job: str) -> bool:
+def has_consistent_name(raw: Raw, job: str) -> bool:
     """True if the pod's name says what its labels say: it is neither a copy nor edited."""
     role = role_of(raw)
     if role is None or role is Role.MASTER:
@@ -55,7 +55,7 @@ def role_of(raw: Raw) -> Role | None:
 
 
 def ordinal_of(raw: Raw) -> int:
-    """Return the ordinal of a trainer or server that `is_seated`."""
+    """Return the ordinal of a trainer or server that `has_consistent_name`."""
     return int(text(raw, "metadata", "labels", ORDINAL))
 
 
@@ -103,14 +103,14 @@ def _bound_for_long(raw: Raw, now_unix_s: float) -> bool:
     return bound_s is not None and now_unix_s - bound_s > UNSTARTED_S
 
 
-def standing(pods: Iterable[RawPod], role: Role) -> list[RawPod]:
+def active_pods(pods: Iterable[RawPod], role: Role) -> list[RawPod]:
     """Return the pods of a role that stay: neither ended, nor leaving, nor gated."""
     return [
         raw for raw in pods if role_of(raw) is role and not has_ended(raw) and not is_leaving(raw) and not is_gated(raw)
     ]
 
 
-def standing_by_role(pods: Iterable[RawPod]) -> dict[Role, list[RawPod]]:
+def active_pods_by_role(pods: Iterable[RawPod]) -> dict[Role, list[RawPod]]:
     """Return the pods that stay, by role."""
     found: dict[Role, list[RawPod]] = {role: [] for role in _ROLES.values()}
     for raw in pods:
@@ -120,9 +120,9 @@ def standing_by_role(pods: Iterable[RawPod]) -> dict[Role, list[RawPod]]:
     return found
 
 
-def has_standing_trainer(pods: Collection[Raw]) -> bool:
+def has_active_trainer(pods: Collection[Raw]) -> bool:
     """True if a trainer is at work that nobody has deleted."""
-    return bool(standing(pods, Role.TRAINER))
+    return bool(active_pods(pods, Role.TRAINER))
 
 
 def roles_of(pods: Iterable[Raw], *, has_master: bool) -> frozenset[Role]:

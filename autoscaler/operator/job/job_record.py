@@ -17,11 +17,11 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import PodName, Role
 from autoscaler.jobs import training_health
 from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding, Life, LifeStage
-from autoscaler.jobs.progress import JobProgress, NoAnswer
+from autoscaler.jobs.progress import JobProgress, MissingAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, STEADY_AFTER_S, pause_s
 from autoscaler.jobs.server_ratio import ServerRatio
 from autoscaler.jobs.training_health import MasterContact, MasterReport
-from autoscaler.operator.job.job_pods import is_seated, ordinal_of, uid_of
+from autoscaler.operator.job.job_pods import has_consistent_name, ordinal_of, uid_of
 from autoscaler.operator.job.node_blocklist import NodeBlocklist, blocked_nodes
 from autoscaler.operator.job.pod_termination import PodTermination
 from master.api.master_status import JobPhase
@@ -55,8 +55,8 @@ class JobRecord:
     progress: JobProgress | None = None
     progress_at_s: float = -inf
     refused_at_s: float = -inf  # a master answered, and had no status to tell: none leads
-    quiet: NoAnswer | None = None  # what came in place of the last answer; None: it came
-    quiet_since_s: float = -inf  # the first question since the last answer that got none
+    missing_answer: MissingAnswer | None = None  # what came in place of the last answer; None: it came
+    unanswered_since_s: float = -inf  # the first question since the last answer that got none
     checkpoint_at_s: float = -inf  # the last one that anybody knows of
     waiting_since_s: float | None = None  # for room to start in; while it is suspended it waits for nothing
     ratio: ServerRatio = field(default_factory=ServerRatio)  # where it is measured
@@ -65,10 +65,10 @@ class JobRecord:
     server_failed_at_s: float = -inf
     deleted_by_edl: frozenset[str] = frozenset()  # told to leave by EDL
     departed: frozenset[str] = frozenset()  # whose leaving has been accounted for
-    judged: frozenset[str] = frozenset()  # ended, and it is known why
+    handled: frozenset[str] = frozenset()  # ended, and it is known why
     released: frozenset[str] = frozenset()  # servers on which the master did not count at some time
     drains: Mapping[PodName, ServerDrain] = field(default_factory=dict)  # of servers
-    count_refused: str = ""  # why its master does not take the number of servers; empty: it does
+    count_refusal: str = ""  # why its master does not take the number of servers; empty: it does
     resizes_before: tuple[Raw, ...] = ()  # what earlier leaders told of them, newest first; for people, never read
 
     @property
@@ -89,15 +89,15 @@ def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
         trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,
         waiting_share=0.0 if progress is None else round(progress.waiting_share * WAITING_STEPS) / WAITING_STEPS,
         avoided_nodes=blocked_nodes(record.blocklist, now_s),
-        bucket_owners=owning_of(record, now_s),
+        bucket_owners=bucket_owners_of(record, now_s),
     )
 
 
-def owning_of(record: JobRecord, now_s: float) -> BucketOwners | None:
+def bucket_owners_of(record: JobRecord, now_s: float) -> BucketOwners | None:
     """Return which servers own buckets, as the master that leads says; None while no master says so, or knows."""
     progress = record.progress
-    is_heard = record.refused_at_s <= record.progress_at_s and now_s - record.progress_at_s < SILENCE_LIMIT_S
-    if progress is None or not is_heard or progress.phase not in SERVING:
+    has_answered = record.refused_at_s <= record.progress_at_s and now_s - record.progress_at_s < SILENCE_LIMIT_S
+    if progress is None or not has_answered or progress.phase not in SERVING:
         return None
     ordinals = frozenset(ordinal for ordinal, buckets in progress.buckets if buckets)
     return BucketOwners(ordinals=ordinals, is_moving=progress.moving > 0)
@@ -109,8 +109,8 @@ def master_contact_of(record: JobRecord) -> MasterContact:
     return MasterContact(
         progress=record.progress,
         progress_at_s=record.progress_at_s,
-        quiet=record.quiet,
-        quiet_since_s=record.quiet_since_s,
+        missing_answer=record.missing_answer,
+        unanswered_since_s=record.unanswered_since_s,
         checkpoint_at_s=record.checkpoint_at_s,
         started_at_s=-inf if started_at_s is None else started_at_s,
     )
@@ -119,15 +119,15 @@ def master_contact_of(record: JobRecord) -> MasterContact:
 def master_report_of(record: JobRecord, now_s: float, offset_s: float) -> MasterReport:
     """Return what people are told of the job's master; silence since a date, so that the words do not change."""
 
-    def tell(since_s: float) -> str:
+    def format_since(since_s: float) -> str:
         return f"since {to_time(since_s - offset_s)}"
 
-    return training_health.report_of(
-        master_contact_of(record), every_s=record.job.spec.checkpoint.every_s, now_s=now_s, tell=tell
+    return training_health.master_report(
+        master_contact_of(record), every_s=record.job.spec.checkpoint.every_s, now_s=now_s, format_since=format_since
     )
 
 
-def uncommitted_since_s(record: JobRecord) -> float | None:
+def alerted_uncommitted_since_s(record: JobRecord) -> float | None:
     """Return since when what is trained is in no checkpoint; None: all is, or the job does not train."""
     return (
         training_health.uncommitted_since_s(master_contact_of(record))
@@ -159,14 +159,14 @@ def leaving_roles(life: Life) -> frozenset[Role]:
     """Return the roles whose pods have to leave now; what is left of a suspended job the planner takes away."""
     match life.stage:
         case LifeStage.SUSPENDING | LifeStage.STOPPING:
-            return frozenset(STOP_ORDER[: life.stopped])
+            return frozenset(STOP_ORDER[: life.stopped_role_count])
         case LifeStage.OVER:
             return frozenset(STOP_ORDER)
         case _:
             return frozenset()
 
 
-def next_look_at_s(life: Life, now_s: float) -> float:
+def next_reconcile_at_s(life: Life, now_s: float) -> float:
     """Return when time alone may change something."""
     policy = life.policy
     if life.stage in {LifeStage.SUSPENDING, LifeStage.FINISHING, LifeStage.STOPPING}:
@@ -184,8 +184,8 @@ def released_servers(job: KubeJob, servers: Iterable[Raw], progress: JobProgress
     """Return the UIDs of the servers on which the master does not count: it releases them once they hold nothing."""
     if progress is None:
         return frozenset()
-    seated = (raw for raw in servers if is_seated(raw, job.name))
-    return frozenset(uid_of(raw) for raw in seated if ordinal_of(raw) >= progress.servers_wanted)
+    consistent = (raw for raw in servers if has_consistent_name(raw, job.name))
+    return frozenset(uid_of(raw) for raw in consistent if ordinal_of(raw) >= progress.servers_wanted)
 
 
 def was_released(raw: Raw, end: PodTermination, record: JobRecord) -> bool:

@@ -16,7 +16,7 @@ from autoscaler.domain import NodeName
 FAILURES: Final = 3
 WINDOW_S: Final = 600.0
 AVOID_S: Final = 600.0
-NOWHERE: Final[frozenset[NodeName]] = frozenset()
+NO_NODES: Final[frozenset[NodeName]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +40,9 @@ def add_failure(blocklist: NodeBlocklist, node: NodeName, now_s: float) -> NodeB
 def blocked_nodes(blocklist: NodeBlocklist, now_s: float) -> frozenset[NodeName]:
     """Return the nodes on which the job starts no pod now."""
     if not blocklist.failed_at_s:
-        return NOWHERE
-    return frozenset(node for node, times in blocklist.failed_at_s.items() if _is_bad(times, now_s))
+        return NO_NODES
+    return frozenset(node for node, times in blocklist.failed_at_s.items() if _is_blocked(times, now_s))
 
 
-def _is_bad(times: tuple[float, ...], now_s: float) -> bool:
+def _is_blocked(times: tuple[float, ...], now_s: float) -> bool:
     return len(times) == FAILURES and times[-1] - times[0] <= WINDOW_S and now_s < times[-1] + AVOID_S

@@ -36,7 +36,7 @@ _DISRUPTIONS: Final = {
     "DeletionByPodGC": "node",
 }
 _SIGNALLED: Final = 128  # a shell's way to say that a signal ended the process
-_TOLD_REASONS: Final = frozenset({"Completed", "Error"})  # these say no more than the exit code
+_GENERIC_REASONS: Final = frozenset({"Completed", "Error"})  # these say no more than the exit code
 
 
 class TerminationCause(StrEnum):
@@ -48,7 +48,7 @@ class TerminationCause(StrEnum):
     NODE = "node"  # the kubelet was short of something, shut down, or is gone
     USER = "user"  # deleted by somebody, who does not say why
     MASTER = "master"  # a server that its job's master has let go: it had handed over what it held
-    ITSELF = "itself"  # nobody asked it to
+    OWN_EXIT = "itself"  # nobody asked it to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +61,21 @@ class PodTermination:
     has_ended: bool
     node: NodeName | None
     code: int | None = None
-    story: str = ""  # how it ended, for people
+    exit_description: str = ""  # how it ended, for people
 
     @property
     def is_failure(self) -> bool:
         """True if the pod ended unasked."""
-        return self.cause is TerminationCause.ITSELF and self.has_ended
+        return self.cause is TerminationCause.OWN_EXIT and self.has_ended
 
 
 def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTermination | None:
     """Return the termination of a pod, under way or past; None while it stays.  `deleted_by_edl`: UIDs of pods."""
     has_ended = text(raw, "status", "phase") in ENDED_PHASES
     by = _cause_of(raw, deleted_by_edl)
-    if by is TerminationCause.ITSELF and not has_ended:
+    if by is TerminationCause.OWN_EXIT and not has_ended:
         return None
-    code, story = _describe_exit(raw)
+    code, description = _describe_exit(raw)
     return PodTermination(
         pod=key_of(raw),
         uid=text(raw, "metadata", "uid"),
@@ -83,12 +83,12 @@ def termination_of(raw: Raw, deleted_by_edl: Iterable[str] = ()) -> PodTerminati
         has_ended=has_ended,
         node=NodeName(text(raw, "spec", "nodeName")) or None,
         code=code,
-        story=story,
+        exit_description=description,
     )
 
 
-def _cause_of(raw: Raw, words: Iterable[str]) -> TerminationCause:
-    if text(raw, "metadata", "uid") in words:
+def _cause_of(raw: Raw, deleted_by_edl: Iterable[str]) -> TerminationCause:
+    if text(raw, "metadata", "uid") in deleted_by_edl:
         return TerminationCause.EDL
     disruption = condition_of(raw, "DisruptionTarget")
     if disruption.get("status") == "True" and (by := _DISRUPTIONS.get(text(disruption, "reason"))):
@@ -97,7 +97,7 @@ def _cause_of(raw: Raw, words: Iterable[str]) -> TerminationCause:
         return TerminationCause.USER
     if text(raw, "status", "reason"):  # Evicted, Shutdown, NodeLost, OutOfcpu, NodeAffinity, UnexpectedAdmissionError
         return TerminationCause.NODE
-    return TerminationCause.ITSELF
+    return TerminationCause.OWN_EXIT
 
 
 def _describe_exit(raw: Raw) -> tuple[int | None, str]:
@@ -113,17 +113,17 @@ def _describe_exit(raw: Raw) -> tuple[int | None, str]:
     failed = [(name, ended) for name, ended in over if whole(ended, "exitCode")]
     name, ended = min(failed or over, key=lambda item: text(item[1], "finishedAt"))
     code = whole(ended, "exitCode")
-    words = _code_in_words(code)
-    if (why := text(ended, "reason")) and why not in _TOLD_REASONS:
-        words += f" ({why}: it asked for more memory than its limit)" if why == "OOMKilled" else f" ({why})"
+    description = _describe_code(code)
+    if (why := text(ended, "reason")) and why not in _GENERIC_REASONS:
+        description += f" ({why}: it asked for more memory than its limit)" if why == "OOMKilled" else f" ({why})"
     if len(statuses) > 1:
-        words = f"ended: its container {name} {words}"
+        description = f"ended: its container {name} {description}"
     if message := text(ended, "message").strip():
-        words += f"; it left the message: {message}"
-    return code, words
+        description += f"; it left the message: {message}"
+    return code, description
 
 
-def _code_in_words(code: int) -> str:
+def _describe_code(code: int) -> str:
     if code > _SIGNALLED:
         try:
             return f"was killed by {signal.Signals(code - _SIGNALLED).name}"

@@ -24,7 +24,7 @@ from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, cre
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
-from autoscaler.operator.job.job_pods import has_standing_trainer
+from autoscaler.operator.job.job_pods import has_active_trainer
 
 _ENDINGS: Final = (JobEnding.COMPLETED, JobEnding.FAILED)
 
@@ -42,7 +42,7 @@ def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float
     """Return the job's life.  `now_s` is the cluster's clock, `offset_s` takes Unix time to it."""
     policy = job.spec.run_policy
     started_at_s = _started_at_s(job, found, offset_s, now_s)
-    ending = _believed_ending(found)
+    ending = _valid_ending(found)
     if ending is not None:
         kind, message = ending
         created_s = job.created_at_s + offset_s
@@ -55,12 +55,12 @@ def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float
             message=message,
             started_at_s=started_at_s,
             ended_at_s=ended_at_s,
-            stopped=1,
+            stopped_role_count=1,
         )
     failures = max(0, min(whole(found.status, "failures"), max(1, policy.backoff_limit) - 1))
     stage = _stage(job, found)
     stopped = int(stage is LifeStage.SUSPENDING)  # its trainers have been, at least
-    return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped=stopped)
+    return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped_role_count=stopped)
 
 
 def _stage(job: KubeJob, found: FoundJob) -> LifeStage:
@@ -69,8 +69,8 @@ def _stage(job: KubeJob, found: FoundJob) -> LifeStage:
     return LifeStage.SUSPENDING if found.roles & {Role.TRAINER, Role.SERVER} else LifeStage.SUSPENDED
 
 
-def _believed_ending(found: FoundJob) -> tuple[JobEnding, str] | None:
-    if has_standing_trainer(found.pods):
+def _valid_ending(found: FoundJob) -> tuple[JobEnding, str] | None:
+    if has_active_trainer(found.pods):
         return None
     for condition in parts(found.status, "conditions"):
         if condition.get("status") == "True" and text(condition, "type") in _ENDINGS:

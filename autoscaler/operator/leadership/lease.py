@@ -34,7 +34,7 @@ from autoscaler.operator.leadership.candidate import (
     resign,
 )
 
-GOODBYE_S: Final = 2.0  # to give the Lease back while leaving; else the next one waits for its end
+RELEASE_LIMIT_S: Final = 2.0  # to give the Lease back while leaving; else the next one waits for its end
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class LeaseHolder:
         if not held or over is None:
             return
         try:
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(RELEASE_LIMIT_S):
                 await self._replace(over, {"holderIdentity": "", "leaseDurationSeconds": 1})
         except (ClusterError, TimeoutError) as error:
             log.warning("lease %s could not be given back: %s", self.name, error)

@@ -120,7 +120,7 @@ class OperatorProcess:
                 self._metrics.forget_jobs()
 
 
-_QUIET: Final = ("kopf", "aiohttp.access")
+_NO_INFO_LOGS: Final = ("kopf", "aiohttp.access")
 """Libraries that tell what they do at INFO."""
 
 
@@ -148,5 +148,5 @@ def set_up_logs(level: str) -> None:
     logging.getLogger("kopf._core.reactor.running").setLevel(
         logging.ERROR
     )  # it misses the signals that it must not have
-    for name in _QUIET:
+    for name in _NO_INFO_LOGS:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))

@@ -40,7 +40,7 @@ LONGEST_S: Final = 31_536_000.0
 """A year: longer is a slip."""
 
 _DEFAULTS: Final = Policy(reclaim=Reclaim.SCHEDULER)
-_OWN_NAMES: Final = {"is_frozen": "freeze"}
+_IRREGULAR_NAMES: Final = {"is_frozen": "freeze"}
 _AMOUNTS: Final[Mapping[str, tuple[str, Callable[[Any], int]]]] = {
     "cpu": ("cpu_milli", parse_cpu_m),
     "memory": ("memory_bytes", parse_memory_bytes),
@@ -99,8 +99,8 @@ def _format_headroom(headroom: Headroom) -> dict[str, Any]:
 
 def public_name(field: str) -> str:
     """`up_window_s` -> `upWindowSeconds`."""
-    if field in _OWN_NAMES:
-        return _OWN_NAMES[field]
+    if field in _IRREGULAR_NAMES:
+        return _IRREGULAR_NAMES[field]
     words = field.removesuffix("_s").split("_")
     if field.endswith("_s"):
         words.append("seconds")
@@ -135,10 +135,10 @@ def _number(path: str, field: str, value: Any, *, is_whole: bool) -> float:
 def _headroom(path: str, value: Any) -> tuple[Headroom, ...]:
     if not isinstance(value, list):
         raise InvalidSpecError(path, f"is {value!r}", "a list of {cpu, memory, gpu, count}")
-    return tuple(_room(f"{path}[{number}]", item) for number, item in enumerate(value))
+    return tuple(_headroom_item(f"{path}[{number}]", item) for number, item in enumerate(value))
 
 
-def _room(path: str, item: Any) -> Headroom:
+def _headroom_item(path: str, item: Any) -> Headroom:
     if not isinstance(item, Mapping):
         raise InvalidSpecError(path, f"is {item!r}", "cpu, memory, gpu and count")
     if unknown := next((name for name in item if name not in {*_AMOUNTS, "count"}), None):

@@ -58,14 +58,14 @@ async def serve_probes(
 
 def _healthz(state: OperatorState) -> Page:
     text = "ok" if state.is_healthy else f"the loop has not gone round for {state.passed_s:.0f} s"
-    return _told(text, is_good=state.is_healthy)
+    return _response(text, is_good=state.is_healthy)
 
 
 def _readyz(state: OperatorState) -> Page:
     role = "leads" if state.is_leading else "stands by"
     text = f"{role}{'' if state.is_ready else ', not ready'}{': ' + state.problem if state.problem else ''}"
-    return _told(text, is_good=state.is_ready)
+    return _response(text, is_good=state.is_ready)
 
 
-def _told(text: str, *, is_good: bool) -> Page:
+def _response(text: str, *, is_good: bool) -> Page:
     return Page(body=f"{text}\n".encode(), status=HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE)

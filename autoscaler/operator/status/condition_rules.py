@@ -8,7 +8,13 @@ from typing import Final
 from autoscaler.clusters.kubernetes.parsing.pod_objects import unschedulable_reason
 from autoscaler.domain import Bottleneck, Role
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
-from autoscaler.jobs.training_health import HealthReason, HealthVerdict, MasterReport, judge_checkpoints, judge_training
+from autoscaler.jobs.training_health import (
+    HealthReason,
+    HealthVerdict,
+    MasterReport,
+    checkpoint_verdict,
+    training_verdict,
+)
 from autoscaler.operator.job.job_pods import is_ready
 from autoscaler.operator.status.conditions import (
     Condition,
@@ -21,14 +27,14 @@ from autoscaler.operator.status.conditions import (
 from autoscaler.operator.status.status_inputs import StatusInputs, reason_of
 
 _NOT_TRAINING: Final = frozenset(
-    {HealthReason.PROBLEM, HealthReason.MASTER_SILENT, HealthReason.NO_LEADER, HealthReason.MALFORMED_ANSWER}
+    {HealthReason.PROBLEM, HealthReason.MASTER_UNREACHABLE, HealthReason.NO_LEADER, HealthReason.MALFORMED_ANSWER}
 )
 """Of Progressing: a matter more urgent than its size."""
 
 TOO_MUCH_IN_ETCD: Final = "it took more of etcd, which all jobs share, than is its due"
 """How the message begins of a job that was given up for what it stored in etcd."""
 
-_NOT_ASKED: Final = frozenset({"NotActive", "Waiting"})
+_NO_VERDICT: Final = frozenset({"NotActive", "Waiting"})
 _SERVING_AGAIN: Final = frozenset({HealthReason.WAITING_FOR_SERVERS, HealthReason.RESTORING})
 
 
@@ -38,8 +44,8 @@ def conditions_of(inputs: StatusInputs) -> tuple[Condition, ...]:
         _admitted(inputs),
         _ready(inputs),
         _scaled(inputs),
-        _of_master(inputs, ConditionType.PROGRESSING, judge_training),
-        _of_master(inputs, ConditionType.CHECKPOINTS_CURRENT, judge_checkpoints),
+        _master_condition(inputs, ConditionType.PROGRESSING, training_verdict),
+        _master_condition(inputs, ConditionType.CHECKPOINTS_CURRENT, checkpoint_verdict),
         _degraded(inputs),
         _ended(inputs, ConditionType.COMPLETED, JobEnding.COMPLETED),
         _ended(inputs, ConditionType.FAILED, JobEnding.FAILED),
@@ -54,11 +60,11 @@ def main_reason(conditions: Sequence[Condition]) -> str:
     for kind in (ConditionType.FAILED, ConditionType.COMPLETED, ConditionType.SUSPENDED):
         if kind in by_kind and by_kind[kind].status is ConditionStatus.TRUE:
             return by_kind[kind].reason if kind is ConditionType.FAILED else kind.value
-    chief = next((one for one in _by_weight(by_kind) if one is not None), None)
+    chief = next((one for one in _by_urgency(by_kind) if one is not None), None)
     return chief.reason if chief is not None else ""
 
 
-def _by_weight(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Condition | None]:
+def _by_urgency(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Condition | None]:
     progressing, degraded, saved = map(
         by_kind.get, (ConditionType.PROGRESSING, ConditionType.DEGRADED, ConditionType.CHECKPOINTS_CURRENT)
     )
@@ -70,7 +76,7 @@ def _by_weight(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Condition
     ready = by_kind.get(ConditionType.READY)
     has_room = admitted is not None and admitted.status is ConditionStatus.TRUE
     yield ready if has_room and ready is not None and ready.status is ConditionStatus.FALSE else None
-    is_behind = saved is not None and saved.status is ConditionStatus.FALSE and saved.reason not in _NOT_ASKED
+    is_behind = saved is not None and saved.status is ConditionStatus.FALSE and saved.reason not in _NO_VERDICT
     yield saved if is_behind else None
     yield by_kind.get(ConditionType.SCALED)
     yield admitted
@@ -82,7 +88,7 @@ def has_started(inputs: StatusInputs) -> bool:
 
 
 def _admitted(inputs: StatusInputs) -> Condition:
-    life, decision = inputs.record.life, inputs.report.decision
+    life, decision = inputs.record.life, inputs.plan_report.decision
     if life.ending is not None:
         return false_condition(ConditionType.ADMITTED, "Over", "the job has ended")
     if life.stage in {LifeStage.SUSPENDING, LifeStage.SUSPENDED}:
@@ -112,13 +118,13 @@ def _admitted(inputs: StatusInputs) -> Condition:
 
 def _stuck(inputs: StatusInputs) -> str:
     """Return why kube-scheduler finds no node for a pod of the job, if that is not for want of room."""
-    pods = (raw for role in inputs.standing for raw in inputs.standing[role])
+    pods = (raw for role in inputs.active_pods for raw in inputs.active_pods[role])
     return next(filter(None, map(unschedulable_reason, pods)), "")
 
 
 def _last_start(inputs: StatusInputs) -> Condition | None:
     """Return why the last start came to nothing, if that is what keeps the job waiting."""
-    race, refused = inputs.race, inputs.report.refusal
+    race, refused = inputs.start_backoff, inputs.plan_report.refusal
     if race.refusal:  # gates lifted or not
         return false_condition(
             ConditionType.ADMITTED, reason_of(race.refusal, is_final=True) or "Refused", race.refusal
@@ -142,7 +148,7 @@ def _ready(inputs: StatusInputs) -> Condition:
     wanted = {Role.TRAINER: spec.trainer.replicas.minimum, Role.MASTER: 1}
     if spec.server is not None:
         wanted[Role.SERVER] = spec.server.replicas.minimum
-    there = {role: sum(is_ready(raw) for raw in inputs.standing[role]) for role in wanted}
+    there = {role: sum(is_ready(raw) for raw in inputs.active_pods[role]) for role in wanted}
     missing = [f"{there[role]} of {count} {role.value}s" for role, count in wanted.items() if there[role] < count]
     if missing:
         return false_condition(ConditionType.READY, "NotReady", f"ready: {', '.join(missing)}")
@@ -150,22 +156,24 @@ def _ready(inputs: StatusInputs) -> Condition:
 
 
 def _scaled(inputs: StatusInputs) -> Condition:
-    decision = inputs.report.decision
+    decision = inputs.plan_report.decision
     if inputs.record.life.stage is not LifeStage.ACTIVE or decision is None:
         return unknown_condition(ConditionType.SCALED, "NotActive", "no size is wanted for it now")
     if inputs.is_contested:
         detail = "a HorizontalPodAutoscaler is set upon this job: EDL leaves its count alone; delete one of the two"
         return false_condition(ConditionType.SCALED, "ConflictingAutoscaler", detail)
-    there = len(inputs.standing[Role.TRAINER])
+    there = len(inputs.active_pods[Role.TRAINER])
     notices = [decision.notice, *(f"server {pod} stays yet: {why}" for pod, why in inputs.draining.items() if why)]
     message = "; ".join(filter(None, [f"{there} of {decision.target} trainers: {decision.message}", *notices]))
     if inputs.is_observed:
         return false_condition(ConditionType.SCALED, "Observed", f"EDL would want {message}")
     for reason, detail in inputs.problems.items():
         return false_condition(ConditionType.SCALED, reason, detail)
-    if there < decision.target and inputs.report.refusal is not None:
-        return false_condition(ConditionType.SCALED, inputs.report.refusal.reason, inputs.report.refusal.message)
-    if stuck := _stuck(inputs) or (inputs.race.unschedulable_reason if there < decision.target else ""):
+    if there < decision.target and inputs.plan_report.refusal is not None:
+        return false_condition(
+            ConditionType.SCALED, inputs.plan_report.refusal.reason, inputs.plan_report.refusal.message
+        )
+    if stuck := _stuck(inputs) or (inputs.start_backoff.unschedulable_reason if there < decision.target else ""):
         return false_condition(ConditionType.SCALED, "Unschedulable", f"{message}; kube-scheduler: {stuck}")
     if there < decision.target:
         return false_condition(ConditionType.SCALED, "Growing", message)
@@ -178,33 +186,35 @@ def _scaled(inputs: StatusInputs) -> Condition:
     return true_condition(ConditionType.SCALED, decision.bottleneck.value, message)
 
 
-def _of_master(inputs: StatusInputs, kind: ConditionType, judge: Callable[[MasterReport], HealthVerdict]) -> Condition:
+def _master_condition(
+    inputs: StatusInputs, kind: ConditionType, verdict_of: Callable[[MasterReport], HealthVerdict]
+) -> Condition:
     """Return a condition that only the job's master knows."""
     life = inputs.record.life
     if life.ending is not None or life.stage in {LifeStage.SUSPENDING, LifeStage.SUSPENDED}:
         return false_condition(kind, "NotActive", "the job has ended, or is suspended")
     if not has_started(inputs):
         return false_condition(kind, "Waiting", "it has not started: it waits for room for its minimum")
-    verdict = judge(inputs.master_report)
+    verdict = verdict_of(inputs.master_report)
     tell = {True: true_condition, False: false_condition, None: unknown_condition}[verdict.holds]
     return tell(kind, verdict.reason.value, verdict.message)
 
 
 def _degraded(inputs: StatusInputs) -> Condition:
-    life, decision = inputs.record.life, inputs.report.decision
+    life, decision = inputs.record.life, inputs.plan_report.decision
     if life.stage is not LifeStage.ACTIVE or not has_started(inputs):
         return false_condition(
             ConditionType.DEGRADED, "NotActive" if life.stage is not LifeStage.ACTIVE else "NotStarted"
         )
     minimum = inputs.job.spec.trainer.replicas.minimum
-    there = len(inputs.standing[Role.TRAINER])
+    there = len(inputs.active_pods[Role.TRAINER])
     if there < minimum or (decision is not None and decision.is_degraded):
         why = decision.message if decision is not None else "they are being replaced"
         reason = decision.bottleneck.value if decision is not None else "BelowMinimum"
         if decision is not None and decision.bottleneck in {Bottleneck.MAX, Bottleneck.PINNED}:
             reason = "BelowMinimum"
         if there >= minimum and (server := inputs.job.spec.server) is not None:
-            servers = len(inputs.standing[Role.SERVER])
+            servers = len(inputs.active_pods[Role.SERVER])
             detail = f"{servers} parameter servers of at least {server.replicas.minimum}: they are being replaced"
             return true_condition(ConditionType.DEGRADED, reason, detail)
         return true_condition(ConditionType.DEGRADED, reason, f"{there} trainers of at least {minimum}: {why}")
@@ -215,7 +225,7 @@ def _ended(inputs: StatusInputs, kind: ConditionType, ending: JobEnding) -> Cond
     life = inputs.record.life
     if life.ending is not ending:
         return false_condition(kind, "NotSo")
-    if inputs.standing[Role.TRAINER]:
+    if inputs.active_pods[Role.TRAINER]:
         return false_condition(kind, "Stopping", life.message)
     reason = {JobEnding.COMPLETED: "AllTrained", JobEnding.FAILED: failure_reason(life.message)}.get(
         ending, ending.value

@@ -50,8 +50,8 @@ def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
         status["servers"] = _servers(inputs, job.spec.server.replicas)
     if inputs.priority is not None:
         status["priority"] = inputs.priority
-    if inputs.report.decision is not None:
-        status["share"] = f"{inputs.report.decision.share:.3f}"
+    if inputs.plan_report.decision is not None:
+        status["share"] = f"{inputs.plan_report.decision.share:.3f}"
     if record.progress is not None:
         status["progress"] = _progress(record, offset_s)
     elif (standing_progress := inputs.previous.get("progress")) is not None:
@@ -81,9 +81,9 @@ def unreadable_status(error: InvalidSpecError, before: RawRead, *, generation: i
     }
 
 
-def internal_error_status(told: str, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
-    """Return the status of a job whose status EDL fails to make: all that stands, and `told` beside it (A11)."""
-    scaled = conditions.false_condition(ConditionType.SCALED, "InternalError", told)
+def internal_error_status(problem: str, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
+    """Return the status of a job whose status EDL fails to make: all that stands, and `problem` beside it (A11)."""
+    scaled = conditions.false_condition(ConditionType.SCALED, "InternalError", problem)
     condition = conditions.write_conditions((scaled,), before, generation=generation, now_unix_s=now_unix_s)
     others = [
         one for one in parts({"status": before}, "status", "conditions") if text(one, "type") != ConditionType.SCALED
@@ -93,10 +93,10 @@ def internal_error_status(told: str, before: RawRead, *, generation: int, now_un
 
 def is_over(inputs: StatusInputs) -> bool:
     """True if the status may name the job's ending: each trainer is seen to be leaving, or gone (ADR 0152)."""
-    return inputs.record.life.ending in {JobEnding.COMPLETED, JobEnding.FAILED} and not inputs.standing[Role.TRAINER]
+    return inputs.record.life.ending in {JobEnding.COMPLETED, JobEnding.FAILED} and not inputs.active_pods[Role.TRAINER]
 
 
-def differs_in_progress_alone(one: RawRead, other: RawRead) -> bool:
+def differs_only_in_progress(one: RawRead, other: RawRead) -> bool:
     """True if the two statuses differ in nothing but how far the job is."""
     return _less_progress(one) == _less_progress(other)
 
@@ -116,7 +116,7 @@ def _failures(inputs: StatusInputs) -> int:
     proofs = [
         raw
         for raw in inputs.pods
-        if uid_of(raw) in record.judged
+        if uid_of(raw) in record.handled
         and role_of(raw) is Role.TRAINER
         and not is_leaving(raw)
         and (end := termination_of(raw, record.deleted_by_edl)) is not None
@@ -126,8 +126,8 @@ def _failures(inputs: StatusInputs) -> int:
 
 
 def _trainers(inputs: StatusInputs) -> Raw:
-    sizes, decision = inputs.job.spec.trainer.replicas, inputs.report.decision
-    there = inputs.standing[Role.TRAINER]
+    sizes, decision = inputs.job.spec.trainer.replicas, inputs.plan_report.decision
+    there = inputs.active_pods[Role.TRAINER]
     surplus = sum(text(raw, "metadata", "labels", TIER) == Tier.SURPLUS.value for raw in there)
     return {
         "ready": sum(is_ready(raw) for raw in there),
@@ -142,7 +142,7 @@ def _trainers(inputs: StatusInputs) -> Raw:
 
 
 def _servers(inputs: StatusInputs, sizes: ReplicaBounds) -> Raw:
-    there, decision, progress = inputs.standing[Role.SERVER], inputs.report.decision, inputs.record.progress
+    there, decision, progress = inputs.active_pods[Role.SERVER], inputs.plan_report.decision, inputs.record.progress
     is_active = inputs.record.life.stage is LifeStage.ACTIVE
     servers: Raw = {
         "ready": sum(is_ready(raw) for raw in there),
@@ -158,7 +158,7 @@ def _servers(inputs: StatusInputs, sizes: ReplicaBounds) -> Raw:
     if progress is not None:
         servers["wanted"] = progress.servers_wanted
     if progress is not None and progress.copies > 1 and progress.lineage and there:  # somebody holds a model
-        servers |= {"copies": progress.copies, "alone": progress.alone}
+        servers |= {"copies": progress.copies, "alone": progress.single_copy_buckets}
     return servers
 
 
@@ -167,7 +167,7 @@ def _leaving(inputs: StatusInputs, role: Role) -> list[RawRead]:
 
 
 def _master(inputs: StatusInputs) -> Raw:
-    there = inputs.standing[Role.MASTER]
+    there = inputs.active_pods[Role.MASTER]
     master: Raw = {"ready": sum(is_ready(raw) for raw in there)}
     if any(text(raw, "metadata", "name") == inputs.record.leader for raw in there):
         master["leader"] = inputs.record.leader
@@ -205,7 +205,7 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
 
 def _resizes(inputs: StatusInputs, offset_s: float) -> list[RawRead]:
     """A change of leader is no end of the job's story: what earlier ones told is told on."""
-    own = [_resize(one, offset_s) for one in inputs.report.resizes]
+    own = [_resize(one, offset_s) for one in inputs.plan_report.resizes]
     return [*own, *inputs.record.resizes_before][:MOST]
 
 

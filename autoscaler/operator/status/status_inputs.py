@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.objects.fields import Raw
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Bottleneck, Cause, Decision, Reason, Role
 from autoscaler.jobs.training_health import MasterReport
-from autoscaler.operator.job.job_pods import is_seated, standing_by_role
+from autoscaler.operator.job.job_pods import active_pods_by_role, has_consistent_name
 from autoscaler.operator.job.job_record import JobRecord
 
 
@@ -24,8 +24,8 @@ class StatusInputs:
     """`problems`: one-word reason to message, of what keeps EDL from doing its work."""
 
     record: JobRecord
-    report: JobReport
-    race: StartBackoff
+    plan_report: PlanReport
+    start_backoff: StartBackoff
     pods: Sequence[Raw]
     has_master: bool
     previous: Raw  # the status as it stands
@@ -35,11 +35,11 @@ class StatusInputs:
     is_observed: bool = False
     problems: Mapping[str, str]
     draining: Mapping[str, str] = field(default_factory=dict)  # servers that are to go, and why each of them stays yet
-    standing: Mapping[Role, Sequence[Raw]] = field(init=False)  # the pods that stand, by role
+    active_pods: Mapping[Role, Sequence[Raw]] = field(init=False)  # the pods that stand, by role
 
     def __post_init__(self) -> None:
-        seated = [raw for raw in self.pods if is_seated(raw, self.job.name)]
-        object.__setattr__(self, "standing", standing_by_role(seated))
+        consistent = [raw for raw in self.pods if has_consistent_name(raw, self.job.name)]
+        object.__setattr__(self, "active_pods", active_pods_by_role(consistent))
 
     @property
     def job(self) -> KubeJob:
@@ -56,7 +56,7 @@ class WriteRefusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobReport:
+class PlanReport:
     """What the planner's passes have said of one job."""
 
     decision: Decision | None = None
@@ -64,7 +64,7 @@ class JobReport:
     resizes: tuple[ResizeRecord, ...] = ()
 
 
-def is_news(decision: Decision) -> bool:
+def deserves_event(decision: Decision) -> bool:
     """True if people should read of the decision: not of a size that stays, nor of a job that has none any more."""
     if decision.reason is Reason.EXCLUDED:
         return False  # told as an error of the job (`fault_isolation`)
@@ -138,7 +138,7 @@ def add_resize(resizes: tuple[ResizeRecord, ...], new: ResizeRecord) -> tuple[Re
     return (new, *resizes)[:MOST]
 
 
-def cause_words(causes: Iterable[Cause]) -> str:
+def causes_text(causes: Iterable[Cause]) -> str:
     """Return the causes of a set of actions: one word a cause, as events and metrics write it."""
     return ", ".join(dict.fromkeys(cause_word(cause) for cause in causes))
 

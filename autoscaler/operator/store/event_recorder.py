@@ -21,7 +21,7 @@ from autoscaler.clusters.kubernetes.objects.fields import text, to_micro_time
 from autoscaler.clusters.kubernetes.objects.labels import API_VERSION
 from autoscaler.clusters.kubernetes.objects.names import job_key, split_key
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.operator.status.event_series import CreateEvent, RaiseCount, RecentEvents, forget_event, plan_event
 
 CONTROLLER: Final = "edl.dev/operator"
@@ -112,7 +112,7 @@ class EventRecorder:
         """Write queued events until cancelled."""
         while True:
             queued = await self._queue.get()
-            with self._errors.isolate(job_key(queued.job.namespace, queued.job.name), GuardedStep.EVENT):
+            with self._errors.isolate(job_key(queued.job.namespace, queued.job.name), GuardedTask.EVENT):
                 await self.write(queued)
             await asyncio.sleep(1 / MOST_PER_S)
 

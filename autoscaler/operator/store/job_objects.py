@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.parsing.object_trimming import TRIMMERS
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, Role
 from autoscaler.errors import InvalidSpecError
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.operator.job.job_pods import own_pods
 from autoscaler.operator.store.work_queue import WorkQueue
 
@@ -34,7 +34,7 @@ class JobCache(ObjectCache):
         """See `ObjectCache.pop_changes`."""
         changes = super().pop_changes()
         for name in self._jobs_of(changes):
-            with self._errors.isolate(name, GuardedStep.QUEUE):
+            with self._errors.isolate(name, GuardedTask.QUEUE):
                 self.changed_jobs.add(name)
         return changes
 

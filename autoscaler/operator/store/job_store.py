@@ -22,7 +22,7 @@ from autoscaler.clusters.kubernetes.parsing.priority_classes import (
 )
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, Reclaim, Role
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.server_ratio import ratio_in_status
 from autoscaler.manifests.api_types import Mode
@@ -30,7 +30,7 @@ from autoscaler.operator.job.job_pods import has_ended, has_unstarted, is_gated,
 from autoscaler.operator.job.job_record import JobRecord, facts_of
 from autoscaler.operator.job.recovery import FoundJob, recover_checkpoint_at_s, recover_life, recover_waiting_since_s
 from autoscaler.operator.status.condition_rules import TOO_MUCH_IN_ETCD
-from autoscaler.operator.status.status_inputs import JobReport
+from autoscaler.operator.status.status_inputs import PlanReport
 from autoscaler.operator.store.event_recorder import EventRecorder, JobEvent
 from autoscaler.operator.store.job_objects import JobCache, JobObjects
 from autoscaler.operator.store.work_queue import SETTLE_S, StatusQueue
@@ -55,7 +55,7 @@ class JobStore:
         status_settle_s: float = SETTLE_S,
     ) -> None:
         self.records: Final[dict[JobName, JobRecord]] = {}
-        self.reports: Final[dict[JobName, JobReport]] = {}
+        self.plan_reports: Final[dict[JobName, PlanReport]] = {}
         self.to_reconcile: Final = cache.changed_jobs
         self.to_write_status: Final = StatusQueue(clock, errors, settle_s=status_settle_s)
         self.definition_problem = ""  # of the cluster's TrainingJob definition; empty: none
@@ -85,11 +85,11 @@ class JobStore:
         elif record.job is not job:
             policy = job.spec.run_policy
             self.records[job.key] = replace(record, job=job, life=replace(record.life, policy=policy))
-            self.handle(job, lives.SuspendSet(on=policy.suspend))
+            self.handle(job, lives.SuspendRequested(on=policy.suspend))
         else:
             return record
         if job.is_deleting:
-            self.handle(job, lives.DeleteAsked())
+            self.handle(job, lives.DeletionRequested())
         self.to_reconcile.add(job.key)
         return self.records[job.key]
 
@@ -129,24 +129,24 @@ class JobStore:
                     assert_never(effect)
         return is_done
 
-    def report_of(self, job: JobName) -> JobReport:
+    def plan_report_of(self, job: JobName) -> PlanReport:
         """Return what the planner's passes have said of the job."""
-        return self.reports.get(job, JobReport())
+        return self.plan_reports.get(job, PlanReport())
 
-    def note_deletion(self, job: JobName, pod: str) -> None:
+    def record_deletion(self, job: JobName, pod: str) -> None:
         """EDL is about to delete this pod (NAMESPACE/NAME) on the planner's word."""
         record = self.records.get(job)
         if record is not None:
             uids = {uid_of(raw) for raw in self.objects.pods(record.job) if key_of(raw) == pod}
             self.change(record.job, deleted_by_edl=record.deleted_by_edl | uids)
 
-    def give_up_over_etcd(self, name_in_etcd: str, excess: str) -> None:
+    def fail_over_etcd(self, name_in_etcd: str, excess: str) -> None:
         """The job of this name in etcd may use it no more and so can commit nothing: it fails."""
         namespace, name, _ = split_store_name(name_in_etcd)
         job = self.objects.jobs.get(JobName(job_key(namespace, name)))
         if job is not None and store_name(job.namespace, job.name, job.uid) == name_in_etcd:
             reason = f"{TOO_MUCH_IN_ETCD}: {excess}; its checkpoints stand: make it anew to go on"
-            with self.errors.isolate(job.key, GuardedStep.LIFE):  # who looks at etcd looks at all jobs
+            with self.errors.isolate(job.key, GuardedTask.LIFE):  # who looks at etcd looks at all jobs
                 self.handle(job, lives.GivenUp(reason=reason))
 
     def request_plan(self) -> None:
@@ -201,7 +201,7 @@ class JobStore:
         """Return the jobs that have pods, and that EDL acts on."""
         found = []
         for job in tuple(self.objects.jobs.values()):
-            with self.errors.isolate(job.key, GuardedStep.PODS_OWNED):
+            with self.errors.isolate(job.key, GuardedTask.PODS_OWNED):
                 if self.may_write(job) and self.objects.pods(job) and not job.is_deleting:
                     found.append(job)
         return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from autoscaler.domain import JobName
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 
 SETTLE_S: Final = 1.0  # changes of one job that come together are one write of its status
 LONGEST_SETTLING: Final = 3.0  # times that, however its changes go on
@@ -21,19 +21,19 @@ class WorkQueue:
 
     def __init__(self) -> None:
         self._jobs: set[JobName] = set()
-        self._news = asyncio.Event()
+        self._added = asyncio.Event()
 
     def add(self, job: JobName) -> None:
         """Have the job looked at soon."""
         self._jobs.add(job)
-        self._news.set()
+        self._added.set()
 
     def add_all(self, jobs: Iterable[JobName]) -> None:
         """Have all of them looked at soon."""
         for job in jobs:
             self.add(job)
 
-    def take(self) -> set[JobName]:
+    def pop_all(self) -> set[JobName]:
         """Remove and return all jobs of the queue."""
         jobs, self._jobs = self._jobs, set()
         return jobs
@@ -42,10 +42,10 @@ class WorkQueue:
         """Return once a job has been added since the last call, or after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._news.wait()
+                await self._added.wait()
         except TimeoutError:
             pass
-        self._news.clear()
+        self._added.clear()
 
 
 class StatusQueue:
@@ -61,15 +61,15 @@ class StatusQueue:
         self._errors = errors
         self._due_s: dict[JobName, float] = {}
         self._since_s: dict[JobName, float] = {}  # the first change since the last write
-        self._news = asyncio.Event()
+        self._added = asyncio.Event()
 
     def add(self, job: JobName) -> None:
         """The job's status may have changed."""
         now_s = self._clock()
         since_s = self._since_s.setdefault(job, now_s)
         due_s = min(now_s + self._settle_s, since_s + LONGEST_SETTLING * self._settle_s)
-        self._due_s[job] = max(due_s, self._errors.again_at_s(job, GuardedStep.WRITE_STATUS))
-        self._news.set()
+        self._due_s[job] = max(due_s, self._errors.retry_at_s(job, GuardedTask.WRITE_STATUS))
+        self._added.set()
 
     def delay(self, job: JobName, until_s: float) -> None:
         """Have the job's status written at this instant."""
@@ -90,7 +90,7 @@ class StatusQueue:
         next_s = min(self._due_s.values(), default=None)
         try:
             async with asyncio.timeout(None if next_s is None else max(0.02, next_s - self._clock())):
-                await self._news.wait()
+                await self._added.wait()
         except TimeoutError:
             pass
-        self._news.clear()
+        self._added.clear()

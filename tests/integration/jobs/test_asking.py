@@ -5,7 +5,7 @@ import signal
 import socket
 
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
-from autoscaler.jobs.progress import JobProgress, NoProgress
+from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from tests.harness.master_process import JOB, MasterProcess, running, until
 
@@ -27,11 +27,11 @@ async def test_a_stopped_master_is_silent_and_a_woken_one_is_not(tmp_path):
     async with running(MasterProcess(tmp_path)) as (master,), MasterConnections() as masters:
 
         async def leads():
-            return isinstance(await masters.ask(door(master.address)), JobProgress)
+            return isinstance(await masters.poll(door(master.address)), JobProgress)
 
         await until(leads)
         master.signal(signal.SIGSTOP)
-        assert await masters.ask(door(master.address)) is NoProgress.SILENT
+        assert await masters.poll(door(master.address)) is WhyNoAnswer.SILENT
         master.signal(signal.SIGCONT)
         await until(leads)
 
@@ -42,10 +42,10 @@ async def test_a_master_that_cannot_lead_answers(tmp_path):
     async with running(process) as (master,), MasterConnections() as masters:
 
         async def answers():
-            return await masters.ask(door(master.address)) is NoProgress.REFUSED
+            return await masters.poll(door(master.address)) is WhyNoAnswer.NOT_LEADING
 
         await until(answers)
-        assert await masters.try_progress(door(master.address)) is None
+        assert await masters.try_poll(door(master.address)) is None
 
 
 async def test_a_refused_token_is_an_answer(tmp_path):
@@ -55,7 +55,7 @@ async def test_a_refused_token_is_an_answer(tmp_path):
     async with running(process) as (master,), MasterConnections() as masters:
 
         async def answers():
-            return await masters.ask(door(master.address, token="another")) is NoProgress.REFUSED
+            return await masters.poll(door(master.address, token="another")) is WhyNoAnswer.NOT_LEADING
 
         await until(answers)
 
@@ -63,7 +63,7 @@ async def test_a_refused_token_is_an_answer(tmp_path):
 async def test_an_address_where_nobody_listens_is_silent():
     """gRPC says UNAVAILABLE here as well, but no master did."""
     async with MasterConnections() as masters:
-        assert await masters.ask(door(free_address())) is NoProgress.SILENT
+        assert await masters.poll(door(free_address())) is WhyNoAnswer.SILENT
 
 
 async def test_nobody_knocks_where_no_master_answered_until_it_is_asked_again():
@@ -78,7 +78,7 @@ async def test_nobody_knocks_where_no_master_answered_until_it_is_asked_again():
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
         async def is_left_alone():
-            assert await masters.ask(door(address)) is NoProgress.SILENT
+            assert await masters.poll(door(address)) is WhyNoAnswer.SILENT
             before = len(knocks)
             await asyncio.sleep(3 * RECONNECT_S)
             return 0 < before == len(knocks)
@@ -89,4 +89,4 @@ async def test_nobody_knocks_where_no_master_answered_until_it_is_asked_again():
 async def test_two_who_ask_at_once_both_hear_that_nobody_is_there():
     async with MasterConnections() as masters:
         there = door(free_address())
-        assert await asyncio.gather(*(masters.ask(there) for _ in range(3))) == [NoProgress.SILENT] * 3
+        assert await asyncio.gather(*(masters.poll(there) for _ in range(3))) == [WhyNoAnswer.SILENT] * 3

@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
-from autoscaler.jobs.progress import JobProgress, NoProgress
+from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
 from master.api.checkpoints.audit import read_checkpoint, try_head_hint
 from master.api.checkpoints.storage import open_storage
 from master.api.identities import DatasetSpec
@@ -144,13 +144,13 @@ async def test_with_etcd_away_two_masters_answer_and_none_leads(etcd, tmp_path):
         doors = [MasterEndpoint(job=JOB, address=master.address, token="") for master in (first, second)]
 
         async def answers():
-            return [await masters.ask(door) for door in doors]
+            return [await masters.poll(door) for door in doors]
 
         async def one_leads():
             return any(isinstance(answer, JobProgress) for answer in await answers())
 
         async def none_leads():
-            return await answers() == [NoProgress.REFUSED, NoProgress.REFUSED]
+            return await answers() == [WhyNoAnswer.NOT_LEADING, WhyNoAnswer.NOT_LEADING]
 
         await until(one_leads)
         for member in etcd.members:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
-from autoscaler.jobs.progress import NoProgress
+from autoscaler.jobs.progress import WhyNoAnswer
 from tests.harness.job_processes import RealJob
 from tests.harness.master_process import JOB, MasterProcess, free_port, running, serving, until_it_leads
 from tests.integration.master.test_doors import read_page
@@ -55,7 +55,7 @@ async def test_who_may_not_see_the_status_may_not_ask_for_servers(tmp_path):
     master = MasterProcess(tmp_path, EDL_SERVERS="1", EDL_MAX_SERVERS="2", EDL_TOKEN_FILE=str(secret))
     async with running(master):
         await until_it_leads(master, token="open-sesame")
-        assert await ask(master.address, 2, token="wrong") is NoProgress.REFUSED
+        assert await ask(master.address, 2, token="wrong") is WhyNoAnswer.NOT_LEADING
         assert (await ask(master.address, 2, token="open-sesame")).count == 2
 
 
@@ -92,7 +92,7 @@ class Resized(RealJob):
 
         async def look():
             async with MasterConnections() as masters:
-                return await masters.try_progress(MasterEndpoint(job=JOB, address=self.address, token=""))
+                return await masters.try_poll(MasterEndpoint(job=JOB, address=self.address, token=""))
 
         def found():
             progress = asyncio.run(look())
@@ -119,7 +119,7 @@ class Resized(RealJob):
     def want(self, count):
         def is_answered():
             answer = asyncio.run(ask(self.address, count))
-            return not isinstance(answer, NoProgress) and answer.count == count
+            return not isinstance(answer, WhyNoAnswer) and answer.count == count
 
         self.wait_for(is_answered, f"{count} servers to be wanted")
 

@@ -100,7 +100,7 @@ async def test_who_holds_the_masters_port_learns_nothing_of_the_cluster_side():
     """Its questions go on, its secret does not; what comes back is believed by nobody."""
     async with impostor(((PROOF_KEY, "0" * 64),)) as (taking, address), MasterConnections() as masters:
         door = MasterEndpoint(job=JOB, address=address, token=TOKEN)
-        assert not isinstance(await masters.ask(door), JobProgress)
+        assert not isinstance(await masters.poll(door), JobProgress)
         assert TOKEN not in str(taking.metadata)
 
 

@@ -177,8 +177,8 @@ async def test_masters_that_run_keep_the_shared_password_when_jobs_become_separa
         assert before == ROOT
     stage.make_separate()
     async with stage.accounts:
-        await stage.objects.heal([job], with_secrets=True)
-        await stage.objects.heal([job], with_secrets=True)
+        await stage.objects.restore([job], with_secrets=True)
+        await stage.objects.restore([job], with_secrets=True)
         assert stage.access == own
         assert stage.credentials_of(job, running) == before
         assert stage.credentials(job).user != before.user

@@ -39,12 +39,12 @@ async def test_a_master_is_asked_with_the_jobs_own_identity(tmp_path):
     async with running(process) as (master,), MasterConnections() as masters:
 
         async def is_starting():
-            answer = await masters.ask(door(ours))
+            answer = await masters.poll(door(ours))
             return isinstance(answer, JobProgress) and answer.phase is JobPhase.STARTING
 
         await until(is_starting)
-        assert not isinstance(await masters.ask(door(theirs)), JobProgress)
-        assert not isinstance(await masters.ask(door(ours, token="another")), JobProgress)
-        assert not isinstance(await masters.ask(door(ours, as_job="another")), JobProgress)
+        assert not isinstance(await masters.poll(door(theirs)), JobProgress)
+        assert not isinstance(await masters.poll(door(ours, token="another")), JobProgress)
+        assert not isinstance(await masters.poll(door(ours, as_job="another")), JobProgress)
         await masters.keep_only(name, frozenset())
         await until(is_starting)

@@ -135,7 +135,7 @@ class GivenUp:
     def __init__(self, jobs):
         self.jobs = jobs
 
-    def give_up_over_etcd(self, name_in_etcd, excess):
+    def fail_over_etcd(self, name_in_etcd, excess):
         self.jobs.append((name_in_etcd, excess))
 
 

@@ -29,7 +29,7 @@ from autoscaler.clusters.local.run.run_snapshot import (
 )
 from autoscaler.clusters.local.run_files.run_journal import RunEvent
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
-from autoscaler.jobs.progress import JobProgress, NoProgress
+from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
 from autoscaler.jobs.training_health import MasterReport
 from autoscaler.manifests.api_types import AfterServerLoss
 from master.api.master_status import JobPhase
@@ -323,7 +323,7 @@ def test_describe_answers_why_before_anything_long():
         ({"progress": replace(PROGRESS, moving=12)}, "; 12 buckets are moving"),
         ({"servers_leaving": 1}, "; 1 is leaving"),
         ({"copies": 2, "progress": MODEL}, "one for every 2 trainers); 2 copies of each bucket"),
-        ({"copies": 2, "progress": replace(MODEL, alone=64)}, "; 64 buckets have one copy, 2 are wanted"),
+        ({"copies": 2, "progress": replace(MODEL, single_copy_buckets=64)}, "; 64 buckets have one copy, 2 are wanted"),
         ({"copies": 2, "servers": 0, "progress": MODEL}, "one for every 2 trainers)"),
         ({"copies": 2, "progress": replace(MODEL, lineage=0)}, "one for every 2 trainers)"),
     ],
@@ -410,7 +410,7 @@ def saying(**words):
         (saying(store_problem="etcd is away"), "StoreAway", ["Saving:      StoreAway: training goes on, "]),
         (replace(HEARD, is_overdue=True), "Overdue", ["Saving:      Overdue: "]),
         (
-            replace(HEARD, quiet=NoProgress.REFUSED, since="for 20 s"),
+            replace(HEARD, missing_answer=WhyNoAnswer.NOT_LEADING, since="for 20 s"),
             "NoLeader",
             ["Training:    NoLeader: its masters answer for 20 s, and none leads", "Saving:      NoLeader: "],
         ),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.jobs.server_ratio import FURTHEST, WAITING_SHARE, WORTH_IT, find_hint, speed
+from autoscaler.jobs.server_ratio import LEAST_GAIN, MOST_TIMES_PRESENT, WAITING_SHARE, find_hint, speed
 
 
 def test_jobs_that_compute_most_of_their_time_get_no_hint():
@@ -30,7 +30,7 @@ def test_each_server_named_is_worth_it_and_the_next_is_not(servers, waiting_shar
     if found is None:
         return
     last, following = (speed(servers, found.better + more, waiting_share) for more in (0, 1))
-    assert last >= (1 + WORTH_IT) * speed(servers, found.better - 1, waiting_share) * (1 - 1e-9)
-    assert following < (1 + WORTH_IT) * last or found.better == FURTHEST * servers
+    assert last >= (1 + LEAST_GAIN) * speed(servers, found.better - 1, waiting_share) * (1 - 1e-9)
+    assert following < (1 + LEAST_GAIN) * last or found.better == MOST_TIMES_PRESENT * servers
     assert found.gain > 0
     assert waiting_share == 1 or found.gain <= 1 / (1 - waiting_share) - 1 + 1e-9

@@ -7,9 +7,9 @@ import pytest
 from autoscaler.domain import JobState, Role
 from autoscaler.jobs.lifecycle import (
     FINISHING_S,
-    Advanced,
     Announce,
-    DeleteAsked,
+    BatchesCompleted,
+    DeletionRequested,
     DropRecord,
     EndReached,
     GivenUp,
@@ -18,7 +18,7 @@ from autoscaler.jobs.lifecycle import (
     LifeStage,
     PodsObserved,
     StopRole,
-    SuspendSet,
+    SuspendRequested,
     TrainerFailed,
     handle,
 )
@@ -26,7 +26,7 @@ from autoscaler.manifests.api_types import RunPolicy
 
 POLICY = RunPolicy(backoff_limit=3, active_deadline_s=None, ttl_after_finished_s=None, suspend=False)
 ALL = frozenset({Role.TRAINER, Role.SERVER, Role.MASTER})
-FAILURE = TrainerFailed(pod="digits-trainer-2", story="exited with 1; ValueError: no")
+FAILURE = TrainerFailed(pod="digits-trainer-2", exit_description="exited with 1; ValueError: no")
 
 
 def run(life, *events, now_s=100.0):
@@ -48,7 +48,7 @@ def test_failures_in_a_row_fail_the_job_and_say_why():
 
 def test_a_batch_between_failures_starts_the_count_afresh():
     """A job that gets on is never failed by kills from outside."""
-    life, _ = run(Life(policy=POLICY), *[FAILURE, FAILURE, Advanced()] * 10)
+    life, _ = run(Life(policy=POLICY), *[FAILURE, FAILURE, BatchesCompleted()] * 10)
     assert (life.stage, life.ending) == (LifeStage.ACTIVE, None)
 
 
@@ -119,12 +119,14 @@ def test_the_active_deadline_fails_the_job():
 
 def test_the_active_deadline_stands_still_while_a_job_is_suspended():
     """As Kubernetes has it: a suspended job is not active, and its time begins anew with its next pods."""
-    life, _ = run(Life(policy=replace(POLICY, active_deadline_s=60.0)), PodsObserved(roles=ALL), SuspendSet(on=True))
+    life, _ = run(
+        Life(policy=replace(POLICY, active_deadline_s=60.0)), PodsObserved(roles=ALL), SuspendRequested(on=True)
+    )
     life, _ = run(life, PodsObserved(roles=ALL), now_s=170.0)
     life, _ = run(life, PodsObserved(roles=frozenset()), now_s=180.0)
     assert life.stage is LifeStage.SUSPENDED
     life, _ = run(
-        life, PodsObserved(roles=frozenset()), SuspendSet(on=False), PodsObserved(roles=frozenset()), now_s=1000.0
+        life, PodsObserved(roles=frozenset()), SuspendRequested(on=False), PodsObserved(roles=frozenset()), now_s=1000.0
     )
     life, _ = run(life, PodsObserved(roles=ALL), now_s=1010.0)
     assert run(life, PodsObserved(roles=ALL), now_s=1069.0)[0].ending is None
@@ -142,7 +144,7 @@ def test_a_finished_job_is_forgotten_after_its_time():
 @pytest.mark.parametrize("before", [(), (EndReached(),), (GivenUp(reason="no"),)])
 def test_deletion_stops_everything_and_forgets(before):
     """At any stage."""
-    life, _ = run(Life(policy=POLICY), PodsObserved(roles=ALL), *before, DeleteAsked())
+    life, _ = run(Life(policy=POLICY), PodsObserved(roles=ALL), *before, DeletionRequested())
     assert life.stage is LifeStage.STOPPING
     life, effects = run(life, PodsObserved(roles=frozenset()))
     assert life.stage is LifeStage.OVER
@@ -151,7 +153,7 @@ def test_deletion_stops_everything_and_forgets(before):
 
 def test_suspension_lets_trainers_finish_and_servers_commit_before_the_rest_goes():
     """While they leave, the planner neither refills nor takes away the servers and the master that they need."""
-    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), PodsObserved(roles=ALL))
+    life, effects = run(Life(policy=POLICY), SuspendRequested(on=True), PodsObserved(roles=ALL))
     assert (life.state, effects[-1]) == (JobState.ENDING, StopRole(role=Role.TRAINER))
     life, effects = run(life, PodsObserved(roles=ALL - {Role.TRAINER}))
     assert (life.state, effects) == (JobState.ENDING, [StopRole(role=Role.SERVER)])
@@ -160,14 +162,16 @@ def test_suspension_lets_trainers_finish_and_servers_commit_before_the_rest_goes
 
 
 def test_a_job_without_servers_is_suspended_once_its_trainers_are_gone():
-    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), PodsObserved(roles=frozenset({Role.MASTER})))
+    life, effects = run(Life(policy=POLICY), SuspendRequested(on=True), PodsObserved(roles=frozenset({Role.MASTER})))
     assert (life.state, effects[-1]) == (JobState.SUSPENDED, StopRole(role=Role.TRAINER))
 
 
 def test_suspension_and_resumption_are_told_once():
     """At any of its stages."""
-    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), SuspendSet(on=True), PodsObserved(roles=frozenset()))
+    life, effects = run(
+        Life(policy=POLICY), SuspendRequested(on=True), SuspendRequested(on=True), PodsObserved(roles=frozenset())
+    )
     assert [type(e) for e in effects] == [Announce, StopRole]
-    life, effects = run(life, SuspendSet(on=True), SuspendSet(on=False), SuspendSet(on=False))
+    life, effects = run(life, SuspendRequested(on=True), SuspendRequested(on=False), SuspendRequested(on=False))
     assert life.state is JobState.ACTIVE
     assert [e.reason for e in effects] == ["Resumed"]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autoscaler.jobs.progress import merge_progress, progress_events, progress_of, why_too_soon
+from autoscaler.jobs.progress import early_exit_problem, merge_progress, progress_events, progress_of
 from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.api.positions import EMPTY
@@ -103,22 +103,24 @@ def test_the_end_and_a_failure_are_known_by_the_phase():
 def test_a_script_that_ends_too_soon_hears_what_it_should_have_done():
     """One that never declared anything hears of that, and of the servers that its job has."""
     declared = progress_of(status())
-    assert "its loop over the session's data set" in why_too_soon(declared, has_servers=True)
-    assert why_too_soon(None, has_servers=True) == why_too_soon(declared, has_servers=False)
+    assert "its loop over the session's data set" in early_exit_problem(declared, has_servers=True)
+    assert early_exit_problem(None, has_servers=True) == early_exit_problem(declared, has_servers=False)
     nothing = replace(declared, epochs=0, total=0)
-    assert "spec.parameterServer" in why_too_soon(nothing, has_servers=True)
-    assert "session.dataset" in why_too_soon(nothing, has_servers=False)
-    assert "parameterServer" not in why_too_soon(nothing, has_servers=False)
+    assert "spec.parameterServer" in early_exit_problem(nothing, has_servers=True)
+    assert "session.dataset" in early_exit_problem(nothing, has_servers=False)
+    assert "parameterServer" not in early_exit_problem(nothing, has_servers=False)
 
 
 def test_copies_are_told_and_who_took_over():
     told = progress_of(status(members=(server("s-0"), server("s-1", took_over=32))))
-    assert (told.copies, told.alone, told.took_over) == (2, 3, (("s-1", 32),))
+    assert (told.copies, told.single_copy_buckets, told.buckets_taken_over) == (2, 3, (("s-1", 32),))
 
 
 def news(before, now, **more):
     """What is news when servers' counts were `before` and are `now`."""
-    earlier, later = (replace(progress_of(status()), took_over=tuple(found.items())) for found in (before, now))
+    earlier, later = (
+        replace(progress_of(status()), buckets_taken_over=tuple(found.items())) for found in (before, now)
+    )
     return progress_events(earlier, replace(later, **more))
 
 
@@ -138,8 +140,8 @@ def test_a_lost_server_whose_buckets_go_on_is_told_with_who_has_them():
 def test_servers_that_leave_one_before_the_other_are_not_lost():
     """A job that is suspended or deleted: the buckets of the first are the second's for a moment."""
     before = progress_of(status())
-    after = replace(before, took_over=(("s-1", 32),), reworked=before.reworked + 8)
-    assert [reason for reason, _ in progress_events(before, after, goes_on=False)] == ["RolledBack"]
+    after = replace(before, buckets_taken_over=(("s-1", 32),), reworked=before.reworked + 8)
+    assert [reason for reason, _ in progress_events(before, after, is_active=False)] == ["RolledBack"]
 
 
 def test_what_is_trained_again_is_told_with_how_much_it_is():
@@ -196,7 +198,7 @@ def test_a_new_master_whose_servers_are_all_there_sets_nothing_back():
 
 def test_whoever_looks_for_the_first_time_hears_of_no_earlier_losses():
     """An operator that starts would tell them all again."""
-    assert progress_events(None, replace(progress_of(status()), took_over=(("s-1", 32),))) == ()
+    assert progress_events(None, replace(progress_of(status()), buckets_taken_over=(("s-1", 32),))) == ()
 
 
 def test_a_master_that_cannot_begin_knows_nothing_and_hides_nothing():

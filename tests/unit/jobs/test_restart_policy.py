@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, START_LIMIT_S, UNASKED_S, observe_answer
+from autoscaler.jobs.restart_policy import LONGEST_POLL_GAP_S, SILENCE_LIMIT_S, START_LIMIT_S, observe_answer
 
 FAULT_S = 18.0  # the longest that a member is stopped or cut off and still comes back (tests.chaos.fault_injector)
 AGAIN_S = 6.0  # until a new connection is made after it
@@ -32,7 +32,7 @@ def test_a_fault_that_passes_by_itself_is_not_taken_for_a_hung_master():
     """A stop, a partition or a lost lease of 18 s, and the time that a new connection takes."""
     heard = asked(True, *silent(FAULT_S + AGAIN_S), True)
     assert not heard.is_hung
-    assert heard.quiet_s == 0
+    assert heard.silent_s == 0
 
 
 def test_a_master_that_has_never_answered_is_given_the_time_to_start():
@@ -50,16 +50,16 @@ def test_one_answer_is_enough_to_begin_anew():
 def test_the_next_process_has_a_clock_of_its_own():
     """Nothing of the one before is held against it."""
     heard = asked(True, *silent(29))
-    after = asked(*silent(29), process="m#2", heard=heard, from_s=heard.asked_at_s + 1)
+    after = asked(*silent(29), process="m#2", heard=heard, from_s=heard.polled_at_s + 1)
     assert not after.is_hung
     assert not after.has_answered
 
 
-@pytest.mark.parametrize("gap_s", [UNASKED_S + 0.1, 3600.0])
+@pytest.mark.parametrize("gap_s", [LONGEST_POLL_GAP_S + 0.1, 3600.0])
 def test_time_in_which_nobody_asked_is_not_silence(gap_s):
     """The run itself was stopped, or the machine slept: its masters are not killed for that."""
     heard = asked(True, *silent(20))
-    heard = observe_answer(heard, "m#1", has_answered=False, now_s=heard.asked_at_s + gap_s)
-    assert heard.quiet_s == 0
+    heard = observe_answer(heard, "m#1", has_answered=False, now_s=heard.polled_at_s + gap_s)
+    assert heard.silent_s == 0
     assert heard.has_answered
     assert not heard.is_hung

@@ -67,8 +67,11 @@ HELD = JobProgress(phase=JobPhase.TRAINING, lineage=1, buckets=((0, 16), (1, 48)
     [
         (HELD, 48),
         (replace(HELD, copies=2), 0),
-        (replace(HELD, copies=2, alone=5), 0),  # whose these are is not known: the master tells what becomes of them
-        (replace(HELD, copies=2, alone=64), 48),
+        (
+            replace(HELD, copies=2, single_copy_buckets=5),
+            0,
+        ),  # whose these are is not known: the master tells what becomes of them
+        (replace(HELD, copies=2, single_copy_buckets=64), 48),
         (replace(HELD, buckets=((0, 64), (1, 0))), 0),
         (replace(HELD, lineage=0), 0),
         (None, 0),

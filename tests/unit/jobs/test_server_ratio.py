@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.server_ratio import (
-    CALM_SHARE,
-    FURTHEST,
+    FEWER_SUFFICE_SHARE,
+    MOST_TIMES_PRESENT,
     SETTLED_S,
     WAITING_SHARE,
     ServerRatio,
@@ -117,10 +117,10 @@ def test_by_the_model_no_change_calls_for_its_opposite(trainers, low, more, rati
         after = max(low, min(-(-trainers // following), low + more))
         if following < ratio:
             assert share >= WAITING_SHARE
-            assert servers < after <= FURTHEST * servers
+            assert servers < after <= MOST_TIMES_PRESENT * servers
         elif following > ratio:
             assert after < servers
-            assert share_with(servers, after, share) <= CALM_SHARE
+            assert share_with(servers, after, share) <= FEWER_SUFFICE_SHARE
         went.append((following > ratio) - (following < ratio))
         ratio = following
     assert {*went} <= {0, 1} or {*went} <= {0, -1}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from autoscaler.clusters.local.control_plane.pod_annotations import PID
-from autoscaler.jobs.progress import NoProgress
+from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S, START_LIMIT_S
 from autoscaler.local_run.hung_processes import LOOK_EVERY_S, HungProcesses
 from autoscaler.operator.job.job_record import JobRecord
@@ -45,22 +45,24 @@ class Machine:
 
     def hear(self, seconds, *, connected=("digits-server-0",)):
         """The master answers all the time."""
-        self._let_pass(seconds, lambda: {"progress": SimpleNamespace(connected=connected), "quiet": None})
+        self._let_pass(seconds, lambda: {"progress": SimpleNamespace(connected=connected), "missing_answer": None})
 
-    def silence(self, seconds, answer=NoProgress.SILENT):
+    def silence(self, seconds, answer=WhyNoAnswer.SILENT):
         """It does not."""
-        self._let_pass(seconds, lambda: {"quiet": answer})
+        self._let_pass(seconds, lambda: {"missing_answer": answer})
 
     def _let_pass(self, seconds, heard):
         for _ in range(round(seconds / LOOK_EVERY_S)):
             self.now_s += LOOK_EVERY_S
             fields = heard()
-            if fields["quiet"] is None:
+            if fields["missing_answer"] is None:
                 fields["progress_at_s"] = self.now_s
-            elif fields["quiet"] is not NoProgress.SILENT:
+            elif fields["missing_answer"] is not WhyNoAnswer.SILENT:
                 fields["refused_at_s"] = self.now_s
             record = self.records["default/digits"]
-            kept = {name: getattr(record, name) for name in ("progress", "progress_at_s", "refused_at_s", "quiet")}
+            kept = {
+                name: getattr(record, name) for name in ("progress", "progress_at_s", "refused_at_s", "missing_answer")
+            }
             self.records["default/digits"] = JobRecord(job=JOB, life=None, **(kept | fields))
             self.watch.check()
 
@@ -98,7 +100,7 @@ def test_a_master_that_was_never_heard_of_gets_longer(machine):
 def test_a_master_that_answers_without_leading_lives(machine):
     """As while etcd is away."""
     machine.hear(2.0)
-    machine.silence(2 * START_LIMIT_S, answer=NoProgress.REFUSED)
+    machine.silence(2 * START_LIMIT_S, answer=WhyNoAnswer.NOT_LEADING)
     assert machine.killed == []
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.domain import AdmitGang, CreatePod, DeletePod, PodPhase
-from autoscaler.fault_isolation import GuardedStep, JobErrors
-from autoscaler.loop import AT_ONCE, CALL_LIMIT_S, Loop
+from autoscaler.fault_isolation import GuardedTask, JobErrors
+from autoscaler.loop import CALL_LIMIT_S, CONCURRENT_WRITES, Loop
 from tests.harness import virtual_time
 from tests.harness.virtual_time import now
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -47,11 +47,11 @@ async def rise(**faults):
     cluster = Slow([node(f"n{number}") for number in range(10)], [job("j", high=40)], **faults)
     loop = Loop(cluster, CALM)
     while len(cluster.pods) < 41:  # the master too
-        await loop.step()
+        await loop.run_pass()
         cluster.advance(20.0)
     cluster.put(*(web(f"w{number}", created_at_s=cluster.now_s) for number in range(32)))
     began_s = now()
-    step = await loop.step()
+    step = await loop.run_pass()
     return cluster, step, now() - began_s
 
 
@@ -63,7 +63,7 @@ def test_thirty_deletions_take_as_long_as_two():
     cluster, step, took_s = virtual_time.run(rise())
     assert leaving(cluster) == 32
     assert took_s == pytest.approx(2 * WRITE_S, abs=0.01)
-    assert cluster.most[DeletePod] == cluster.most[CreatePod] == AT_ONCE
+    assert cluster.most[DeletePod] == cluster.most[CreatePod] == CONCURRENT_WRITES
     assert tuple(action for action, _ in step.applied) == step.plan.actions
 
 
@@ -88,19 +88,19 @@ def test_job_whose_writes_fail_gives_way_to_the_web_at_once(write):
         errors = JobErrors(lambda: cluster.now_s)
         loop = Loop(cluster, CALM, errors=errors)
         while len(cluster.pods) < 9:
-            await loop.step()
+            await loop.run_pass()
             cluster.advance(20.0)
         for _ in range(9):
-            errors.note_failure(
-                "j", GuardedStep.WRITE if write is CreatePod else GuardedStep.DELETE, ValueError("planted")
+            errors.record_failure(
+                "j", GuardedTask.WRITE if write is CreatePod else GuardedTask.DELETE, ValueError("planted")
             )
         cluster.put(web("w", created_at_s=cluster.now_s))
-        await loop.step()
+        await loop.run_pass()
         assert leaving(cluster) == 1
         return errors
 
     errors = virtual_time.run(main())
-    assert errors.fails("j", GuardedStep.WRITE) == (write is CreatePod), "a deletion mends no creation"
+    assert errors.fails("j", GuardedTask.WRITE) == (write is CreatePod), "a deletion mends no creation"
 
 
 def test_gangs_start_side_by_side():
@@ -109,7 +109,7 @@ def test_gangs_start_side_by_side():
     async def main():
         cluster = Slow([node(f"n{number}") for number in range(4)], [job(name, high=2) for name in ("a", "b", "c")])
         loop = Loop(cluster, CALM)
-        await loop.step()
+        await loop.run_pass()
         return cluster
 
     cluster = virtual_time.run(main())

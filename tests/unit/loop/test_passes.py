@@ -8,7 +8,7 @@ import pytest
 from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.domain import DeletePod, JobState, Policy, Reason
 from autoscaler.errors import InvalidViewError, TemporaryError
-from autoscaler.loop import DEBOUNCE_S, JOURNAL_LIMIT, SILENCE_S, Loop
+from autoscaler.loop import BURST_GAP_S, DEBOUNCE_S, JOURNAL_LIMIT, Loop
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, job, node, web
 
@@ -90,7 +90,7 @@ async def test_frozen_policy_decides_and_writes_nothing():
     """Observe before trusting."""
     cluster = Schedule([node("a")], [job("j")])
     loop = Loop(cluster, replace(CALM, is_frozen=True))
-    step = await loop.step()
+    step = await loop.run_pass()
     assert step.plan.actions
     assert step.applied == ()
     assert cluster.applied == []
@@ -112,10 +112,10 @@ async def test_victim_of_a_pod_that_has_found_its_place_stays():
     cluster = Moving([node("a")], [job("j")])
     loop = Loop(cluster, CALM)
     for _ in range(3):
-        await loop.step()
+        await loop.run_pass()
     cluster.put(web("w"))
     cluster.is_moving = True
-    step = await loop.step()
+    step = await loop.run_pass()
     assert any(isinstance(action, DeletePod) for action in step.plan.actions)
     assert step.applied == ()
     assert cluster.pods["w"].node == "b"
@@ -203,6 +203,6 @@ async def test_one_event_is_planned_at_once_and_a_burst_as_one():
     cluster = Schedule([node("a")], [job("j", high=2)], events=events, end_s=1_030.0)
     passes_s = []
     await run(Loop(cluster, CALM, listener=lambda _: passes_s.append(cluster.now_s)))
-    assert [at_s for at_s in passes_s if alone <= at_s < alone + 1] == pytest.approx([alone + SILENCE_S])
+    assert [at_s for at_s in passes_s if alone <= at_s < alone + 1] == pytest.approx([alone + BURST_GAP_S])
     of_burst_s = [at_s for at_s in passes_s if burst_s[0] <= at_s < burst_s[0] + 1]
-    assert of_burst_s == pytest.approx([burst_s[0] + DEBOUNCE_S, burst_s[-1] + SILENCE_S])
+    assert of_burst_s == pytest.approx([burst_s[0] + DEBOUNCE_S, burst_s[-1] + BURST_GAP_S])

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from autoscaler.domain import DeletePod, PodPhase
-from autoscaler.loop import AT_ONCE, Loop
+from autoscaler.loop import CONCURRENT_WRITES, Loop
 from tests.harness import virtual_time
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, job, node, web
@@ -39,7 +39,7 @@ async def grown(nodes, count):
     cluster = Arriving([node(f"n{number}") for number in range(nodes)], [job("j", high=4 * nodes)])
     loop = Loop(cluster, CALM)
     while len(cluster.pods) < 4 * nodes + 1:
-        await loop.step()
+        await loop.run_pass()
         cluster.advance(20.0)
     cluster.put(*(web(f"w{number:02}", created_at_s=cluster.now_s) for number in range(count)))
     return cluster, loop
@@ -60,7 +60,7 @@ def test_what_arrives_while_a_plan_is_made_counts_before_the_first_write():
     async def main():
         cluster, loop = await grown(1, 2)
         cluster.meanwhile = lambda: place(cluster, ["w00", "w01"])
-        step = await loop.step()
+        step = await loop.run_pass()
         return cluster, step
 
     cluster, step = virtual_time.run(main())
@@ -76,9 +76,9 @@ def test_what_arrives_between_two_rows_of_writes_counts_for_the_later_ones():
         asyncio.get_running_loop().call_later(
             WRITE_S / 2, lambda: place(cluster, [name for name in list(cluster.pods) if name.startswith("w")])
         )
-        step = await loop.step()
+        step = await loop.run_pass()
         return cluster, step
 
     cluster, step = virtual_time.run(main())
     assert sum(isinstance(action, DeletePod) for action in step.plan.actions) == 30
-    assert leaving(cluster) == len(step.applied) == AT_ONCE
+    assert leaving(cluster) == len(step.applied) == CONCURRENT_WRITES

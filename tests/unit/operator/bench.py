@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import WATCHED_KINDS
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.jobs.progress import NoProgress
+from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.operator.controllers.job_controller import JobController
 from autoscaler.operator.controllers.job_writer import JobWriter
 from autoscaler.operator.controllers.owned_objects import OwnedObjects
@@ -104,13 +104,13 @@ class OperatorBench:
 
     # ---- the client of the job's masters
 
-    async def ask(self, job, masters):
-        return NoProgress.SILENT if self.says is None or not masters else (masters[0]["metadata"]["name"], self.says)
+    async def poll(self, job, masters):
+        return WhyNoAnswer.SILENT if self.says is None or not masters else (masters[0]["metadata"]["name"], self.says)
 
     async def set_servers(self, job, leader, count):
         return None
 
-    def reading_s(self, job):
+    def decode_s(self, job):
         return self.reads_s.get(job.key, 0.0)
 
     async def close(self, job):

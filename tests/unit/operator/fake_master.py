@@ -1,7 +1,7 @@
 """The master of the operator's one job, in memory: what it says of servers, and what it does when told their number."""
 
 from autoscaler.domain import Role
-from autoscaler.jobs.progress import JobProgress, NoProgress
+from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
 from master.api.master_status import JobPhase
 from master.api.messages.to_members import Refused
 from master.api.servers_answer import ServersAnswer
@@ -23,11 +23,11 @@ class StandInMaster:
         self.moving = 0
         self.term = term
 
-    async def ask(self, job, masters):
+    async def poll(self, job, masters):
         if self.is_silent or not masters:
-            return NoProgress.SILENT
+            return WhyNoAnswer.SILENT
         if self.is_refusing:
-            return NoProgress.REFUSED
+            return WhyNoAnswer.NOT_LEADING
         self._move()
         waits = self.load / max(1, len(self.buckets))
         said = progress(

@@ -72,7 +72,7 @@ class Term:
         for _ in range(times):
             self.bench.rest.settle()
             await self.watch()
-            await self.leading.loop.step()
+            await self.leading.loop.run_pass()
             with suppress(ClusterError):
                 await self.leading.cluster._gangs.settle(self.bench.now_s)
             with suppress(ClusterError):

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import Key, key_of
-from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 
 EXPECTATION_LIMIT_S: Final = 10.0  # a watch that is silent for that long is stale, and then EDL writes nothing at all
 
@@ -93,7 +93,7 @@ def _open(
         kind, key = place
         if now_s >= one.until_s:
             continue
-        with errors.isolate(object_key(kind.plural, *key), GuardedStep.EXPECT):
+        with errors.isolate(object_key(kind.plural, *key), GuardedTask.EXPECT):
             if not is_open(place, one):
                 continue
         found[place] = one

@@ -36,7 +36,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     Kind,
 )
 from autoscaler.errors import InvariantViolationError, TemporaryError
-from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key, raw_object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key, raw_object_key
 
 Key: TypeAlias = tuple[str, str]  # namespace (empty for objects of the whole cluster), name
 
@@ -129,17 +129,17 @@ class ObjectCache:
         if version < told.version:
             return False
         keys = [
-            self._errors.attempt(raw_object_key(kind.plural, item), GuardedStep.KEEP, partial(key_of, item))
+            self._errors.attempt(raw_object_key(kind.plural, item), GuardedTask.KEEP, partial(key_of, item))
             for item in listing.items
         ]
         listed = set(keys)
         for key in [key for key, known in stream.versions.items() if key not in listed and known <= version]:
             if source in {CLUSTER, key[0]}:
-                self._errors.attempt(object_key(kind.plural, *key), GuardedStep.KEEP, partial(stream.drop, key))
+                self._errors.attempt(object_key(kind.plural, *key), GuardedTask.KEEP, partial(stream.drop, key))
         for place, item in zip(keys, listing.items, strict=True):
             if place is not None:
                 self._errors.attempt(
-                    object_key(kind.plural, *place), GuardedStep.KEEP, partial(stream.put, place, item)
+                    object_key(kind.plural, *place), GuardedTask.KEEP, partial(stream.put, place, item)
                 )
         told.version, told.heard_at_s = version, asked_at_s
         return True
@@ -156,10 +156,10 @@ class ObjectCache:
         told.version = version
         match event.type:
             case EventType.ADDED | EventType.MODIFIED:
-                with self._errors.isolate(raw_object_key(kind.plural, event.object), GuardedStep.KEEP):
+                with self._errors.isolate(raw_object_key(kind.plural, event.object), GuardedTask.KEEP):
                     stream.put(key_of(event.object), event.object)
             case EventType.DELETED:
-                with self._errors.isolate(raw_object_key(kind.plural, event.object), GuardedStep.KEEP):
+                with self._errors.isolate(raw_object_key(kind.plural, event.object), GuardedTask.KEEP):
                     gone = key_of(event.object)
                     if stream.versions.get(gone, version) <= version:
                         stream.drop(gone)

@@ -24,7 +24,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, parse_
 from autoscaler.domain import Job, JobName, JobState, NodeName
 from autoscaler.domain.view import check
 from autoscaler.errors import InvalidSpecError
-from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.manifests.api_types import Mode
 
 NEVER_S: Final = 1e15
@@ -100,7 +100,7 @@ class TrackedJobs:
             self.invalid.pop(name, None)
             self.refused.pop(name, None)
             if (raw := raws.get(key)) is not None:
-                self._errors.attempt(name, GuardedStep.READ, partial(self._read, name, raw))
+                self._errors.attempt(name, GuardedTask.READ, partial(self._read, name, raw))
                 if name not in self.known and name not in self.invalid:
                     self.invalid[name] = InvalidSpecError("spec", self._errors.problem(name))
             after = self.known.get(name)
@@ -113,7 +113,7 @@ class TrackedJobs:
         if changes.get(POD_AUTOSCALERS):
             scalers = self._store.objects(POD_AUTOSCALERS).items()
             found = (
-                self._errors.attempt(object_key("hpa", *key), GuardedStep.READ, partial(conflicting_job, raw))
+                self._errors.attempt(object_key("hpa", *key), GuardedTask.READ, partial(conflicting_job, raw))
                 for key, raw in scalers
             )
             self.contested = frozenset(job for job in found if job is not None)
@@ -125,8 +125,8 @@ class TrackedJobs:
         planned: dict[JobName, Job] = {}
         for name, job in self.known.items():
             found = None
-            if not self._errors.is_paused(name, GuardedStep.PLAN_INPUT):
-                with self._errors.isolate(name, GuardedStep.PLAN_INPUT):
+            if not self._errors.is_paused(name, GuardedTask.PLAN_INPUT):
+                with self._errors.isolate(name, GuardedTask.PLAN_INPUT):
                     found = self._plan(job, classes, trainers.get(name, 0))
                     if found is not self._planned.get(name):
                         check(found)
@@ -185,10 +185,10 @@ class TrackedJobs:
             by_namespace.setdefault(namespace, []).append(raw)
         self._limits = {}
         for namespace, raws in by_namespace.items():
-            with self._errors.isolate(object_key("limitranges", namespace, ""), GuardedStep.READ):
+            with self._errors.isolate(object_key("limitranges", namespace, ""), GuardedTask.READ):
                 self._limits |= parse_limit_ranges(raws)
         for job in tuple(self.known.values()):
-            with self._errors.isolate(job.key, GuardedStep.READ):
+            with self._errors.isolate(job.key, GuardedTask.READ):
                 self._store_job(job)
 
     def _convert(self, job: KubeJob, priority: int, avoid: frozenset[NodeName]) -> Job:
@@ -212,7 +212,7 @@ class TrackedJobs:
             servers = replace(planned.servers, trainers_per_server=facts.trainers_per_server)
             planned = replace(planned, servers=servers)
         # if the parsing of its pods fails, it is not known which of them run
-        is_held = job.key in self.refused or self._errors.fails(job.key, GuardedStep.PODS)
+        is_held = job.key in self.refused or self._errors.fails(job.key, GuardedTask.PODS)
         hold_until_s = NEVER_S if is_held else facts.hold_until_s
         told = (facts.state, hold_until_s, facts.checkpoint_age_s, facts.remaining_s, facts.waiting_share)
         if told != _life_of(planned):  # of hundreds that wait nothing is copied

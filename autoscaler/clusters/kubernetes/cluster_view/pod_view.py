@@ -27,7 +27,7 @@ from autoscaler.clusters.kubernetes.parsing.server_replacement import BucketOwne
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Tier
 from autoscaler.domain.view import check
-from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 
 MANY_ORDINALS = 10_000  # beyond it, ordinals of deleted masters are dropped
 
@@ -80,10 +80,10 @@ class TrackedPods:
         touched = set(moved) | self._read_masters(changes)
         dirty = set(changes.get(PODS, ())) | self._take_expectations()
         for key in dirty:
-            with self._errors.isolate(object_key("pod", *key), GuardedStep.READ):
+            with self._errors.isolate(object_key("pod", *key), GuardedTask.READ):
                 touched |= self._index(key, self._find(key))
         for job in touched:
-            with self._errors.isolate(job, GuardedStep.MASTER_NODES):
+            with self._errors.isolate(job, GuardedTask.MASTER_NODES):
                 self._number_masters(job)
             dirty |= self._labelled.get(job, set())
         dirty |= self._successors
@@ -104,7 +104,7 @@ class TrackedPods:
         """
         edited = {job for job in self._seats if jobs.get(job) is not self._seated_as.get(job)}
         for job in self._unseated | edited:
-            with self._errors.isolate(job, GuardedStep.MASTER_NODES):
+            with self._errors.isolate(job, GuardedTask.MASTER_NODES):
                 self._reserve_master_seats(job, jobs.get(job), brought)
         self._unseated.clear()
 
@@ -152,13 +152,13 @@ class TrackedPods:
     def _read_all(self, keys: set[Key], brought: ViewDelta[Pod, PodName]) -> None:
         """Parse these pods, and unreadable ones again; a failure concerns its job alone (A11)."""
         before = set(self._unread.values())
-        again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, GuardedStep.PODS)}
+        again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, GuardedTask.PODS)}
         failed: dict[JobName, Exception] = {}
         all_keys = keys | again
         masters = {
             key
             for key in all_keys
-            if self._errors.attempt(object_key("pod", *key), GuardedStep.MASTER_NODES, partial(self._is_master, key))
+            if self._errors.attempt(object_key("pod", *key), GuardedTask.MASTER_NODES, partial(self._is_master, key))
         }
         for key in (*(all_keys - masters), *masters):  # masters last: their seats depend on the other pods
             self._unread.pop(key, None)
@@ -167,11 +167,11 @@ class TrackedPods:
             except Exception as error:  # noqa: BLE001 - noted below, once for each job
                 self._unread[key] = self._said.get(key) or object_key("pod", *key)
                 failed[self._unread[key]] = error
-                self._errors.attempt(object_key("pod", *key), GuardedStep.PODS, partial(self._occupy, key, brought))
+                self._errors.attempt(object_key("pod", *key), GuardedTask.PODS, partial(self._occupy, key, brought))
         for job, last in failed.items():
-            self._errors.note_failure(job, GuardedStep.PODS, last)
+            self._errors.record_failure(job, GuardedTask.PODS, last)
         for job in before.difference(self._unread.values()):
-            self._errors.clear_failure(job, GuardedStep.PODS)
+            self._errors.clear_failure(job, GuardedTask.PODS)
 
     def _occupy(self, key: Key, brought: ViewDelta[Pod, PodName]) -> None:
         """Let a pod that cannot be parsed occupy its capacity as an external one, unless it is known from before.
@@ -250,7 +250,7 @@ class TrackedPods:
             before = self._masters.pop(named, "")
             raw = deployments.get(key)
             owner = self._errors.attempt(
-                object_key("master", *key), GuardedStep.READ, partial(job_of_master, raw or EMPTY)
+                object_key("master", *key), GuardedTask.READ, partial(job_of_master, raw or EMPTY)
             )
             after = owner or ""
             if after:

@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.parsing.deployment_objects import hpa_target
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
 from autoscaler.clusters.kubernetes.parsing.resource_quotas import parse_quota
 from autoscaler.domain import Quota, Reclaim, Workload, WorkloadName
-from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 
 ANNOUNCED_S: Final = 20.0
 """How long capacity is kept for replicas that do not come; a controller creates the first within a second."""
@@ -55,7 +55,7 @@ class TrackedWorkloads:
         dirty |= {key for key, told in self._announced.items() if self._is_over(key, told, now_s)}
         brought: ViewDelta[Workload, WorkloadName] = ViewDelta()
         for key in dirty:
-            with self._errors.isolate(object_key("deployment", *key), GuardedStep.READ):
+            with self._errors.isolate(object_key("deployment", *key), GuardedTask.READ):
                 self._read(key, raws.get(key), classes, now_s, brought)
         return brought
 
@@ -100,7 +100,7 @@ class TrackedWorkloads:
         """Read the targets of all autoscalers again; return the Deployments concerned."""
         before, self._scalers = self._scalers, {}
         for key, raw in self._store.objects(POD_AUTOSCALERS).items():
-            with self._errors.isolate(object_key("scaler", *key), GuardedStep.READ):
+            with self._errors.isolate(object_key("scaler", *key), GuardedTask.READ):
                 if (workload := hpa_target(raw).workload) is not None:
                     self._scalers[split_key(workload)] = raw
         return {*before, *self._scalers}
@@ -109,7 +109,7 @@ class TrackedWorkloads:
 def read_quotas(store: ObjectCache, reclaim: Reclaim, errors: JobErrors) -> tuple[Quota, ...]:
     """Return the quotas of all namespaces that count pods of EDL."""
     found = (
-        errors.attempt(object_key("quota", *key), GuardedStep.READ, partial(parse_quota, raw, reclaim))
+        errors.attempt(object_key("quota", *key), GuardedTask.READ, partial(parse_quota, raw, reclaim))
         for key, raw in store.objects(RESOURCE_QUOTAS).items()
     )
     return tuple(quota for quota in found if quota is not None)

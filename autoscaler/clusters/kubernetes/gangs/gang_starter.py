@@ -37,7 +37,7 @@ from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
 from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, NodeName, Role, Shape
 from autoscaler.errors import ClusterError, PermanentError
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.manifests.api_types import Mode
 
 AT_ONCE: Final = 16
@@ -46,7 +46,7 @@ AT_ONCE: Final = 16
 LIFT_LIMIT_S: Final = 2 * REQUEST_TIMEOUT_S
 """By then a patch without an answer was applied or never will be, and the watch has shown it."""
 
-_STEPS: Final = (GuardedStep.GANG, GuardedStep.POD_BINDING, GuardedStep.GANG_WHOLE)
+_STEPS: Final = (GuardedTask.GANG, GuardedTask.POD_BINDING, GuardedTask.GANG_COMPLETE)
 """Steps of `settle` for each job before it writes."""
 
 log = logging.getLogger(__name__)
@@ -127,8 +127,8 @@ class GangStarter:
         attempt = self._errors.attempt
         is_paused = self._errors.is_paused
         managed = self._managed()
-        jobs = [job for job in managed if not is_paused(job.key, GuardedStep.GANG)]
-        looked = [(job, attempt(job.key, GuardedStep.GANG, partial(self._pods.observe, job))) for job in jobs]
+        jobs = [job for job in managed if not is_paused(job.key, GuardedTask.GANG)]
+        looked = [(job, attempt(job.key, GuardedTask.GANG, partial(self._pods.observe, job))) for job in jobs]
         standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
         self._lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
@@ -142,21 +142,21 @@ class GangStarter:
             for job in jobs
             if job.key in standing
             and job.key not in given_up
-            and not is_paused(job.key, GuardedStep.GANG_WHOLE)
-            and attempt(job.key, GuardedStep.GANG_WHOLE, partial(self._awaits_master, job, standing[job.key]))
+            and not is_paused(job.key, GuardedTask.GANG_COMPLETE)
+            and attempt(job.key, GuardedTask.GANG_COMPLETE, partial(self._awaits_master, job, standing[job.key]))
         ]
         self._masterless = {job.key for job in whole}
         self._settled_at_s = now_s
         master_at_s = self._masters_at_s()
         due = [job for job in whole if master_at_s[job.key] <= now_s]
         deletions = [
-            partial(self._errors.attempt_async, one.job, GuardedStep.DROP, partial(self._writer.delete, raw))
+            partial(self._errors.attempt_async, one.job, GuardedTask.DROP, partial(self._writer.delete, raw))
             for one in lost
-            if not is_paused(one.job, GuardedStep.DROP)
+            if not is_paused(one.job, GuardedTask.DROP)
             for raw in self._pods.raws(one.pods)
         ]
         masters = (
-            partial(self._errors.attempt_async, job.key, GuardedStep.START, partial(self._create_master, job))
+            partial(self._errors.attempt_async, job.key, GuardedTask.START, partial(self._create_master, job))
             for job in due
         )
         await gather_bounded([*deletions, *masters], at_once=AT_ONCE)
@@ -169,7 +169,7 @@ class GangStarter:
         """When `settle` has to run again for reasons of time alone; None: never."""
         errors = self._errors
         masters = [at_s for at_s in self._masters_at_s().values() if at_s > self._settled_at_s]
-        tried_again = [errors.again_at_s(job, step) for step in _STEPS for job in errors.paused(step)]
+        tried_again = [errors.retry_at_s(job, step) for step in _STEPS for job in errors.paused(step)]
         late = [
             account.late_at_s
             for job, account in self.starts.records.items()
@@ -216,8 +216,8 @@ class GangStarter:
         """Return when each missing master may be created: after a failed start, and after a fault of EDL."""
         known = self._views.jobs.known
         jobs = [known[name] for name in self._masterless if name in known]
-        again_at_s = self._errors.again_at_s
-        return {job.key: max(self.hold_until_s(job), again_at_s(job.key, GuardedStep.START)) for job in jobs}
+        retry_at_s = self._errors.retry_at_s
+        return {job.key: max(self.hold_until_s(job), retry_at_s(job.key, GuardedTask.START)) for job in jobs}
 
     def _refuse(self, job: KubeJob, why: str) -> None:
         self.starts = start_backoff.record_refusal(self.starts, job.key, self._clock(), why, generation=job.generation)

@@ -18,7 +18,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.writes.create_backoff import PAUSES_S
 from autoscaler.domain import JobName, PodName
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 
 BIND_LIMIT_S: Final = 10.0
 LONGEST_BIND_S: Final = 120.0
@@ -144,7 +144,7 @@ def observe_gangs(
     A job that is not `managed` (suspended or invalid, say) keeps its backoff: suspending and resuming ends no pause.  A
     job whose status cannot be determined keeps its record, so that its pause and its deadlines go on (`errors`, A11).
     """
-    items = [item for item in standing if not errors.is_paused(item.job, GuardedStep.POD_BINDING)]
+    items = [item for item in standing if not errors.is_paused(item.job, GuardedTask.POD_BINDING)]
     limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
     kept = {job: account for job, account in starts.records.items() if job in jobs}
     accounts = {
@@ -154,7 +154,7 @@ def observe_gangs(
     }
     lost: list[LatePods] = []
     for item in items:
-        with errors.isolate(item.job, GuardedStep.POD_BINDING):
+        with errors.isolate(item.job, GuardedTask.POD_BINDING):
             account, gone = observe_gang(kept.get(item.job, StartRecord()), item, now_s, limit_s)
             accounts.pop(item.job, None)
             if account != StartRecord():

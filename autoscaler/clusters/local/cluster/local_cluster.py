@@ -44,7 +44,7 @@ from autoscaler.domain import (
     Workload,
     WorkloadName,
 )
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests.api_types import PodTemplate, TrainingJob, WebDeployment
@@ -134,7 +134,7 @@ class LocalCluster:
             revision=self.table.revision,
             observed_at_s=self._clock(),
             nodes=tuple(self.table.nodes.values()),
-            pods=self.errors.read_each(self.table.pods.values(), name_of_pod, GuardedStep.PODS, to_view),
+            pods=self.errors.read_each(self.table.pods.values(), name_of_pod, GuardedTask.PODS, to_view),
             jobs=self._draw(),
             workloads=tuple(_to_workload(record) for record in self.web.records.values()),
             capabilities=CAPABILITIES,
@@ -144,12 +144,12 @@ class LocalCluster:
         """The jobs as the planner sees them; one that cannot be drawn is as it was."""
         records, fails = self.jobs.records, self.errors.fails
         found = self.errors.read_each(
-            records.values(), lambda record: JobName(record.name), GuardedStep.PLAN_INPUT, self._draw_one
+            records.values(), lambda record: JobName(record.name), GuardedTask.PLAN_INPUT, self._draw_one
         )
         before = {
             name: job
             for name, job in self._drawn.items()
-            if name in records and fails(job.name, GuardedStep.PLAN_INPUT)
+            if name in records and fails(job.name, GuardedTask.PLAN_INPUT)
         }
         self._drawn = before | {job.name: job for job in found}
         return tuple(self._drawn[name] for name in records if name in self._drawn)
@@ -215,12 +215,12 @@ class LocalCluster:
 
     def suspend(self, name: str, *, on: bool) -> None:
         """All pods of the job leave, or it may start again.  Raises KeyError."""
-        self.jobs.handle_event(self.jobs.records[name].name, lives.SuspendSet(on=on))
+        self.jobs.handle_event(self.jobs.records[name].name, lives.SuspendRequested(on=on))
 
     def delete_job(self, name: str) -> None:
         """Stop the job and forget it.  Raises KeyError."""
         self.recorder.record_event("Job", f"tj/{self.jobs.records[name].name}", "DeleteAsked")
-        self.jobs.handle_event(name, lives.DeleteAsked())
+        self.jobs.handle_event(name, lives.DeletionRequested())
         self.jobs.reconcile()
 
     def leave(self, pod: PodName, *, why: str, grace_s: float | None = None) -> None:
@@ -342,7 +342,7 @@ class LocalCluster:
         self.web.reconcile()
         if gone.pod.is_job_pod:
             judging = self.errors.attempt_async(
-                owner_of(gone.pod), GuardedStep.POD_END, partial(self.jobs.handle_dropped_pod, gone)
+                owner_of(gone.pod), GuardedTask.POD_END, partial(self.jobs.handle_dropped_pod, gone)
             )
             self._do(judging, f"judge the end of {gone.pod.name}")
 

@@ -20,9 +20,16 @@ from autoscaler.clusters.local.pods.pod_runtime import DroppedPod, PodRuntime
 from autoscaler.clusters.local.pods.pod_table import PodTable
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import Job, JobName, JobState, PodPhase, Role
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.jobs import lifecycle as lives
-from autoscaler.jobs.progress import JobProgress, NoAnswer, NoProgress, merge_progress, progress_events, why_too_soon
+from autoscaler.jobs.progress import (
+    JobProgress,
+    MissingAnswer,
+    WhyNoAnswer,
+    early_exit_problem,
+    merge_progress,
+    progress_events,
+)
 from autoscaler.jobs.server_count import describe_loss, describe_servers, loss_of, only_copies_of, servers_wanted
 from autoscaler.jobs.server_ratio import ServerRatio, observe_ratio
 from autoscaler.manifests.api_types import TrainingJob
@@ -44,7 +51,7 @@ class LocalJob:
     pinned: int
     progress: JobProgress | None = None
     progress_at_s: float | None = None
-    quiet: NoAnswer | None = None  # what came in place of the last answer; None: it came
+    quiet: MissingAnswer | None = None  # what came in place of the last answer; None: it came
     quiet_since_s: float = 0.0  # the first question since the last answer that got none
     ratio: ServerRatio = field(default_factory=ServerRatio)  # where it is measured
 
@@ -61,8 +68,8 @@ class LocalJob:
         return self.ratio.trainers_per_server if server.is_ratio_measured else server.trainers_per_server
 
 
-AskProgress = Callable[[LocalJob], Awaitable[JobProgress | NoAnswer]]
-SetServers = Callable[[LocalJob, int], Awaitable[ServersAnswer | NoAnswer]]
+AskProgress = Callable[[LocalJob], Awaitable[JobProgress | MissingAnswer]]
+SetServers = Callable[[LocalJob, int], Awaitable[ServersAnswer | MissingAnswer]]
 
 
 def to_domain(record: LocalJob) -> Job:
@@ -112,7 +119,7 @@ class LocalJobs:
         self.records[record.name] = record
         self._recorder.record_event("Submitted", f"tj/{record.name}", "Submitted", f"weight {record.job.weight}")
         if record.job.run_policy.suspend:
-            self.handle_event(record.name, lives.SuspendSet(on=True))
+            self.handle_event(record.name, lives.SuspendRequested(on=True))
         self._table.touch()
 
     def pin(self, name: str, trainers: int, *, met: str = "") -> None:
@@ -139,7 +146,7 @@ class LocalJobs:
     def use_etcd(self, endpoints: str) -> None:
         """Restart each master in place with the new address of etcd."""
         for name, record in self.records.items():
-            with self._errors.isolate(JobName(name), GuardedStep.START):
+            with self._errors.isolate(JobName(name), GuardedTask.START):
                 self.records[name] = replace(record, place=replace(record.place, etcd=endpoints))
                 for pod in self._masters(name):
                     self._runtime.standbys.end(pod)  # it knows the old address
@@ -160,8 +167,8 @@ class LocalJobs:
     def reconcile(self) -> None:
         """Tell every life which pods its job still has; called after changes and now and then."""
         for name in map(JobName, tuple(self.records)):
-            if not self._errors.is_paused(name, GuardedStep.LIFE):
-                self._errors.attempt(name, GuardedStep.LIFE, partial(self._look, name))
+            if not self._errors.is_paused(name, GuardedTask.LIFE):
+                self._errors.attempt(name, GuardedTask.LIFE, partial(self._look, name))
 
     def _look(self, name: str) -> None:
         roles = frozenset(pod.role for pod in self._table.job_pods(name))
@@ -193,9 +200,9 @@ class LocalJobs:
     async def poll_masters(self) -> None:
         """Poll the masters until cancelled."""
         while True:
-            due = [name for name in map(JobName, self.records) if not self._errors.is_paused(name, GuardedStep.POLL)]
+            due = [name for name in map(JobName, self.records) if not self._errors.is_paused(name, GuardedTask.POLL)]
             await asyncio.gather(
-                *(self._errors.attempt_async(name, GuardedStep.POLL, partial(self._ask_master, name)) for name in due)
+                *(self._errors.attempt_async(name, GuardedTask.POLL, partial(self._ask_master, name)) for name in due)
             )
             self.reconcile()
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -237,7 +244,7 @@ class LocalJobs:
         if isinstance(answer, ServersAnswer):
             self._unanswered.discard(name)
             self._note_servers(name, wanted, standing, answer)
-        elif answer is NoProgress.SILENT:
+        elif answer is WhyNoAnswer.SILENT:
             self._unanswered.add(name)  # it may hold all the same: asked again, so that the user hears of it
 
     def _note_servers(self, name: str, wanted: int, standing: Iterable[int], answer: ServersAnswer) -> None:
@@ -253,10 +260,10 @@ class LocalJobs:
         self._said[name] = said
 
     def _note_silence(
-        self, masters: Iterable[LocalPod], servers: Iterable[LocalPod], answer: JobProgress | NoAnswer
+        self, masters: Iterable[LocalPod], servers: Iterable[LocalPod], answer: JobProgress | MissingAnswer
     ) -> None:
         for master in masters:
-            self._hung_processes.observe(master, is_heard=answer is not NoProgress.SILENT, lacking="no answer")
+            self._hung_processes.observe(master, is_heard=answer is not WhyNoAnswer.SILENT, lacking="no answer")
         if not isinstance(answer, JobProgress):
             return  # nothing is known of its servers
         for server in servers:
@@ -267,7 +274,9 @@ class LocalJobs:
         name = record.name
         has_advanced = record.progress is not None and progress.done > record.progress.done
         progress = merge_progress(record.progress, progress)
-        for reason, message in progress_events(record.progress, progress, goes_on=record.life.state is JobState.ACTIVE):
+        for reason, message in progress_events(
+            record.progress, progress, is_active=record.life.state is JobState.ACTIVE
+        ):
             self._recorder.record_event("Job", f"tj/{name}", reason, message)
         self.records[name] = replace(
             record, progress=progress, progress_at_s=self._clock(), quiet=None, ratio=self._measure(record, progress)
@@ -275,7 +284,7 @@ class LocalJobs:
         for pod in self._masters(name):
             self._runtime.mark_ready(pod.name)
         if has_advanced or (record.progress is None and progress.done > 0):
-            self.handle_event(name, lives.Advanced())
+            self.handle_event(name, lives.BatchesCompleted())
         if progress.has_failed:
             self.handle_event(name, lives.GivenUp(reason=progress.problem))
         elif progress.is_complete:
@@ -300,12 +309,12 @@ class LocalJobs:
         if gone.code == 0:
             if record.progress is not None and record.progress.is_trained:
                 return  # it was told the end, while somebody saves or may still do so
-            story += why_too_soon(record.progress, has_servers=record.job.server is not None)
-        self.handle_event(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
+            story += early_exit_problem(record.progress, has_servers=record.job.server is not None)
+        self.handle_event(name, lives.TrainerFailed(pod=gone.pod.name, exit_description=story))
 
     def _note_loss(self, record: LocalJob, gone: DroppedPod) -> None:
         """Record what a server that was told to leave still held, unless its job is over."""
-        goes_on = record.life.trains_on and any(
+        goes_on = record.life.needs_model and any(
             not pod.is_leaving for pod in self._table.job_pods(record.name, Role.MASTER)
         )
         lost = loss_of(gone.code, gone.story) if goes_on and gone.code is not None else ""

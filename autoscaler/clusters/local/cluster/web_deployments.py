@@ -18,7 +18,7 @@ from autoscaler.clusters.local.pods.pod_runtime import PodRuntime
 from autoscaler.clusters.local.pods.pod_table import PodTable, free_room
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
-from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.manifests.api_types import WebDeployment
 
 
@@ -98,7 +98,7 @@ class WebDeployments:
     def _reconcile_once(self) -> None:
         for name in tuple(self.records):
             self._errors.attempt(
-                object_key("deployment", "", name), GuardedStep.WRITE, partial(self._reconcile_one, name)
+                object_key("deployment", "", name), GuardedTask.WRITE, partial(self._reconcile_one, name)
             )
         self._bind_pending()
 

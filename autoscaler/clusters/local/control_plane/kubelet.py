@@ -35,7 +35,7 @@ from autoscaler.clusters.local.machine.ports import HOST, PortAllocator, is_list
 from autoscaler.clusters.local.machine.process_environment import device_list
 from autoscaler.clusters.local.machine.processes import MachineFullError, ProcessEnd, Processes, StartError
 from autoscaler.domain import NodeName, Role
-from autoscaler.fault_isolation import GuardedStep, JobErrors, raw_object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, raw_object_key
 from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
 
 GONE_AFTER_S: Final = 0.05
@@ -119,7 +119,7 @@ class Kubelet:
 
     def sync(self, pod: Raw) -> None:
         """Bring what runs of the pod to what its object says."""
-        with self._errors.isolate(raw_object_key("pod", pod), GuardedStep.LIFE):
+        with self._errors.isolate(raw_object_key("pod", pod), GuardedTask.LIFE):
             run = self._runs.get(pod["metadata"]["uid"])
             if "deletionTimestamp" in pod["metadata"]:
                 self._leave(pod, run)
@@ -171,11 +171,11 @@ class Kubelet:
     async def _start_safely(self, run: PodRun) -> None:
         """Start the pod's process; after a fault of EDL's again, when its pause is over (A11)."""
         owner = raw_object_key("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
-        with self._errors.isolate(owner, GuardedStep.START):
+        with self._errors.isolate(owner, GuardedTask.START):
             await self._start(run)
             return
         run.is_starting = False
-        self._start_after(run, self._errors.again_at_s(owner, GuardedStep.START) - self._clock())
+        self._start_after(run, self._errors.retry_at_s(owner, GuardedTask.START) - self._clock())
 
     async def _start(self, run: PodRun) -> None:
         pod = self._find(run)
@@ -253,7 +253,7 @@ class Kubelet:
         if run is None or run.key != ended.key or self._is_closed:
             return
         owner = raw_object_key("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
-        with self._errors.isolate(owner, GuardedStep.POD_END):
+        with self._errors.isolate(owner, GuardedTask.POD_END):
             _cancel(run)
             self._judge(run, ended.code)
 

@@ -32,6 +32,6 @@ class HungProcesses:
             return
         heard = observe_answer(before, pod.key, has_answered=is_heard, now_s=self._clock())
         if heard.is_hung:
-            self._runtime.end_hung(pod.name, why=f"{lacking} for {heard.quiet_s:.0f} s")
+            self._runtime.end_hung(pod.name, why=f"{lacking} for {heard.silent_s:.0f} s")
         else:
             self._heard[pod.name] = heard

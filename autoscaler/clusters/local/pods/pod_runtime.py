@@ -25,7 +25,7 @@ from autoscaler.clusters.local.pods.pod_table import PodTable
 from autoscaler.clusters.local.pods.standby_processes import StandbyProcesses
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import JobName, PodName, PodPhase, Role
-from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
 
 _PROBE_EVERY_S: Final = 0.02
@@ -146,11 +146,11 @@ class PodRuntime:
         if pod is None:
             return
         owner = owner_of(pod)
-        with self._errors.isolate(owner, GuardedStep.START):
+        with self._errors.isolate(owner, GuardedTask.START):
             await self._start(name)
             return
         if name in self._table.pods:
-            self._launch_after(name, self._errors.again_at_s(owner, GuardedStep.START) - self._clock())
+            self._launch_after(name, self._errors.retry_at_s(owner, GuardedTask.START) - self._clock())
 
     def _launch_after(self, name: PodName, pause_s: float) -> None:
         self._later(f"{name} restart", max(0.0, pause_s), lambda: self.launch(name))
@@ -242,7 +242,7 @@ class PodRuntime:
     def _take_end(self, ended: ProcessEnd) -> None:
         name = PodName(ended.key.rpartition("#")[0])
         pod = self._table.pods.get(name)
-        with self._errors.isolate(object_key("pod", "", name) if pod is None else owner_of(pod), GuardedStep.POD_END):
+        with self._errors.isolate(object_key("pod", "", name) if pod is None else owner_of(pod), GuardedTask.POD_END):
             self._cancel_timer(ended.key)
             if pod is None or self._is_closed:
                 return
@@ -255,9 +255,9 @@ class PodRuntime:
         if pod is None or pod.key != ended.key:
             return
         if pod.role is Role.TRAINER or pod.is_leaving:  # nothing runs behind it, and its room is others'
-            self._errors.attempt(name_of_pod(pod), GuardedStep.POD_END, partial(self._table.drop, name))
+            self._errors.attempt(name_of_pod(pod), GuardedTask.POD_END, partial(self._table.drop, name))
         else:
-            self._launch_after(name, self._errors.again_at_s(owner_of(pod), GuardedStep.POD_END) - self._clock())
+            self._launch_after(name, self._errors.retry_at_s(owner_of(pod), GuardedTask.POD_END) - self._clock())
 
     def _judge_end(self, pod: LocalPod, ended: ProcessEnd) -> None:
         story = describe_exit(ended.code)

@@ -36,10 +36,10 @@ from autoscaler.clusters.local.run_files.checkpoint_locks import CheckpointLocks
 from autoscaler.clusters.local.run_files.run_folder import RunFolder, make_run_folder, write_manifest
 from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
 from autoscaler.domain import Action, Decision, Node, NodeName, Role
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.jobs.lifecycle import STOP_ORDER, JobEnding
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
-from autoscaler.jobs.progress import JobProgress, NoAnswer
+from autoscaler.jobs.progress import JobProgress, MissingAnswer
 from autoscaler.loop import JournalEntry, Loop, LoopPass
 from autoscaler.manifests.api_types import Manifests, TrainingJob
 from autoscaler.snapshots import SnapshotContent
@@ -111,10 +111,10 @@ class LocalRun:
         def door_of(record: LocalJob) -> MasterEndpoint:
             return MasterEndpoint(job=record.name, address=record.place.master, token=record.place.token)
 
-        async def look_at(record: LocalJob) -> JobProgress | NoAnswer:
-            return await masters.ask(door_of(record))
+        async def look_at(record: LocalJob) -> JobProgress | MissingAnswer:
+            return await masters.poll(door_of(record))
 
-        async def set_servers(record: LocalJob, count: int) -> ServersAnswer | NoAnswer:
+        async def set_servers(record: LocalJob, count: int) -> ServersAnswer | MissingAnswer:
             return await masters.set_servers(door_of(record), count)
 
         self._launching = PodLauncher(
@@ -268,9 +268,9 @@ class LocalRun:
         """Record what was decided and done."""
         errors = self.cluster.errors
         for action, outcome in step.applied:
-            errors.attempt(action.job, GuardedStep.REPORT_WRITES, partial(self._record_write, action, outcome))
+            errors.attempt(action.job, GuardedTask.REPORT_WRITES, partial(self._record_write, action, outcome))
         for entry in self._take_news():
-            errors.attempt(entry.decision.job, GuardedStep.REPORT, partial(self._record_decision, entry.decision))
+            errors.attempt(entry.decision.job, GuardedTask.REPORT, partial(self._record_decision, entry.decision))
 
     def _record_write(self, action: Action, outcome: WriteOutcome) -> None:
         line = {"action": type(action).__name__, **asdict(action), "verdict": outcome.result}

@@ -12,7 +12,7 @@ from typing import Any
 from autoscaler.clusters.local.run.run_snapshot import DeploymentLine, JobLine, NodeLine, PodLine
 from autoscaler.domain import NOTHING, PodPhase, Resources
 from autoscaler.jobs.server_ratio import find_hint
-from autoscaler.jobs.training_health import URGENT, judge_checkpoints, judge_training
+from autoscaler.jobs.training_health import URGENT, checkpoint_verdict, training_verdict
 from autoscaler.manifests.api_types import AUTO
 from autoscaler.quantities import format_cpu, format_memory
 
@@ -86,7 +86,7 @@ def _verdicts(job: JobLine) -> list[Object]:
     """Conditions Progressing and CheckpointsCurrent, as on Kubernetes."""
     if job.heard is None:
         return []
-    told = (("Progressing", judge_training(job.heard)), ("CheckpointsCurrent", judge_checkpoints(job.heard)))
+    told = (("Progressing", training_verdict(job.heard)), ("CheckpointsCurrent", checkpoint_verdict(job.heard)))
     truths = {True: "True", False: "False", None: "Unknown"}
     return [
         {"type": kind, "status": truths[one.holds], "reason": one.reason.value, "message": one.message}
@@ -96,7 +96,7 @@ def _verdicts(job: JobLine) -> list[Object]:
 
 def _reason(job: JobLine) -> str:
     """The most urgent reason: what keeps the job from training or from checkpoints, else from its next size."""
-    verdicts = () if job.heard is None else (judge_training(job.heard), judge_checkpoints(job.heard))
+    verdicts = () if job.heard is None else (training_verdict(job.heard), checkpoint_verdict(job.heard))
     urgent = next((one.reason.value for one in verdicts if one.reason in URGENT), "")
     return urgent or (job.decision.bottleneck.value if job.decision is not None else "")
 

@@ -16,10 +16,10 @@ from autoscaler.clusters.local.pods.local_pod import LocalPod
 from autoscaler.clusters.local.pods.pod_runtime import name_of_pod
 from autoscaler.clusters.local.run_files.run_journal import RunJournal
 from autoscaler.domain import Bottleneck, Decision, JobName, JobState, PodPhase, Reason, Resources, Role, Tier
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.training_health import MasterContact, MasterReport, report_of
+from autoscaler.jobs.training_health import MasterContact, MasterReport, master_report
 from autoscaler.loop import JournalEntry
 from autoscaler.manifests.api_types import AfterServerLoss, ReplicaBounds
 
@@ -138,7 +138,7 @@ def take_snapshot(
     """The run as it stands now.  `decided` is the last plan's, `journal` the decisions to show."""
     now_s = cluster.now()
     errors, each = cluster.errors, cluster.errors.read_each
-    pods = each(cluster.table.pods.values(), name_of_pod, GuardedStep.STATUS, lambda pod: _pod_line(pod, now_s))
+    pods = each(cluster.table.pods.values(), name_of_pod, GuardedTask.STATUS, lambda pod: _pod_line(pod, now_s))
     latest: dict[str, Decision] = {decision.job: decision for decision in decided}
     return RunSnapshot(
         name=name,
@@ -157,7 +157,7 @@ def take_snapshot(
         jobs=each(
             cluster.jobs.records.values(),
             lambda record: JobName(record.name),
-            GuardedStep.REPORT,
+            GuardedTask.REPORT,
             lambda record: _job_line(
                 record, latest.get(record.name), pods, now_s, problem=errors.problem(JobName(record.name))
             ),
@@ -261,13 +261,16 @@ def _heard(record: LocalJob, now_s: float) -> MasterReport:
     contact = MasterContact(
         progress=progress,
         progress_at_s=-inf if at_s is None else at_s,
-        quiet=record.quiet,
-        quiet_since_s=record.quiet_since_s,
+        missing_answer=record.quiet,
+        unanswered_since_s=record.quiet_since_s,
         checkpoint_at_s=-inf if age_s is None or at_s is None else at_s - age_s,
         started_at_s=-inf if started_at_s is None else started_at_s,
     )
-    return report_of(
-        contact, every_s=record.job.checkpoint.every_s, now_s=now_s, tell=lambda at_s: f"for {now_s - at_s:.0f} s"
+    return master_report(
+        contact,
+        every_s=record.job.checkpoint.every_s,
+        now_s=now_s,
+        format_since=lambda at_s: f"for {now_s - at_s:.0f} s",
     )
 
 

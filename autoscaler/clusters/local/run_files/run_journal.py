@@ -111,10 +111,10 @@ class RecordedErrors(FaultLog):
     def __init__(self, recorder: RunJournal) -> None:
         self._recorder = recorder
 
-    def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
+    def handle_failure(self, job: JobName, failure: JobError, error: Exception, *, has_changed: bool) -> None:
         """See `fault_isolation.FaultListener`."""
-        super().failed(job, noted, error, is_news=is_news)
-        if is_news:
+        super().handle_failure(job, failure, error, has_changed=has_changed)
+        if has_changed:
             target = job.removeprefix("/") if "/" in job else f"tj/{job}"
-            message = f"EDL fails at a step of it and tries again; others go on ({noted.step}: {noted.problem})"
+            message = f"EDL fails at a step of it and tries again; others go on ({failure.task}: {failure.problem})"
             self._recorder.record_event("Failed", target, "InternalError", message)

@@ -13,7 +13,7 @@ from autoscaler.clusters.local.run_files.run_folder import make_run_folder
 from autoscaler.clusters.local.run_files.run_journal import RecordedErrors, RunJournal
 from autoscaler.domain import Node, Resources
 from autoscaler.fault_isolation import JobErrors
-from autoscaler.jobs.progress import NoProgress
+from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.manifests.api_types import (
     CheckpointSpec,
     JobSpec,
@@ -97,12 +97,12 @@ def nodes(count=2, cpu_milli=4000, gpus=()):
 
 async def no_answer(_record):
     """As a master that is not there."""
-    return NoProgress.SILENT
+    return WhyNoAnswer.SILENT
 
 
 async def no_ear(_record, _count):
     """As a master that cannot be told anything."""
-    return NoProgress.SILENT
+    return WhyNoAnswer.SILENT
 
 
 async def wait_until(cluster, condition, what="it"):

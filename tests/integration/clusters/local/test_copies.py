@@ -95,8 +95,10 @@ async def lose(run, name):
     owned = dict(progress(run).buckets)[int(name[-1])]
     told_before = len(losses(run))
     os.kill(run.cluster.table.pods[name].pid, signal.SIGKILL)
-    lost = await until(run, lambda p: dict(p.took_over).get(other), f"{name}'s buckets on {other}")
-    assert dict(lost.took_over) == {other: owned}  # one copy of all is a matter of tenths of a second, seldom seen
+    lost = await until(run, lambda p: dict(p.buckets_taken_over).get(other), f"{name}'s buckets on {other}")
+    assert dict(lost.buckets_taken_over) == {
+        other: owned
+    }  # one copy of all is a matter of tenths of a second, seldom seen
     told = f"{owned} buckets go on on {other}, which had the second copies: nothing is done again"
     assert losses(run)[told_before:] == [told]
     whole = await until(run, has_two_copies, "a second copy of everything")

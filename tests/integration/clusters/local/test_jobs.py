@@ -10,7 +10,7 @@ import pytest
 from autoscaler.cluster_port import WriteResult
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, PodPhase, Role, Tier
 from autoscaler.jobs.lifecycle import JobEnding, LifeStage
-from autoscaler.jobs.progress import JobProgress, NoProgress
+from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
 from autoscaler.jobs.server_count import EXIT_OWNING
 from master.api.master_status import JobPhase
 from master.api.messages.to_members import Refused
@@ -186,7 +186,7 @@ async def test_a_number_that_holds_is_told_though_its_answer_came_too_late(tmp_p
 
     async def set_servers(_, count):
         told.append(count)
-        return NoProgress.SILENT if len(told) == 1 else ServersAnswer(count=count, least=1, most=2)
+        return WhyNoAnswer.SILENT if len(told) == 1 else ServersAnswer(count=count, least=1, most=2)
 
     async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
         await start(cluster, job(server=template(), most_servers=2))
@@ -287,7 +287,7 @@ async def test_master_that_does_not_listen_is_told_again(tmp_path):
 
     async def set_servers(_, count):
         told.append(count)
-        return NoProgress.REFUSED
+        return WhyNoAnswer.NOT_LEADING
 
     async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
         await start(cluster, job(server=template(), most_servers=2))
@@ -306,7 +306,7 @@ async def test_servers_of_a_job_that_stops_are_not_taken_from_its_master(tmp_pat
 
     async def set_servers(_, count):
         told.append(count)
-        return NoProgress.SILENT
+        return WhyNoAnswer.SILENT
 
     async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
         await start(cluster, job(server=template(), most_servers=2))
@@ -377,7 +377,7 @@ async def test_a_job_deleted_while_its_trainer_is_judged_harms_nobody(tmp_path):
     async def look_at(_):
         asked.set()
         await answer.wait()
-        return NoProgress.SILENT
+        return WhyNoAnswer.SILENT
 
     async with running(tmp_path, look_at=look_at) as cluster:
         await start(cluster, job(trainer=template("false")))

@@ -27,7 +27,7 @@ def look(job):
 
     async def ask():
         async with MasterConnections() as masters:
-            return await masters.try_progress(MasterEndpoint(job=JOB, address=job.address, token=""))
+            return await masters.try_poll(MasterEndpoint(job=JOB, address=job.address, token=""))
 
     return asyncio.run(ask())
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
-from autoscaler.jobs.progress import NoProgress
+from autoscaler.jobs.progress import WhyNoAnswer
 from master.api.checkpoints.audit import read_checkpoint
 from master.api.identities import Lineage, MemberRole, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
@@ -44,7 +44,7 @@ def ask_for_servers(job, count):
 
     def answered():
         answer = asyncio.run(ask())
-        return None if isinstance(answer, NoProgress) else answer
+        return None if isinstance(answer, WhyNoAnswer) else answer
 
     answer = job.wait_for(answered, "an answer to the number of servers")
     assert answer.count == count, answer

@@ -132,7 +132,7 @@ class Town:
         for _ in range(6):
             await self.others_act()
         await self.hear(PODS)
-        await self.loop.step()
+        await self.loop.run_pass()
         await self.cluster._gangs.settle(self.now_s)
 
     async def until(self, holds, *, turns=400):

@@ -9,7 +9,7 @@ from autoscaler.cluster_port import WriteOutcome, WriteResult
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.domain import Cause, DeletePod, Plan, Role
 from autoscaler.jobs.lifecycle import Life
-from autoscaler.jobs.progress import NoProgress
+from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.loop import LoopPass
 from autoscaler.operator.controllers.job_reporter import JobReporter
 from autoscaler.operator.job.job_record import JobRecord
@@ -95,8 +95,8 @@ async def test_job_that_talks_without_end_takes_no_words_from_others():
 
 def test_a_job_that_is_gone_leaves_no_series():
     metrics = Metrics()
-    metrics.show_job(JOB, status(seen()), checkpoint_every_s=60.0)
-    metrics.show_instants(JOB, checkpoint=1.0, uncommitted=2.0, waiting=3.0)
+    metrics.set_job(JOB, status(seen()), checkpoint_every_s=60.0)
+    metrics.set_instants(JOB, checkpoint=1.0, uncommitted=2.0, waiting=3.0)
     told = 'edl_job_condition{job="digits",namespace="team-a",reason="NotSo",status="False",type="Failed"} 1.0'
     assert told in text(metrics)
     assert 'edl_job_waiting_since_timestamp_seconds{job="digits",namespace="team-a"} 3.0' in text(metrics)
@@ -108,8 +108,8 @@ def test_a_job_that_is_gone_leaves_no_series():
 def test_an_instant_that_is_over_leaves_no_series():
     """A job that runs waits for nothing, and one that is suspended commits nothing: alerts rest on what is there."""
     metrics = Metrics()
-    metrics.show_instants(JOB, checkpoint=1.0, uncommitted=2.0, waiting=3.0)
-    metrics.show_instants(JOB, checkpoint=1.0, uncommitted=None, waiting=None)
+    metrics.set_instants(JOB, checkpoint=1.0, uncommitted=2.0, waiting=3.0)
+    metrics.set_instants(JOB, checkpoint=1.0, uncommitted=None, waiting=None)
     assert "since_timestamp_seconds{" not in text(metrics)
     assert "edl_job_last_checkpoint_timestamp_seconds{" in text(metrics)
 
@@ -117,9 +117,9 @@ def test_an_instant_that_is_over_leaves_no_series():
 def test_a_reason_that_turns_is_shown_once():
     """The label `reason` is one word at a time: the series of the word before goes."""
     metrics = Metrics()
-    for silent in (None, NoProgress.SILENT, NoProgress.REFUSED):
-        record = {"progress": PROGRESS, "progress_at_s": 900.0, "quiet": silent, "quiet_since_s": 901.0}
-        metrics.show_job(JOB, status(seen(*RUNNING, record=record)), checkpoint_every_s=60.0)
+    for silent in (None, WhyNoAnswer.SILENT, WhyNoAnswer.NOT_LEADING):
+        record = {"progress": PROGRESS, "progress_at_s": 900.0, "missing_answer": silent, "unanswered_since_s": 901.0}
+        metrics.set_job(JOB, status(seen(*RUNNING, record=record)), checkpoint_every_s=60.0)
     assert text(metrics).count('type="Progressing"') == 1
     assert 'reason="NoLeader",status="Unknown",type="Progressing"' in text(metrics)
 
@@ -128,14 +128,14 @@ def test_a_job_that_wants_one_copy_of_everything_lacks_none():
     """It may have wanted two until it was suspended: the gauge does not stand where it stood."""
     metrics = Metrics()
     for servers in ({"alone": 5}, {}):
-        metrics.show_job(JOB, {"servers": servers}, checkpoint_every_s=60.0)
+        metrics.set_job(JOB, {"servers": servers}, checkpoint_every_s=60.0)
         assert ('edl_job_buckets_with_one_copy{job="digits"' in text(metrics)) is bool(servers)
 
 
 def test_a_condition_that_turns_is_shown_once():
     metrics = Metrics()
-    metrics.show_job(JOB, status(seen()), checkpoint_every_s=60.0)
-    metrics.show_job(JOB, status(seen(is_contested=True)), checkpoint_every_s=60.0)
+    metrics.set_job(JOB, status(seen()), checkpoint_every_s=60.0)
+    metrics.set_job(JOB, status(seen(is_contested=True)), checkpoint_every_s=60.0)
     assert text(metrics).count('type="Scaled"') == 1
 
 
@@ -194,7 +194,7 @@ def test_a_decision_is_said_once():
 def test_a_shrink_is_a_resize_with_its_cause():
     made, _, counted = reports()
     made.report(passed((delete(3), DONE), (delete(2), DONE), decided=decision(now=4, target=2)))
-    [resize] = made._store.report_of(JOB).resizes
+    [resize] = made._store.plan_report_of(JOB).resizes
     assert (resize.before, resize.after, resize.cause, resize.by) == (4, 2, "Headroom", ResizeAuthor.EDL)
     assert counted == [("Headroom", Role.TRAINER)]
 
@@ -204,7 +204,7 @@ def test_servers_have_resizes_of_their_own():
     gone = DeletePod(pod=f"{JOB}-server-1", job=JOB, role=Role.SERVER, node="n1", cause=Cause.RATIO, grace_s=1.0)
     decided = replace(decision(now=4, target=2), servers=2, servers_target=1)
     made.report(passed((delete(3), DONE), (delete(2), DONE), (gone, DONE), decided=decided))
-    trainers, servers = made._store.report_of(JOB).resizes
+    trainers, servers = made._store.plan_report_of(JOB).resizes
     assert (trainers.role, trainers.before, trainers.after) == (Role.TRAINER, 4, 2)
     assert (servers.role, servers.before, servers.after, servers.cause) == (Role.SERVER, 2, 1, "Ratio")
     assert counted == [("Ratio", Role.SERVER), ("Headroom", Role.TRAINER)]
@@ -214,10 +214,10 @@ def test_a_refusal_is_kept_until_a_write_goes_through():
     made, said, _ = reports()
     refused = WriteOutcome(result=WriteResult.REFUSED, message="pods is forbidden: exceeded quota: q")
     made.report(passed((delete(1), refused), decided=decision()))
-    assert made._store.report_of(JOB).refusal.reason == "Quota"
+    assert made._store.plan_report_of(JOB).refusal.reason == "Quota"
     assert "Quota" in [note.reason for note in said]
     made.report(passed((delete(1), DONE), decided=decision()))
-    assert made._store.report_of(JOB).refusal is None
+    assert made._store.plan_report_of(JOB).refusal is None
 
 
 @pytest.mark.parametrize(

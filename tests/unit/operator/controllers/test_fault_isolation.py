@@ -25,7 +25,7 @@ from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Job, Policy, Reclaim
 from autoscaler.jobs.master_connections import MasterConnections
-from autoscaler.jobs.progress import JobProgress, NoProgress
+from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
 from autoscaler.manifests.api_types import JobSpec
 from autoscaler.operator.controllers.definition_check import NAME, NEEDED, REVISION
 from autoscaler.operator.leader_term import LeaderTerm, TermSettings
@@ -48,7 +48,7 @@ AT_ONCE = 4  # faults in one story, each in a job of its own
 UNTOLD = frozenset(
     {
         *("_where", "count_error"),  # of the metric by which this test is told
-        *("_discard", "_is_judged"),  # ends of tasks, told by the event loop
+        *("_discard", "_end_handling"),  # ends of tasks, told by the event loop
         *(
             "trim_named",
             "trim_job",
@@ -76,16 +76,16 @@ class PlantedError(Exception):
 class Answering:
     """The masters of all jobs, in memory: `MasterClient`."""
 
-    async def ask(self, job, masters):
+    async def poll(self, job, masters):
         if not masters:
-            return NoProgress.SILENT
+            return WhyNoAnswer.SILENT
         said = JobProgress(phase=JobPhase.TRAINING, total=100, done=10, epochs=1, servers_wanted=1, lineage=1)
         return masters[0]["metadata"]["name"], said
 
     async def set_servers(self, job, leader, count):
         return None
 
-    def reading_s(self, job):
+    def decode_s(self, job):
         return 0.0
 
     async def close(self, job):
@@ -156,7 +156,7 @@ class World:
         """The steps that have failed for the job or for an object of its own, as the metric tells it."""
         samples = [sample for metric in self.metrics.registry.collect() for sample in metric.samples]
         told = [sample.labels for sample in samples if sample.name == "edl_job_errors_total"]
-        return {labels["step"] for labels in told if labels["job"].rpartition("/")[2].partition("-")[0] == name}
+        return {labels["task"] for labels in told if labels["job"].rpartition("/")[2].partition("-")[0] == name}
 
     def lead(self):
         return LeaderTerm(

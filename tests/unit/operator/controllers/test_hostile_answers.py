@@ -124,10 +124,10 @@ async def hear(malformed):
 
 
 async def listen(term, said):
-    async def ask(job, masters):
+    async def poll(job, masters):
         return (masters[0]["metadata"]["name"], said) if said.__class__ is not MalformedAnswer else said
 
-    term.leading.masters.ask = ask
+    term.leading.masters.poll = poll
     await term.leading.poller.poll(term.leading.store.objects.jobs[JOB])
     term.bench.now_s += 12.0
     await term.step()

@@ -40,7 +40,7 @@ async def test_a_failed_trainer_is_told_with_its_last_lines_and_taken_away():
     assert "ValueError: no" in note.message
     assert "digits-trainer-0" not in bench.names(PODS)
     assert bench.life.failures == 1
-    assert (Role.TRAINER, TerminationCause.ITSELF) in bench.left
+    assert (Role.TRAINER, TerminationCause.OWN_EXIT) in bench.left
 
 
 async def test_a_bug_in_judging_is_its_jobs_alone_and_the_pod_is_judged_after_a_pause():
@@ -119,7 +119,7 @@ async def test_a_trainer_that_is_told_to_leave_has_not_failed():
 
 async def test_what_the_planner_sends_away_is_put_down_to_edl():
     bench = await started()
-    bench.store.note_deletion(JOB, f"{JOB}-trainer-0")
+    bench.store.record_deletion(JOB, f"{JOB}-trainer-0")
     await bench.api.delete(PODS, "digits-trainer-0", namespace="team-a")
     await bench.refresh()
     await bench.jobs.reconcile(JOB)
@@ -166,10 +166,10 @@ async def test_a_question_that_fails_answers_nobody_who_waits_for_it():
     await bench.poller.poll(bench.store.objects.jobs[JOB])  # its master rests for a moment, in which all of them come
     answers = iter(("no progress", COMPLETE, COMPLETE))
 
-    async def ask(job, masters):
+    async def poll(job, masters):
         return masters[0]["metadata"]["name"], next(answers)
 
-    bench.ask = ask
+    bench.poll = poll
     for number in range(2):
         bench.rest.end("team-a", f"digits-trainer-{number}", code=0)
     await bench.refresh()

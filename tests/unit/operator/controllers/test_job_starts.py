@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.gangs.gang_pods import GangPods
 from autoscaler.clusters.kubernetes.gangs.start_backoff import START_LIMIT_S
 from autoscaler.clusters.kubernetes.objects.node_affinity import tie_to_node
 from autoscaler.errors import ClusterError
-from autoscaler.fault_isolation import GuardedStep
+from autoscaler.fault_isolation import GuardedTask
 from tests.unit.clusters.kubernetes.fake_controllers import CONTROLLER, add_job
 from tests.unit.clusters.kubernetes.raw_objects import raw_job, template
 from tests.unit.operator.term import Term
@@ -36,7 +36,7 @@ async def step(term, times=1):
     for _ in range(times):
         term.bench.rest.settle()
         await term.watch()
-        await term.leading.loop.step()
+        await term.leading.loop.run_pass()
         with suppress(ClusterError):
             await term.leading.cluster._gangs.settle(term.bench.now_s)
         for name in list(term.leading.store.objects.jobs):
@@ -304,7 +304,7 @@ async def test_a_fault_with_a_refused_jobs_gang_lifts_no_pause(monkeypatch):
     real = GangPods.observe
     monkeypatch.setattr(GangPods, "observe", look)
     await step(term)
-    assert term.leading.errors.fails(OTHER, GuardedStep.GANG)
+    assert term.leading.errors.fails(OTHER, GuardedTask.GANG)
     assert term.leading.cluster.start_backoff(OTHER) == before
 
 

@@ -120,7 +120,7 @@ async def test_an_identity_that_stands_is_kept_by_the_next_leader(bench):
 )
 async def test_what_somebody_deletes_is_made_again(bench, kind, name):
     await bench.api.delete(kind, name, namespace="team-a")
-    await bench.objects.heal([kube_job()], with_secrets=False)
+    await bench.objects.restore([kube_job()], with_secrets=False)
     assert bench.server.get(kind, "team-a", name)
 
 
@@ -128,7 +128,7 @@ async def test_what_somebody_deletes_is_made_again(bench, kind, name):
 async def test_a_deleted_secret_is_made_again_with_the_token_that_pods_know(bench, name):
     token, authority = bench.secret("digits-member")["token"], bench.secret("digits-authority")
     await bench.api.delete(SECRETS, name, namespace="team-a")
-    await bench.objects.heal([kube_job()], with_secrets=True)
+    await bench.objects.restore([kube_job()], with_secrets=True)
     assert bench.names() == ALL
     assert bench.secret(name)["token"] == token
     assert bench.secret("digits-authority") == authority
@@ -137,10 +137,10 @@ async def test_a_deleted_secret_is_made_again_with_the_token_that_pods_know(benc
 async def test_a_deleted_secret_is_missed_as_soon_as_a_pod_does_not_start(bench):
     """Pods that run have what they mounted; the next one waits for it, and so did its job, for ten minutes."""
     await bench.api.delete(SECRETS, "digits-member", namespace="team-a")
-    await bench.objects.heal([kube_job()], with_secrets=False)
+    await bench.objects.restore([kube_job()], with_secrets=False)
     assert bench.names() == ALL - {"digits-member"}
     bench.is_stuck = True
-    await bench.objects.heal([kube_job()], with_secrets=False)
+    await bench.objects.restore([kube_job()], with_secrets=False)
     assert bench.names() == ALL
 
 
@@ -171,14 +171,14 @@ def test_a_pod_that_does_not_start_is_bound_and_has_no_containers_for_long(raw, 
 async def test_without_its_authority_the_identity_is_another_one(bench):
     """All three tell one story: a lone new certificate would be worth nothing."""
     await bench.api.delete(SECRETS, "digits-authority", namespace="team-a")
-    await bench.objects.heal([kube_job()], with_secrets=True)
+    await bench.objects.restore([kube_job()], with_secrets=True)
     assert bench.secret("digits-member")["token"] == bench.secret("digits-master")["token"]
     assert bench.secret("digits-member")["ca.crt"] == bench.secret("digits-authority")["ca.crt"]
 
 
 async def test_a_budget_that_somebody_changed_is_put_right(bench):
     await bench.api.patch(DISRUPTION_BUDGETS, "digits-core", {"spec": {"minAvailable": 0}}, namespace="team-a")
-    await bench.objects.heal([kube_job()], with_secrets=False)
+    await bench.objects.restore([kube_job()], with_secrets=False)
     assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 2
 
 
@@ -189,9 +189,9 @@ async def test_an_edited_minimum_moves_the_budget(bench):
 
 async def test_an_edit_is_followed_by_whoever_keeps(bench):
     edited = kube_job(trainer={"minReplicas": 5})
-    bench.objects.follow(kube_job())
+    bench.objects.queue_if_edited(kube_job())
     assert not bench.objects._edited
-    bench.objects.follow(edited)
+    bench.objects.queue_if_edited(edited)
     await bench.objects._prepare_edited([edited])
     assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 5
 
@@ -199,7 +199,7 @@ async def test_an_edit_is_followed_by_whoever_keeps(bench):
 async def test_the_budget_covers_the_servers_that_have_come(bench):
     """Else a drain could take all of them at once, and with them what is not yet in a checkpoint (rule 18)."""
     bench.servers = 3
-    bench.objects.follow(kube_job())
+    bench.objects.queue_if_edited(kube_job())
     await bench.objects._prepare_edited([kube_job()])
     assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 5
 
@@ -207,7 +207,7 @@ async def test_the_budget_covers_the_servers_that_have_come(bench):
 async def test_certificates_are_renewed_before_they_end(bench):
     before = bench.secret("digits-member")
     bench.now += timedelta(days=300)
-    await bench.objects.heal([kube_job()], with_secrets=True)
+    await bench.objects.restore([kube_job()], with_secrets=True)
     after = bench.secret("digits-member")
     assert after["tls.crt"] != before["tls.crt"]
     assert (after["token"], after["ca.crt"]) == (before["token"], before["ca.crt"])

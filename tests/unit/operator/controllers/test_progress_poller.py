@@ -8,15 +8,15 @@ import pytest
 
 from autoscaler.domain import JobName
 from autoscaler.jobs.master_connections import MasterConnections
-from autoscaler.jobs.progress import JobProgress, NoProgress
+from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
-from autoscaler.operator.controllers.pod_failures import AT_ONCE
+from autoscaler.operator.controllers.pod_failures import CONCURRENT_HANDLINGS
 from autoscaler.operator.controllers.progress_poller import (
-    ANSWERING_AT_ONCE,
+    CONCURRENT_ANSWERING,
+    CONCURRENT_SILENT,
     POLL_EVERY_S,
     POLL_LIMIT_S,
-    SILENT_AT_ONCE,
-    rest_after,
+    pause_after,
 )
 from master.api.errors import ContractError
 from master.api.master_status import JobPhase
@@ -30,7 +30,7 @@ TRAINING = JobProgress(phase=JobPhase.TRAINING, total=100, done=10, committed=5,
 SILENT = 200
 THREE_MASTERS_S = 3.0  # each of them has a second
 HANGS = "team-a/hangs"
-BEFORE_S = THREE_MASTERS_S * (SILENT / SILENT_AT_ONCE + 1)  # until everybody has been asked for the first time
+BEFORE_S = THREE_MASTERS_S * (SILENT / CONCURRENT_SILENT + 1)  # until everybody has been asked for the first time
 
 
 class Asked(OperatorBench):
@@ -51,7 +51,7 @@ class Asked(OperatorBench):
     def now_s(self, value):
         """It goes by itself."""
 
-    async def ask(self, job, masters):
+    async def poll(self, job, masters):
         self.asked.setdefault(job.key, []).append(now())
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -59,7 +59,7 @@ class Asked(OperatorBench):
             if job.key == JOB:
                 return "digits-master-0", TRAINING
             await asyncio.sleep(1e9 if job.key == HANGS else THREE_MASTERS_S)
-            return NoProgress.SILENT
+            return WhyNoAnswer.SILENT
         finally:
             self.under_way -= 1
 
@@ -67,12 +67,12 @@ class Asked(OperatorBench):
 class FallSilent(Asked):
     """All but `digits` answer for a minute and never again, as where a part of the network is lost."""
 
-    async def ask(self, job, masters):
+    async def poll(self, job, masters):
         self.asked.setdefault(job.key, []).append(now())
         if job.key == JOB or now() < 60.0:
             return "master-0", TRAINING
         await asyncio.sleep(THREE_MASTERS_S)
-        return NoProgress.SILENT
+        return WhyNoAnswer.SILENT
 
 
 async def two_minutes(stage=Asked):
@@ -93,7 +93,7 @@ def test_a_master_that_answers_is_asked_often_whoever_is_silent():
     times = bench.asked[JOB]
     assert max(after - before for before, after in pairwise(times)) < 2 * POLL_EVERY_S
     assert len(times) > (120.0 - BEFORE_S) / (2 * POLL_EVERY_S)
-    assert SILENT_AT_ONCE <= bench.most <= SILENT_AT_ONCE + ANSWERING_AT_ONCE
+    assert CONCURRENT_SILENT <= bench.most <= CONCURRENT_SILENT + CONCURRENT_ANSWERING
     assert all(len(bench.asked[JobName(f"team-a/silent-{number}")]) >= 5 for number in range(SILENT))
 
 
@@ -117,7 +117,7 @@ class Dear(Asked):
         super().__init__()
         self.reads_s = {HANGS: 4.0}
 
-    async def ask(self, job, masters):
+    async def poll(self, job, masters):
         self.asked.setdefault(job.key, []).append(now())
         return "master-0", TRAINING
 
@@ -136,9 +136,9 @@ class Ending(Asked):
         super().__init__()
         self.reads_s = {JOB: 4.0}
 
-    async def ask(self, job, masters):
+    async def poll(self, job, masters):
         self.asked.setdefault(job.key, []).append(now())
-        return ("master-0", TRAINING) if masters else NoProgress.SILENT
+        return ("master-0", TRAINING) if masters else WhyNoAnswer.SILENT
 
 
 async def end_again_and_again():
@@ -153,10 +153,10 @@ async def end_again_and_again():
     judging = tuple(bench.failures.tasks)
     await asyncio.sleep(60.0)
     assert JOB not in bench.asked, "its master rests"
-    assert bench.failures._turn._value == AT_ONCE, "and others are judged meanwhile"
+    assert bench.failures._turn._value == CONCURRENT_HANDLINGS, "and others are judged meanwhile"
     await asyncio.gather(*judging)
     assert JOB not in {job.key for job in bench.poller.pollable()}, "it rests after this question as after any other"
-    await asyncio.sleep(rest_after(4.0, pods=2))
+    await asyncio.sleep(pause_after(4.0, pods=2))
     assert JOB in {job.key for job in bench.poller.pollable()}
     return bench
 
@@ -174,12 +174,12 @@ def test_a_garbage_collection_is_no_reason_to_leave_a_master_alone(monkeypatch):
     monkeypatch.setattr(time, "thread_time", lambda: next(seconds))
     masters = MasterConnections()
     with pytest.raises(ContractError):
-        masters._read_now("digits", b" " * 1_000)
-    assert rest_after(masters.reading_s("digits"), pods=2) < POLL_EVERY_S
+        masters._decode_now("digits", b" " * 1_000)
+    assert pause_after(masters.decode_s("digits"), pods=2) < POLL_EVERY_S
 
 
 def test_what_a_job_may_cost_grows_with_its_pods():
     """An answer tells of every pod: that of 10,000 takes a second, that of two has no reason to."""
-    assert rest_after(1.0, pods=10_000) < POLL_EVERY_S
-    assert rest_after(0.001, pods=2) < POLL_EVERY_S
-    assert rest_after(1.0, pods=2) > 180.0
+    assert pause_after(1.0, pods=10_000) < POLL_EVERY_S
+    assert pause_after(0.001, pods=2) < POLL_EVERY_S
+    assert pause_after(1.0, pods=2) > 180.0

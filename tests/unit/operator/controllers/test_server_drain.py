@@ -8,7 +8,7 @@ from autoscaler.jobs.lifecycle import Life
 from autoscaler.jobs.restart_policy import SILENCE_LIMIT_S
 from autoscaler.jobs.server_ratio import SETTLED_S
 from autoscaler.manifests.api_types import ReplicaBounds
-from autoscaler.operator.controllers.server_drain import plan_server_count, why_not_drained
+from autoscaler.operator.controllers.server_drain import drain_problem, plan_server_count
 from autoscaler.operator.job.job_record import JobRecord, ServerDrain
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import kube_job, template
@@ -39,7 +39,7 @@ CALM = Policy(
     ],
 )
 def test_the_master_is_told_what_stands_less_what_is_to_go(standing, draining, target, told, expected):
-    assert plan_server_count(SIZES, target=target, standing=standing, draining=draining, current=told) == expected
+    assert plan_server_count(SIZES, target=target, active=standing, draining=draining, current=told) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_master_is_told_what_stands_less_what_is_to_go(standing, draining, t
     ],
 )
 def test_a_server_that_takes_anothers_place_is_counted_on_beside_it(standing, moving_in, told, expected):
-    counted = plan_server_count(SIZES, target=2, standing=standing, draining=(), current=told, moving_in=moving_in)
+    counted = plan_server_count(SIZES, target=2, active=standing, draining=(), current=told, successors=moving_in)
     assert counted == expected
 
 
@@ -68,31 +68,31 @@ DRAIN = ServerDrain(ordinal=2, since_s=10.0)
 
 class TestWhyAServerStays:
     def test_master_is_yet_to_be_told(self):
-        assert "yet to be told" in why_not_drained(DRAIN, record(progress(wanted=3), at_s=11.0), 11.0)
+        assert "yet to be told" in drain_problem(DRAIN, record(progress(wanted=3), at_s=11.0), 11.0)
 
     def test_it_holds_something(self):
         known = record(progress(buckets=((0, 40), (2, 7))), at_s=11.0)
-        assert "being moved" in why_not_drained(DRAIN, known, 11.0)
+        assert "being moved" in drain_problem(DRAIN, known, 11.0)
 
     def test_it_is_free_to_go_when_it_holds_nothing(self):
-        assert why_not_drained(DRAIN, record(progress(buckets=((0, 47), (2, 0))), at_s=11.0), 11.0) == ""
-        assert why_not_drained(DRAIN, record(progress(buckets=((0, 47),)), at_s=11.0), 11.0) == ""
+        assert drain_problem(DRAIN, record(progress(buckets=((0, 47), (2, 0))), at_s=11.0), 11.0) == ""
+        assert drain_problem(DRAIN, record(progress(buckets=((0, 47),)), at_s=11.0), 11.0) == ""
 
     @pytest.mark.parametrize("phase", [JobPhase.STARTING, JobPhase.WAITING_FOR_SERVERS, JobPhase.RESTORING])
     def test_a_new_master_does_not_know_yet_what_it_holds(self, phase):
         """It names nobody before they have registered with it."""
-        assert "does not know yet" in why_not_drained(DRAIN, record(progress(phase=phase), at_s=11.0), 11.0)
+        assert "does not know yet" in drain_problem(DRAIN, record(progress(phase=phase), at_s=11.0), 11.0)
 
     def test_a_master_that_says_so_keeps_it_for_as_long_as_it_takes(self):
         late_s = 10.0 + 100 * SILENCE_LIMIT_S
         known = record(progress(buckets=((2, 7),)), at_s=late_s - 1.0)
-        assert "being moved" in why_not_drained(DRAIN, known, late_s)
+        assert "being moved" in drain_problem(DRAIN, known, late_s)
 
     @pytest.mark.parametrize("known", [None, progress(wanted=3), progress(buckets=((2, 7),))])
     def test_silence_keeps_it_for_a_while_alone(self, known):
         silent = record(known, at_s=10.5)
-        assert why_not_drained(DRAIN, silent, 10.5 + SILENCE_LIMIT_S - 1.0)
-        assert why_not_drained(DRAIN, silent, 10.5 + SILENCE_LIMIT_S) == ""
+        assert drain_problem(DRAIN, silent, 10.5 + SILENCE_LIMIT_S - 1.0)
+        assert drain_problem(DRAIN, silent, 10.5 + SILENCE_LIMIT_S) == ""
 
 
 class Scene(Term):
@@ -104,7 +104,7 @@ class Scene(Term):
         self.follow()
 
     def follow(self):
-        self.leading.masters.ask, self.leading.masters.set_servers = self.master.ask, self.master.set_servers
+        self.leading.masters.poll, self.leading.masters.set_servers = self.master.poll, self.master.set_servers
 
     async def live(self, times=1):
         for _ in range(times):

@@ -46,7 +46,7 @@ class Scene(Term):
         self.web("tide", "5900m")
 
     def follow(self):
-        self.leading.masters.ask, self.leading.masters.set_servers = self.master.ask, self.master.set_servers
+        self.leading.masters.poll, self.leading.masters.set_servers = self.master.poll, self.master.set_servers
 
     def web(self, name, cpu, *, node="n2"):
         body = raw_pod(name, containers=[{"name": "c", "resources": {"requests": {"cpu": cpu}}}])

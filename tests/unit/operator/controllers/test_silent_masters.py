@@ -3,8 +3,8 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.objects.fields import unix_s
-from autoscaler.jobs.progress import NoProgress
-from autoscaler.jobs.training_health import QUIET_LIMIT_S
+from autoscaler.jobs.progress import WhyNoAnswer
+from autoscaler.jobs.training_health import UNANSWERED_LIMIT_S
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import template
 from tests.unit.operator.bench import JOB, START_S
@@ -19,15 +19,15 @@ class Talk(Term):
 
     def __init__(self, **fields):
         super().__init__(**fields)
-        self.says = NoProgress.SILENT
+        self.says = WhyNoAnswer.SILENT
 
     def lead(self):
         super().lead()
-        self.leading.masters.ask = self.ask
+        self.leading.masters.poll = self.poll
 
-    async def ask(self, job, masters):
-        said = self.says if masters else NoProgress.SILENT
-        return said if isinstance(said, NoProgress) else (masters[0]["metadata"]["name"], said)
+    async def poll(self, job, masters):
+        said = self.says if masters else WhyNoAnswer.SILENT
+        return said if isinstance(said, WhyNoAnswer) else (masters[0]["metadata"]["name"], said)
 
     async def live(self, seconds):
         for _ in range(int(seconds)):
@@ -58,11 +58,13 @@ async def talk():
     return talk
 
 
-@pytest.mark.parametrize(("says", "reason"), [(NoProgress.SILENT, "MasterSilent"), (NoProgress.REFUSED, "NoLeader")])
+@pytest.mark.parametrize(
+    ("says", "reason"), [(WhyNoAnswer.SILENT, "MasterSilent"), (WhyNoAnswer.NOT_LEADING, "NoLeader")]
+)
 async def test_a_master_that_falls_silent_does_not_leave_its_old_words(talk, says, reason):
     """The conditions stood at what it had said last, True perhaps, for as long as etcd was away."""
     talk.says = says
-    await talk.live(QUIET_LIMIT_S - 2)
+    await talk.live(UNANSWERED_LIMIT_S - 2)
     assert talk.told("Progressing") == ("True", "Training"), "another one may be about to lead"
     await talk.live(4)
     assert talk.told("Progressing") == ("Unknown", reason)

@@ -5,7 +5,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.clusters.kubernetes.objects.names import store_name
 from autoscaler.errors import InvalidSpecError
-from autoscaler.operator.etcd.job_accounts import ADMIN_PASSWORD_FILE, ADMIN_USER, KEEPS_ROOM, read_account_settings
+from autoscaler.operator.etcd.job_accounts import ADMIN_PASSWORD_FILE, ADMIN_USER, MANAGES_SPACE, read_account_settings
 from autoscaler.operator.etcd.space_keeper import (
     FREE_KEYS,
     KEYS_OF_A_JOB,
@@ -15,11 +15,11 @@ from autoscaler.operator.etcd.space_keeper import (
     are_many,
     is_defragmentation_due,
     is_filling,
+    jobs_above_rate,
+    jobs_above_size,
     may_disarm,
     most_bytes,
     most_written,
-    over_standing,
-    over_written,
 )
 from master.store.etcd.etcd_upkeep import EtcdSize, JobFootprint
 from master.store.job_keys import JobKeys
@@ -75,10 +75,10 @@ def test_only_who_is_over_its_bounds_is_named_with_its_numbers():
         "many": JobFootprint(keys=MOST_KEYS + 1, stored_bytes=1),
         "large": JobFootprint(keys=1, stored_bytes=101),
     }
-    over = over_standing(standing, most_bytes=100)
+    over = jobs_above_size(standing, most_bytes=100)
     assert set(over) == {"many", "large"}
     assert "101 bytes" in over["large"]
-    assert set(over_written({"at": 100, "fast": 101}, most_bytes=100)) == {"fast"}
+    assert set(jobs_above_rate({"at": 100, "fast": 101}, most_bytes=100)) == {"fast"}
 
 
 def test_every_key_of_a_job_is_known():
@@ -91,13 +91,13 @@ def test_every_key_of_a_job_is_known():
 
 def test_room_is_kept_only_by_who_makes_users(tmp_path):
     (tmp_path / "password").write_text("x")
-    environ = {"EDL_ETCD_ENDPOINTS": "https://etcd", KEEPS_ROOM: "true"}
+    environ = {"EDL_ETCD_ENDPOINTS": "https://etcd", MANAGES_SPACE: "true"}
     admin = {ADMIN_USER: "root", ADMIN_PASSWORD_FILE: str(tmp_path / "password")}
-    assert read_account_settings(environ | admin).keeps_room
-    for wrong in (environ, environ | admin | {KEEPS_ROOM: "yes"}):
+    assert read_account_settings(environ | admin).manages_space
+    for wrong in (environ, environ | admin | {MANAGES_SPACE: "yes"}):
         with pytest.raises(InvalidSpecError) as refusal:
             read_account_settings(wrong)
-        assert refusal.value.path == KEEPS_ROOM
+        assert refusal.value.path == MANAGES_SPACE
 
 
 async def test_a_fault_in_giving_up_a_barred_job_is_its_jobs_alone(monkeypatch):
@@ -110,7 +110,7 @@ async def test_a_fault_in_giving_up_a_barred_job_is_its_jobs_alone(monkeypatch):
     await term.step(12)
     uid = term.server.get(TRAINING_JOBS, "team-a", "digits")["metadata"]["uid"]
     monkeypatch.setattr(term.leading.store, "handle", fail)
-    term.leading.store.give_up_over_etcd(store_name("team-a", "digits", uid), "9 bytes written")
+    term.leading.store.fail_over_etcd(store_name("team-a", "digits", uid), "9 bytes written")
     assert "life: ZeroDivisionError" in term.leading.errors.problem(JOB)
 
 
@@ -119,10 +119,10 @@ async def test_a_barred_job_fails_and_says_why():
     term = Term()
     await term.step(12)
     uid = term.server.get(TRAINING_JOBS, "team-a", "digits")["metadata"]["uid"]
-    term.leading.store.give_up_over_etcd("team-a.digits.ffffffff", "9 bytes written")
+    term.leading.store.fail_over_etcd("team-a.digits.ffffffff", "9 bytes written")
     await term.step(2)
     assert term.told("Failed") == ("False", "NotSo")
-    term.leading.store.give_up_over_etcd(store_name("team-a", "digits", uid), "9 bytes written")
+    term.leading.store.fail_over_etcd(store_name("team-a", "digits", uid), "9 bytes written")
     await term.step(5)
     assert term.told("Failed") == ("True", "EtcdBoundExceeded")
     assert any("9 bytes written" in note for _, note in term.notes())

@@ -50,14 +50,14 @@ def test_a_pod_that_stays_has_no_end():
         (ended(1, meta=LEAVING), TerminationCause.USER),
         (ended(reason="Evicted", message="low on memory"), TerminationCause.NODE),
         (ended(reason="OutOfcpu"), TerminationCause.NODE),
-        (ended(1), TerminationCause.ITSELF),
-        (ended(0, phase="Succeeded"), TerminationCause.ITSELF),
+        (ended(1), TerminationCause.OWN_EXIT),
+        (ended(0, phase="Succeeded"), TerminationCause.OWN_EXIT),
     ],
 )
 def test_who_wanted_it_is_read_from_the_pod(raw, by):
     end = termination_of(raw)
     assert end.cause is by
-    assert end.is_failure is (by is TerminationCause.ITSELF)
+    assert end.is_failure is (by is TerminationCause.OWN_EXIT)
 
 
 def test_what_edl_told_to_leave_is_put_down_to_edl():
@@ -85,12 +85,12 @@ def test_a_leaving_pod_that_still_runs_has_not_ended():
 def test_the_story_names_what_happened(raw, code, words):
     end = termination_of(raw)
     assert end.code == code
-    assert words in end.story
+    assert words in end.exit_description
 
 
 def test_a_pod_out_of_memory_says_so():
     raw = ended(137, terminated={"reason": "OOMKilled"})
-    assert "OOMKilled: it asked for more memory than its limit" in termination_of(raw).story
+    assert "OOMKilled: it asked for more memory than its limit" in termination_of(raw).exit_description
 
 
 def test_three_failures_on_a_node_in_a_while_make_it_avoided():

@@ -55,7 +55,7 @@ def test_an_ending_is_believed_when_nothing_stands(ending):
 
 def test_an_ending_goes_on_stopping_what_is_left():
     restored = life(found(pod("server"), pod("trainer", is_leaving=True), conditions=[told("Failed")]))
-    assert (restored.stage, restored.ending, restored.stopped) == (LifeStage.STOPPING, JobEnding.FAILED, 1)
+    assert (restored.stage, restored.ending, restored.stopped_role_count) == (LifeStage.STOPPING, JobEnding.FAILED, 1)
 
 
 @pytest.mark.parametrize("ending", [JobEnding.COMPLETED, JobEnding.FAILED])

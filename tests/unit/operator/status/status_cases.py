@@ -8,7 +8,7 @@ from autoscaler.jobs.lifecycle import Life
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.operator.job.job_record import JobRecord, master_report_of
 from autoscaler.operator.status.job_status import status_of
-from autoscaler.operator.status.status_inputs import JobReport, StatusInputs
+from autoscaler.operator.status.status_inputs import PlanReport, StatusInputs
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import UID, condition, kube_job, raw_pod
 from tests.unit.operator.bench import JOB
@@ -62,8 +62,8 @@ def seen(*pods, life=None, **fields):
     record = JobRecord(job=job, life=life or Life(policy=job.spec.run_policy, started_at_s=900.0))
     values = {
         "record": saved(replace(record, **fields.pop("record", {}))),
-        "report": JobReport(decision=decision()),
-        "race": StartBackoff(),
+        "plan_report": PlanReport(decision=decision()),
+        "start_backoff": StartBackoff(),
         "pods": pods,
         "has_master": bool(pods),
         "previous": {},

@@ -8,10 +8,10 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import StartBackoff
 from autoscaler.domain import Bottleneck
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.lifecycle import Life
-from autoscaler.jobs.progress import NoProgress
+from autoscaler.jobs.progress import WhyNoAnswer
 from autoscaler.operator.job.job_record import facts_of, master_report_of
 from autoscaler.operator.status.job_status import status_of, unreadable_status
-from autoscaler.operator.status.status_inputs import JobReport, WriteRefusal, reason_of
+from autoscaler.operator.status.status_inputs import PlanReport, WriteRefusal, reason_of
 from master.api.master_status import JobPhase
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
 from tests.unit.operator.status.status_cases import (
@@ -48,13 +48,17 @@ def saying(**words):
 
 def quiet(what, for_s=20.0):
     """No word of progress came for so long."""
-    record = {"progress": PROGRESS, "progress_at_s": 950.0, "quiet": what, "quiet_since_s": NOW_S - for_s}
+    record = {"progress": PROGRESS, "progress_at_s": 950.0, "missing_answer": what, "unanswered_since_s": NOW_S - for_s}
     return {"pods": RUNNING, "has_master": True, "record": record}
 
 
 def unheard(what, **kept):
     """This operator has had no answer of it, for long; `kept`: what one before it has told."""
-    return {"pods": RUNNING, "has_master": True, "record": {"quiet": what, "quiet_since_s": NOW_S - 20.0, **kept}}
+    return {
+        "pods": RUNNING,
+        "has_master": True,
+        "record": {"missing_answer": what, "unanswered_since_s": NOW_S - 20.0, **kept},
+    }
 
 
 @pytest.mark.parametrize(
@@ -63,11 +67,11 @@ def unheard(what, **kept):
         ({}, "Admitted", ("False", "FairShare")),
         ({"priority": None}, "Admitted", ("False", "PriorityClassMissing")),
         ({"problems": {"PriorityClasses": "edl-core is missing"}}, "Admitted", ("False", "PriorityClasses")),
-        ({"race": StartBackoff(lost=3)}, "Admitted", ("False", "RoomTaken")),
+        ({"start_backoff": StartBackoff(lost=3)}, "Admitted", ("False", "RoomTaken")),
         ({"is_observed": True}, "Admitted", ("False", "Observed")),
-        ({"report": JobReport()}, "Admitted", ("Unknown", "NotPlanned")),
+        ({"plan_report": PlanReport()}, "Admitted", ("Unknown", "NotPlanned")),
         (
-            {"report": JobReport(refusal=WriteRefusal(at_s=0.0, reason="Quota", message="exceeded quota"))},
+            {"plan_report": PlanReport(refusal=WriteRefusal(at_s=0.0, reason="Quota", message="exceeded quota"))},
             "Admitted",
             ("False", "Quota"),
         ),
@@ -78,10 +82,10 @@ def unheard(what, **kept):
         ({"pods": RUNNING[:2], "has_master": True}, "Scaled", ("False", "Growing")),
         ({"pods": (unplaced(UNBOUND),), "has_master": False}, "Admitted", ("False", "Unschedulable")),
         ({"pods": (unplaced(NO_ROOM),), "has_master": False}, "Admitted", ("False", "FairShare")),
-        ({"race": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Admitted", ("False", "Unschedulable")),
-        ({"race": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Scaled", ("False", "Unschedulable")),
+        ({"start_backoff": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Admitted", ("False", "Unschedulable")),
+        ({"start_backoff": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Scaled", ("False", "Unschedulable")),
         (
-            {"pods": RUNNING, "race": StartBackoff(lost=1, unschedulable_reason=UNBOUND)},
+            {"pods": RUNNING, "start_backoff": StartBackoff(lost=1, unschedulable_reason=UNBOUND)},
             "Scaled",
             ("True", "FairShare"),
         ),  # all are there
@@ -116,15 +120,15 @@ def unheard(what, **kept):
         (saying(phase=JobPhase.WAITING_FOR_SERVERS), "Progressing", ("False", "WaitingForServers")),
         (saying(checkpoint_age_s=1_700.0), "CheckpointsCurrent", ("False", "Overdue")),
         (saying(checkpoint_age_s=1_700.0, done=40), "CheckpointsCurrent", ("True", "UpToDate")),
-        (quiet(NoProgress.SILENT), "Progressing", ("Unknown", "MasterSilent")),
-        (quiet(NoProgress.SILENT), "CheckpointsCurrent", ("Unknown", "MasterSilent")),
-        (quiet(NoProgress.REFUSED), "Progressing", ("Unknown", "NoLeader")),
-        (quiet(NoProgress.REFUSED), "CheckpointsCurrent", ("Unknown", "NoLeader")),
-        (quiet(NoProgress.SILENT, for_s=5.0), "Progressing", ("True", "Training")),
+        (quiet(WhyNoAnswer.SILENT), "Progressing", ("Unknown", "MasterSilent")),
+        (quiet(WhyNoAnswer.SILENT), "CheckpointsCurrent", ("Unknown", "MasterSilent")),
+        (quiet(WhyNoAnswer.NOT_LEADING), "Progressing", ("Unknown", "NoLeader")),
+        (quiet(WhyNoAnswer.NOT_LEADING), "CheckpointsCurrent", ("Unknown", "NoLeader")),
+        (quiet(WhyNoAnswer.SILENT, for_s=5.0), "Progressing", ("True", "Training")),
         ({"pods": RUNNING, "has_master": True}, "CheckpointsCurrent", ("Unknown", "NoAnswer")),
-        (unheard(NoProgress.SILENT), "Progressing", ("Unknown", "NoAnswer")),
-        (unheard(NoProgress.REFUSED), "Progressing", ("Unknown", "NoLeader")),
-        (unheard(NoProgress.SILENT, checkpoint_at_s=950.0), "Progressing", ("Unknown", "MasterSilent")),
+        (unheard(WhyNoAnswer.SILENT), "Progressing", ("Unknown", "NoAnswer")),
+        (unheard(WhyNoAnswer.NOT_LEADING), "Progressing", ("Unknown", "NoLeader")),
+        (unheard(WhyNoAnswer.SILENT, checkpoint_at_s=950.0), "Progressing", ("Unknown", "MasterSilent")),
         ({}, "CheckpointsCurrent", ("False", "Waiting")),
         ({}, "Suspended", ("False", "NotSo")),
     ],
@@ -153,7 +157,7 @@ def test_silence_has_an_instant_of_its_own():
     """The message stands still while the silence lasts: each of its words would be one more write."""
     messages = set()
     for now_s in (NOW_S, NOW_S + 40.0):
-        what = seen(**quiet(NoProgress.SILENT))
+        what = seen(**quiet(WhyNoAnswer.SILENT))
         what = replace(what, master_report=master_report_of(what.record, now_s, OFFSET_S))
         told_now = status_of(what, now_s=now_s, offset_s=OFFSET_S)["conditions"]
         messages |= {one["message"] for one in told_now if one["type"] == "Progressing"}
@@ -164,7 +168,12 @@ def test_silence_has_an_instant_of_its_own():
 def test_a_resumed_job_is_not_told_of_by_what_was_said_before():
     """Until its new master answers nobody knows; the silence of the suspension is none of it."""
     life = Life(policy=kube_job().spec.run_policy, started_at_s=NOW_S - 2.0)
-    record = {"progress": PROGRESS, "progress_at_s": 100.0, "quiet": NoProgress.SILENT, "quiet_since_s": 110.0}
+    record = {
+        "progress": PROGRESS,
+        "progress_at_s": 100.0,
+        "missing_answer": WhyNoAnswer.SILENT,
+        "unanswered_since_s": 110.0,
+    }
     assert told(seen(*RUNNING, life=life, record=record))["Progressing"] == ("Unknown", "NoAnswer")
 
 
@@ -178,8 +187,8 @@ def test_a_resumed_job_is_not_told_of_by_what_was_said_before():
         (saying(problem="no file") | {"pods": RUNNING[:1]}, "Problem"),
         (saying(checkpoint_problem="disk full") | {"pods": RUNNING[:1]}, "FairShare"),
         (saying(phase=JobPhase.STARTING), "FairShare"),
-        (quiet(NoProgress.SILENT), "MasterSilent"),
-        (quiet(NoProgress.REFUSED), "NoLeader"),
+        (quiet(WhyNoAnswer.SILENT), "MasterSilent"),
+        (quiet(WhyNoAnswer.NOT_LEADING), "NoLeader"),
     ],
 )
 def test_the_column_reason_shows_what_matters_most(fields, reason):
@@ -237,7 +246,7 @@ def test_copies_are_told_of_jobs_that_want_two_while_there_is_a_model():
         record = {"progress": progress, "progress_at_s": NOW_S, "job": kube_job(server={})}
         return {name: count for name, count in status(seen(*pods, record=record))["servers"].items() if name in new}
 
-    new, two = {"copies", "alone"}, replace(PROGRESS, copies=2, alone=5)
+    new, two = {"copies", "alone"}, replace(PROGRESS, copies=2, single_copy_buckets=5)
     assert told(two, pod(0, "server")) == {"copies": 2, "alone": 5}
     assert told(PROGRESS, pod(0, "server")) == {}
     assert told(two) == {}, "nobody holds it: the job is over, or suspended"
@@ -248,7 +257,7 @@ def test_copies_are_told_of_jobs_that_want_two_while_there_is_a_model():
     ("fields", "reason"),
     [
         ({"pods": (unplaced(UNBOUND), unplaced(UNBOUND, 1)), "has_master": False}, "Unschedulable"),
-        ({"race": StartBackoff(lost=2, unschedulable_reason=UNBOUND)}, "Unschedulable"),
+        ({"start_backoff": StartBackoff(lost=2, unschedulable_reason=UNBOUND)}, "Unschedulable"),
         ({"pods": (pod(0, is_ready=False), pod(1, is_ready=False), pod(0, "master"))}, "NotReady"),
         ({"pods": (*RUNNING[:2], RUNNING[3])}, "Max"),
     ],
@@ -256,5 +265,5 @@ def test_copies_are_told_of_jobs_that_want_two_while_there_is_a_model():
 def test_reason_of_a_job_none_of_whose_trainers_is_ready_is_not_its_size(fields, reason):
     """`Max` beside 0 trainers told nobody that a volume claim is not bound."""
     what = seen(**fields)
-    what = replace(what, report=JobReport(decision=replace(decision(), bottleneck=Bottleneck.MAX, target=2)))
+    what = replace(what, plan_report=PlanReport(decision=replace(decision(), bottleneck=Bottleneck.MAX, target=2)))
     assert status(what)["reason"] == reason

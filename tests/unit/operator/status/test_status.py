@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.jobs.lifecycle import JobEnding, Life, LifeStage
-from autoscaler.operator.job.job_record import facts_of, next_look_at_s, uncommitted_since_s
+from autoscaler.operator.job.job_record import alerted_uncommitted_since_s, facts_of, next_reconcile_at_s
 from autoscaler.operator.status.conditions import ConditionType
 from autoscaler.operator.status.job_status import main_reason
-from autoscaler.operator.status.status_inputs import JobReport, ResizeAuthor, ResizeRecord
+from autoscaler.operator.status.status_inputs import PlanReport, ResizeAuthor, ResizeRecord
 from master.api.master_status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
@@ -64,7 +64,7 @@ def failed_life():
 def test_since_when_nothing_is_committed_is_known_from_the_jobs_start(changes, expected):
     """Not only once a checkpoint was seen, and not of jobs that commit nothing more: an alert rests on it."""
     record = seen(*RUNNING, record={"progress": PROGRESS, "progress_at_s": NOW_S}).record
-    assert uncommitted_since_s(replace(record, **{"checkpoint_at_s": 980.0} | changes)) == expected
+    assert alerted_uncommitted_since_s(replace(record, **{"checkpoint_at_s": 980.0} | changes)) == expected
 
 
 def failed(**fields):
@@ -94,7 +94,7 @@ def test_a_failure_whose_pod_still_stands_is_not_counted_yet():
     """The next leader judges that pod again: counted in both it would be two."""
     life = Life(policy=kube_job().spec.run_policy, failures=2)
     dead = pod(1) | {"status": {"phase": "Failed"}}
-    judged = {"judged": frozenset({"uid-digits-trainer-1"})}
+    judged = {"handled": frozenset({"uid-digits-trainer-1"})}
     assert status(seen(dead, life=life))["failures"] == 2  # not judged: counted by nobody yet
     assert status(seen(dead, life=life, record=judged))["failures"] == 1
     assert status(seen(life=life, record=judged))["failures"] == 2
@@ -162,7 +162,7 @@ def test_every_status_is_one_that_the_definition_takes(life, pods, decided, resi
     what = seen(
         *pods,
         life=life,
-        report=JobReport(decision=decided, resizes=tuple(resized)),
+        plan_report=PlanReport(decision=decided, resizes=tuple(resized)),
         record={"progress": progress, "progress_at_s": NOW_S},
     )
     written = status(what)
@@ -178,10 +178,10 @@ def resize(to, by=ResizeAuthor.EDL):
 
 
 def test_a_new_leader_tells_on_what_earlier_ones_told_of_resizes():
-    earlier = status(seen(report=JobReport(resizes=(resize(3, ResizeAuthor.SCHEDULER), resize(4)))))["resizes"]
-    later = seen(report=JobReport(resizes=(resize(5),)), record={"resizes_before": tuple(earlier)})
+    earlier = status(seen(plan_report=PlanReport(resizes=(resize(3, ResizeAuthor.SCHEDULER), resize(4)))))["resizes"]
+    later = seen(plan_report=PlanReport(resizes=(resize(5),)), record={"resizes_before": tuple(earlier)})
     assert [(one["to"], one["by"]) for one in status(later)["resizes"]] == [(5, "edl"), (3, "scheduler"), (4, "edl")]
-    full = seen(report=JobReport(resizes=(resize(5),) * 10), record={"resizes_before": tuple(earlier)})
+    full = seen(plan_report=PlanReport(resizes=(resize(5),) * 10), record={"resizes_before": tuple(earlier)})
     assert [one["to"] for one in status(full)["resizes"]] == [5] * 10
 
 
@@ -191,4 +191,4 @@ def test_what_the_planner_is_told_changes_seldom(age_s, more_s):
     told_s = facts_of(record, NOW_S).checkpoint_age_s
     assert told_s <= age_s
     assert age_s < max(5.0, 2 * told_s + 1e-6 * age_s) or told_s == 0.0
-    assert next_look_at_s(record.life, more_s) > more_s
+    assert next_reconcile_at_s(record.life, more_s) > more_s

@@ -81,7 +81,7 @@ async def tide(loop, cluster, seconds=6):
     """Let time pass and the loop go round; return the largest size of the honest job meanwhile."""
     largest = 0
     for _ in range(seconds):
-        await loop.step()
+        await loop.run_pass()
         cluster.advance(1.0)
         cluster.bind_others()
         cluster.check_capacity()

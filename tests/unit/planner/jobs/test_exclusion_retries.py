@@ -5,7 +5,7 @@ import types
 from collections import Counter
 
 from autoscaler.domain import Reason
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 from autoscaler.loop import Loop
 from autoscaler.planner.exclusion import MOST_FOUND
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -21,12 +21,12 @@ async def test_stand_in_that_fails_too_is_tried_again_after_pauses_that_double(m
     fail_for(monkeypatch, "bad")
     tried_at_s = []
     for _ in range(16):
-        step = await loop.step()
+        step = await loop.run_pass()
         assert [(one.job, one.is_unmodelled) for one in step.plan.excluded] == [("bad", True)]
         tried_at_s += [cluster.now_s for one in step.plan.excluded if one.reclaim_error is not None]
         cluster.advance(1.0)
     assert [at_s - tried_at_s[0] for at_s in tried_at_s] == [0.0, 1.0, 3.0, 7.0, 15.0]
-    assert errors.fails("bad", GuardedStep.RECLAIM)
+    assert errors.fails("bad", GuardedTask.RECLAIM)
 
 
 async def test_job_at_fault_is_tried_again_after_pauses_that_double(monkeypatch):
@@ -38,13 +38,13 @@ async def test_job_at_fault_is_tried_again_after_pauses_that_double(monkeypatch)
     with monkeypatch.context() as patch:
         fail_for(patch, "bad")
         for _ in range(16):
-            step = await loop.step()
+            step = await loop.run_pass()
             tried_at_s += [cluster.now_s for one in step.plan.excluded if one.error is not None]
             cluster.advance(1.0)
     assert [at_s - tried_at_s[0] for at_s in tried_at_s] == [0.0, 1.0, 3.0, 7.0, 15.0]
     assert "PlantedError" in errors.problem("bad")
-    cluster.advance(errors.again_at_s("bad", GuardedStep.PLAN) - cluster.now_s)
-    step = await loop.step()
+    cluster.advance(errors.retry_at_s("bad", GuardedTask.PLAN) - cluster.now_s)
+    step = await loop.run_pass()
     assert step.plan.excluded == ()
     assert errors.problem("bad") == ""
 
@@ -60,15 +60,15 @@ async def test_job_that_is_missing_for_a_pass_keeps_its_pauses(monkeypatch):
     for number in range(32):
         cluster.jobs["bad"] = bad
         cluster.touch()
-        step = await loop.step()
+        step = await loop.run_pass()
         tried_at_s += [cluster.now_s for one in step.plan.excluded if one.error is not None]
         if number % 2:
             del cluster.jobs["bad"]
             cluster.touch()
-            assert (await loop.step()).plan.excluded == ()
+            assert (await loop.run_pass()).plan.excluded == ()
         cluster.advance(0.5)
     assert [at_s - tried_at_s[0] for at_s in tried_at_s] == [0.0, 1.0, 3.0, 7.0, 15.0]
-    assert errors.fails("bad", GuardedStep.RECLAIM)
+    assert errors.fails("bad", GuardedTask.RECLAIM)
 
 
 def test_missing_job_takes_nobodys_turn_to_be_tried_again():
@@ -76,9 +76,9 @@ def test_missing_job_takes_nobodys_turn_to_be_tried_again():
     now_s = [0.0]
     errors = JobErrors(lambda: now_s[0])
     for name in ("gone", "here"):
-        errors.note_failure(name, GuardedStep.PLAN, PlantedError())
+        errors.record_failure(name, GuardedTask.PLAN, PlantedError())
         now_s[0] += 60.0
-    assert errors.paused_or_failing(GuardedStep.PLAN, {"here"}, most_tried=1) == {}
+    assert errors.paused_or_failing(GuardedTask.PLAN, {"here"}, most_tried=1) == {}
 
 
 async def test_stand_in_that_was_not_tried_is_not_taken_to_be_sound(monkeypatch):
@@ -87,17 +87,17 @@ async def test_stand_in_that_was_not_tried_is_not_taken_to_be_sound(monkeypatch)
     errors = JobErrors(cluster.now)
     loop = Loop(cluster, CALM, errors=errors)
     for _ in range(2):
-        errors.note_failure("bad", GuardedStep.PLAN, PlantedError())
-    errors.note_failure("bad", GuardedStep.RECLAIM, PlantedError())
+        errors.record_failure("bad", GuardedTask.PLAN, PlantedError())
+    errors.record_failure("bad", GuardedTask.RECLAIM, PlantedError())
     cluster.advance(1.0)
     found = [f"found{number:02}" for number in range(MOST_FOUND)]
     cluster.put(*(job(name) for name in found))
     fail_for(monkeypatch, *found)
-    step = await loop.step()
+    step = await loop.run_pass()
     assert (len(step.plan.excluded), step.plan.actions) == (MOST_FOUND + 1, ())
-    assert errors.fails("bad", GuardedStep.RECLAIM)
-    await loop.step()
-    assert not errors.fails("bad", GuardedStep.RECLAIM)
+    assert errors.fails("bad", GuardedTask.RECLAIM)
+    await loop.run_pass()
+    assert not errors.fails("bad", GuardedTask.RECLAIM)
 
 
 async def test_honest_job_is_planned_in_every_pass_beside_forty_at_fault(monkeypatch):
@@ -111,7 +111,7 @@ async def test_honest_job_is_planned_in_every_pass_beside_forty_at_fault(monkeyp
     fail_for(monkeypatch, *names)
     planned, tried, began_s = [], Counter(), cluster.now_s
     for _ in range(150):
-        step = await loop.step()
+        step = await loop.run_pass()
         tried.update(one.job for one in step.plan.excluded if one.error is not None)
         planned.append(any(one.job == "zealous" and one.reason is not Reason.EXCLUDED for one in step.plan.decisions))
         cluster.advance(min(0.5, loop._pause_after(step)))  # as `run` waits

@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
 from autoscaler.clusters.kubernetes.cache.expectations import EXPECTATION_LIMIT_S, Expectations
-from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 
 ERRORS = JobErrors(lambda: 0.0)
 
@@ -74,5 +74,5 @@ def test_fault_with_one_object_keeps_the_others_and_lasts_no_longer_than_patienc
 
     errors = JobErrors(lambda: 0.0)
     assert list(waiting.settled(find, now_s=1.0, errors=errors).creations) == [(PODS, ("n", "poisoned"))]
-    assert errors.fails(object_key("pods", "n", "poisoned"), GuardedStep.EXPECT)
+    assert errors.fails(object_key("pods", "n", "poisoned"), GuardedTask.EXPECT)
     assert not waiting.settled(find, now_s=EXPECTATION_LIMIT_S, errors=errors).creations

@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing, Watc
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, NODES, PODS
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, key_of
 from autoscaler.errors import InvariantViolationError
-from autoscaler.fault_isolation import GuardedStep, JobErrors, object_key
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 
 NAMES = st.sampled_from("abcd")
 
@@ -232,7 +232,7 @@ def test_object_that_cannot_be_kept_stops_no_stream(broken):
     store = ObjectCache(errors)
     items = (obj("one", 5), {"metadata": broken}, obj("three", 7))
     assert store.apply_listing(PODS, Listing(items=items, resource_version="8"), asked_at_s=1.0)
-    assert errors.fails(object_key("pods", "", broken.get("name", "")), GuardedStep.KEEP)
+    assert errors.fails(object_key("pods", "", broken.get("name", "")), GuardedTask.KEEP)
     assert {name for _, name in store.objects(PODS)} == {"one", "three"}
     bad = WatchEvent(type=EventType.MODIFIED, object={"metadata": broken | {"resourceVersion": "9"}})
     store.apply_event(PODS, bad, at_s=2.0)

@@ -19,7 +19,7 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import (
     StartRecord,
 )
 from autoscaler.domain import JobName, PodName
-from autoscaler.fault_isolation import GuardedStep, JobErrors
+from autoscaler.fault_isolation import GuardedTask, JobErrors
 
 JOB = JobName("team/digits")
 
@@ -228,7 +228,7 @@ def test_a_fault_with_one_job_is_noted_and_the_other_loses_its_race():
     jobs = {poisoned, JOB}
     starts, lost = start_backoff.observe_gangs(starts, standing, BIND_LIMIT_S, jobs=jobs, managed=jobs, errors=errors)
     assert [one.job for one in lost] == [JOB]
-    assert errors.fails(poisoned, GuardedStep.POD_BINDING)
+    assert errors.fails(poisoned, GuardedTask.POD_BINDING)
     assert starts.record(poisoned) == before
 
 
