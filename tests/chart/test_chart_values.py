@@ -63,7 +63,7 @@ BAD = {
     ),
     "two etcds": (
         {"etcd": {"enabled": True, "external": {"endpoints": ["https://etcd:2379"]}}},
-        "etcd.external.endpoints: stands beside etcd.enabled",
+        "etcd.external.endpoints: cannot be combined with etcd.enabled",
     ),
     "promised secret": (
         {"etcd": {"external": {"endpoints": ["https://etcd:2379"], "password": True}}},

@@ -52,7 +52,7 @@ def test_a_weight_and_a_class_are_bounded(submit):
     assert "spec.weight: 201 is more than the 200" in said
     assert "admissionPolicy.maxWeight" in said
     said = submit(JOBS, **{"spec.priorityClassName": "system-cluster-critical"})
-    assert "spec.priorityClassName: system-cluster-critical is none of those" in said
+    assert "spec.priorityClassName: system-cluster-critical is not allowed in this namespace" in said
     assert "edl-core" in said
 
 
@@ -67,7 +67,7 @@ def test_a_namespace_has_bounds_of_its_own(plane, submit):
     assert "more than the 500" in submit(TRUSTED, **{"spec.weight": 501})
     assert submit(JOBS, **heard) != ""
     plane.kubectl("annotate", "namespace", TRUSTED, "edl.dev/max-weight=many", "--overwrite")
-    wait_for("the slip is told", lambda: "many, which is no whole number" in submit(TRUSTED))
+    wait_for("the slip is told", lambda: "many, not an integer" in submit(TRUSTED))
     plane.kubectl("annotate", "namespace", TRUSTED, "edl.dev/max-weight-", "edl.dev/priority-classes-")
     wait_for("the chart's again", lambda: "more than the 200" in submit(TRUSTED, **{"spec.weight": 201}))
 
@@ -78,7 +78,7 @@ def test_what_a_job_had_before_the_bound_stays_allowed(plane, submit):
     wait_for("no bound", lambda: submit(TRUSTED, **{"spec.weight": 9_999}) == "")
     assert submit(TRUSTED, is_dry=False, **{"spec.weight": 9_999}) == ""
     plane.kubectl("annotate", "namespace", TRUSTED, "edl.dev/max-weight=many", "--overwrite")
-    wait_for("the slip is told", lambda: "many, which is no whole number" in submit(TRUSTED, **{"spec.weight": 9_998}))
+    wait_for("the slip is told", lambda: "many, not an integer" in submit(TRUSTED, **{"spec.weight": 9_998}))
     edit = json.dumps({"metadata": {"finalizers": ["example.com/held"]}, "spec": {"trainer": {"maxReplicas": 9}}})
     for patch in (edit, json.dumps({"metadata": {"finalizers": None}})):
         plane.kubectl("patch", "tj", "digits", "-n", TRUSTED, "--type=merge", "-p", patch)
@@ -116,7 +116,7 @@ def test_the_operators_account_touches_only_what_is_edls(plane, tmp_path):
 
     wait_for(
         "the policy is heeded",
-        lambda: "only what carries EDL's labels" in said("delete", "pod/web", "--dry-run=server"),
+        lambda: "only objects with EDL's labels" in said("delete", "pod/web", "--dry-run=server"),
     )
     other = json.dumps({**web, "metadata": {"name": "other"}})
     ours = json.dumps({**web, "metadata": {"name": "ours", "labels": OURS}})
@@ -130,7 +130,7 @@ def test_the_operators_account_touches_only_what_is_edls(plane, tmp_path):
         *((("create", "-f", "-"), half) for half in halves),
         (("create", "secret", "generic", "theirs"), ""),
     ):
-        assert "only what carries EDL's labels" in said(*words, stdin=stdin), words
+        assert "only objects with EDL's labels" in said(*words, stdin=stdin), words
     assert said("create", "--dry-run=server", "-f", "-", stdin=ours) == ""
     plane.kubectl("delete", "pod/web", "deployment/web", "-n", JOBS)
 
@@ -148,4 +148,4 @@ def test_all_that_the_operator_does_for_a_job_is_let_by(plane, tmp_path):
         plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", suspend)
         core = client.CoreV1Api(admin)
         wait_for("all have left", lambda: not core.list_namespaced_pod(JOBS).items)
-        assert "only what carries EDL's labels" not in operator.log.read_text(encoding="utf-8")
+        assert "only objects with EDL's labels" not in operator.log.read_text(encoding="utf-8")

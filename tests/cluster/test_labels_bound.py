@@ -82,7 +82,7 @@ def test_a_tenant_makes_no_pod_that_looks_like_edls(tenant):
     for label in (OURS, {"edl.dev/role": "master"}, {"edl.dev/job": "digits"}):
         for version, kind, body in of_pods(label):
             said = refusal(tenant, "create", "--dry-run=server", "-f", "-", stdin=manifest(version, kind, body))
-            assert f"the label {next(iter(label))} is kept for the pods that EDL makes" in said, (kind, said)
+            assert f"the label {next(iter(label))} is reserved for pods that EDL creates" in said, (kind, said)
 
 
 def test_the_policy_raises_no_warning(plane):
@@ -98,7 +98,7 @@ def test_the_policy_raises_no_warning(plane):
 def test_a_label_that_comes_later_is_refused_too(tenant):
     tenant("create", "-f", "-", stdin=manifest("v1", "Pod", TEMPLATE))
     said = refusal(tenant, "label", "pod/x", "app.kubernetes.io/managed-by=edl")
-    assert "is kept for the pods that EDL makes" in said
+    assert "is reserved for pods that EDL creates" in said
     tenant("label", "pod/x", "app.kubernetes.io/managed-by=somebody")
     tenant("delete", "pod/x")
 

@@ -47,7 +47,7 @@ name without a registry is one of a public registry, where somebody else could p
 */}}
 {{- define "edl.image" -}}
 {{- if not .image.repository }}
-{{- fail (printf "%s.repository is not set: nobody publishes an image of EDL for you, so build one and push it to a registry of yours (images/README.md tells where the digests come from):\n\n  docker build -f images/%s.Dockerfile -t REGISTRY/edl/%s:%s %s .\n  docker push REGISTRY/edl/%s:%s\n\nand name it: --set %s.repository=REGISTRY/edl/%s" .of .name .name .root.Chart.AppVersion .bases .name .root.Chart.AppVersion .of .name) }}
+{{- fail (printf "%s.repository is not set: there is no published image of EDL: build one and push it to a registry of yours (images/README.md explains the digests):\n\n  docker build -f images/%s.Dockerfile -t REGISTRY/edl/%s:%s %s .\n  docker push REGISTRY/edl/%s:%s\n\nand name it: --set %s.repository=REGISTRY/edl/%s" .of .name .name .root.Chart.AppVersion .bases .name .root.Chart.AppVersion .of .name) }}
 {{- end }}
 {{- if .image.digest }}
 {{- printf "%s@%s" .image.repository .image.digest }}
@@ -105,19 +105,19 @@ capabilities: {drop: [ALL]}
 {{- toJson ($ports | uniq) }}
 {{- end }}
 
-{{/* Which namespaces hold jobs that network policies are for. */}}
+{{/* Namespaces whose jobs get network policies. */}}
 {{- define "edl.jobNamespaces" -}}
 {{- toJson (default .Values.namespaces .Values.networkPolicy.jobNamespaces) }}
 {{- end }}
 
-{{/* What cannot be told by the schema of values. */}}
+{{/* Checks that the schema of values cannot express. */}}
 {{- define "edl.check" -}}
 {{- if and .Values.etcd.enabled .Values.etcd.external.endpoints }}
-{{- fail "etcd.external.endpoints: stands beside etcd.enabled; keep one of the two" }}
+{{- fail "etcd.external.endpoints: cannot be combined with etcd.enabled; remove one of the two" }}
 {{- end }}
 {{- if and .Values.etcd.external.endpoints (not .Values.etcd.external.secretName) }}
 {{- if or .Values.etcd.external.clientCertificate .Values.etcd.external.password }}
-{{- fail "etcd.external.secretName: is missing; it names the Secret with what clientCertificate and password promise" }}
+{{- fail "etcd.external.secretName: is missing: name the Secret with the client certificate or password that clientCertificate and password announce" }}
 {{- end }}
 {{- end }}
 {{- if .Values.priorityClasses.create }}
