@@ -1,6 +1,6 @@
 """Trouble around the operator on a real control plane: nothing shrinks, nothing is lost, it says so and catches up.
 
-One process with the ServiceAccount of the chart, as in `test_operator_lives`; its control plane is maltreated.
+One process with the ServiceAccount of the chart, as in `test_installed_operator`; its control plane is maltreated.
 """
 
 import json

@@ -48,7 +48,7 @@ SUITED: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
     Bottleneck.QUOTA: (ChangeKind.QUOTA,),
     Bottleneck.NEVER_FITS: (ChangeKind.STEP, ChangeKind.MIN, ChangeKind.RESOURCE, ChangeKind.NODES),
 }
-"""Kinds of change that can lift each bottleneck; default: `CAPACITY` and claims."""
+"""Kinds of change that can lift each bottleneck; default: `CLAIMS` and `ROOM`."""
 
 PAIRS: Final = (
     (ChangeKind.PIN, ChangeKind.MAX),

@@ -16,7 +16,7 @@ from master.api.host import http_pages as module
 from master.api.host.http_pages import CachedPage, Page, listen_at, serving
 from tests.harness.master_process import JOB, MasterProcess, free_port, running, until, until_it_leads
 from tests.harness.master_status import ask_status
-from tests.integration.master.test_strangers import count
+from tests.integration.master.test_unauthenticated_peers import count
 
 pytestmark = pytest.mark.usefixtures("many_descriptors")
 
