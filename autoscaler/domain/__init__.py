@@ -45,6 +45,7 @@ from autoscaler.domain.history import (
 )
 from autoscaler.domain.jobs import DEFAULT_WEIGHT, Job, JobState, MasterSpec, ServerSpec, TrainerSpec
 from autoscaler.domain.plans import (
+    FOR_JOBS,
     NO_BENEFICIARY,
     Action,
     AdmitGang,
@@ -69,6 +70,7 @@ from autoscaler.domain.view import ClusterView
 
 __all__ = [
     "DEFAULT_WEIGHT",
+    "FOR_JOBS",
     "NOTHING",
     "NO_BENEFICIARY",
     "Action",

@@ -93,6 +93,9 @@ PREEMPTION, CORE_SWAP), the node that it leaves (LOST_NODE), or what the job's d
 
 NO_BENEFICIARY: Final = PodName("")
 
+FOR_JOBS: Final = frozenset({Cause.GANG, Cause.PREEMPTION, Cause.TRANSFER})
+"""Causes with which a pod leaves for another job."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePod:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from autoscaler.domain import (
+    FOR_JOBS,
     Action,
     AdmitGang,
     Cause,
@@ -33,7 +34,6 @@ from autoscaler.planner.working_copy.shapes import holds_amounts
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 FOR_WANTS = frozenset({Cause.POD, Cause.ANNOUNCED_GROWTH, Cause.HEADROOM})
-FOR_JOBS = frozenset({Cause.GANG, Cause.PREEMPTION, Cause.TRANSFER})
 VOLUNTARY = frozenset({Cause.FREE_ROOM, Cause.TRANSFER})  # creations that come after everything else
 
 DeletionGroup = tuple[Cause, str]

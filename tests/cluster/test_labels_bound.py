@@ -113,4 +113,4 @@ def test_edls_own_pods_and_masters_are_made_and_may_be_annotated(plane, tenant, 
     masters = tenant("get", "pods", "-l", "app.kubernetes.io/managed-by=edl,edl.dev/role=master", "-o", "name").split()
     assert len(masters) == 1
     tenant("annotate", *masters, "note=1")
-    assert "is kept for" in refusal(tenant, "label", *masters, "edl.dev/job=other", "--overwrite")
+    assert "is reserved for" in refusal(tenant, "label", *masters, "edl.dev/job=other", "--overwrite")

@@ -31,9 +31,9 @@ from autoscaler.clusters.kubernetes.writes.capacity_check import find_capacity_p
 from autoscaler.clusters.kubernetes.writes.create_backoff import CreateBackoff
 from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
 from autoscaler.domain import (
+    FOR_JOBS,
     Action,
     AdmitGang,
-    Cause,
     ClusterView,
     CreatePod,
     DeletePod,
@@ -49,8 +49,6 @@ DONE: Final = WriteOutcome(result=WriteResult.DONE)
 SETTLE_AGAIN_S: Final = 1.0  # after an error
 SETTLE_EVERY_S: Final = 0.25
 """Shortest period of `settle`, which visits all jobs; while many of them start, changes come all the time."""
-
-_FOR_JOBS: Final = frozenset({Cause.GANG, Cause.TRANSFER, Cause.PREEMPTION})  # whose beneficiary is a job
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +245,7 @@ class KubernetesCluster:
         return await self._gangs.admit(action, view, self.view)
 
     async def _delete(self, action: DeletePod, job: KubeJob | None, view: ClusterView) -> WriteOutcome:
-        gains = self.views.jobs.known.get(JobName(action.beneficiary)) if action.cause in _FOR_JOBS else None
+        gains = self.views.jobs.known.get(JobName(action.beneficiary)) if action.cause in FOR_JOBS else None
         if gains is not None and gains.spec.mode is Mode.OBSERVE:
             return refused(f"the deletion is for job {gains.key}, which is only observed")
         standing = next((pod for pod in view.pods if pod.name == action.pod), None)
