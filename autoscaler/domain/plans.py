@@ -36,9 +36,9 @@ class Bottleneck(StrEnum):
     FAIR_SHARE = "FairShare"
     STEP = "Step"  # one more would fit, a whole step does not
     GANG = "Gang"  # another gang is starting, or has reserved the room
-    ROOM_LEAVING = "RoomLeaving"  # the room is being vacated
+    CAPACITY_DRAINING = "CapacityDraining"  # the room is being vacated
     QUOTA = "Quota"
-    ROOM_REFUSED = "RoomRefused"
+    SCHEDULER_REFUSED = "SchedulerRefused"
     COOLDOWN = "Cooldown"  # a window of `Policy`, or the pause after failures
     BUDGET = "Budget"  # transfers per minute
     STALE_VIEW = "StaleView"
@@ -59,7 +59,7 @@ class Cause(StrEnum):
     PREEMPTION = "preemption"
     REFILL = "refill"  # below the minimum
     START = "start"
-    FREE_ROOM = "free room"
+    FREE_CAPACITY = "free capacity"
     TRANSFER = "transfer"
     STEP = "step"  # pods beyond an allowed size
     RATIO = "ratio"  # servers that fewer trainers no longer need
@@ -69,7 +69,7 @@ class Cause(StrEnum):
     def is_forced(self) -> bool:
         """Whether the change is made at once (A6); a voluntary one keeps the windows and caps of `Policy`."""
         match self:
-            case Cause.FREE_ROOM | Cause.TRANSFER | Cause.STEP | Cause.RATIO | Cause.DEFRAGMENTATION:
+            case Cause.FREE_CAPACITY | Cause.TRANSFER | Cause.STEP | Cause.RATIO | Cause.DEFRAGMENTATION:
                 return False
             case Cause.POD | Cause.GANG | Cause.HEADROOM | Cause.ANNOUNCED_GROWTH | Cause.CORE_SWAP:
                 return True
@@ -172,12 +172,12 @@ class Decision:
 class DemandState(StrEnum):
     """What became of the demand of an external pod."""
 
-    ROOM_FREE = "RoomFree"
-    ROOM_LEAVING = "RoomLeaving"
+    CAPACITY_FREE = "CapacityFree"
+    CAPACITY_DRAINING = "CapacityDraining"
     SHRUNK_FOR = "ShrunkFor"
-    NO_ROOM = "NoRoom"  # no surplus could help
+    NO_CAPACITY = "NoCapacity"  # no surplus could help
     NEVER_FITS = "NeverFits"  # not even an empty node could hold it
-    ROOM_REFUSED = "RoomRefused"
+    SCHEDULER_REFUSED = "SchedulerRefused"
     LEFT_TO_SCHEDULER = "LeftToScheduler"
     NOT_MODELLED = "NotModelled"
 

@@ -183,7 +183,7 @@ def _problems(progress: JobProgress) -> tuple[tuple[str, str], ...]:
     return (
         ("Problem", progress.problem),
         ("CommitFails", progress.checkpoint_problem),
-        ("StoreAway", progress.store_problem),
+        ("StoreUnavailable", progress.store_problem),
         ("BucketsLate", progress.moves_problem),
     )
 

@@ -43,12 +43,12 @@ class HealthReason(StrEnum):
     COMPLETE = "Complete"
     FAILED = "Failed"
     NO_ANSWER = "NoAnswer"
-    MASTER_UNREACHABLE = "MasterSilent"
+    MASTER_UNREACHABLE = "MasterUnreachable"
     NO_LEADER = "NoLeader"
     MALFORMED_ANSWER = "MalformedAnswer"
     UP_TO_DATE = "UpToDate"
     COMMIT_FAILS = "CommitFails"
-    STORE_UNAVAILABLE = "StoreAway"
+    STORE_UNAVAILABLE = "StoreUnavailable"
     OVERDUE = "Overdue"
 
 

@@ -32,7 +32,7 @@ from autoscaler.domain import (
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # Vacated capacity is remembered while the pod has it or has refused it; otherwise another pod took the capacity.
-HOLDS_ROOM = frozenset({DemandState.ROOM_FREE, DemandState.ROOM_LEAVING, DemandState.ROOM_REFUSED})
+HOLDS_ROOM = frozenset({DemandState.CAPACITY_FREE, DemandState.CAPACITY_DRAINING, DemandState.SCHEDULER_REFUSED})
 
 ONE_CHANGE_S: Final = 1.0
 """A plan writes its pods one after the other: those of a job within this time are one change of its size."""

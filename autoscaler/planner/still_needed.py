@@ -34,7 +34,7 @@ from autoscaler.planner.working_copy.shapes import holds_amounts
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 FOR_WANTS = frozenset({Cause.POD, Cause.ANNOUNCED_GROWTH, Cause.HEADROOM})
-VOLUNTARY = frozenset({Cause.FREE_ROOM, Cause.TRANSFER})  # creations that come after everything else
+VOLUNTARY = frozenset({Cause.FREE_CAPACITY, Cause.TRANSFER})  # creations that come after everything else
 
 DeletionGroup = tuple[Cause, str]
 """Deletions with one cause and one beneficiary."""

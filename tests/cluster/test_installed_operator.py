@@ -263,7 +263,7 @@ def test_a_forged_status_ends_nothing_and_is_put_right(plane, admin, operator, s
     plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--subresource=status", "--type=merge", "-p", patch)
     operator.start()
     operator.wait_leading()
-    wait_for("put right", lambda: condition(plane, "digits", "Completed") == ("False", "NotSo"))
+    wait_for("put right", lambda: condition(plane, "digits", "Completed") == ("False", "NotCompleted"))
     assert {pod.metadata.name: pod.metadata.uid for pod in pods(admin, "digits")} == before
 
 

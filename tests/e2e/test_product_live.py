@@ -79,7 +79,7 @@ def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_
     day.wait_told_who_made_way()
     day.scale_web(WEB)
     day.wait_trainers(MOST)
-    day.wait_told("FreeRoom", by="edl")
+    day.wait_told("FreeCapacity", by="edl")
 
     before = day.trainers()
     victim = max(before)

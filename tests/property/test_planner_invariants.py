@@ -150,7 +150,7 @@ def test_voluntary_changes_keep_their_windows(cluster, story, policy, pauses):
             if isinstance(action, DeletePod) and not action.cause.is_forced and not is_move:
                 assert now_s - grown.get(action.job, -1e9) >= policy.down_window_s
         for pod in created(decided):
-            if pod.cause is Cause.FREE_ROOM:
+            if pod.cause is Cause.FREE_CAPACITY:
                 assert now_s - shrunk.get(pod.job, -1e9) >= policy.up_window_s
         grown |= {pod.job: now_s for pod in created(decided) if pod.role is Role.TRAINER}
         shrunk |= {a.job: now_s for a in decided.actions if isinstance(a, DeletePod) and a.role is Role.TRAINER}

@@ -47,7 +47,7 @@ def check_order_of_roles(decided, view):
         for action in own:
             servers += action.role is Role.SERVER and action.replaces is None
             trainers += action.role is Role.TRAINER
-            if action.role is Role.TRAINER and action.cause is Cause.FREE_ROOM:
+            if action.role is Role.TRAINER and action.cause is Cause.FREE_CAPACITY:
                 assert servers >= needed(spec, trainers), (spec, decided.actions)
         if any(action.cause is Cause.RATIO for action in gone):
             everyone = len(pods_of(view, spec, Role.TRAINER, leaving=True))

@@ -67,7 +67,7 @@ def make(seed, reclaim, profile):
 
 
 def seat(name, role, ordinal, where, tier):
-    return CreatePod(job=name, role=role, ordinal=ordinal, tier=tier, node=where, cause=Cause.FREE_ROOM)
+    return CreatePod(job=name, role=role, ordinal=ordinal, tier=tier, node=where, cause=Cause.FREE_CAPACITY)
 
 
 def write(sim, action):

@@ -103,7 +103,7 @@ class JobReporter:
         if end.cause is TerminationCause.USER and is_starting and backoff.hold_until_s > self._store.clock():
             author, reason, text = (
                 ResizeAuthor.EDL,
-                "RoomTaken",
+                "CapacityLost",
                 "its proved room was taken by others; it starts again",
             )
         if end.cause is not TerminationCause.OWN_EXIT:

@@ -139,7 +139,7 @@ def _last_start(inputs: StatusInputs) -> Condition | None:
         )
     if race.is_taken:
         detail = f"{race.lost} times in a row others took the room that was proved for it"
-        return false_condition(ConditionType.ADMITTED, "RoomTaken", detail)
+        return false_condition(ConditionType.ADMITTED, "CapacityLost", detail)
     return None
 
 
@@ -218,13 +218,13 @@ def _degraded(inputs: StatusInputs) -> Condition:
             detail = f"{servers} parameter servers of at least {server.replicas.minimum}: they are being replaced"
             return true_condition(ConditionType.DEGRADED, reason, detail)
         return true_condition(ConditionType.DEGRADED, reason, f"{there} trainers of at least {minimum}: {why}")
-    return false_condition(ConditionType.DEGRADED, "AsWanted")
+    return false_condition(ConditionType.DEGRADED, "AsExpected")
 
 
 def _ended(inputs: StatusInputs, kind: ConditionType, ending: JobEnding) -> Condition:
     life = inputs.record.life
     if life.ending is not ending:
-        return false_condition(kind, "NotSo")
+        return false_condition(kind, "NotCompleted" if ending is JobEnding.COMPLETED else "NotFailed")
     if inputs.active_pods[Role.TRAINER]:
         return false_condition(kind, "Stopping", life.message)
     reason = {JobEnding.COMPLETED: "AllTrained", JobEnding.FAILED: failure_reason(life.message)}.get(
@@ -255,4 +255,4 @@ def _suspended(inputs: StatusInputs) -> Condition:
                 ConditionType.SUSPENDED, "Suspending", "trainers finish their batches, then servers leave"
             )
         case _:
-            return false_condition(ConditionType.SUSPENDED, "NotSo")
+            return false_condition(ConditionType.SUSPENDED, "NotSuspended")

@@ -150,7 +150,7 @@ def bound_external_pods(view: ClusterView, decided: Plan) -> Iterable[Pod]:
     capacity: dict[PodName, NodeName] = {
         demand.pod: demand.node
         for demand in decided.demands
-        if demand.state is DemandState.ROOM_FREE and demand.node is not None
+        if demand.state is DemandState.CAPACITY_FREE and demand.node is not None
     }
     for pod in view.pods:
         if pod.phase is PodPhase.PENDING and pod.role is Role.EXTERNAL and pod.name in capacity:

@@ -97,7 +97,7 @@ def describe_coming(job: PlannedJob) -> str:
     for pod in job.created:
         if pod.cause is Cause.DEFRAGMENTATION:
             return f"moves {pod.replaces} to {pod.node}, where it wastes less"
-    back = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
+    back = [pod for pod in job.created if pod.cause is not Cause.FREE_CAPACITY]
     if back and all(pod.role is Role.SERVER for pod in back) and job.spec.servers and job.spec.servers.pinned_replicas:
         return f"gets {counted(pod.role for pod in back)} on {places(back)}: {pinned_servers(job)}"
     if back:

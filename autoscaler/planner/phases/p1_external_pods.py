@@ -86,7 +86,7 @@ def place_wants(copy: WorkingCopy, wants: Iterable[Want]) -> None:
         elif is_refused:
             for want in row:
                 copy.wake_at_s.append(refused[want.name])
-                copy.external.answer(want, DemandState.ROOM_REFUSED)
+                copy.external.answer(want, DemandState.SCHEDULER_REFUSED)
         else:
             place_row(copy, shape, list(row))
 
@@ -99,13 +99,13 @@ def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
         if want.pod is not None and want.pod.unschedulable_since_s is not None:
             # The scheduler found no node, though EDL does: watched for a refusal (`beside-the-scheduler.md` 15).
             copy.external.unused_room.add(want.name)
-        copy.external.answer(want, DemandState.ROOM_FREE, copy.capacity.names[at])
+        copy.external.answer(want, DemandState.CAPACITY_FREE, copy.capacity.names[at])
     made = {made.pod for made in copy.view.history.rooms_made}
     left = wants[len(places) :]
     for (is_low, has_room), row in groupby(left, key=lambda want: (want.rank <= SURPLUS_RANK, want.name in made)):
         if is_low:
             for want in row:
-                copy.external.answer(want, DemandState.NO_ROOM)
+                copy.external.answer(want, DemandState.NO_CAPACITY)
         elif has_room:
             for want in row:
                 place_into_leaving_room(copy, shape, [want], room_made_for(copy, want))
@@ -121,7 +121,7 @@ def place_into_leaving_room(copy: WorkingCopy, shape: int, wants: Sequence[Want]
         copy.capacity.take(at, shape, now=False)
         places = [at]
     for want, place in zip(wants, places, strict=False):
-        copy.external.answer(want, DemandState.ROOM_LEAVING, copy.capacity.names[place])
+        copy.external.answer(want, DemandState.CAPACITY_DRAINING, copy.capacity.names[place])
     copy.external.unserved += wants[len(places) :]
 
 

@@ -42,7 +42,7 @@ def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
     at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
     if at is not None:  # the victims of a more urgent want vacated more than it needs
         capacity.take(at, shape, now=False)
-        copy.external.answer(want, DemandState.ROOM_LEAVING, capacity.names[at])
+        copy.external.answer(want, DemandState.CAPACITY_DRAINING, capacity.names[at])
         return
     if is_left_to_scheduler(copy, want):
         copy.external.answer(want, DemandState.LEFT_TO_SCHEDULER)
@@ -50,12 +50,12 @@ def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
     used = frozenset(made.node for made in copy.view.history.rooms_made if made.pod == want.name)
     refused = any(refusal.pod == want.name for refusal in copy.view.history.refusals)
     if refused and len(used) >= copy.policy.rooms_per_pod:
-        copy.external.answer(want, DemandState.ROOM_REFUSED)
+        copy.external.answer(want, DemandState.SCHEDULER_REFUSED)
         return
     avoid = capacity.mask(used) if refused else None
     victims = cheapest_victims(copy, shape, want.rank, avoid=avoid, side_cost=side_cost_of_shrink(copy, shape, alike))
     if victims is None:
-        copy.external.answer(want, DemandState.NO_ROOM)
+        copy.external.answer(want, DemandState.NO_CAPACITY)
         return
     reclaim_from(copy, want, victims)
 

@@ -131,7 +131,7 @@ def admission_queue(copy: WorkingCopy) -> list[JobName]:
 def may_be_admitted(copy: WorkingCopy, job: PlannedJob) -> bool:
     """True if only capacity and quota keep the job from its start."""
     if job.leaving:
-        job.block(Bottleneck.ROOM_LEAVING, "its former pods are leaving")
+        job.block(Bottleneck.CAPACITY_DRAINING, "its former pods are leaving")
         return False
     if copy.now_s < job.spec.hold_until_s:
         job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
@@ -142,7 +142,7 @@ def may_be_admitted(copy: WorkingCopy, job: PlannedJob) -> bool:
             job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds its {role} ({asked})")
             return False
     if any(ordinal < job.spec.server_count for ordinal in job.ordinals.get(Role.SERVER, ())):
-        job.block(Bottleneck.ROOM_LEAVING, "its former servers are leaving")
+        job.block(Bottleneck.CAPACITY_DRAINING, "its former servers are leaving")
         return False
     return True
 
@@ -183,7 +183,7 @@ def wait_for_room(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName])
         placements = find(copy, job, barred)
         if placements is not None:
             copy.carried.remember_placements(job.spec.name, placements)
-            job.block(Bottleneck.ROOM_LEAVING, "its room is being vacated")
+            job.block(Bottleneck.CAPACITY_DRAINING, "its room is being vacated")
             return True
         copy.roll_back(mark)
     needs = describe(sum((job.shape_of(role).requests for role in core_roles(job)), start=NOTHING))

@@ -52,7 +52,7 @@ def take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
     if count == 1 and job.spec.trainer.per_node == 1 and not needs_servers:
         return place_one(copy, job)
     mark = copy.mark()
-    has_servers = not needs_servers or place_servers(copy, job, size + count, Cause.FREE_ROOM)
+    has_servers = not needs_servers or place_servers(copy, job, size + count, Cause.FREE_CAPACITY)
     if has_servers and grow(copy, job, count) == count:
         return True
     copy.roll_back(mark)
@@ -83,7 +83,7 @@ def place_one(copy: WorkingCopy, job: PlannedJob) -> bool:
     must_wait = copy.quotas.lack(job, TRAINER, now=True) or awaits_servers(copy, job, job.size + 1)
     at = None if must_wait else least_waste(copy, shape, now=True)
     if at is not None:
-        copy.create(job, Role.TRAINER, tier, names[at], Cause.FREE_ROOM)
+        copy.create(job, Role.TRAINER, tier, names[at], Cause.FREE_CAPACITY)
     elif (at := least_waste(copy, shape, now=False)) is not None:
         copy.reserve(job, Role.TRAINER, tier, names[at])
     return at is not None
@@ -105,7 +105,7 @@ def place_unit(copy: WorkingCopy, job: PlannedJob, bundle: Bundle) -> bool:
     for _ in roles:
         tier = job.next_trainer_tier()
         if is_free:
-            copy.create(job, Role.TRAINER, tier, node, Cause.FREE_ROOM)
+            copy.create(job, Role.TRAINER, tier, node, Cause.FREE_CAPACITY)
         else:
             copy.reserve(job, Role.TRAINER, tier, node)
     return True

@@ -29,7 +29,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 AT_ONCE: Final = 2
 """Most concurrent moves of one job; its successors use that many extra ordinals."""
 
-UNCHANGING: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.ROOM_REFUSED})
+UNCHANGING: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.SCHEDULER_REFUSED})
 """Demand states that will not change soon and so do not block moves."""
 
 MOST_DISPLACED: Final = 2
@@ -70,7 +70,7 @@ def is_quiet_time(copy: WorkingCopy) -> bool:
         return False
     is_at_level = all(copy.external.standing.get(load.name, 0) == load.desired_replicas for load in copy.view.workloads)
     is_served = all(
-        demand.state in UNCHANGING or (demand.cause is Cause.HEADROOM and demand.state is DemandState.ROOM_FREE)
+        demand.state in UNCHANGING or (demand.cause is Cause.HEADROOM and demand.state is DemandState.CAPACITY_FREE)
         for demand in copy.external.demands
     )
     if (

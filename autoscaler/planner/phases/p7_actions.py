@@ -77,7 +77,7 @@ def drop_odd_trainers(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -
 
 def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None:
     """Hold back growth that must wait for the job's window or for the next minute."""
-    growth = [pod for pod in job.created if pod.cause is Cause.FREE_ROOM]
+    growth = [pod for pod in job.created if pod.cause is Cause.FREE_CAPACITY]
     if not growth or not job.is_running:
         return
     opens_at_s = growth_opens_at(copy, job.spec)
@@ -92,14 +92,14 @@ def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None
     job.held = trainers
     job.coming_trainers -= trainers
     job.growth_key = None
-    job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
+    job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_CAPACITY]
     wait_s = opens_at_s - copy.now_s
     job.block(bottleneck, f"grows by {trainers} in {ceil(wait_s)} s ({why})", until_s=opens_at_s)
 
 
 def is_growing(job: PlannedJob) -> bool:
     """True if this plan grows the job into free capacity."""
-    return job.is_running and any(pod.cause is Cause.FREE_ROOM for pod in job.created)
+    return job.is_running and any(pod.cause is Cause.FREE_CAPACITY for pod in job.created)
 
 
 def assign_grades(copy: WorkingCopy) -> None:
@@ -147,10 +147,10 @@ def waits_of(job: PlannedJob) -> Iterator[DeferredChange]:
             )
     for move in job.moving:
         message = f"{move.pod} leaves once server {move.ordinal} is ready on {move.node}"
-        yield DeferredChange(job=name, bottleneck=Bottleneck.ROOM_LEAVING, message=message)
+        yield DeferredChange(job=name, bottleneck=Bottleneck.CAPACITY_DRAINING, message=message)
     if job.reserved:
         text = ", ".join(f"{role} on {node}" for role, node in sorted((pod.role, pod.node) for pod in job.reserved))
-        reason = job.bottleneck if job.bottleneck is Bottleneck.GANG else Bottleneck.ROOM_LEAVING
+        reason = job.bottleneck if job.bottleneck is Bottleneck.GANG else Bottleneck.CAPACITY_DRAINING
         yield DeferredChange(job=name, bottleneck=reason, message=f"room is held for {text}")
     elif job.until_s is not None and not job.held and job.bottleneck is not None:
         yield DeferredChange(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)

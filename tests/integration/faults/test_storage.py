@@ -271,7 +271,9 @@ async def test_etcd_that_stands_still_is_told_before_any_write_waits_for_it(chao
     try:
         before = await chaos_run.wait_for(JOB, lambda s: s.store_problem, "the user is told", BUDGET_S)
         assert before.problem == ""
-        await until(lambda: told_of(chaos_run)["CheckpointsCurrent"] == "StoreAway", "the conditions say so", BUDGET_S)
+        await until(
+            lambda: told_of(chaos_run)["CheckpointsCurrent"] == "StoreUnavailable", "the conditions say so", BUDGET_S
+        )
         assert told_of(chaos_run)["Progressing"] == "Training"
         await chaos_run.wait_for(JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S)
     finally:

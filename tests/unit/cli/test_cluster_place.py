@@ -88,7 +88,7 @@ def test_describe_answers_why_first(digits):
     ("condition", "line"),
     [
         (("Progressing", "False", "Problem"), "Training:    Problem: so"),
-        (("Progressing", "Unknown", "MasterSilent"), "Training:    MasterSilent: so"),
+        (("Progressing", "Unknown", "MasterUnreachable"), "Training:    MasterUnreachable: so"),
         (("CheckpointsCurrent", "False", "CommitFails"), "Saving:      CommitFails: so"),
         (("CheckpointsCurrent", "False", "NotActive"), ""),
         (("Progressing", "True", "Training"), ""),

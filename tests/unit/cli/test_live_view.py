@@ -407,7 +407,11 @@ def saying(**words):
         (MasterReport(progress=None), "NodeFit", ["Training:    NoAnswer: ", "Saving:      NoAnswer: "]),
         (saying(problem="no file"), "Problem", ["Training:    Problem: nothing is trained until this is over"]),
         (saying(checkpoint_problem="no room"), "CommitFails", ["Saving:      CommitFails: training goes on, "]),
-        (saying(store_problem="etcd is away"), "StoreAway", ["Saving:      StoreAway: training goes on, "]),
+        (
+            saying(store_problem="etcd is away"),
+            "StoreUnavailable",
+            ["Saving:      StoreUnavailable: training goes on, "],
+        ),
         (replace(HEARD, is_overdue=True), "Overdue", ["Saving:      Overdue: "]),
         (
             replace(HEARD, missing_answer=WhyNoAnswer.NOT_LEADING, since="for 20 s"),

@@ -124,12 +124,12 @@ def test_more_load_takes_surplus_and_the_rest_waits(say):
         "deployment/web  0/0  0/0     1/6",
         "",
         "would wait:",
-        "  deployment/web  NoRoom  5 pods",
+        "  deployment/web  NoCapacity  5 pods",
     ]
     content = json.loads(say("what-if", "--web", "web=6", "-o", "json"))
     assert [content["jobs"][0][column] for column in ("now", "before", "after")] == [2, 2, 1]
     assert content["deployments"][0]["after"] == {"running": 1, "wanted": 6}
-    assert content["waiting"] == [{"name": "deployment/web", "reason": "NoRoom", "why": "5 pods"}]
+    assert content["waiting"] == [{"name": "deployment/web", "reason": "NoCapacity", "why": "5 pods"}]
 
 
 def test_more_load_takes_servers_after_their_trainers(say, elastic):

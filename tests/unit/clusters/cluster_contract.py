@@ -23,7 +23,7 @@ class Stage:
     settle: Any
 
 
-def seat(stage, ordinal, *, role=Role.TRAINER, node=0, tier=Tier.SURPLUS, cause=Cause.FREE_ROOM):
+def seat(stage, ordinal, *, role=Role.TRAINER, node=0, tier=Tier.SURPLUS, cause=Cause.FREE_CAPACITY):
     return CreatePod(job=stage.job, role=role, ordinal=ordinal, tier=tier, node=stage.nodes[node], cause=cause)
 
 
@@ -92,7 +92,7 @@ class ClusterContract:
     async def test_creation_on_an_unknown_node_is_refused(self, stage):
         """A node that has gone takes nothing."""
         wanted = CreatePod(
-            job=stage.job, role=Role.TRAINER, ordinal=0, tier=Tier.CORE, node="no-such-node", cause=Cause.FREE_ROOM
+            job=stage.job, role=Role.TRAINER, ordinal=0, tier=Tier.CORE, node="no-such-node", cause=Cause.FREE_CAPACITY
         )
         assert (await stage.cluster.apply(wanted)).result is WriteResult.REFUSED
 

@@ -84,7 +84,7 @@ def test_gang_takes_back_the_quota_that_surplus_of_its_namespace_uses():
     assert (left.job, left.cause, left.beneficiary) == ("old", Cause.GANG, "new")
     again = driver.turn()
     assert again.actions == ()
-    assert decision(again, "new").bottleneck is Bottleneck.ROOM_LEAVING
+    assert decision(again, "new").bottleneck is Bottleneck.CAPACITY_DRAINING
     driver.settle()
     assert {found.job: found.now for found in driver.plan().decisions} == {"new": 2, "old": 3, "rich": 4}
 

@@ -97,7 +97,7 @@ def test_room_goes_to_the_pod_of_highest_rank_then_to_the_oldest():
     driver = Driver(MemoryCluster([node("a", 2_000)]), CALM)
     pods = (("c", 0, 10.0), ("b", 0, 20.0), ("a", 0, 30.0), ("z", 5, 40.0))
     driver.cluster.put(*(web(name, priority=priority, created_at_s=at_s) for name, priority, at_s in pods))
-    served = [entry.pod for entry in driver.plan().demands if entry.state is DemandState.ROOM_FREE]
+    served = [entry.pod for entry in driver.plan().demands if entry.state is DemandState.CAPACITY_FREE]
     assert served == ["z", "c"]
 
 

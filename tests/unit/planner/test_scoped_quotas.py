@@ -109,7 +109,7 @@ def test_a_gang_takes_back_what_its_quota_counts_and_nothing_else(scope, gives):
     cluster.put(job("new", low=2, high=2))
     found = driver.plan()
     assert [action.job for action in found.actions if isinstance(action, DeletePod)] == ["old"] * gives
-    assert decision(found, "new").bottleneck is (Bottleneck.ROOM_LEAVING if gives else Bottleneck.QUOTA)
+    assert decision(found, "new").bottleneck is (Bottleneck.CAPACITY_DRAINING if gives else Bottleneck.QUOTA)
     driver.settle()
     assert (size(driver, "new"), size(driver, "old")) == ((2, 3) if gives else (0, 4))
 

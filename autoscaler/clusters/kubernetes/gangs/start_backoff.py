@@ -34,7 +34,7 @@ FORGOTTEN_AFTER_S: Final = 60.0
 """A running job's backoff is cleared if the job has created nothing for this long after a pause."""
 
 TAKEN_AFTER: Final = 3
-"""Lost races in a row before `RoomTaken` is reported: other pods take the capacity as soon as it is proved."""
+"""Lost races in a row before `CapacityLost` is reported: other pods take the capacity as soon as it is proved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ no view; nor are EDL's own pods behind the gang's gate, which count neither for 
 EDL does nothing for a pod that it does not model (`is_modelled`, `beside-the-scheduler.md` 14 and 15): with a volume
 claim (claims are not watched, so any might wait for its consumer), resource claims, another scheduler, gates of others,
 group scheduling, or operators unknown to this version.  Spread constraints, pod affinity and host ports are left to
-`RoomRefused`: they cost at most two trainers.
+`SchedulerRefused`: they cost at most two trainers.
 """
 
 from __future__ import annotations

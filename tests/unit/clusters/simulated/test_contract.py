@@ -43,7 +43,7 @@ async def test_surplus_stands_where_the_mode_of_reclaim_puts_it(reclaim, surplus
     sim = cluster(node("a"), reclaim=reclaim)
     sim.submit(job(trainer=shape(1), priority=7))
     core = CreatePod(job="j", role=Role.TRAINER, ordinal=0, tier=Tier.CORE, node="a", cause=Cause.START)
-    more = replace(core, ordinal=1, tier=Tier.SURPLUS, cause=Cause.FREE_ROOM, grade=3)
+    more = replace(core, ordinal=1, tier=Tier.SURPLUS, cause=Cause.FREE_CAPACITY, grade=3)
     for wanted in (core, more):
         assert (await sim.apply(wanted)).result is WriteResult.DONE
     assert [pod.priority for pod in sim.pods.values()] == [7, surplus]
@@ -58,7 +58,7 @@ async def test_room_that_a_pod_of_its_rank_is_nominated_for_is_refused():
     sim.add_deployment(SimDeployment(name="web", shape=shape(1), replicas=1))
     sim.run_until(3.1)
     sim.kill_pod("j-trainer-0" if sim.pods["j-trainer-1"].is_leaving else "j-trainer-1")
-    wanted = CreatePod(job="j", role=Role.TRAINER, ordinal=7, tier=Tier.SURPLUS, node="a", cause=Cause.FREE_ROOM)
+    wanted = CreatePod(job="j", role=Role.TRAINER, ordinal=7, tier=Tier.SURPLUS, node="a", cause=Cause.FREE_CAPACITY)
     assert (await sim.apply(wanted)).result is WriteResult.REFUSED
     sim.run_until(10.0)
     assert (await sim.apply(wanted)).result is WriteResult.DONE

@@ -97,7 +97,7 @@ def test_a_job_that_is_gone_leaves_no_series():
     metrics = Metrics()
     metrics.set_job(JOB, status(seen()), checkpoint_every_s=60.0)
     metrics.set_instants(JOB, checkpoint=1.0, uncommitted=2.0, waiting=3.0)
-    told = 'edl_job_condition{job="digits",namespace="team-a",reason="NotSo",status="False",type="Failed"} 1.0'
+    told = 'edl_job_condition{job="digits",namespace="team-a",reason="NotFailed",status="False",type="Failed"} 1.0'
     assert told in text(metrics)
     assert 'edl_job_waiting_since_timestamp_seconds{job="digits",namespace="team-a"} 3.0' in text(metrics)
     metrics.forget_job(JOB)

@@ -277,7 +277,14 @@ async def test_a_new_leader_goes_on_counting():
 
 async def test_a_new_leader_keeps_what_was_told_of_resizes():
     bench = await started()
-    told = {"time": "2027-01-15T08:00:00Z", "from": 2, "to": 3, "cause": "FreeRoom", "by": "edl", "message": "grows"}
+    told = {
+        "time": "2027-01-15T08:00:00Z",
+        "from": 2,
+        "to": 3,
+        "cause": "FreeCapacity",
+        "by": "edl",
+        "message": "grows",
+    }
     bench.write_status({"resizes": [told]})
     bench.lead()
     await bench.settle()

@@ -80,7 +80,7 @@ async def test_a_trainer_that_somebody_deletes_while_its_job_waits_after_a_lost_
     await term.step()
     newest = next(one for one in term.status()["resizes"] if one["from"] == 4)
     assert (newest["by"], newest["cause"]) == ("user", "Deleted")
-    assert "RoomTaken" not in term.reasons()
+    assert "CapacityLost" not in term.reasons()
 
 
 async def test_without_its_classes_edl_creates_nothing_and_says_why():
@@ -318,4 +318,4 @@ async def test_a_status_wiped_by_somebody_comes_back():
     )
     await term.step(2)
     assert term.status()["trainers"] == before["trainers"]
-    assert term.told("Completed") == ("False", "NotSo")
+    assert term.told("Completed") == ("False", "NotCompleted")

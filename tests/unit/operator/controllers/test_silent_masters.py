@@ -59,7 +59,7 @@ async def talk():
 
 
 @pytest.mark.parametrize(
-    ("says", "reason"), [(WhyNoAnswer.SILENT, "MasterSilent"), (WhyNoAnswer.NOT_LEADING, "NoLeader")]
+    ("says", "reason"), [(WhyNoAnswer.SILENT, "MasterUnreachable"), (WhyNoAnswer.NOT_LEADING, "NoLeader")]
 )
 async def test_a_master_that_falls_silent_does_not_leave_its_old_words(talk, says, reason):
     """The conditions stood at what it had said last, True perhaps, for as long as etcd was away."""

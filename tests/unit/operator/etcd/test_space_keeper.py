@@ -121,7 +121,7 @@ async def test_a_barred_job_fails_and_says_why():
     uid = term.server.get(TRAINING_JOBS, "team-a", "digits")["metadata"]["uid"]
     term.leading.store.fail_over_etcd("team-a.digits.ffffffff", "9 bytes written")
     await term.step(2)
-    assert term.told("Failed") == ("False", "NotSo")
+    assert term.told("Failed") == ("False", "NotFailed")
     term.leading.store.fail_over_etcd(store_name("team-a", "digits", uid), "9 bytes written")
     await term.step(5)
     assert term.told("Failed") == ("True", "EtcdBoundExceeded")

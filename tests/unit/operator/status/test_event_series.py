@@ -64,7 +64,7 @@ def test_memory_is_bounded():
     assert len(said.series) == MOST
 
 
-def resize(before, after, *, at_s=0.0, by=ResizeAuthor.EDL, cause="FreeRoom"):
+def resize(before, after, *, at_s=0.0, by=ResizeAuthor.EDL, cause="FreeCapacity"):
     return ResizeRecord(at_s=at_s, before=before, after=after, cause=cause, by=by)
 
 

@@ -174,7 +174,7 @@ def test_every_status_is_one_that_the_definition_takes(life, pods, decided, resi
 
 
 def resize(to, by=ResizeAuthor.EDL):
-    return ResizeRecord(at_s=NOW_S, before=2, after=to, cause="FreeRoom", by=by, message="grows")
+    return ResizeRecord(at_s=NOW_S, before=2, after=to, cause="FreeCapacity", by=by, message="grows")
 
 
 def test_a_new_leader_tells_on_what_earlier_ones_told_of_resizes():

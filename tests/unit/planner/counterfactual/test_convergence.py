@@ -46,7 +46,7 @@ def test_more_web_takes_surplus_and_never_a_minimum():
     rest = converge(edits.with_replicas(BASE, "web", 7))
     assert running(rest, "web") == 6
     assert sizes(rest) == {"a": 1, "b": 1}
-    assert [d.state for d in rest.plan.demands] == ["NoRoom"]
+    assert [d.state for d in rest.plan.demands] == ["NoCapacity"]
 
 
 def test_less_web_gives_the_room_back():
@@ -101,7 +101,7 @@ def test_a_lost_node_takes_trainers_and_sends_web_elsewhere():
     rest = converge(edits.without_node(loaded, "n1"))
     assert running(rest, "web") == 2
     assert sizes(rest) == {"a": 1, "b": 1}
-    assert sum(d.state == "NoRoom" for d in rest.plan.demands) == 2
+    assert sum(d.state == "NoCapacity" for d in rest.plan.demands) == 2
 
 
 def test_one_more_job_starts_whole_or_waits():

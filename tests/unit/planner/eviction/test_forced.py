@@ -50,7 +50,7 @@ def test_room_that_is_leaving_is_credited():
     driver.turn()
     plan = driver.plan()
     assert deletions(plan) == []
-    assert demand(plan, "w").state is DemandState.ROOM_LEAVING
+    assert demand(plan, "w").state is DemandState.CAPACITY_DRAINING
 
 
 def test_node_with_the_fewest_victims_is_chosen():
@@ -107,7 +107,7 @@ def test_minimum_stays_whatever_waits():
     driver.cluster.put(web("w", 3_000))
     plan = driver.plan()
     assert deletions(plan) == []
-    assert demand(plan, "w").state is DemandState.NO_ROOM
+    assert demand(plan, "w").state is DemandState.NO_CAPACITY
 
 
 def test_pod_over_every_node_is_named_and_costs_nothing():
@@ -187,7 +187,7 @@ def test_announced_growth_beyond_the_cluster_is_asked_for_once():
     driver.cluster.put(Workload(name="web", shape=shape(1_000), desired_replicas=100_000))
     plan = driver.turn()
     assert [action.cause for action in deletions(plan)] == [Cause.ANNOUNCED_GROWTH] * 3
-    assert [told.state for told in plan.demands] == [DemandState.SHRUNK_FOR] * 3 + [DemandState.NO_ROOM]
+    assert [told.state for told in plan.demands] == [DemandState.SHRUNK_FOR] * 3 + [DemandState.NO_CAPACITY]
 
 
 def test_scheduler_mode_leaves_announced_growth_to_the_scheduler():
@@ -231,7 +231,10 @@ def test_room_left_over_by_one_pod_serves_the_next(cpu_milli, step, trainers_lef
     driver.cluster.put(web("w1", cpu_milli), web("w2", cpu_milli))
     plan = driver.plan()
     assert decision(plan, "j").target == trainers_left
-    assert {demand(plan, name).state for name in ("w1", "w2")} == {DemandState.SHRUNK_FOR, DemandState.ROOM_LEAVING}
+    assert {demand(plan, name).state for name in ("w1", "w2")} == {
+        DemandState.SHRUNK_FOR,
+        DemandState.CAPACITY_DRAINING,
+    }
 
 
 def test_core_beyond_a_lowered_minimum_is_taken_after_the_surplus():

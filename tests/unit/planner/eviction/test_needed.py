@@ -201,7 +201,7 @@ def test_a_gang_comes_before_growth_into_free_room():
     driver.settle()
     driver.cluster.put(job("k", high=2, cpu_milli=500), job("gang", low=2, high=2))
     planned = driver.plan()
-    assert {action.cause for action in planned.actions} == {Cause.GANG, Cause.FREE_ROOM}
+    assert {action.cause for action in planned.actions} == {Cause.GANG, Cause.FREE_CAPACITY}
     assert set(held(driver, planned)) == set(planned.actions)
     driver.cluster.put(node("b", 2_500))
-    assert {action.cause for action in held(driver, planned)} == {Cause.FREE_ROOM}
+    assert {action.cause for action in held(driver, planned)} == {Cause.FREE_CAPACITY}

@@ -21,10 +21,10 @@ def test_refusal_ends_at_its_instant():
     until_s = driver.cluster.now() + 60.0
     driver.history = replace(driver.history, refusals=(RoomRefusal(pod="w", count=1, until_s=until_s),))
     paused = driver.plan()
-    assert demand(paused, "w").state is DemandState.ROOM_REFUSED
+    assert demand(paused, "w").state is DemandState.SCHEDULER_REFUSED
     assert paused.replan_at_s == until_s
     driver.cluster.advance(60.0)
-    assert demand(driver.plan(), "w").state is DemandState.ROOM_FREE
+    assert demand(driver.plan(), "w").state is DemandState.CAPACITY_FREE
 
 
 @pytest.mark.parametrize(("count", "pause_s"), [(0, 60.0), (1, 120.0), (2, 240.0), (9, 600.0)])

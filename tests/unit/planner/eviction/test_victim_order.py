@@ -121,8 +121,8 @@ def test_room_made_for_a_pod_is_not_given_to_an_older_one():
     driver.cluster.put(job("j", high=1), web("new", created_at_s=990.0), web("old", created_at_s=900.0))
     driver.history = replace(driver.history, rooms_made=(VacatedRoom(pod="new", node="a"),))
     plan = driver.plan()
-    assert demand(plan, "new").state is DemandState.ROOM_FREE
-    assert demand(plan, "old").state is DemandState.NO_ROOM
+    assert demand(plan, "new").state is DemandState.CAPACITY_FREE
+    assert demand(plan, "old").state is DemandState.NO_CAPACITY
 
 
 def test_pod_that_leaves_is_no_replica_that_stands():

@@ -28,7 +28,7 @@ def test_class_that_is_finished_first_leaves_headroom_alone():
     upper = job("upper", low=1, high=2, cpu_milli=500, priority=5)
     driver = Driver(MemoryCluster([node("a", 1_000)], [job("lower", low=1, high=1, gpu=1), upper]), kept)
     assert decision(driver.settle(), "upper").now == 1
-    assert demand(driver.plan(), "headroom-0-0").state is DemandState.ROOM_FREE
+    assert demand(driver.plan(), "headroom-0-0").state is DemandState.CAPACITY_FREE
 
 
 def test_servers_beyond_the_minimum_follow_a_start_as_it_said():

@@ -105,7 +105,7 @@ def test_gang_that_lost_a_seat_leaves_its_others_to_the_rest_of_the_plan():
         for name, ordinal, tier, on, cause in (
             ("gang", 0, Tier.CORE, "a", Cause.START),
             ("gang", 1, Tier.CORE, "b", Cause.START),
-            ("j", 1, Tier.SURPLUS, "a", Cause.FREE_ROOM),
+            ("j", 1, Tier.SURPLUS, "a", Cause.FREE_CAPACITY),
         )
     ]
     planned = replace(driver.plan(), actions=(AdmitGang(job="gang", pods=tuple(pods[:2])), pods[2]))

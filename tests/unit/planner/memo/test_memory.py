@@ -9,7 +9,7 @@ from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, job, node
 
 
-def creation(ordinal, cause=Cause.FREE_ROOM):
+def creation(ordinal, cause=Cause.FREE_CAPACITY):
     return CreatePod(job="j", role=Role.TRAINER, ordinal=ordinal, tier=Tier.SURPLUS, node="a", cause=cause)
 
 
