@@ -183,7 +183,7 @@ class DemandState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class DemandAnswer:
     """The demand of one external pod, existing or expected (`cause`), and what this plan does about it."""
 
     pod: PodName
@@ -219,7 +219,7 @@ class Plan:
     decisions: tuple[Decision, ...] = ()
     actions: tuple[Action, ...] = ()
     waits: tuple[DeferredChange, ...] = ()
-    demands: tuple[Demand, ...] = ()
+    demands: tuple[DemandAnswer, ...] = ()
     history: History = field(default_factory=History)  # before the actions: `planner.record_applied` adds them
     excluded: tuple[ExcludedJob, ...] = ()  # the plan was made without them
     replan_at_s: float | None = None  # the earliest instant at which time alone changes the answer

@@ -80,7 +80,7 @@ def plan_without(
     tries = MOST_FOUND
     while True:
         try:
-            decided = decide(leave_out(view, excluded.values())) if excluded else decide(view)
+            decided = decide(exclude(view, excluded.values())) if excluded else decide(view)
         except Exception as error:
             name = find_culprit(error)
             if name is None or name not in names or (name in excluded and excluded[name].is_unmodelled):
@@ -98,7 +98,7 @@ def plan_without(
         return _with_excluded(decided, view, excluded.values()) if excluded else decided
 
 
-def leave_out(view: ClusterView, excluded: Collection[ExcludedJob]) -> ClusterView:
+def exclude(view: ClusterView, excluded: Collection[ExcludedJob]) -> ClusterView:
     """Return the view without these jobs; a stand-in holds what each has beyond its minimum.
 
     Their pods stay, and none of them counts as a gang that is starting.
@@ -183,18 +183,18 @@ def _with_excluded(decided: Plan, view: ClusterView, excluded: Collection[Exclud
     why = {one.job: one.problem for one in excluded}
     jobs = [job for job in view.jobs if job.name in why]
     sizes = {one.job: one for one in decided.decisions if one.job in why}
-    told = [one for one in decided.decisions if one.job not in why]
-    told += [_excluded(job, view, why[job.name], sizes.get(job.name)) for job in jobs]
+    decisions = [one for one in decided.decisions if one.job not in why]
+    decisions += [_excluded(job, view, why[job.name], sizes.get(job.name)) for job in jobs]
     return replace(
         decided,
         actions=tuple(one for one in decided.actions if one.job not in why or isinstance(one, DeletePod)),
-        decisions=tuple(sorted(told, key=lambda one: one.job)),
-        history=_kept(decided.history, view.history, why),
+        decisions=tuple(sorted(decisions, key=lambda one: one.job)),
+        history=_with_resizes_of(decided.history, view.history, why),
         excluded=tuple(sorted(excluded, key=lambda one: one.job)),
     )
 
 
-def _kept(history: History, before: History, names: Collection[JobName]) -> History:
+def _with_resizes_of(history: History, before: History, names: Collection[JobName]) -> History:
     """Return the history with these jobs' last resizes, so that their windows are kept."""
     mine = [entry for entry in before.resizes if entry.job in names]
     others = [entry for entry in history.resizes if entry.job not in names]
@@ -206,10 +206,10 @@ def _excluded(job: Job, view: ClusterView, why: str, decided: Decision | None) -
 
     `decided`: the decision about its stand-in.
     """
-    standing = [pod.role for pod in view.pods if pod.job == job.name and pod.phase in _SIZED]
-    now, servers = standing.count(Role.TRAINER), standing.count(Role.SERVER)
+    roles = [pod.role for pod in view.pods if pod.job == job.name and pod.phase in _SIZED]
+    now, servers = roles.count(Role.TRAINER), roles.count(Role.SERVER)
     target = now if decided is None else min(now, decided.target)
-    becomes = "stays as it is" if target == now else f"gives way, from {now} to {target}: others need the room"
+    becomes = "keeps its size" if target == now else f"shrinks from {now} to {target}: other pods need the capacity"
     return Decision(
         job=job.name,
         now=now,
@@ -221,5 +221,5 @@ def _excluded(job: Job, view: ClusterView, why: str, decided: Decision | None) -
         reason=Reason.EXCLUDED,
         cause=None if decided is None or target == now else decided.cause,
         bottleneck=Bottleneck.PLANNING_FAILED,
-        message=f"it could not be planned and {becomes} ({why}); tried again, others go on",
+        message=f"planning this job failed, so it {becomes} ({why}); EDL retries, other jobs are not affected",
     )

@@ -19,16 +19,16 @@ def describe(resources: Resources) -> str:
 def describe_shape(shape: Shape) -> str:
     """A pod's requests and its node selector as text: `cpu 5 on nodes with disk=fast`."""
     labels = ", ".join(f"{key}={value}" for key, value in sorted(shape.node_selector))
-    terms = [f"{asked.key} {asked.operator}" for term in shape.node_terms for asked in term]
+    terms = [f"{requirement.key} {requirement.operator}" for term in shape.node_terms for requirement in term]
     wanted = [f" with {labels}" if labels else "", f" whose affinity requires {', '.join(terms)}" if terms else ""]
     return describe(shape.requests) + (f" on nodes{' and'.join(filter(None, wanted))}" if any(wanted) else "")
 
 
-def describe_lack(requests: Resources, room: Resources) -> tuple[str, str]:
+def describe_deficit(requests: Resources, free: Resources) -> tuple[str, str]:
     """Return the requests that exceed what is free, and what is free of them: (`1 cpu, 2Gi memory`, `500m, 1Gi`)."""
-    lacks = [(name, amount, room.amount(name)) for name, amount in requests.amounts() if amount > room.amount(name)]
-    asked = ", ".join(f"{describe_amount(name, amount)} {name}" for name, amount, _ in lacks)
-    return asked, ", ".join(describe_amount(name, had) if had > 0 else "none" for name, _, had in lacks)
+    lacks = [(name, amount, free.amount(name)) for name, amount in requests.amounts() if amount > free.amount(name)]
+    needed = ", ".join(f"{describe_amount(name, amount)} {name}" for name, amount, _ in lacks)
+    return needed, ", ".join(describe_amount(name, had) if had > 0 else "none" for name, _, had in lacks)
 
 
 def describe_amount(name: str, amount: int) -> str:

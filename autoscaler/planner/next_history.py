@@ -71,7 +71,7 @@ def next_history(copy: WorkingCopy) -> History:
 def rooms_made(copy: WorkingCopy) -> tuple[VacatedRoom, ...]:
     """Return the rooms that were vacated for pods which still need them or have refused them, and those of this
     plan."""
-    states = {demand.pod: demand.state for demand in copy.external.demands}
+    states = {demand.pod: demand.state for demand in copy.external.answers}
     refused = {refusal.pod for refusal in copy.view.history.refusals}
     kept = {
         made
@@ -80,7 +80,7 @@ def rooms_made(copy: WorkingCopy) -> tuple[VacatedRoom, ...]:
     }
     new = {
         VacatedRoom(pod=demand.pod, node=demand.node)
-        for demand in copy.external.demands
+        for demand in copy.external.answers
         if demand.state is DemandState.SHRUNK_FOR and demand.node is not None
     }
     return tuple(sorted(kept | new, key=lambda made: (made.pod, made.node)))
@@ -91,8 +91,8 @@ def rooms_seen(copy: WorkingCopy) -> list[UnusedRoom]:
     since_s = {entry.pod: entry.since_s for entry in copy.view.history.rooms_seen}
     return [
         UnusedRoom(pod=demand.pod, since_s=since_s.get(demand.pod, copy.now_s))
-        for demand in copy.external.demands
-        if demand.pod in copy.external.unused_room
+        for demand in copy.external.answers
+        if demand.pod in copy.external.unused_capacity
     ]
 
 
@@ -103,7 +103,7 @@ def is_refused_now(copy: WorkingCopy, seen: UnusedRoom) -> bool:
 
 def refusals(copy: WorkingCopy) -> tuple[RoomRefusal, ...]:
     """Return the refusals of pods that still wait, and the new ones; each pause is twice the one before."""
-    waiting = {demand.pod for demand in copy.external.demands}
+    waiting = {demand.pod for demand in copy.external.answers}
     known = {refusal.pod: refusal for refusal in copy.view.history.refusals if refusal.pod in waiting}
     for seen in rooms_seen(copy):
         if is_refused_now(copy, seen):

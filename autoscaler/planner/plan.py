@@ -13,7 +13,7 @@ from autoscaler.planner.next_history import next_history
 from autoscaler.planner.phases.p1_external_pods import place_external_pods
 from autoscaler.planner.phases.p2_finish_moves import finish_moves
 from autoscaler.planner.phases.p2_retain import restore_cores, retain_running_jobs
-from autoscaler.planner.phases.p3_reclaim import reclaim_room
+from autoscaler.planner.phases.p3_reclaim import reclaim_surplus
 from autoscaler.planner.phases.p4_gangs import admit_gangs, reserve_headroom
 from autoscaler.planner.phases.p6_begin_moves import begin_moves
 from autoscaler.planner.phases.p6_transfer import share_capacity
@@ -47,7 +47,7 @@ def plan(
 
     def decide_on(seen: ClusterView) -> Plan:
         copy = memo.begin(seen, policy, now_s)  # P0
-        why = why_stale(copy)
+        why = staleness_problem(copy)
         decided = plan_nothing(copy, why) if why else run_phases(copy)
         memo.end(copy)
         return decided
@@ -60,7 +60,7 @@ def run_phases(copy: WorkingCopy) -> Plan:
     place_external_pods(copy)  # P1
     retain_running_jobs(copy)  # P2
     finish_moves(copy)
-    reclaim_room(copy)  # P3
+    reclaim_surplus(copy)  # P3
     admit_gangs(copy)  # P4
     reserve_headroom(copy)
     share_capacity(copy)  # P5, P6
@@ -74,13 +74,13 @@ def run_phases(copy: WorkingCopy) -> Plan:
         decisions=explain_sizes(copy),
         actions=actions,
         waits=waits,
-        demands=tuple(copy.external.demands),
+        demands=tuple(copy.external.answers),
         history=next_history(copy),
         replan_at_s=next_instant(copy),
     )
 
 
-def why_stale(copy: WorkingCopy) -> str:
+def staleness_problem(copy: WorkingCopy) -> str:
     """Return why this view allows no action, or an empty text. An age that is NaN is too old."""
     view, policy, now_s = copy.view, copy.policy, copy.now_s
     if not view.is_synced:

@@ -27,16 +27,14 @@ from autoscaler.domain import (
     Role,
 )
 from autoscaler.errors import error_text
-from autoscaler.planner.exclusion import MOST_FOUND, find_culprit, leave_out
-from autoscaler.planner.plan import why_stale
-from autoscaler.planner.still_needed import is_for_others, needed_deletions
+from autoscaler.planner.exclusion import MOST_FOUND, exclude, find_culprit
+from autoscaler.planner.plan import staleness_problem
+from autoscaler.planner.still_needed import has_checked_need, needed_deletions
 from autoscaler.planner.working_copy.memo import Memo
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # Deletions with other causes are valid whatever their job's state.
-TAKEN_FOR_OTHERS = frozenset(
-    {Cause.POD, Cause.GANG, Cause.HEADROOM, Cause.ANNOUNCED_GROWTH, Cause.TRANSFER, Cause.STEP}
-)
+NEEDS_SPARE = frozenset({Cause.POD, Cause.GANG, Cause.HEADROOM, Cause.ANNOUNCED_GROWTH, Cause.TRANSFER, Cause.STEP})
 
 
 def still_valid(
@@ -52,12 +50,12 @@ def still_valid(
     memo = Memo() if memo is None else memo
     excluded = {one.job: one for one in plan.excluded}
     for _ in range(MOST_FOUND):
-        view = leave_out(fresh, excluded.values()) if excluded else fresh
+        view = exclude(fresh, excluded.values()) if excluded else fresh
         out = {one.job for one in excluded.values() if one.is_unmodelled}
         left = replace(plan, actions=tuple(action for action in plan.actions if action.job not in out))
         try:
             copy = memo.begin(view, policy, plan.planned_at_s)
-            held = () if why_stale(copy) else held_actions(copy, left, begun)
+            held = () if staleness_problem(copy) else held_actions(copy, left, begun)
         except Exception as error:
             name = find_culprit(error)
             if name is None or name in out:
@@ -75,7 +73,7 @@ def held_actions(copy: WorkingCopy, plan: Plan, begun: Collection[Action]) -> tu
     pods = {pod.name: pod for pod in copy.view.pods} if has_deletions else {}
     actions = tuple(action for action in plan.actions if action not in begun or not has_left(action, pods))
     needed = drop_needless(copy, replace(plan, actions=actions), pods)
-    return tuple(action for action in needed if holds(copy, pods, action))
+    return tuple(action for action in needed if is_valid(copy, pods, action))
 
 
 def has_left(action: Action, pods: Mapping[PodName, Pod]) -> bool:
@@ -88,7 +86,7 @@ def has_left(action: Action, pods: Mapping[PodName, Pod]) -> bool:
 
 def drop_needless(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) -> tuple[Action, ...]:
     """Return the plan's actions without deletions for those who no longer need them."""
-    if not any(map(is_for_others, plan.actions)):
+    if not any(map(has_checked_need, plan.actions)):
         return plan.actions
     mark = copy.mark()
     needed = needed_deletions(copy, plan, pods)
@@ -97,11 +95,11 @@ def drop_needless(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod]) ->
     return tuple(
         action
         for action in plan.actions
-        if not (isinstance(action, DeletePod) and is_for_others(action)) or action.pod in needed
+        if not (isinstance(action, DeletePod) and has_checked_need(action)) or action.pod in needed
     )
 
 
-def holds(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: Action) -> bool:
+def is_valid(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: Action) -> bool:
     """True if the action is still valid; if so, its capacity is taken on the copy."""
     match action:
         case DeletePod():
@@ -125,7 +123,7 @@ def can_delete(copy: WorkingCopy, pods: Mapping[PodName, Pod], action: DeletePod
         return False
     job = copy.jobs.get(action.job)
     is_displaced = action.cause is Cause.DEFRAGMENTATION and action.role is Role.TRAINER
-    if (action.cause in TAKEN_FOR_OTHERS or is_displaced) and job is not None:
+    if (action.cause in NEEDS_SPARE or is_displaced) and job is not None:
         if victim not in job.trainers or not job.spare:
             return False
         copy.touch(job)
@@ -152,5 +150,5 @@ def can_create(copy: WorkingCopy, action: CreatePod) -> bool:
         return False
     copy.touch(job)
     job.ordinals.setdefault(action.role, set()).add(action.ordinal)
-    copy.capacity.take(at, job.shapes[action.role], now=True)
+    copy.capacity.allocate(at, job.shapes[action.role], now=True)
     return True

@@ -27,10 +27,10 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.phases.p1_external_pods import place_external_pods, place_headroom
 from autoscaler.planner.placement.core_placement import core_roles, try_place_all, try_place_on
-from autoscaler.planner.placement.node_choice import emptiest_room
+from autoscaler.planner.placement.node_choice import emptiest_node
 from autoscaler.planner.working_copy.plan_records import Want
 from autoscaler.planner.working_copy.planned_job import PlannedJob
-from autoscaler.planner.working_copy.shapes import holds_amounts
+from autoscaler.planner.working_copy.shapes import amounts_fit
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 FOR_WANTS = frozenset({Cause.POD, Cause.ANNOUNCED_GROWTH, Cause.HEADROOM})
@@ -40,7 +40,7 @@ DeletionGroup = tuple[Cause, str]
 """Deletions with one cause and one beneficiary."""
 
 
-def is_for_others(action: Action) -> bool:
+def has_checked_need(action: Action) -> bool:
     """True if the action removes a pod for a beneficiary whose need can be checked again."""
     return isinstance(action, DeletePod) and bool(action.beneficiary) and action.cause in FOR_WANTS | FOR_JOBS
 
@@ -51,16 +51,16 @@ def needed_deletions(copy: WorkingCopy, plan: Plan, pods: Mapping[PodName, Pod])
     needed: list[DeletePod] = []
     place_external_pods(copy)
     needed += needed_by_wants(copy, groups, pods)
-    take_room_of(copy, (action for action in plan.actions if not is_voluntary(action)))
+    allocate_creations(copy, (action for action in plan.actions if not is_voluntary(action)))
     for (cause, name), group in groups.items():
         if cause is Cause.GANG and is_needed_by_gang(copy, plan, group, JobName(name), pods):
             needed += group
     if any(cause is Cause.HEADROOM for cause, _ in groups):
         place_headroom(copy)
         needed += needed_by_wants(copy, groups, pods)
-    take_room_of(copy, filter(is_voluntary, plan.actions))
+    allocate_creations(copy, filter(is_voluntary, plan.actions))
     for (cause, name), group in groups.items():
-        if cause is Cause.TRANSFER and lacks_room(copy, plan, JobName(name)) and remove_group(copy, group, pods):
+        if cause is Cause.TRANSFER and lacks_capacity(copy, plan, JobName(name)) and remove_group(copy, group, pods):
             needed += group
     return frozenset(action.pod for action in needed)
 
@@ -70,7 +70,7 @@ def group_deletions(plan: Plan) -> dict[DeletionGroup, list[DeletePod]]:
     included."""
     groups: dict[DeletionGroup, list[DeletePod]] = {}
     deletions = [action for action in plan.actions if isinstance(action, DeletePod)]
-    for action in filter(is_for_others, deletions):
+    for action in filter(has_checked_need, deletions):
         cause = Cause.GANG if action.cause is Cause.PREEMPTION else action.cause
         groups.setdefault((cause, action.beneficiary), []).append(action)
     for action in deletions:
@@ -93,15 +93,15 @@ def needed_by_wants(
             alike.setdefault(want_kind(cause, name, pods), []).append((cause, name))
     for want in sorted(copy.external.unserved, key=lambda want: want.urgency):
         shape = copy.shapes.number(want.shape)
-        at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
+        at = emptiest_node(copy, shape, now=False, exists=want.exists)
         left = alike.get(want_kind(want.cause, want.name, pods))
         if at is None and left:
             own = (want.cause, want.name)
             group = groups[left.pop(left.index(own) if own in left else 0)]
-            at = room_after(copy, want, group, pods)
+            at = node_after(copy, want, group, pods)
             needed += group if at is not None else ()
         if at is not None:
-            copy.capacity.take(at, shape, now=False)
+            copy.capacity.allocate(at, shape, now=False)
     copy.external.unserved.clear()
     return needed
 
@@ -115,29 +115,29 @@ def want_kind(cause: Cause, name: str, pods: Mapping[PodName, Pod]) -> str:
     return name.rpartition("+" if cause is Cause.ANNOUNCED_GROWTH else "-")[0]
 
 
-def room_after(copy: WorkingCopy, want: Want, group: Sequence[DeletePod], pods: Mapping[PodName, Pod]) -> int | None:
+def node_after(copy: WorkingCopy, want: Want, group: Sequence[DeletePod], pods: Mapping[PodName, Pod]) -> int | None:
     """Return where the want fits once the group has gone; None, with nothing changed, if the group is too small or too
     large."""
     mark, shape = copy.mark(), copy.shapes.number(want.shape)
     at = None
     if remove_group(copy, group, pods):
-        at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
-    if at is not None and any(is_spared(copy, want, at, copy.jobs[one.job], pods[one.pod]) for one in group):
+        at = emptiest_node(copy, shape, now=False, exists=want.exists)
+    if at is not None and any(fits_beside(copy, want, at, copy.jobs[one.job], pods[one.pod]) for one in group):
         at = None
     if at is None:
         copy.roll_back(mark)
     return at
 
 
-def is_spared(copy: WorkingCopy, want: Want, at: int, job: PlannedJob, pod: Pod) -> bool:
+def fits_beside(copy: WorkingCopy, want: Want, at: int, job: PlannedJob, pod: Pod) -> bool:
     """True if the want fits on the node though this trainer stays; a trainer that makes up a step is judged with the
     step."""
     if pod.place != copy.capacity.names[at] or job.spec.trainer.step > 1 or job.spec.trainer.powers_of_two:
         return False
     left = copy.capacity.later[:, at].tolist()
-    for column, amount in enumerate(copy.capacity.asked_amounts(copy.shapes.number(pod.shape))):
+    for column, amount in enumerate(copy.capacity.request_amounts(copy.shapes.number(pod.shape))):
         left[column] -= amount
-    return holds_amounts(left, copy.capacity.asked_amounts(copy.shapes.number(want.shape)))
+    return amounts_fit(left, copy.capacity.request_amounts(copy.shapes.number(want.shape)))
 
 
 def is_needed_by_gang(
@@ -159,16 +159,20 @@ def is_needed_by_gang(
     )
 
 
-def lacks_room(copy: WorkingCopy, plan: Plan, name: JobName) -> bool:
+def lacks_capacity(copy: WorkingCopy, plan: Plan, name: JobName) -> bool:
     """True if the poorer job, which runs or starts, may still grow and lacks free capacity or quota."""
     job = copy.jobs.get(name)
     if job is None or job.spec.state is not JobState.ACTIVE or job.size >= job.spec.trainer.ceiling:
         return False
     if not job.is_running and not any(isinstance(one, AdmitGang) and one.job == name for one in plan.actions):
         return False
-    if job.spec.trainer.step > 1 or job.spec.trainer.per_node > 1 or copy.quotas.lack(job, [Role.TRAINER], now=True):
+    if (
+        job.spec.trainer.step > 1
+        or job.spec.trainer.per_node > 1
+        or copy.quotas.find_problem(job, [Role.TRAINER], now=True)
+    ):
         return True
-    return emptiest_room(copy, job.shapes[Role.TRAINER], now=True) is None
+    return emptiest_node(copy, job.shapes[Role.TRAINER], now=True) is None
 
 
 def remove_group(copy: WorkingCopy, group: Iterable[DeletePod], pods: Mapping[PodName, Pod]) -> bool:
@@ -176,14 +180,14 @@ def remove_group(copy: WorkingCopy, group: Iterable[DeletePod], pods: Mapping[Po
     mark = copy.mark()
     for action in group:
         job, pod = copy.jobs.get(action.job), pods.get(action.pod)
-        if job is None or pod is None or not may_leave(job, pod, action):
+        if job is None or pod is None or not is_dispensable(job, pod, action):
             copy.roll_back(mark)
             return False
         copy.remove(job, [pod], action.cause, beneficiary=action.beneficiary)
     return True
 
 
-def may_leave(job: PlannedJob, pod: Pod, action: DeletePod) -> bool:
+def is_dispensable(job: PlannedJob, pod: Pod, action: DeletePod) -> bool:
     """True if the pod is on its node as planned and its job can do without it."""
     if pod.phase is PodPhase.TERMINATING or pod.place != action.node:
         return False
@@ -191,14 +195,14 @@ def may_leave(job: PlannedJob, pod: Pod, action: DeletePod) -> bool:
     return is_whole_job or (pod in job.trainers and (bool(job.spare) or action.cause is Cause.CORE_SWAP))
 
 
-def take_room_of(copy: WorkingCopy, actions: Iterable[Action]) -> None:
+def allocate_creations(copy: WorkingCopy, actions: Iterable[Action]) -> None:
     """Take the capacity of the plan's creations, where it is still free."""
     for action in actions:
         for pod in action.pods if isinstance(action, AdmitGang) else (action,):
             if isinstance(pod, CreatePod):
                 job, at = copy.jobs.get(pod.job), copy.capacity.index.get(pod.node)
                 if job is not None and at is not None and copy.capacity.fits_now(at, job.shapes[pod.role]):
-                    copy.capacity.take(at, job.shapes[pod.role], now=True)
+                    copy.capacity.allocate(at, job.shapes[pod.role], now=True)
 
 
 def is_voluntary(action: Action) -> bool:

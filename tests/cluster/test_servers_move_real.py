@@ -135,7 +135,7 @@ def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(
         lambda: allowed(policy.read_namespaced_pod_disruption_budget("digits-core", JOBS).status) == (4 - 1, 1),
     )
 
-    leaves, moves = "leaves once server 1 is ready on n1", "to n1, where it wastes less"
+    leaves, moves = "is removed once server 1 is ready on n1", "to n1, where it wastes less"
     wait_for("why says so", lambda: f"team-a/digits-server-0 {leaves}" in edl(plane, "why", "tj/digits"))
     wait_for("describe says so", lambda: f"moves team-a/digits-server-0 {moves}" in edl(plane, "describe", "tj/digits"))
 

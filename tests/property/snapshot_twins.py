@@ -23,7 +23,7 @@ def told(snapshot):
         "members": {name: pods for name, pods in snapshot.members.items() if pods},
         "unbound": snapshot.unbound_core,
         "preempted": snapshot.preempted,
-        "standing": +snapshot.standing,
+        "pod_count_by_workload": +snapshot.pod_count_by_workload,
         "newest": (snapshot.newest_job_s, snapshot.newest_other_s, snapshot.newest_others),
         "surplus owners": {at: Counter(jobs) for at, jobs in snapshot.surplus_owners.items() if jobs},
         "unit": snapshot.share_unit,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain import Capabilities, Cause, CreatePod, DeletePod, PodPhase, Role, ServerSpec
-from autoscaler.planner.phases.p6_begin_moves import AT_ONCE
+from autoscaler.planner.phases.p6_begin_moves import MOVES_PER_JOB
 from tests.property.planner_cases import NO_GATES, Driver, happen
 from tests.property.planner_draws import clusters, numbers, open_policies, policies, stories
 from tests.unit.clusters.memory_cluster import MemoryCluster
@@ -75,7 +75,7 @@ def check_numbers(decided, view):
     most = {spec.name: spec.servers.max_replicas for spec in view.jobs if spec.servers is not None}
     for action in decided.actions:
         if isinstance(action, CreatePod) and action.role is Role.SERVER:
-            assert action.ordinal < most[action.job] + (AT_ONCE if action.replaces else 0)
+            assert action.ordinal < most[action.job] + (MOVES_PER_JOB if action.replaces else 0)
 
 
 @st.composite

@@ -14,7 +14,7 @@ from autoscaler.domain import (
     CreatePod,
     Decision,
     DeletePod,
-    Demand,
+    DemandAnswer,
     DemandState,
     Job,
     Plan,
@@ -153,6 +153,6 @@ def _action_row(action: CreatePod | DeletePod) -> list[str]:
     return ["delete", action.pod, f"on {action.node or '-'}", str(action.cause), whom]
 
 
-def _demand_row(demand: Demand) -> list[str]:
+def _demand_row(demand: DemandAnswer) -> list[str]:
     victims = f"takes {', '.join(demand.victims)}" if demand.victims else ""
     return [demand.pod, str(demand.state), f"on {demand.node}" if demand.node else "-", victims]

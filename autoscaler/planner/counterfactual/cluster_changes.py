@@ -27,7 +27,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, PlanInputs
 from autoscaler.planner.counterfactual.increments import RUNGS, format_increment, only, unit_for
-from autoscaler.planner.placement.gpu_reserve import needs_per_device, would_spoil
+from autoscaler.planner.placement.gpu_reserve import needs_per_device, would_block_devices
 
 NODES_TRIED: Final = 3
 """Most candidate nodes for more of one resource, and most kinds of new nodes."""
@@ -142,11 +142,11 @@ def resource_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterat
     `missing`: all that the job requests; the ladders go up to twice as much.
     """
     shape = job.trainer.shape
-    free = free_rooms(inputs, shape)
+    free = free_by_node(inputs, shape)
     selector = labels_of(shape.node_selector)
     for resource, need in missing.amounts():
         unit = unit_for(resource, need)
-        for node in nearest(free, shape.requests, resource):
+        for node in nodes_with_least_deficit(free, shape.requests, resource):
             amounts = [unit * rung for rung in range(1, RUNGS + 1)]
             yield [MoreOnNode(node=node, resource=resource, added=added, selector=selector) for added in amounts]
 
@@ -176,7 +176,7 @@ def holds_surplus(inputs: PlanInputs, node: Node, unit: Resources) -> bool:
     if not inputs.policy.gpus_keep_room:
         return True
     active = (job.trainer.shape.requests for job in inputs.view.jobs if job.state is JobState.ACTIVE)
-    return not would_spoil(unit, node.allocatable, needs_per_device(active))
+    return not would_block_devices(unit, node.allocatable, needs_per_device(active))
 
 
 def labels_for(shape: Shape) -> Labels:
@@ -213,7 +213,7 @@ def quota_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[
                 yield [RaiseQuota(quota=quota, resource=limit.resource, added=added) for added in amounts]
 
 
-def free_rooms(inputs: PlanInputs, shape: Shape) -> dict[NodeName, Resources]:
+def free_by_node(inputs: PlanInputs, shape: Shape) -> dict[NodeName, Resources]:
     """Return what is free on each open node that accepts the shape; negative for an over-committed node."""
     free = {n.name: n.allocatable for n in inputs.view.nodes if n.is_open() and n.accepts(shape)}
     for pod in inputs.view.pods:
@@ -222,19 +222,19 @@ def free_rooms(inputs: PlanInputs, shape: Shape) -> dict[NodeName, Resources]:
     return free
 
 
-def nearest(free: dict[NodeName, Resources], requests: Resources, resource: str) -> list[NodeName]:
+def nodes_with_least_deficit(free: dict[NodeName, Resources], requests: Resources, resource: str) -> list[NodeName]:
     """Return the nodes where least of this resource is lacking, those first where nothing else is."""
 
-    def lack(name: NodeName) -> tuple[int, int, NodeName]:
+    def deficit(name: NodeName) -> tuple[int, int, NodeName]:
         others = sum(amount > free[name].amount(other) for other, amount in requests.amounts() if other != resource)
         return others, requests.amount(resource) - free[name].amount(resource), name
 
-    return sorted(free, key=lack)[:NODES_TRIED]
+    return sorted(free, key=deficit)[:NODES_TRIED]
 
 
-def new_nodes(standing: Iterable[Node], like: Node, count: int) -> tuple[Node, ...]:
+def new_nodes(existing: Iterable[Node], like: Node, count: int) -> tuple[Node, ...]:
     """Return so many nodes like this one, with names that are free."""
-    taken = {node.name for node in standing}
+    taken = {node.name for node in existing}
     free_names = (name for number in range(1, count + len(taken) + 1) if (name := f"{like.name}+{number}") not in taken)
     return tuple(replace(like, name=NodeName(name)) for name, _ in zip(free_names, range(count), strict=False))
 

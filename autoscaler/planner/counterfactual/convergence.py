@@ -53,23 +53,23 @@ def converge(inputs: PlanInputs, rounds: int = ROUNDS) -> Converged:
         observed_at_s=inputs.now_s,
         is_synced=True,
         gone_pods=[pod.name for pod in leaving],
-        quotas=recounted(inputs.view, came=(), left=leaving),
+        quotas=with_quota_usage(inputs.view, came=(), left=leaving),
     )
     inputs = replace(inputs, view=view)
     # Transfers come last: each repeats the whole water-filling, and early ones could be reversed.
     without_transfers = replace(policy, transfers_per_minute=0, transfers_percent_per_minute=0)
     for _ in range(rounds):
-        view = carried_out(inputs, plan(inputs.view, without_transfers, inputs.now_s, memo=memo))
+        view = apply_plan(inputs, plan(inputs.view, without_transfers, inputs.now_s, memo=memo))
         if view is inputs.view:
             decided = plan(inputs.view, policy, inputs.now_s, memo=memo)
-            view = carried_out(inputs, decided)
+            view = apply_plan(inputs, decided)
             if view is inputs.view:
                 return Converged(inputs=inputs, plan=decided, is_reached=True)
         inputs = replace(inputs, view=view)
     return Converged(inputs=inputs, plan=plan(inputs.view, policy, inputs.now_s, memo=memo), is_reached=False)
 
 
-def carried_out(inputs: PlanInputs, decided: Plan) -> ClusterView:
+def apply_plan(inputs: PlanInputs, decided: Plan) -> ClusterView:
     """Return the view after all of a plan has come true; the same one if it asks for nothing."""
     view = inputs.view
     gone = {action.pod for action in decided.actions if isinstance(action, DeletePod)}
@@ -85,20 +85,20 @@ def carried_out(inputs: PlanInputs, decided: Plan) -> ClusterView:
     return view.evolve(
         pods=[*created, *bound],
         gone_pods=gone,
-        quotas=recounted(view, came=created, left=[pod for pod in view.pods if pod.name in gone]),
+        quotas=with_quota_usage(view, came=created, left=[pod for pod in view.pods if pod.name in gone]),
         history=replace(history, rooms_seen=()),  # every pod takes its capacity at once
         revision=view.revision + 1,
     )
 
 
-def recounted(view: ClusterView, *, came: Sequence[Pod], left: Sequence[Pod]) -> list[Quota] | None:
+def with_quota_usage(view: ClusterView, *, came: Sequence[Pod], left: Sequence[Pod]) -> list[Quota] | None:
     """Return the quotas with what these pods of jobs add to what is used, and what those take away; None: none are."""
     jobs = {job.name: job for job in view.jobs} if view.quotas else {}
     moves = [(jobs[pod.job], pod, sign) for pods, sign in ((came, 1), (left, -1)) for pod in pods if pod.job in jobs]
-    return [recount(quota, moves) for quota in view.quotas] if moves else None
+    return [with_moves(quota, moves) for quota in view.quotas] if moves else None
 
 
-def recount(quota: Quota, moves: Sequence[tuple[Job, Pod, int]]) -> Quota:
+def with_moves(quota: Quota, moves: Sequence[tuple[Job, Pod, int]]) -> Quota:
     """Return one quota after pods have come (1) and gone (-1)."""
     counted = [
         (pod.requests, sign)

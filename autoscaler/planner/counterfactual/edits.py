@@ -15,7 +15,7 @@ from autoscaler.domain import Job, Node, NodeName, Pod, PodName, PodPhase, Resou
 from autoscaler.planner.counterfactual.change import PlanInputs
 from autoscaler.planner.counterfactual.cluster_changes import new_nodes
 
-LEAVE_FIRST: Final = (PodPhase.GATED, PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY, PodPhase.TERMINATING)
+DELETION_ORDER: Final = (PodPhase.GATED, PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY, PodPhase.TERMINATING)
 """Deletion order of the ReplicaSet controller: pods that are not ready first."""
 
 
@@ -43,12 +43,12 @@ def with_replicas(inputs: PlanInputs, name: WorkloadName, count: int) -> PlanInp
     found = next((workload for workload in inputs.view.workloads if workload.name == name), None)
     if found is None:
         raise KeyError(name)
-    standing = [pod for pod in inputs.view.pods if pod.workload == name and pod.phase is not PodPhase.TERMINATING]
-    standing.sort(key=lambda pod: (LEAVE_FIRST.index(pod.phase), -pod.created_at_s, pod.name))
-    gone = [pod.name for pod in standing[: max(0, len(standing) - count)]]
+    present = [pod for pod in inputs.view.pods if pod.workload == name and pod.phase is not PodPhase.TERMINATING]
+    present.sort(key=lambda pod: (DELETION_ORDER.index(pod.phase), -pod.created_at_s, pod.name))
+    gone = [pod.name for pod in present[: max(0, len(present) - count)]]
     taken = {pod.name for pod in inputs.view.pods}
     numbers = (number for number in range(count + len(taken)) if f"{name}-{number}" not in taken)
-    missing = range(max(0, count - len(standing)))
+    missing = range(max(0, count - len(present)))
     come = [replica(found, number, inputs.now_s) for number, _ in zip(numbers, missing, strict=False)]
     workload = replace(found, desired_replicas=count)
     return replace(inputs, view=inputs.view.evolve(workloads=[workload], pods=come, gone_pods=gone))
@@ -57,7 +57,7 @@ def with_replicas(inputs: PlanInputs, name: WorkloadName, count: int) -> PlanInp
 def with_workload(inputs: PlanInputs, workload: Workload) -> PlanInputs:
     """Return the inputs with a new external workload, its replicas waiting. Raises ValueError if the name is taken."""
     if workload.name in {known.name for known in inputs.view.workloads}:
-        raise ValueError(f"there is a deployment {workload.name} already")
+        raise ValueError(f"deployment {workload.name} already exists")
     known = replace(inputs, view=inputs.view.evolve(workloads=[workload]))
     return with_replicas(known, workload.name, workload.desired_replicas)
 
@@ -65,7 +65,7 @@ def with_workload(inputs: PlanInputs, workload: Workload) -> PlanInputs:
 def with_submission(inputs: PlanInputs, job: Job) -> PlanInputs:
     """Return the inputs with one more job. Raises ValueError if its name is taken."""
     if job.name in {known.name for known in inputs.view.jobs}:
-        raise ValueError(f"there is a job {job.name} already")
+        raise ValueError(f"job {job.name} already exists")
     return inputs.with_job(replace(job, submitted_at_s=inputs.now_s))
 
 

@@ -29,7 +29,7 @@ from autoscaler.planner.counterfactual.change import (
 
 PLANS_ALLOWED: Final = 2_000  # seconds on a large cluster, a moment on a small one
 
-ROOM: Final = (
+CAPACITY: Final = (
     ChangeKind.OPEN,
     ChangeKind.HEADROOM,
     ChangeKind.QUOTA,
@@ -40,7 +40,7 @@ ROOM: Final = (
 )
 CLAIMS: Final = (ChangeKind.WEIGHT, ChangeKind.PRIORITY)
 
-SUITED: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
+KINDS_BY_BOTTLENECK: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
     Bottleneck.MAX: (ChangeKind.MAX,),
     Bottleneck.PINNED: (ChangeKind.PIN,),
     Bottleneck.NOT_ACTIVE: (ChangeKind.RESUME,),
@@ -48,13 +48,13 @@ SUITED: Final[Mapping[Bottleneck, tuple[ChangeKind, ...]]] = {
     Bottleneck.QUOTA: (ChangeKind.QUOTA,),
     Bottleneck.NEVER_FITS: (ChangeKind.STEP, ChangeKind.MIN, ChangeKind.RESOURCE, ChangeKind.NODES),
 }
-"""Kinds of change that can lift each bottleneck; default: `CLAIMS` and `ROOM`."""
+"""Kinds of change that can lift each bottleneck; default: `CAPACITY` and `CLAIMS`."""
 
 PAIRS: Final = (
     (ChangeKind.PIN, ChangeKind.MAX),
-    *((gate, other) for gate in (ChangeKind.RESUME, ChangeKind.PIN) for other in (*CLAIMS, *ROOM)),
+    *((gate, other) for gate in (ChangeKind.RESUME, ChangeKind.PIN) for other in (*CLAIMS, *CAPACITY)),
     *(
-        (ChangeKind.MAX, other) for other in (*CLAIMS, *ROOM) if other not in {ChangeKind.STEP, ChangeKind.MIN}
+        (ChangeKind.MAX, other) for other in (*CLAIMS, *CAPACITY) if other not in {ChangeKind.STEP, ChangeKind.MIN}
     ),  # they change its sizes
     (ChangeKind.MIN, ChangeKind.RESOURCE),
     (ChangeKind.PRIORITY, ChangeKind.RESOURCE),
@@ -161,7 +161,7 @@ def explain(inputs: PlanInputs, name: JobName, *, more_than: int = 0, most: int 
 def try_changes(search: AnswerSearch, settled: Decision) -> None:
     """Try what suits the bottleneck, then everything else, then pairs; end with what first helps."""
     inputs, job = search.inputs, search.job
-    suited = SUITED.get(settled.bottleneck, (*CLAIMS, *ROOM))
+    suited = KINDS_BY_BOTTLENECK.get(settled.bottleneck, (*CLAIMS, *CAPACITY))
     missing = missing_of(job, settled)
     for kinds in (suited, tuple(kind for kind in ChangeKind if kind not in suited)):
         for kind in kinds:

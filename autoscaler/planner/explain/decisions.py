@@ -13,10 +13,10 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck, Cause, Decision, JobName, JobState, NodeName, Reason, Role, Tier
 from autoscaler.planner.explain.summary import summarize
-from autoscaler.planner.formatting import describe_lack, listed
-from autoscaler.planner.placement.node_choice import nearest_room
+from autoscaler.planner.formatting import describe_deficit, listed
+from autoscaler.planner.placement.node_choice import node_with_least_deficit
 from autoscaler.planner.sharing.elastic_servers import servers_wanted
-from autoscaler.planner.sharing.growth_queue import STARVED, step_of
+from autoscaler.planner.sharing.growth_queue import CAPACITY_BOTTLENECKS, step_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -31,15 +31,15 @@ def explain_sizes(copy: WorkingCopy) -> tuple[Decision, ...]:
 
 def decision_for(copy: WorkingCopy, job: PlannedJob) -> Decision:
     """Return one job's decision; a job to which nothing happens keeps the one that it had for the same reason."""
-    is_quiet, last = job.touched < 0 and not job.is_starting, job.quiet
+    is_quiet, last = job.touched < 0 and not job.is_starting, job.unchanged_decision
     if is_quiet and last is not None and last.bottleneck is job.bottleneck and last.message == job.message:
         return last
-    decision = fresh_decision(copy, job)
-    job.quiet = decision if is_quiet else None
+    decision = new_decision(copy, job)
+    job.unchanged_decision = decision if is_quiet else None
     return decision
 
 
-def fresh_decision(copy: WorkingCopy, job: PlannedJob) -> Decision:
+def new_decision(copy: WorkingCopy, job: PlannedJob) -> Decision:
     """Return one job's decision, put together anew."""
     spec = job.spec
     target = target_of(job)
@@ -74,7 +74,7 @@ def target_of(job: PlannedJob) -> int:
             return spec.largest_allowed(job.now) if job.now else 0
         case JobState.ACTIVE:
             is_coming = job.is_running or job.size >= spec.min_replicas
-            return spec.largest_allowed(job.size + job.held) if is_coming else 0
+            return spec.largest_allowed(job.size + job.waiting_growth) if is_coming else 0
 
 
 def reason_of(job: PlannedJob) -> tuple[Reason, Cause | None]:
@@ -122,7 +122,7 @@ def name_shortages(copy: WorkingCopy) -> None:
     for shape, jobs in copy.by_trainer.items():
         shortage, last = None, NO_SHORTAGE
         for job in jobs:
-            if job.bottleneck not in STARVED or job.spec.name in copy.carried.shortfalls:
+            if job.bottleneck not in CAPACITY_BOTTLENECKS or job.spec.name in copy.carried.shortfalls:
                 continue
             if job.is_running:
                 if shortage is None:
@@ -178,27 +178,27 @@ def shortage_text(job: PlannedJob, holders: Sequence[PlannedJob]) -> ShortageTex
     step, priority = step_of(job), job.spec.priority
     names = listed([holder.spec.name for holder in holders])
     if all(holder.spec.priority > priority for holder in holders):
-        message = f"could grow by {step}: the room belongs to {names}, of higher priority"
+        message = f"could grow by {step}: {names}, of higher priority, occupy the capacity"
         return ShortageText(holders, (step, priority), Bottleneck.PRIORITY, message)
-    message = f"could grow by {step}: the room is the fair share of {names}"
+    message = f"could grow by {step}: the capacity is the fair share of {names}"
     return ShortageText(holders, (step, priority), Bottleneck.FAIR_SHARE, message)
 
 
 def nearest_node(copy: WorkingCopy, shape: int) -> str:
     """Return what is missing for one more trainer on the node with the smallest deficit, as text."""
-    at = nearest_room(copy, shape)
+    at = node_with_least_deficit(copy, shape)
     if at is None:
         return "no open node accepts its trainers"
-    needs, has = describe_lack(copy.shapes.shapes[shape].requests, copy.capacity.later_on(at))
-    return f"could grow with {needs} on one node; {copy.capacity.names[at]} has {has}"
+    needs, has = describe_deficit(copy.shapes.shapes[shape].requests, copy.capacity.later_on(at))
+    return f"could grow with {needs} free on one node; {copy.capacity.names[at]} has {has}"
 
 
 def surplus_on(copy: WorkingCopy, job: PlannedJob, at: int) -> list[int]:
     """Return the shapes of the job's surplus on a node, what comes included."""
     name = copy.capacity.names[at]
-    standing = [copy.shapes.number(pod.shape) for pod in job.trainers if pod.place == name and pod.tier is Tier.SURPLUS]
+    present = [copy.shapes.number(pod.shape) for pod in job.trainers if pod.place == name and pod.tier is Tier.SURPLUS]
     coming = [pod for pod in job.coming if pod.tier is Tier.SURPLUS and pod.node == name]
-    return standing + [job.shapes[Role.TRAINER]] * len(coming)
+    return present + [job.shapes[Role.TRAINER]] * len(coming)
 
 
 def surplus_coming(copy: WorkingCopy) -> Mapping[NodeName, set[JobName]]:

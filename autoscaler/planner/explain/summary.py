@@ -14,24 +14,24 @@ from autoscaler.planner.working_copy.planned_job import Leaving, PlannedJob
 
 LINE_LIMIT: Final = 110  # beside time, job and sizes on a wide terminal; only very long names reach it
 LEFT: Final[Mapping[Cause, str]] = {
-    Cause.POD: "gave {who} to {whom} on {where}",
-    Cause.ANNOUNCED_GROWTH: "gave {who} to {whom}, announced, on {where}",
-    Cause.HEADROOM: "gave {who} to headroom on {where}",
-    Cause.GANG: "gave {who} to job {whom} on {where}",
-    Cause.CORE_SWAP: "gave {who} to its own core on {where}",
-    Cause.TRANSFER: "gave {who} to job {whom}, whose share is smaller",
-    Cause.LOST_NODE: "moves {who} off {where}, which is being drained",
-    Cause.PREEMPTION: "stops: job {whom}, of higher priority, takes its room",
-    Cause.RATIO: "gave back {who}: its trainers need no more",
-    Cause.STEP: "gave back {who}: too few for a whole step",
-    Cause.DEFRAGMENTATION: "gave {who} to a server on {where}: where that comes from more trainers fit",
+    Cause.POD: "gave {pods} to {beneficiary} on {nodes}",
+    Cause.ANNOUNCED_GROWTH: "gave {pods} to {beneficiary}, announced, on {nodes}",
+    Cause.HEADROOM: "gave {pods} to headroom on {nodes}",
+    Cause.GANG: "gave {pods} to job {beneficiary} on {nodes}",
+    Cause.CORE_SWAP: "gave {pods} to its own core on {nodes}",
+    Cause.TRANSFER: "gave {pods} to job {beneficiary}, whose share is smaller",
+    Cause.LOST_NODE: "moves {pods} off {nodes}, which is being drained",
+    Cause.PREEMPTION: "stops: job {beneficiary}, of higher priority, takes its capacity",
+    Cause.RATIO: "removed {pods}: its trainers need fewer servers",
+    Cause.STEP: "removed {pods}: too few for a whole step",
+    Cause.DEFRAGMENTATION: "gave {pods} to a server on {nodes}; more trainers fit on the node that the server leaves",
 }
 
 
 def summarize(job: PlannedJob) -> str:
     """Return the plan's change of the job, else its bottleneck."""
-    told = describe_leaving(job) or describe_coming(job) or describe_moving(job) or job.message or "stays as it is"
-    return told if len(told) <= LINE_LIMIT else told[: LINE_LIMIT - 3] + "..."
+    text = describe_leaving(job) or describe_coming(job) or describe_moving(job) or job.message or "keeps its size"
+    return text if len(text) <= LINE_LIMIT else text[: LINE_LIMIT - 3] + "..."
 
 
 def describe_leaving(job: PlannedJob) -> str:
@@ -40,27 +40,27 @@ def describe_leaving(job: PlannedJob) -> str:
     if not job.leaving:
         return ""
     cause = (trainers or job.leaving)[0].cause
-    gone = [leaving for leaving in job.leaving if leaving.cause is cause]
-    who = counted(leaving.pod.role for leaving in gone)
+    removed = [leaving for leaving in job.leaving if leaving.cause is cause]
+    pods = counted(leaving.pod.role for leaving in removed)
     if cause is Cause.EDIT:
-        words = [why_edited(job)] if trainers else []
-        words += [pinned_servers(job)] if any(leaving.pod.role is Role.SERVER for leaving in gone) else []
-        return f"gave back {who}: {', '.join(dict.fromkeys(words)) or why_edited(job)}"
-    whom = listed(sorted({leaving.beneficiary for leaving in gone if leaving.beneficiary}))
-    if cause is Cause.PREEMPTION and not whom:
+        reasons = [why_edited(job)] if trainers else []
+        reasons += [pinned_servers(job)] if any(leaving.pod.role is Role.SERVER for leaving in removed) else []
+        return f"removed {pods}: {', '.join(dict.fromkeys(reasons)) or why_edited(job)}"
+    beneficiary = listed(sorted({leaving.beneficiary for leaving in removed if leaving.beneficiary}))
+    if cause is Cause.PREEMPTION and not beneficiary:
         return "stops: its core was incomplete for too long"
     if cause is Cause.DEFRAGMENTATION and not trainers:
         return (
-            describe_defragmentation(job, gone[0])
-            if len(gone) == 1
-            else f"lets {who} go: {whom} stand where they waste less"
+            describe_defragmentation(job, removed[0])
+            if len(removed) == 1
+            else f"removes {pods}: {beneficiary} run where they waste less"
         )
-    return LEFT[cause].format(who=who, whom=whom, where=places(gone))
+    return LEFT[cause].format(pods=pods, beneficiary=beneficiary, nodes=node_list(removed))
 
 
 def describe_moving(job: PlannedJob) -> str:
     """Return which server is moving to another node."""
-    moves = [f"{move.pod} leaves once server {move.ordinal} is ready on {move.node}" for move in job.moving]
+    moves = [f"{move.pod} is removed once server {move.ordinal} is ready on {move.node}" for move in job.moving]
     return moves[0] + (f", and {len(moves) - 1} more" if len(moves) > 1 else "") if moves else ""
 
 
@@ -68,9 +68,9 @@ def describe_defragmentation(job: PlannedJob, leaving: Leaving) -> str:
     """Return which of the two servers of a move leaves, and why."""
     gone, stays = leaving.pod, next((pod for pod in job.servers if pod.name == leaving.beneficiary), None)
     if stays is not None and stays.created_at_s < gone.created_at_s:
-        why = "was not ready in time" if gone.node is not None else "waits for room that others may want"
-        return f"gives up moving {stays.name}: {gone.name} {why} on {places([leaving])}"
-    return f"lets 1 server go from {places([leaving])}: {leaving.beneficiary} stands in its place, where it wastes less"
+        why = "was not ready in time" if gone.node is not None else "waits for capacity that other pods may need"
+        return f"gives up moving {stays.name}: {gone.name} {why} on {node_list([leaving])}"
+    return f"removes 1 server from {node_list([leaving])}: {leaving.beneficiary} replaces it and wastes less"
 
 
 def why_edited(job: PlannedJob) -> str:
@@ -99,13 +99,13 @@ def describe_coming(job: PlannedJob) -> str:
             return f"moves {pod.replaces} to {pod.node}, where it wastes less"
     back = [pod for pod in job.created if pod.cause is not Cause.FREE_CAPACITY]
     if back and all(pod.role is Role.SERVER for pod in back) and job.spec.servers and job.spec.servers.pinned_replicas:
-        return f"gets {counted(pod.role for pod in back)} on {places(back)}: {pinned_servers(job)}"
+        return f"gets {counted(pod.role for pod in back)} on {node_list(back)}: {pinned_servers(job)}"
     if back:
-        return f"gets {counted(pod.role for pod in back)} back on {places(back)}"
-    return f"grows by {counted(pod.role for pod in job.created)} into free room on {places(job.created)}"
+        return f"gets {counted(pod.role for pod in back)} back on {node_list(back)}"
+    return f"grows by {counted(pod.role for pod in job.created)} on {node_list(job.created)}"
 
 
-def places(pods: Iterable[CreatePod | Leaving]) -> str:
+def node_list(pods: Iterable[CreatePod | Leaving]) -> str:
     """Return the nodes of these pods, present or planned."""
     nodes = {pod.node if isinstance(pod, CreatePod) else pod.pod.place for pod in pods}
     return listed(sorted(node for node in nodes if node is not None)) or NodeName("no node")

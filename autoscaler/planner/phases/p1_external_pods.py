@@ -17,7 +17,7 @@ from itertools import groupby
 from math import ceil, isfinite
 
 from autoscaler.domain import NOTHING, Cause, ClusterView, DemandState, Headroom, PodName, Policy, Resources, Shape
-from autoscaler.planner.placement.node_choice import take_emptiest
+from autoscaler.planner.placement.node_choice import allocate_emptiest
 from autoscaler.planner.working_copy.plan_records import Want
 from autoscaler.planner.working_copy.ranks import CORE_VALUE, SURPLUS_RANK, full_rank
 from autoscaler.planner.working_copy.shapes import sort_key
@@ -51,7 +51,7 @@ def announced_wants(copy: WorkingCopy) -> list[Want]:
     """
     wants = []
     for workload in copy.view.workloads:
-        missing = workload.desired_replicas - copy.external.standing.get(workload.name, 0)
+        missing = workload.desired_replicas - copy.external.pod_count_by_workload.get(workload.name, 0)
         most = copy.capacity.copies_without_surplus(copy.shapes.number(workload.shape)) if missing > 1 else None
         for number in range(1, (missing if most is None else min(missing, most + 1)) + 1):
             name, rank = PodName(f"{workload.name}+{number}"), full_rank(workload.priority)
@@ -78,7 +78,7 @@ def place_wants(copy: WorkingCopy, wants: Iterable[Want]) -> None:
     """Place wants in this order; adjacent wants of one shape are placed together."""
     refused = refused_now(copy)
     for (shape, is_refused, _), row in groupby(
-        wants, key=lambda want: (copy.shapes.number(want.shape), want.name in refused, want.is_there)
+        wants, key=lambda want: (copy.shapes.number(want.shape), want.name in refused, want.exists)
     ):
         if not copy.capacity.fits_empty(shape):
             for want in row:
@@ -94,38 +94,38 @@ def place_wants(copy: WorkingCopy, wants: Iterable[Want]) -> None:
 def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
     """Place wants of one shape, all of them existing pods or none, into free capacity, then into capacity that is
     being vacated."""
-    places = take_emptiest(copy, shape, len(wants), now=True, is_there=wants[0].is_there)
+    places = allocate_emptiest(copy, shape, len(wants), now=True, exists=wants[0].exists)
     for want, at in zip(wants, places, strict=False):
         if want.pod is not None and want.pod.unschedulable_since_s is not None:
             # The scheduler found no node, though EDL does: watched for a refusal (`beside-the-scheduler.md` 15).
-            copy.external.unused_room.add(want.name)
+            copy.external.unused_capacity.add(want.name)
         copy.external.answer(want, DemandState.CAPACITY_FREE, copy.capacity.names[at])
     made = {made.pod for made in copy.view.history.rooms_made}
     left = wants[len(places) :]
-    for (is_low, has_room), row in groupby(left, key=lambda want: (want.rank <= SURPLUS_RANK, want.name in made)):
+    for (is_low, is_promised), row in groupby(left, key=lambda want: (want.rank <= SURPLUS_RANK, want.name in made)):
         if is_low:
             for want in row:
                 copy.external.answer(want, DemandState.NO_CAPACITY)
-        elif has_room:
+        elif is_promised:
             for want in row:
-                place_into_leaving_room(copy, shape, [want], room_made_for(copy, want))
+                place_into_vacating_capacity(copy, shape, [want], node_vacated_for(copy, want))
         else:
-            place_into_leaving_room(copy, shape, list(row))
+            place_into_vacating_capacity(copy, shape, list(row))
 
 
-def place_into_leaving_room(copy: WorkingCopy, shape: int, wants: Sequence[Want], at: int | None = None) -> None:
+def place_into_vacating_capacity(copy: WorkingCopy, shape: int, wants: Sequence[Want], at: int | None = None) -> None:
     """Reserve capacity that is being vacated, for the first want on the node `at`; the others stay unserved."""
     if at is None:
-        places = take_emptiest(copy, shape, len(wants), now=False, is_there=wants[0].is_there)
+        places = allocate_emptiest(copy, shape, len(wants), now=False, exists=wants[0].exists)
     else:
-        copy.capacity.take(at, shape, now=False)
+        copy.capacity.allocate(at, shape, now=False)
         places = [at]
     for want, place in zip(wants, places, strict=False):
         copy.external.answer(want, DemandState.CAPACITY_DRAINING, copy.capacity.names[place])
     copy.external.unserved += wants[len(places) :]
 
 
-def room_made_for(copy: WorkingCopy, want: Want) -> int | None:
+def node_vacated_for(copy: WorkingCopy, want: Want) -> int | None:
     """Return the node that was vacated for this pod, if it still fits there."""
     for made in copy.view.history.rooms_made:
         at = copy.capacity.index.get(made.node) if made.pod == want.name else None
@@ -148,9 +148,9 @@ def headroom_of(view: ClusterView, policy: Policy) -> tuple[Headroom, ...]:
     counts: dict[Shape, int] = {}
     for entry in policy.headroom:
         counts[entry.shape] = counts.get(entry.shape, 0) + entry.count
-    for asked in (cluster_headroom(view, policy), autoscaler_headroom(view, policy)):
-        for shape in sorted(asked, key=sort_key):
-            counts[shape] = max(counts.get(shape, 0), asked[shape])
+    for wanted in (cluster_headroom(view, policy), autoscaler_headroom(view, policy)):
+        for shape in sorted(wanted, key=sort_key):
+            counts[shape] = max(counts.get(shape, 0), wanted[shape])
     return tuple(Headroom(shape=shape, count=count) for shape, count in counts.items() if count > 0)
 
 
@@ -176,10 +176,10 @@ def cluster_headroom(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
         return {}
     capacity = sum((node.allocatable for node in view.nodes if node.is_ready), start=NOTHING)
     parts = {shape: largest_part(shape.requests, capacity) for shape in wanted}
-    whole = sum(wanted[shape] * part for shape, part in parts.items())
-    if whole <= 0.0:
+    mix = sum(wanted[shape] * part for shape, part in parts.items())
+    if mix <= 0.0:
         return {}
-    copies = percent(policy.headroom_percent) / 100 / whole  # of the present mix of pods
+    copies = percent(policy.headroom_percent) / 100 / mix  # of the present mix of pods
     return {shape: int(copies * count + 1e-9) for shape, count in wanted.items() if parts[shape] > 0.0}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autoscaler.domain import Cause, JobState, Pod, PodPhase, Role, ServerMove
-from autoscaler.planner.sharing.elastic_servers import servers_held, servers_wanted
+from autoscaler.planner.sharing.elastic_servers import servers_wanted, staying_server_count
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
@@ -46,7 +46,7 @@ def finish_move(
 ) -> None:
     """Remove the old server, or the new one, or wait."""
     old, new = pair
-    if servers_held(job) <= servers_wanted(copy, job, job.size):
+    if staying_server_count(job) <= servers_wanted(copy, job, job.size):
         copy.carried.moves_given_up.append(replace(move, since_s=copy.now_s))
         return
     if new.phase is PodPhase.PENDING and is_room_wanted:
@@ -82,7 +82,9 @@ def create_replacement(copy: WorkingCopy, job: PlannedJob, move: ServerMove) -> 
     """Create the new server if its capacity is free by now, or reserve it; drop a move whose capacity or ordinal is
     gone."""
     at = copy.capacity.index.get(move.node)
-    is_free = move.ordinal not in job.ordinals[Role.SERVER] and not copy.quotas.lack(job, [Role.SERVER], now=True)
+    is_free = move.ordinal not in job.ordinals[Role.SERVER] and not copy.quotas.find_problem(
+        job, [Role.SERVER], now=True
+    )
     if at is not None and is_free and copy.capacity.fits(at, job.shapes[Role.SERVER], now=False):
         copy.replace_server(job, move, now=copy.capacity.fits(at, job.shapes[Role.SERVER], now=True))
         copy.carried.server_moves.append(move)

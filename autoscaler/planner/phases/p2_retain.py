@@ -33,7 +33,7 @@ def retain_running_jobs(copy: WorkingCopy) -> None:
     for job in sorted(copy.dirty_jobs(), key=lambda job: (-job.spec.priority, job.spec.name)):
         if job.is_running and job.spec.state is JobState.ACTIVE:
             refill_core(copy, job)
-            fill_swapped_room(copy, job)
+            fill_swapped_capacity(copy, job)
 
 
 def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
@@ -46,7 +46,7 @@ def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
         case JobState.ENDING:
             job.block(Bottleneck.NOT_ACTIVE, "its pods are leaving")
         case JobState.ACTIVE:
-            leave_draining_nodes(copy, job)
+            remove_from_draining_nodes(copy, job)
             excess = len(job.trainers) - job.ceiling
             if excess > 0:
                 copy.remove(job, removal_order(copy, job)[:excess], Cause.EDIT, beneficiary=JobSetting("spec.trainer"))
@@ -54,7 +54,7 @@ def release_disallowed(copy: WorkingCopy, job: PlannedJob) -> None:
             assert_never(state)
 
 
-def leave_draining_nodes(copy: WorkingCopy, job: PlannedJob) -> None:
+def remove_from_draining_nodes(copy: WorkingCopy, job: PlannedJob) -> None:
     """Remove all of the job's pods on draining nodes, core too: the node's owner asked for it, and all of them leave
     at once, so that the job rolls back only once.
     """
@@ -78,9 +78,9 @@ def refill_core(copy: WorkingCopy, job: PlannedJob) -> None:
     since_s = next((gap.since_s for gap in copy.view.history.shortfalls if gap.job == job.spec.name), copy.now_s)
     gives_up_at_s = since_s + copy.policy.shortfall_limit_s
     missing = ", ".join(sorted(set(roles)))
-    lack = copy.quotas.lack(job, roles, now=False)
+    lack = copy.quotas.find_problem(job, roles, now=False)
     bottleneck = Bottleneck.QUOTA if lack else Bottleneck.NODE_FIT
-    message = lack or f"no room for its missing {missing}, not even in surplus of others"
+    message = lack or f"no capacity for its missing {missing}, even if all surplus were reclaimed"
     if copy.now_s < gives_up_at_s:
         job.block(bottleneck, message, until_s=gives_up_at_s)
     else:
@@ -92,7 +92,7 @@ def refill_core(copy: WorkingCopy, job: PlannedJob) -> None:
 
 def refill(copy: WorkingCopy, job: PlannedJob, role: Role, copies: int) -> bool:
     """Create or reserve one core pod, or those of one node; return False if they fit nowhere."""
-    if not job.awaits_number(role):
+    if not job.awaits_ordinal(role):
         return False
     if try_place_all(copy, job, [role] * copies, now=True) is not None:
         return True
@@ -105,7 +105,7 @@ def refill(copy: WorkingCopy, job: PlannedJob, role: Role, copies: int) -> bool:
     return True
 
 
-def fill_swapped_room(copy: WorkingCopy, job: PlannedJob) -> None:
+def fill_swapped_capacity(copy: WorkingCopy, job: PlannedJob) -> None:
     """Place the core trainer where a surplus one has left for it, before free capacity is shared out."""
     if job.next_trainer_tier() is not Tier.CORE or job.size < job.spec.trainer.min_replicas:
         return

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from operator import add
 
 from autoscaler.domain import Cause, DemandState, Reclaim
-from autoscaler.planner.placement.node_choice import emptiest_room
+from autoscaler.planner.placement.node_choice import emptiest_node
 from autoscaler.planner.placement.victims import SideCost, Victims, cheapest_victims
 from autoscaler.planner.placement.waste import WEIGHED_NODES
 from autoscaler.planner.sharing.step_down import last_step_of, share_below
@@ -23,7 +23,7 @@ from autoscaler.planner.working_copy.shapes import copies_that_fit
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 
-def reclaim_room(copy: WorkingCopy) -> None:
+def reclaim_surplus(copy: WorkingCopy) -> None:
     """Serve every want that P1 left unserved, most urgent first."""
     wants = sorted(copy.external.unserved, key=lambda want: want.urgency)
     waiting = Counter(want.shape for want in wants)
@@ -39,9 +39,9 @@ def serve_want(copy: WorkingCopy, want: Want, *, alike: int) -> None:
     `alike`: how many wants of this shape are left, this one included.
     """
     capacity, shape = copy.capacity, copy.shapes.number(want.shape)
-    at = emptiest_room(copy, shape, now=False, is_there=want.is_there)
+    at = emptiest_node(copy, shape, now=False, exists=want.exists)
     if at is not None:  # the victims of a more urgent want vacated more than it needs
-        capacity.take(at, shape, now=False)
+        capacity.allocate(at, shape, now=False)
         copy.external.answer(want, DemandState.CAPACITY_DRAINING, capacity.names[at])
         return
     if is_left_to_scheduler(copy, want):
@@ -64,7 +64,7 @@ def reclaim_from(copy: WorkingCopy, want: Want, victims: Victims) -> None:
     """Shrink the victims' jobs and reserve the vacated capacity for the want."""
     for job, pods in victims.taken:
         shrink(copy, job, pods, want.cause, beneficiary=want.name)
-    copy.capacity.take(victims.at, copy.shapes.number(want.shape), now=False)
+    copy.capacity.allocate(victims.at, copy.shapes.number(want.shape), now=False)
     copy.external.answer(want, DemandState.SHRUNK_FOR, copy.capacity.names[victims.at], victims.pods)
 
 
@@ -78,7 +78,7 @@ def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[
     capacity = copy.capacity
     if len(capacity) > WEIGHED_NODES:
         return None
-    asked = capacity.asked_amounts(shape)
+    requests = capacity.request_amounts(shape)
     richest: dict[int, PlannedJob] = {}
     for job in copy.jobs.values():
         priority = job.spec.priority
@@ -93,9 +93,9 @@ def side_cost_of_shrink(copy: WorkingCopy, shape: int, alike: int) -> Callable[[
     def side_cost(victims: Victims) -> SideCost:
         room = capacity.later[:, victims.at].tolist()
         for pod in victims.pods:
-            room = list(map(add, room, capacity.asked_amounts(copy.shapes.number(pod.shape))))
-        count = min(alike, copies_that_fit(room, asked))
-        left = zip(room, asked, capacity.whole[:, victims.at].tolist(), strict=True)
+            room = list(map(add, room, capacity.request_amounts(copy.shapes.number(pod.shape))))
+        count = min(alike, copies_that_fit(room, requests))
+        left = zip(room, requests, capacity.whole[:, victims.at].tolist(), strict=True)
         leftover = sum((offered - count * amount) / whole for offered, amount, whole in left if amount > 0)
         return sum(moved_back(job, len(pods)) for job, pods in victims.taken), leftover
 

@@ -58,14 +58,14 @@ def stop_job(copy: WorkingCopy, victim: PlannedJob, winner: PlannedJob) -> None:
     copy.withdraw(victim)
     copy.remove(victim, victim.all_pods, Cause.PREEMPTION, beneficiary=winner.spec.name)
     victim.is_running = False
-    victim.block(Bottleneck.PRIORITY, f"gave its room to job {winner.spec.name}, of higher priority")
+    victim.block(Bottleneck.PRIORITY, f"stopped: job {winner.spec.name}, of higher priority, takes its capacity")
 
 
-def free_quota(copy: WorkingCopy, job: PlannedJob, roles: list[Role], spare_priority: int | None) -> bool:
+def free_quota(copy: WorkingCopy, job: PlannedJob, roles: list[Role], protected_priority: int | None) -> bool:
     """Remove surplus of the job's namespace until these pods are within its quotas.
 
-    The cheapest jobs give first, a step at a time; jobs of priority `spare_priority` and above give nothing. Returns
-    False, with the trial to be rolled back, if all of it is too little.
+    The cheapest jobs give first, a step at a time; jobs of priority `protected_priority` and above give nothing.
+    Returns False, with the trial to be rolled back, if all of it is too little.
     """
     asked, rank = copy.quotas.new_pods(job, roles), full_rank(job.spec.priority)
     while copy.quotas.has_limits and (excess := copy.quotas.excess(job, asked, now=False)) is not None:
@@ -73,7 +73,7 @@ def free_quota(copy: WorkingCopy, job: PlannedJob, roles: list[Role], spare_prio
             other.spec.name: pods
             for other in copy.jobs.values()
             if other.spec.namespace == job.spec.namespace
-            and (spare_priority is None or other.spec.priority < spare_priority)
+            and (protected_priority is None or other.spec.priority < protected_priority)
             and other.spare
             and other.trainer_amounts[excess.column] > 0
             and (pods := [pod for pod in offers_of(copy, other, rank).pods if excess.counts(other, pod)])
@@ -105,7 +105,7 @@ def leaving_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[Nod
 
 def vacated_placements(copy: WorkingCopy, job: PlannedJob, barred: frozenset[NodeName]) -> Placements | None:
     """Place the gang by removing surplus: of all jobs, or only of lower classes."""
-    permit = ReclaimPermit(cause=Cause.GANG, spare_priority=spared_priority(copy, job))
+    permit = ReclaimPermit(cause=Cause.GANG, protected_priority=protected_priority_of(copy, job))
     return try_place_reclaiming(copy, job, core_roles(job), permit, avoid=mask_of_barred(copy, barred))
 
 
@@ -138,7 +138,7 @@ def placements_without(
     return vacated_placements(copy, job, barred)
 
 
-def spared_priority(copy: WorkingCopy, job: PlannedJob) -> int | None:
+def protected_priority_of(copy: WorkingCopy, job: PlannedJob) -> int | None:
     """Return the priority from which on others' surplus is spared; None if the gang may take anybody's."""
     return job.spec.priority + 1 if copy.policy.admission is Admission.STRICT_CLASS else None
 

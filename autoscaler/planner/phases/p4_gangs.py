@@ -16,14 +16,14 @@ from typing import Final
 from autoscaler.domain import NOTHING, Admission, Bar, Bottleneck, Cause, JobName, JobState, NodeName, Role
 from autoscaler.planner.formatting import describe, describe_shape
 from autoscaler.planner.phases.p1_external_pods import place_headroom
-from autoscaler.planner.phases.p3_reclaim import reclaim_room
+from autoscaler.planner.phases.p3_reclaim import reclaim_surplus
 from autoscaler.planner.phases.p4_gang_room import (
     free_quota,
     leaving_placements,
     mask_of_barred,
     preempting_placements,
+    protected_priority_of,
     reserved_placements,
-    spared_priority,
     vacated_placements,
 )
 from autoscaler.planner.phases.p5_water_filling import fill_shares
@@ -57,7 +57,7 @@ def admit_gangs(copy: WorkingCopy) -> None:
             finish_classes_above(copy, job.spec.priority)
         if not may_be_admitted(copy, job):
             continue
-        if lack := copy.quotas.lack(job, core_roles(job), now=False):
+        if lack := copy.quotas.find_problem(job, core_roles(job), now=False):
             if wait_for_quota(copy, name, barred):
                 refused.clear()
             else:
@@ -66,7 +66,7 @@ def admit_gangs(copy: WorkingCopy) -> None:
         kind = gang_kind(copy, job)
         if (first := refused.get(kind)) is not None:
             job.block(first.bottleneck or Bottleneck.NODE_FIT, first.message, held_up_by=first.held_up_by)
-        elif start_now(copy, name, barred) or wait_for_room(copy, name, barred):
+        elif start_now(copy, name, barred) or wait_for_capacity(copy, name, barred):
             refused.clear()
             continue
         refused.setdefault(kind, job)
@@ -88,17 +88,17 @@ def finish_classes_above(copy: WorkingCopy, priority: int) -> None:
 
 def reserve_headroom(copy: WorkingCopy) -> None:
     """Place the policy's headroom, reclaiming surplus for it; once a plan."""
-    if not any(demand.cause is Cause.HEADROOM for demand in copy.external.demands):
+    if not any(demand.cause is Cause.HEADROOM for demand in copy.external.answers):
         place_headroom(copy)
-        reclaim_room(copy)
+        reclaim_surplus(copy)
 
 
 def gang_kind(copy: WorkingCopy, job: PlannedJob) -> object:
     """Return a key that gangs share if they fit into the same capacity or not at all; one with a reservation is
     alone."""
-    has_seats = any(entry.job == job.spec.name for entry in copy.history.reservations)
-    alike = (job.spec.priority, job.spec.trainer.per_node, *job.shapes.items(), *core_roles(job))
-    return (*alike, job.spec.name if has_seats else "")
+    has_reservation = any(entry.job == job.spec.name for entry in copy.history.reservations)
+    key = (job.spec.priority, job.spec.trainer.per_node, *job.shapes.items(), *core_roles(job))
+    return (*key, job.spec.name if has_reservation else "")
 
 
 def admission_queue(copy: WorkingCopy) -> list[JobName]:
@@ -131,25 +131,25 @@ def admission_queue(copy: WorkingCopy) -> list[JobName]:
 def may_be_admitted(copy: WorkingCopy, job: PlannedJob) -> bool:
     """True if only capacity and quota keep the job from its start."""
     if job.leaving:
-        job.block(Bottleneck.CAPACITY_DRAINING, "its former pods are leaving")
+        job.block(Bottleneck.CAPACITY_DRAINING, "its former pods are terminating")
         return False
     if copy.now_s < job.spec.hold_until_s:
         job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.spec.hold_until_s)
         return False
     for role in sorted(set(core_roles(job))):
         if not copy.capacity.fits_empty(job.shapes[role]):
-            asked = describe_shape(job.shape_of(role))
-            job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds its {role} ({asked})")
+            requests = describe_shape(job.shape_of(role))
+            job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds its {role} ({requests})")
             return False
     if any(ordinal < job.spec.server_count for ordinal in job.ordinals.get(Role.SERVER, ())):
-        job.block(Bottleneck.CAPACITY_DRAINING, "its former servers are leaving")
+        job.block(Bottleneck.CAPACITY_DRAINING, "its former servers are terminating")
         return False
     return True
 
 
 def could_start(copy: WorkingCopy, job: PlannedJob) -> bool:
     """True if only the capacity of other pods keeps the job from its start."""
-    if not may_be_admitted(copy, job) or copy.quotas.lack(job, core_roles(job), now=False):
+    if not may_be_admitted(copy, job) or copy.quotas.find_problem(job, core_roles(job), now=False):
         return False
     return fits_an_empty_cluster(copy, job)
 
@@ -170,11 +170,11 @@ def start_now(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> 
         return True
     copy.roll_back(mark)
     try_place_on(copy, job, placements, now=False)
-    job.block(Bottleneck.GANG, f"its room is free and held; {STARTS_PER_PLAN} jobs start at a time")
+    job.block(Bottleneck.GANG, f"its capacity is free and reserved; {STARTS_PER_PLAN} jobs start at a time")
     return True
 
 
-def wait_for_room(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> bool:
+def wait_for_capacity(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]) -> bool:
     """Reserve capacity that is being vacated, else have surplus vacate it; return False, and record a reason, if
     neither is enough."""
     job = copy.jobs[name]
@@ -183,16 +183,19 @@ def wait_for_room(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName])
         placements = find(copy, job, barred)
         if placements is not None:
             copy.carried.remember_placements(job.spec.name, placements)
-            job.block(Bottleneck.CAPACITY_DRAINING, "its room is being vacated")
+            job.block(Bottleneck.CAPACITY_DRAINING, "its capacity is being vacated")
             return True
         copy.roll_back(mark)
     needs = describe(sum((job.shape_of(role).requests for role in core_roles(job)), start=NOTHING))
     if barred and would_start(copy, job):
         holders = tuple(sorted(bar.job for bar in copy.carried.bars if barred & bar.nodes))
-        told = f"the room that it could start in is kept for {' and '.join(holders)}: waiting for longer"
-        job.block(Bottleneck.GANG, told, held_up_by=holders)
+        message = f"the capacity that it could start in is reserved for {' and '.join(holders)}, waiting for longer"
+        job.block(Bottleneck.GANG, message, held_up_by=holders)
     elif fits_an_empty_cluster(copy, job):
-        job.block(Bottleneck.NODE_FIT, f"its {len(core_roles(job))} core pods ({needs} in all) do not fit all at once")
+        job.block(
+            Bottleneck.NODE_FIT,
+            f"its {len(core_roles(job))} core pods ({needs} in all) do not all fit at the same time",
+        )
     else:
         job.block(Bottleneck.NEVER_FITS, f"even an empty cluster does not hold its core pods ({needs} in all)")
     return False
@@ -202,7 +205,9 @@ def wait_for_quota(copy: WorkingCopy, name: JobName, barred: frozenset[NodeName]
     """Have surplus of the gang's own namespace give back the quota that it lacks; return False if that does not
     help."""
     mark, job = copy.mark(), copy.jobs[name]
-    if free_quota(copy, job, core_roles(job), spared_priority(copy, job)) and wait_for_room(copy, name, barred):
+    if free_quota(copy, job, core_roles(job), protected_priority_of(copy, job)) and wait_for_capacity(
+        copy, name, barred
+    ):
         return True
     copy.roll_back(mark)
     return False

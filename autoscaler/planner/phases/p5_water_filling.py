@@ -12,9 +12,14 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck, Cause, Role
 from autoscaler.planner.formatting import describe_shape
-from autoscaler.planner.placement.colocation import Bundle, bundles_of, rooms_for
+from autoscaler.planner.placement.colocation import Bundle, bundles_of, nodes_for
 from autoscaler.planner.placement.node_choice import least_waste
-from autoscaler.planner.sharing.elastic_servers import awaits_servers, place_servers, servers_held, servers_wanted
+from autoscaler.planner.sharing.elastic_servers import (
+    awaits_servers,
+    place_servers,
+    servers_wanted,
+    staying_server_count,
+)
 from autoscaler.planner.sharing.growth_queue import GrowthQueue, is_held_back, may_grow, step_of
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -41,14 +46,14 @@ def fill_shares(copy: WorkingCopy, *, above_priority: int | None = None) -> None
             fitting_shapes = capacity.fit_somewhere(fitting_shapes)
         else:
             has_grown = take_step(copy, job)
-            queue.pass_on(can_still_grow=has_grown and step_of(job) > 0 and not is_held_back(copy, job))
+            queue.advance(can_still_grow=has_grown and step_of(job) > 0 and not is_held_back(copy, job))
 
 
 def take_step(copy: WorkingCopy, job: PlannedJob) -> bool:
     """Place the trainers of the next size; return False, with nothing changed, if they do not all fit."""
     count, size = step_of(job), job.size
     is_elastic = copy.view.capabilities.servers_elastic
-    needs_servers = is_elastic and servers_wanted(copy, job, size + count) > servers_held(job)
+    needs_servers = is_elastic and servers_wanted(copy, job, size + count) > staying_server_count(job)
     if count == 1 and job.spec.trainer.per_node == 1 and not needs_servers:
         return place_one(copy, job)
     mark = copy.mark()
@@ -76,11 +81,11 @@ def grow(copy: WorkingCopy, job: PlannedJob, count: int) -> int:
 def place_one(copy: WorkingCopy, job: PlannedJob) -> bool:
     """Create a trainer in free capacity, else reserve capacity that is being vacated; return False if there is
     neither."""
-    if copy.quotas.lack(job, TRAINER, now=False):
+    if copy.quotas.find_problem(job, TRAINER, now=False):
         return False
     shape, names = job.shapes[Role.TRAINER], copy.capacity.names
     tier = job.next_trainer_tier()
-    must_wait = copy.quotas.lack(job, TRAINER, now=True) or awaits_servers(copy, job, job.size + 1)
+    must_wait = copy.quotas.find_problem(job, TRAINER, now=True) or awaits_servers(copy, job, job.size + 1)
     at = None if must_wait else least_waste(copy, shape, now=True)
     if at is not None:
         copy.create(job, Role.TRAINER, tier, names[at], Cause.FREE_CAPACITY)
@@ -92,13 +97,13 @@ def place_one(copy: WorkingCopy, job: PlannedJob) -> bool:
 def place_unit(copy: WorkingCopy, job: PlannedJob, bundle: Bundle) -> bool:
     """Place the trainers that come to one node together, as `place_one` does."""
     roles = [bundle.role] * bundle.copies
-    if copy.quotas.lack(job, roles, now=False):
+    if copy.quotas.find_problem(job, roles, now=False):
         return False
-    must_wait = copy.quotas.lack(job, roles, now=True) or awaits_servers(copy, job, job.size + bundle.copies)
-    at = None if must_wait else next(rooms_for(copy, job, bundle, now=True), None)
+    must_wait = copy.quotas.find_problem(job, roles, now=True) or awaits_servers(copy, job, job.size + bundle.copies)
+    at = None if must_wait else next(nodes_for(copy, job, bundle, now=True), None)
     is_free = at is not None
     if at is None:
-        at = next(rooms_for(copy, job, bundle, now=False), None)
+        at = next(nodes_for(copy, job, bundle, now=False), None)
     if at is None:
         return False
     node = copy.capacity.names[at]
@@ -128,15 +133,13 @@ def record_bottlenecks(copy: WorkingCopy) -> None:
             if count == 0:
                 block_at_ceiling(job)
             elif is_held_back(copy, job):
-                message = (
-                    f"none grows beyond 1/{copy.policy.burst_part} of the cluster while jobs are submitted in a row"
-                )
+                message = f"during a burst of submissions no job grows beyond 1/{copy.policy.burst_part} of the cluster"
                 job.block(Bottleneck.COOLDOWN, message, until_s=copy.burst_until_s)
             elif count > 1 or copy.quotas.has_limits:
-                job.block(*why_no_room(copy, job, count, fits=shape in fitting_shapes))
+                job.block(*reason_of_misfit(copy, job, count, fits=shape in fitting_shapes))
             else:
                 if per_node not in of_one:
-                    of_one[per_node] = why_no_room(copy, job, 1, fits=shape in fitting_shapes)
+                    of_one[per_node] = reason_of_misfit(copy, job, 1, fits=shape in fitting_shapes)
                 job.block(*of_one[per_node])
 
 
@@ -155,16 +158,16 @@ def block_at_ceiling(job: PlannedJob) -> None:
         job.block(Bottleneck.MAX, f"at maxReplicas {spec.max_replicas}")
 
 
-def why_no_room(copy: WorkingCopy, job: PlannedJob, count: int, *, fits: bool) -> tuple[Bottleneck, str]:
+def reason_of_misfit(copy: WorkingCopy, job: PlannedJob, count: int, *, fits: bool) -> tuple[Bottleneck, str]:
     """Return why the next size does not fit: on no node, not whole, or not now. `fits`: one trainer would fit."""
     if not copy.capacity.fits_empty(job.shapes[Role.TRAINER]):
         return Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({describe_shape(job.spec.trainer.shape)})"
-    if why := copy.quotas.lack(job, [Role.TRAINER] * count, now=False):
+    if why := copy.quotas.find_problem(job, [Role.TRAINER] * count, now=False):
         return Bottleneck.QUOTA, why
     if fits and count > 1 and (placed := places_left(copy, job, count)):
         return Bottleneck.STEP, f"{placed} of the {count} trainers of its next step fit"
     if fits and job.spec.trainer.per_node == 1:
-        return Bottleneck.NODE_FIT, "the free cpu and memory on GPU nodes are kept for their GPUs"
+        return Bottleneck.NODE_FIT, "the free cpu and memory of the nodes are reserved for their free devices"
     return Bottleneck.NODE_FIT, ""
 
 

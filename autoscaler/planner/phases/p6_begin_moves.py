@@ -21,12 +21,12 @@ from autoscaler.planner.phases.p2_finish_moves import record_moving
 from autoscaler.planner.placement.relocations import Relocation, RelocationSearch
 from autoscaler.planner.placement.waste import WEIGHED_NODES, waste_of
 from autoscaler.planner.sharing.change_limits import leaves_at, moves_pay_off, server_moves_left, shrink_opens_at
-from autoscaler.planner.sharing.elastic_servers import servers_held, servers_wanted
-from autoscaler.planner.sharing.growth_queue import STARVED
+from autoscaler.planner.sharing.elastic_servers import servers_wanted, staying_server_count
+from autoscaler.planner.sharing.growth_queue import CAPACITY_BOTTLENECKS
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-AT_ONCE: Final = 2
+MOVES_PER_JOB: Final = 2
 """Most concurrent moves of one job; its successors use that many extra ordinals."""
 
 UNCHANGING: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.SCHEDULER_REFUSED})
@@ -39,7 +39,7 @@ MOST_DISPLACED: Final = 2
 def begin_moves(copy: WorkingCopy) -> None:
     """Begin the moves that are worth most, as many as the minute allows."""
     left = server_moves_left(copy) if can_move(copy) else 0
-    if not left or not is_quiet_time(copy):
+    if not left or not nothing_is_in_motion(copy):
         return
     places = RelocationSearch(copy)
     for job in copy.dirty_jobs():
@@ -60,18 +60,20 @@ def can_move(copy: WorkingCopy) -> bool:
     """True if the cluster and the policy let servers move, and some job lacks nothing but capacity."""
     if not copy.moves_servers or len(copy.capacity) > WEIGHED_NODES or not waste_of(copy).is_weighed:
         return False
-    return any(job.bottleneck in STARVED for job in copy.jobs.values())
+    return any(job.bottleneck in CAPACITY_BOTTLENECKS for job in copy.jobs.values())
 
 
-def is_quiet_time(copy: WorkingCopy) -> bool:
+def nothing_is_in_motion(copy: WorkingCopy) -> bool:
     """True if nothing is in motion: no workload changes its size, no gang starts or waits, and no change is forced."""
     if copy.now_s < copy.quiet_from_s:
         copy.wake_at_s.append(copy.quiet_from_s)
         return False
-    is_at_level = all(copy.external.standing.get(load.name, 0) == load.desired_replicas for load in copy.view.workloads)
+    is_at_level = all(
+        copy.external.pod_count_by_workload.get(load.name, 0) == load.desired_replicas for load in copy.view.workloads
+    )
     is_served = all(
         demand.state in UNCHANGING or (demand.cause is Cause.HEADROOM and demand.state is DemandState.CAPACITY_FREE)
-        for demand in copy.external.demands
+        for demand in copy.external.answers
     )
     if (
         not (is_at_level and is_served)
@@ -93,9 +95,9 @@ def movable_servers(copy: WorkingCopy) -> Iterator[tuple[PlannedJob, Pod]]:
     """
     staying = {move.pod for move in copy.carried.moves_given_up}
     for job in copy.dirty_jobs():
-        if not (job.is_in_service(copy.now_s) and job.servers and has_its_servers(copy, job)) or copy.quotas.lack(
-            job, [Role.SERVER], now=True
-        ):
+        if not (
+            job.is_in_service(copy.now_s) and job.servers and has_wanted_servers(copy, job)
+        ) or copy.quotas.find_problem(job, [Role.SERVER], now=True):
             continue
         busy = {move.pod for move in job.moving}
         for pod in job.servers:
@@ -104,13 +106,13 @@ def movable_servers(copy: WorkingCopy) -> Iterator[tuple[PlannedJob, Pod]]:
                 yield job, pod
 
 
-def has_its_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
+def has_wanted_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
     """True if the job has the servers that it wants, few enough of them leave or move, and an ordinal is free."""
     wanted = servers_wanted(copy, job, job.size)
     return (
-        servers_held(job) == wanted
-        and len(job.ordinals[Role.SERVER]) < wanted + AT_ONCE
-        and job.free_ordinal(Role.SERVER, spare=AT_ONCE) is not None
+        staying_server_count(job) == wanted
+        and len(job.ordinals[Role.SERVER]) < wanted + MOVES_PER_JOB
+        and job.free_ordinal(Role.SERVER, spare=MOVES_PER_JOB) is not None
     )
 
 
@@ -132,7 +134,7 @@ def begin_move(copy: WorkingCopy, relocation: Relocation) -> bool:
     if not evict_for_move(copy, relocation.at, relocation.shape, len(names), beneficiary=names[0]):
         return False
     for source in relocation.sources:
-        job, ordinal = source.job, source.job.free_ordinal(Role.SERVER, spare=AT_ONCE)
+        job, ordinal = source.job, source.job.free_ordinal(Role.SERVER, spare=MOVES_PER_JOB)
         if ordinal is not None:
             job_name, name, node = job.spec.name, source.pod.name, copy.capacity.names[relocation.at]
             move = ServerMove(job=job_name, pod=name, node=node, ordinal=ordinal, since_s=copy.now_s)
@@ -148,14 +150,14 @@ def evict_for_move(copy: WorkingCopy, at: int, shape: int, count: int, *, benefi
 
     Pods that are leaving the node already count as gone.
     """
-    asked = [count * amount for amount in copy.capacity.asked_amounts(shape)]
+    asked = [count * amount for amount in copy.capacity.request_amounts(shape)]
     room = copy.capacity.later[:, at].tolist()
     lacking = [max(0, amount - there) if amount else 0 for amount, there in zip(asked, room, strict=True)]
     taken: list[tuple[PlannedJob, Pod]] = []
     for job, pod in sorted(displaceable(copy, at), key=lambda pair: (-pair[0].share(), pair[0].spec.name)):
         if not any(lacking):
             break
-        amounts = copy.capacity.asked_amounts(copy.shapes.number(pod.shape))
+        amounts = copy.capacity.request_amounts(copy.shapes.number(pod.shape))
         lacking = [max(0, lack - amount) for lack, amount in zip(lacking, amounts, strict=True)]
         taken.append((job, pod))
     if any(lacking) or len(taken) > MOST_DISPLACED:

@@ -33,8 +33,8 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # Bounds of one plan's search: all pairs of twenty jobs that lack capacity.  On larger clusters the poorest and
 # richest come first; an unchanged cluster gets the same pairs again (ADR 0112).
-PAIRS_LOOKED_AT: Final = 400
-GIVERS_LOOKED_AT: Final = 20  # for one taker
+MOST_PAIRS: Final = 400
+MOST_GIVERS: Final = 20  # for one taker
 TRIALS: Final = 8  # least number of failed trials; each repeats water-filling over all jobs
 JOBS_TRIED: Final = TRIALS * 1_000  # so twenty jobs try all pairs
 PAIRS_WHILE_CLOSED: Final = 16  # with no transfer left in this minute: only to report who waits for one
@@ -49,7 +49,7 @@ def share_capacity(copy: WorkingCopy) -> None:
         allowed=transfers_allowed(copy),
         left=transfers_left(copy),
         changes=changes_left(copy),
-        pairs=PAIRS_LOOKED_AT,
+        pairs=MOST_PAIRS,
         trials=max(TRIALS, JOBS_TRIED // max(1, len(copy.jobs))),
     )
     kept = copy.mark()
@@ -62,7 +62,7 @@ def share_capacity(copy: WorkingCopy) -> None:
     for name, (bottleneck, message, until_s) in search.closed.items():
         copy.jobs[name].block(bottleneck, message, until_s=until_s)
     for name in copy.unpaid:
-        message = f"what growth there is would not make good its cost within {copy.policy.payoff_s:g} s"
+        message = f"its growth would not pay off within {copy.policy.payoff_s:g} s"
         copy.jobs[name].block(Bottleneck.BUDGET, message)
 
 
@@ -107,7 +107,7 @@ def next_transfer(copy: WorkingCopy, kept: int, sizes: Sizes, search: TransferSe
     reach = GiverReach(copy, rich[: max((first for _, first in candidates), default=0)] if search.left else ())
     winners: dict[tuple[str, ...], set[JobName]] = {}  # who grew in the trials that failed, by who had left
     for taker, first in candidates:
-        helpers = reach.who(taker.shapes[Role.TRAINER], first) if search.left else rich[:GIVERS_LOOKED_AT]
+        helpers = reach.jobs_freeing(taker.shapes[Role.TRAINER], first) if search.left else rich[:MOST_GIVERS]
         search.pairs -= 1  # looking for givers costs as much as a pair
         for giver, victims in open_transfers(copy, search, taker, helpers, shares):
             if not search.trials:
@@ -134,7 +134,7 @@ def open_transfers(
 ) -> Iterator[tuple[PlannedJob, list[Pod]]]:
     """Yield the givers that may give the taker a step now, with the trainers that would leave."""
     owed = 0  # the most that a job has after a step down who will give only later
-    for giver in islice(givers(copy, taker, helpers, shares), GIVERS_LOOKED_AT):
+    for giver in islice(givers(copy, taker, helpers, shares), MOST_GIVERS):
         search.pairs -= 1
         if search.pairs < 0:
             return

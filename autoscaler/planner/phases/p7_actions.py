@@ -33,7 +33,7 @@ from autoscaler.planner.sharing.change_limits import (
     shrink_opens_at,
 )
 from autoscaler.planner.sharing.elastic_servers import release_servers
-from autoscaler.planner.sharing.growth_queue import STARVED, growth_key
+from autoscaler.planner.sharing.growth_queue import CAPACITY_BOTTLENECKS, growth_key
 from autoscaler.planner.working_copy.planned_job import Leaving, PlannedJob
 from autoscaler.planner.working_copy.ranks import removal_order
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
@@ -45,7 +45,7 @@ def plan_actions(copy: WorkingCopy) -> tuple[tuple[Action, ...], tuple[DeferredC
     left = changes_left(copy) - sum(any(gone.cause.counts_as_resize for gone in job.leaving) for job in jobs)
     for job in sorted(jobs, key=lambda job: growth_key(copy, job)) if left < inf else jobs:
         leaving = len(job.leaving)
-        drop_odd_trainers(copy, job, is_allowed=left >= 1)
+        remove_partial_steps(copy, job, is_allowed=left >= 1)
         release_servers(copy, job, is_allowed=left >= 1)
         gate_growth(copy, job, is_allowed=left >= 1)
         left -= len(job.leaving) > leaving or is_growing(job)
@@ -61,14 +61,14 @@ def plan_actions(copy: WorkingCopy) -> tuple[tuple[Action, ...], tuple[DeferredC
     return tuple(actions), waits
 
 
-def drop_odd_trainers(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None:
+def remove_partial_steps(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None:
     """Remove trainers beyond an allowed size that found no others to make up a step, voluntarily."""
     if job.size == job.spec.trainer.min_replicas or job.spec.state is not JobState.ACTIVE:
         return
-    odd = job.size - job.spec.trainer.largest_allowed(job.size)
-    if odd <= 0:
+    beyond = job.size - job.spec.trainer.largest_allowed(job.size)
+    if beyond <= 0:
         return
-    victims = removal_order(copy, job)[:odd]
+    victims = removal_order(copy, job)[:beyond]
     opens_at_s = shrink_opens_at(copy, job.spec) if is_allowed else next_change_at(copy)
     opens_at_s = max([opens_at_s, *(leaves_at(copy.policy, job.spec, pod) for pod in victims)])
     if copy.is_due(opens_at_s):
@@ -81,7 +81,7 @@ def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None
     if not growth or not job.is_running:
         return
     opens_at_s = growth_opens_at(copy, job.spec)
-    bottleneck, why = Bottleneck.COOLDOWN, "calm time after a change"
+    bottleneck, why = Bottleneck.COOLDOWN, "window after a change"
     if copy.now_s >= opens_at_s and not is_allowed:
         opens_at_s = next_change_at(copy)
         bottleneck, why = Bottleneck.BUDGET, f"at most {copy.policy.resizes_per_minute} resizes a minute"
@@ -89,7 +89,7 @@ def gate_growth(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> None
         return
     copy.touch(job)
     trainers = sum(pod.role is Role.TRAINER for pod in growth)
-    job.held = trainers
+    job.waiting_growth = trainers
     job.coming_trainers -= trainers
     job.growth_key = None
     job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_CAPACITY]
@@ -137,7 +137,7 @@ def delete_action(copy: WorkingCopy, job: PlannedJob, leaving: Leaving) -> Delet
 def waits_of(job: PlannedJob) -> Iterator[DeferredChange]:
     """Yield what the plan would do for the job later."""
     name = job.spec.name
-    if job.held and job.bottleneck is not None:
+    if job.waiting_growth and job.bottleneck is not None:
         yield DeferredChange(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
     if job.is_starting:
         following = [pod.role for pod in job.created if pod.cause is not Cause.START]
@@ -146,21 +146,21 @@ def waits_of(job: PlannedJob) -> Iterator[DeferredChange]:
                 job=name, bottleneck=Bottleneck.GANG, message=f"{counted(following)} more once it runs"
             )
     for move in job.moving:
-        message = f"{move.pod} leaves once server {move.ordinal} is ready on {move.node}"
+        message = f"{move.pod} is removed once server {move.ordinal} is ready on {move.node}"
         yield DeferredChange(job=name, bottleneck=Bottleneck.CAPACITY_DRAINING, message=message)
     if job.reserved:
         text = ", ".join(f"{role} on {node}" for role, node in sorted((pod.role, pod.node) for pod in job.reserved))
         reason = job.bottleneck if job.bottleneck is Bottleneck.GANG else Bottleneck.CAPACITY_DRAINING
-        yield DeferredChange(job=name, bottleneck=reason, message=f"room is held for {text}")
-    elif job.until_s is not None and not job.held and job.bottleneck is not None:
+        yield DeferredChange(job=name, bottleneck=reason, message=f"capacity is reserved for {text}")
+    elif job.until_s is not None and not job.waiting_growth and job.bottleneck is not None:
         yield DeferredChange(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
 
 
 def waits_for_starts(job: PlannedJob, starting: list[PlannedJob]) -> Iterator[DeferredChange]:
     """Deferred changes of jobs without capacity: a starting job's capacity is shared out again once it runs."""
-    if job.is_running and job.bottleneck in STARVED:
+    if job.is_running and job.bottleneck in CAPACITY_BOTTLENECKS:
         for other in starting:
-            message = f"room is shared out anew once {other.spec.name} runs"
+            message = f"capacity is shared out again once {other.spec.name} runs"
             yield DeferredChange(job=job.spec.name, bottleneck=Bottleneck.GANG, message=message)
 
 
@@ -168,5 +168,5 @@ def next_instant(copy: WorkingCopy) -> float | None:
     """Return the earliest instant at which time alone may change the answer; None if it never does."""
     instants = [*copy.wake_at_s, *(job.until_s for job in copy.jobs.values() if job.until_s is not None)]
     seen: dict[str, float] = {entry.pod: entry.since_s for entry in copy.history.rooms_seen}
-    instants += [seen.get(pod, copy.now_s) + copy.policy.refused_after_s for pod in copy.external.unused_room]
+    instants += [seen.get(pod, copy.now_s) + copy.policy.refused_after_s for pod in copy.external.unused_capacity]
     return min((instant for instant in instants if instant > copy.now_s), default=None)

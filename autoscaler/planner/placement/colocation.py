@@ -20,13 +20,13 @@ from itertools import chain, groupby
 from typing import Final
 
 from autoscaler.domain import Role
-from autoscaler.planner.placement.node_choice import NO_CROWDING, Crowding, rooms_by_waste
+from autoscaler.planner.placement.node_choice import NO_CROWDING, Crowding, nodes_by_waste
 from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.shapes import unit_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-APART_GRAINS: Final = 1000.0
+COLOCATION_COST: Final = 1000.0
 """What each server that is there already adds to a node's cost: the largest pod that is wanted."""
 
 
@@ -53,14 +53,14 @@ def bundles_of(copy: WorkingCopy, job: PlannedJob, roles: Iterable[Role]) -> lis
     return bundles
 
 
-def rooms_for(
+def nodes_for(
     copy: WorkingCopy,
     job: PlannedJob,
     bundle: Bundle,
     *,
     now: bool,
     avoid: Mask | None = None,
-    stays: bool = False,
+    is_lasting: bool = False,
     beside: Iterable[int] = (),
 ) -> Iterator[int]:
     """Yield the nodes for a bundle, best first: for a single trainer those that it completes, then by waste.
@@ -68,7 +68,7 @@ def rooms_for(
     `beside`: nodes of the job's servers that are not in the working copy yet.
     """
     crowding = crowding_of(copy, job, bundle.role, beside)
-    found = rooms_by_waste(copy, bundle.shape, now=now, avoid=avoid, stays=stays, crowding=crowding)
+    found = nodes_by_waste(copy, bundle.shape, now=now, avoid=avoid, is_lasting=is_lasting, crowding=crowding)
     if bundle.role is not Role.TRAINER or job.spec.trainer.per_node == bundle.copies:
         return found
     first = [
@@ -95,7 +95,7 @@ def crowding_of(copy: WorkingCopy, job: PlannedJob, role: Role, beside: Iterable
         return NO_CROWDING
     counts = servers_on(copy, job)
     counts.update(beside)
-    return {at: count * APART_GRAINS for at, count in counts.items()}
+    return {at: count * COLOCATION_COST for at, count in counts.items()}
 
 
 def nodes_closed_to(copy: WorkingCopy, job: PlannedJob, at: int) -> Collection[int]:

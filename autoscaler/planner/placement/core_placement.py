@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.domain import Cause, NodeName, Role, Tier
-from autoscaler.planner.placement.colocation import Bundle, bundles_of, crowding_of, rooms_for
+from autoscaler.planner.placement.colocation import Bundle, bundles_of, crowding_of, nodes_for
 from autoscaler.planner.placement.node_choice import Crowding
 from autoscaler.planner.placement.victims import SideCost, Victims, cheapest_victims
 from autoscaler.planner.placement.waste import ABOVE_SLACK, waste_of
@@ -21,7 +21,7 @@ from autoscaler.planner.working_copy.planned_job import PlannedJob
 from autoscaler.planner.working_copy.ranks import full_rank, shrink
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-NODES_LOOKED_AT: Final = 400  # 100 backtracking steps on 4 nodes, 4 on 100 nodes
+SEARCH_LIMIT: Final = 400  # 100 backtracking steps on 4 nodes, 4 on 100 nodes
 
 Placements = list[tuple[Role, NodeName]]
 
@@ -31,7 +31,7 @@ class ReclaimPermit:
     """Permission to remove surplus for a placement: the cause, and the priority from which jobs keep their surplus."""
 
     cause: Cause
-    spare_priority: int | None = None
+    protected_priority: int | None = None
 
 
 def core_roles(job: PlannedJob) -> list[Role]:
@@ -46,7 +46,7 @@ def try_place_all(
 ) -> Placements | None:
     """Place every pod; None, with nothing changed, if no placement was found."""
     roles = list(roles)
-    if copy.quotas.lack(job, roles, now=now):
+    if copy.quotas.find_problem(job, roles, now=now):
         return None
     mark = copy.mark()
     placements = search_placements(copy, job, largest_first(copy, job, roles), now=now, avoid=avoid)
@@ -59,24 +59,24 @@ def try_place_all(
 def search_placements(
     copy: WorkingCopy, job: PlannedJob, roles: Sequence[Role], *, now: bool, avoid: Mask | None
 ) -> Placements | None:
-    """Search depth first, best node first, with bounded backtracking (`NODES_LOOKED_AT`).
+    """Search depth first, best node first, with bounded backtracking (`SEARCH_LIMIT`).
 
     The capacity of what was found stays taken.
     """
     capacity, bundles = copy.capacity, bundles_of(copy, job, roles)
     nodes: list[int] = []
     branches: list[tuple[int, Iterator[int]]] = []
-    for _ in range(len(bundles) + NODES_LOOKED_AT // max(1, int(capacity.is_open.sum()))):
+    for _ in range(len(bundles) + SEARCH_LIMIT // max(1, int(capacity.is_open.sum()))):
         if len(nodes) == len(bundles):
             break
         bundle = bundles[len(nodes)]
         if len(branches) == len(nodes):
             beside = nodes_of_servers(bundles, nodes) if bundle.role is Role.SERVER else ()
-            found = rooms_for(copy, job, bundle, now=now, avoid=avoid, stays=True, beside=beside)
+            found = nodes_for(copy, job, bundle, now=now, avoid=avoid, is_lasting=True, beside=beside)
             branches.append((len(capacity.log), found))
         at = next(branches[-1][1], None)
         if at is not None:
-            capacity.take(at, bundle.shape, now=now)
+            capacity.allocate(at, bundle.shape, now=now)
             nodes.append(at)
         elif nodes:
             branches.pop()
@@ -104,7 +104,7 @@ def placements_of(copy: WorkingCopy, bundle: Bundle, at: int) -> Placements:
 def try_place_on(copy: WorkingCopy, job: PlannedJob, placements: Iterable[tuple[Role, NodeName]], *, now: bool) -> bool:
     """Place the pods on these nodes; return False, with the trial to be rolled back, if one no longer fits."""
     placements = list(placements)
-    if copy.quotas.lack(job, [role for role, _ in placements], now=now):
+    if copy.quotas.find_problem(job, [role for role, _ in placements], now=now):
         return False
     for role, node in placements:
         at = copy.capacity.index.get(node)
@@ -121,10 +121,10 @@ def try_place_reclaiming(
     trial."""
     placements: Placements = []
     roles = list(roles)
-    if copy.quotas.lack(job, roles, now=False):
+    if copy.quotas.find_problem(job, roles, now=False):
         return None
     for bundle in bundles_of(copy, job, largest_first(copy, job, roles)):
-        at = next(rooms_for(copy, job, bundle, now=False, avoid=avoid, stays=True), None)
+        at = next(nodes_for(copy, job, bundle, now=False, avoid=avoid, is_lasting=True), None)
         if at is None:
             at = vacate_for(copy, job, bundle, permit, avoid)
         if at is None:
@@ -144,7 +144,7 @@ def vacate_for(
         bundle.shape,
         full_rank(job.spec.priority),
         avoid=avoid,
-        spare_priority=permit.spare_priority,
+        protected_priority=permit.protected_priority,
         side_cost=side_cost_of_swap(copy, bundle.shape, crowding_of(copy, job, bundle.role)),
     )
     if victims is None:
@@ -161,7 +161,7 @@ def side_cost_of_swap(copy: WorkingCopy, shape: int, crowding: Crowding) -> Call
         return None
     return lambda victims: (
         0,
-        waste.cost(victims.at, shape, stays=True) + crowding.get(victims.at, 0.0) * ABOVE_SLACK,
+        waste.cost(victims.at, shape, is_lasting=True) + crowding.get(victims.at, 0.0) * ABOVE_SLACK,
     )
 
 

@@ -40,16 +40,16 @@ def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:
     """Return, by device, the most cpu and memory that any of these requests asks for with each piece."""
     needs: dict[str, Resources] = {}
     for requests in shapes:
-        for device, bundles in devices_of(requests).items():
+        for device, pieces in devices_of(requests).items():
             known = needs.get(device, NOTHING)
             needs[device] = Resources(
-                cpu_milli=max(known.cpu_milli, -(-requests.cpu_milli // bundles)),
-                memory_bytes=max(known.memory_bytes, -(-requests.memory_bytes // bundles)),
+                cpu_milli=max(known.cpu_milli, -(-requests.cpu_milli // pieces)),
+                memory_bytes=max(known.memory_bytes, -(-requests.memory_bytes // pieces)),
             )
     return needs
 
 
-def would_spoil(requests: Resources, room: Resources, needs: Mapping[str, Resources]) -> bool:
+def would_block_devices(requests: Resources, room: Resources, needs: Mapping[str, Resources]) -> bool:
     """True if surplus that takes this much of an empty room leaves less than the free devices there need."""
     if devices_of(requests):
         return False
@@ -62,21 +62,19 @@ def would_spoil(requests: Resources, room: Resources, needs: Mapping[str, Resour
     )
 
 
-def spoiled_rooms(copy: WorkingCopy, shape: int) -> Mask | None:
+def nodes_with_blocked_devices(copy: WorkingCopy, shape: int) -> Mask | None:
     """Return the nodes where a pod of this shape would take what free devices need; None if it may go anywhere."""
     if not copy.policy.gpus_keep_room or devices_of(copy.shapes.shapes[shape].requests):
         return None
-    capacity, spoiled = copy.capacity, np.zeros(len(copy.capacity), dtype=np.bool_)
+    capacity, blocked = copy.capacity, np.zeros(len(copy.capacity), dtype=np.bool_)
     cpu_milli, memory_bytes = copy.shapes.amounts[shape][:2]
     for column, cpu_each, memory_each in device_needs(copy).rows:
-        bundles = np.maximum(capacity.later[column], 0)
+        pieces = np.maximum(capacity.later[column], 0)
         if cpu_milli:
-            spoiled |= ((bundles > 0) & (capacity.later[CPU] - cpu_milli < bundles * cpu_each)).astype(np.bool_)
+            blocked |= ((pieces > 0) & (capacity.later[CPU] - cpu_milli < pieces * cpu_each)).astype(np.bool_)
         if memory_bytes:
-            spoiled |= ((bundles > 0) & (capacity.later[MEMORY] - memory_bytes < bundles * memory_each)).astype(
-                np.bool_
-            )
-    return spoiled
+            blocked |= ((pieces > 0) & (capacity.later[MEMORY] - memory_bytes < pieces * memory_each)).astype(np.bool_)
+    return blocked
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from autoscaler.planner.placement.gpu_reserve import spoiled_rooms
+from autoscaler.planner.placement.gpu_reserve import nodes_with_blocked_devices
 from autoscaler.planner.placement.waste import ABOVE_SLACK, waste_of
 from autoscaler.planner.working_copy.free_capacity import NodeScores
 from autoscaler.planner.working_copy.node_arrays import Mask
@@ -35,7 +35,7 @@ Crowding = Mapping[int, float]
 NO_CROWDING: Final[Crowding] = MappingProxyType({})
 
 
-def rooms_by_tightness(copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
+def nodes_by_tightness(copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
     """Yield the nodes that accept and hold the pod, the tightest first; taking one costs one search.
 
     A further one may be taken only while the copy is as it was at the first.
@@ -52,14 +52,14 @@ def rooms_by_tightness(copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask 
     yield from order[0 if avoid is not None else 1 : int(np.count_nonzero(scores < inf))].tolist()
 
 
-def emptiest_room(copy: WorkingCopy, shape: int, *, now: bool, is_there: bool = True) -> int | None:
+def emptiest_node(copy: WorkingCopy, shape: int, *, now: bool, exists: bool = True) -> int | None:
     """Return the node that kube-scheduler's LeastAllocated score prefers; ties go to the first name.
 
-    A pod that does not exist yet (`is_there` False) goes to the node that would be emptiest without surplus, among
+    A pod that does not exist yet (`exists` False) goes to the node that would be emptiest without surplus, among
     those where it fits now. So it stays where it was when trainers come and go around it, and a plan that is carried
     out does not move it (ADR 0114).
     """
-    scores = emptiness(copy, shape, now=now, is_there=is_there)
+    scores = emptiness(copy, shape, now=now, is_there=exists)
     if not len(scores):
         return None
     best = int(scores.argmax())
@@ -73,20 +73,20 @@ def emptiness(copy: WorkingCopy, shape: int, *, now: bool, is_there: bool) -> No
     return np.where(slack == inf, -inf, wanted)
 
 
-def take_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, is_there: bool = True) -> list[int]:
+def allocate_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, exists: bool = True) -> list[int]:
     """Place external pods, one after the other on the node that is then the emptiest; return the nodes.
 
-    Returns fewer than `count` if no more fit. The result is that of `emptiest_room` and `take` for each
+    Returns fewer than `count` if no more fit. The result is that of `emptiest_node` and `allocate` for each
     pod, at the cost of a heap.
     """
     capacity = copy.capacity
     if count * FEW_OF_NODES < len(capacity):
-        return take_emptiest_by_ones(copy, shape, count, now=now, is_there=is_there)
-    scores = emptiness(copy, shape, now=now, is_there=is_there)
+        return allocate_emptiest_by_ones(copy, shape, count, now=now, exists=exists)
+    scores = emptiness(copy, shape, now=now, is_there=exists)
     fitting = (scores > -inf).nonzero()[0]
     heap = [(-score, at) for score, at in zip(scores[fitting].tolist(), fitting.tolist(), strict=True)]
     heapify(heap)
-    amounts = capacity.asked_amounts(shape)
+    amounts = capacity.request_amounts(shape)
     left: dict[int, PlainNode] = {}
     taken: list[int] = []
     while heap and len(taken) < count:
@@ -98,27 +98,27 @@ def take_emptiest(copy: WorkingCopy, shape: int, count: int, *, now: bool, is_th
             for (later, free, whole), asked in zip(room, amounts, strict=True)
         ]
         slack = slacks_of(room, amounts)[now]
-        if slack < inf and not is_there:
+        if slack < inf and not exists:
             slack, _ = slacks_of(without_surplus(room, capacity.surplus[:, at].tolist()), amounts)
         if slack < inf:
             heapreplace(heap, (-slack, at))
         else:
             heappop(heap)
     if taken:
-        capacity.take_free(taken, shape, now=now)
+        capacity.allocate_free(taken, shape, now=now)
     return taken
 
 
-def take_emptiest_by_ones(copy: WorkingCopy, shape: int, count: int, *, now: bool, is_there: bool) -> list[int]:
+def allocate_emptiest_by_ones(copy: WorkingCopy, shape: int, count: int, *, now: bool, exists: bool) -> list[int]:
     """Do the same for few pods on many nodes."""
     taken: list[int] = []
-    while len(taken) < count and (at := emptiest_room(copy, shape, now=now, is_there=is_there)) is not None:
-        copy.capacity.take(at, shape, now=now)
+    while len(taken) < count and (at := emptiest_node(copy, shape, now=now, exists=exists)) is not None:
+        copy.capacity.allocate(at, shape, now=now)
         taken.append(at)
     return taken
 
 
-def nearest_room(copy: WorkingCopy, shape: int) -> int | None:
+def node_with_least_deficit(copy: WorkingCopy, shape: int) -> int | None:
     """Return the open node that lacks least for the pod, for the explanation; None if none accepts it."""
     capacity = copy.capacity
     lack = np.where(capacity.accepted(shape) & capacity.is_open, 0.0, inf)
@@ -130,56 +130,56 @@ def nearest_room(copy: WorkingCopy, shape: int) -> int | None:
 
 
 def least_waste(
-    copy: WorkingCopy, shape: int, *, now: bool, stays: bool = False, crowding: Crowding = NO_CROWDING
+    copy: WorkingCopy, shape: int, *, now: bool, is_lasting: bool = False, crowding: Crowding = NO_CROWDING
 ) -> int | None:
     """Return the node that the pod wastes least of, and of such nodes the tightest; ties go to the first name.
 
-    `stays`: a core pod, for which surplus on the node leaves sooner or later.
+    `is_lasting`: a core pod, for which surplus on the node leaves sooner or later.
     """
-    return next(rooms_by_waste(copy, shape, now=now, stays=stays, crowding=crowding), None)
+    return next(nodes_by_waste(copy, shape, now=now, is_lasting=is_lasting, crowding=crowding), None)
 
 
-def rooms_by_waste(
+def nodes_by_waste(
     copy: WorkingCopy,
     shape: int,
     *,
     now: bool,
     avoid: Mask | None = None,
-    stays: bool = False,
+    is_lasting: bool = False,
     crowding: Crowding = NO_CROWDING,
 ) -> Iterator[int]:
     """Yield all nodes that `least_waste` could choose, in its order.
 
     The GPU reserve is never used by surplus, and by core pods only if no other node fits.
     """
-    spoiled = spoiled_rooms(copy, shape)
+    spoiled = nodes_with_blocked_devices(copy, shape)
     if spoiled is None:
-        yield from by_waste(copy, shape, now=now, avoid=avoid, stays=stays, crowding=crowding)
+        yield from by_waste(copy, shape, now=now, avoid=avoid, is_lasting=is_lasting, crowding=crowding)
         return
     whole = spoiled if avoid is None else avoid | spoiled
-    yield from by_waste(copy, shape, now=now, avoid=whole, stays=stays, crowding=crowding)
-    if stays:
+    yield from by_waste(copy, shape, now=now, avoid=whole, is_lasting=is_lasting, crowding=crowding)
+    if is_lasting:
         rest = ~spoiled if avoid is None else avoid | ~spoiled
-        yield from by_waste(copy, shape, now=now, avoid=rest, stays=stays, crowding=crowding)
+        yield from by_waste(copy, shape, now=now, avoid=rest, is_lasting=is_lasting, crowding=crowding)
 
 
 def by_waste(
-    copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask | None, stays: bool, crowding: Crowding
+    copy: WorkingCopy, shape: int, *, now: bool, avoid: Mask | None, is_lasting: bool, crowding: Crowding
 ) -> Iterator[int]:
     """Yield the nodes that are not to be avoided, by waste and tightness."""
     waste = waste_of(copy)
     if not waste.is_weighed and not crowding:
-        yield from rooms_by_tightness(copy, shape, now=now, avoid=avoid)
+        yield from nodes_by_tightness(copy, shape, now=now, avoid=avoid)
         return
     best = -1
     if avoid is None and not crowding:
         first = copy.capacity.tightest(shape, now=now)
         if first < 0:
             return
-        if waste.is_least(first, shape, stays=stays):
+        if waste.is_least(first, shape, is_lasting=is_lasting):
             best = first
             yield best
-    costs = waste.costs(shape, stays=stays) if waste.is_weighed else 0.0
+    costs = waste.costs(shape, is_lasting=is_lasting) if waste.is_weighed else 0.0
     scores = copy.capacity.fitting(shape).scores(now=now) + costs
     for at, grains in crowding.items():
         scores[at] += grains * ABOVE_SLACK

@@ -22,18 +22,18 @@ from autoscaler.planner.working_copy.planned_job import NO_OFFERS, IntArray, Off
 from autoscaler.planner.working_copy.ranks import Rank, offers_of
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
-NOWHERE = np.iinfo(np.int64).max
+IMPOSSIBLE = np.iinfo(np.int64).max
 
 
 class Reclaimable:
-    """Reclaimable trainers below `rank` (None: all), of jobs below `spare_priority`.
+    """Reclaimable trainers below `rank` (None: all), of jobs below `protected_priority` (None: of all).
 
     Kept from plan to plan: `attach` connects it to the next working copy.
     """
 
-    def __init__(self, rank: Rank | None, spare_priority: int | None) -> None:
+    def __init__(self, rank: Rank | None, protected_priority: int | None) -> None:
         self.rank = rank
-        self.spare_priority = spare_priority
+        self.protected_priority = protected_priority
         self.jobs: list[PlannedJob] = []
         self.numbers: dict[int, int] = {}  # by identity
         self.changed: set[int] = set()  # numbers of jobs whose offers are out of date
@@ -58,7 +58,7 @@ class Reclaimable:
         """Return the numbers of the jobs that have changed since the last call."""
         return {self.numbers[id(job)] for job in self.copy.changed_jobs[self.seen :]}
 
-    def bring_up_to_date(self) -> None:
+    def update(self) -> None:
         """Account for the jobs that have changed since the last call."""
         changed = self.changed | self._changed_since()
         self.seen = len(self.copy.changed_jobs)
@@ -79,7 +79,7 @@ class Reclaimable:
             )
 
     def _offers_of(self, job: PlannedJob) -> Offers:
-        may_give = job.spare and (self.spare_priority is None or job.spec.priority < self.spare_priority)
+        may_give = job.spare and (self.protected_priority is None or job.spec.priority < self.protected_priority)
         return offers_of(self.copy, job, self.rank) if may_give else NO_OFFERS
 
     def _rows_of(self, numbers: Sequence[int]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -118,8 +118,9 @@ class Reclaimable:
         self.priced = self.seen
 
     def floors(self, shape: int, avoid: Mask | None) -> npt.NDArray[np.int64]:
-        """Return the least that each node can cost, as one number that compares; NOWHERE where nothing can help."""
-        self.bring_up_to_date()
+        """Return the least that each node can cost, as one number that compares; IMPOSSIBLE where nothing can
+        help."""
+        self.update()
         if self.priced != self.seen:
             self._price()
         capacity = self.copy.capacity
@@ -136,7 +137,7 @@ class Reclaimable:
                 helps &= (self.total[column][where] >= lack).astype(np.bool_)
                 needed = -(-lack // np.where(unit == 0, 1, unit))
                 fewest = np.maximum(fewest, np.minimum(needed, 2**31).astype(np.int64))
-        floors = np.full(len(capacity), NOWHERE, dtype=np.int64)
+        floors = np.full(len(capacity), IMPOSSIBLE, dtype=np.int64)
         floors[where[helps]] = (fewest * (len(self.prices) + 1) + self.cheapest[where])[helps]
         return floors
 
@@ -153,12 +154,12 @@ class Reclaimable:
         ]
 
 
-def reclaimable_for(copy: WorkingCopy, rank: Rank | None, spare_priority: int | None) -> Reclaimable:
+def reclaimable_for(copy: WorkingCopy, rank: Rank | None, protected_priority: int | None) -> Reclaimable:
     """Return what can be reclaimed for this rank: made or attached once a plan, updated on demand."""
-    key = (rank, spare_priority)
+    key = (rank, protected_priority)
 
     def begin() -> Reclaimable:
-        found = copy.cache.from_last_plan(Reclaimable, key) or Reclaimable(rank, spare_priority)
+        found = copy.cache.from_last_plan(Reclaimable, key) or Reclaimable(rank, protected_priority)
         found.attach(copy)
         return found
 

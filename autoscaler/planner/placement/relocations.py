@@ -20,7 +20,7 @@ import numpy as np
 
 from autoscaler.domain import JobName, Pod
 from autoscaler.planner.placement.colocation import nodes_closed_to
-from autoscaler.planner.placement.gpu_reserve import spoiled_rooms
+from autoscaler.planner.placement.gpu_reserve import nodes_with_blocked_devices
 from autoscaler.planner.placement.packing_patterns import minus
 from autoscaler.planner.placement.waste import waste_of
 from autoscaler.planner.working_copy.node_arrays import Mask
@@ -30,7 +30,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 MOST_TOGETHER: Final = 3
 
-NODES_LOOKED_AT: Final = 150
+MOST_NODES: Final = 150
 """For one shape in one plan."""
 
 
@@ -100,7 +100,7 @@ class RelocationSearch:
         could_be = (
             capacity.holds(capacity.later + capacity.surplus, shape) & capacity.accepted(shape) & capacity.is_open
         )
-        spoiled = spoiled_rooms(self._copy, shape)
+        spoiled = nodes_with_blocked_devices(self._copy, shape)
         if spoiled is not None:
             could_be &= ~spoiled
         for at in self._idlest(could_be):
@@ -109,7 +109,7 @@ class RelocationSearch:
             for count in range(1, MOST_TOGETHER + 1):
                 left = minus(room, amounts, times=count)
                 after = None if min(left) < 0 else self._waste.trainers_worth(at, left)
-                taken = None if before is None or after is None else first_apart(sources, at, count)
+                taken = None if before is None or after is None else first_on_distinct_nodes(sources, at, count)
                 if taken is None or before is None or after is None:
                     break
                 gain = sum(source.won for source in taken) - (before - after)
@@ -117,14 +117,14 @@ class RelocationSearch:
                     yield Relocation(sources=taken, shape=shape, at=at, gain=gain)
 
     def _idlest(self, nodes: Mask) -> list[int]:
-        """Return the nodes with the largest idle part, `NODES_LOOKED_AT` at most: most is wasted there."""
+        """Return the nodes with the largest idle part, `MOST_NODES` at most: most is wasted there."""
         capacity = self._copy.capacity
         found = np.flatnonzero(nodes)
-        if len(found) > NODES_LOOKED_AT:
+        if len(found) > MOST_NODES:
             idle = np.zeros(len(found))
             for column in range(len(capacity.columns)):
                 idle += (capacity.later[column, found] / capacity.divisor[column, found]).astype(np.float64)
-            found = np.sort(found[np.argsort(-idle, kind="stable")[:NODES_LOOKED_AT]])
+            found = np.sort(found[np.argsort(-idle, kind="stable")[:MOST_NODES]])
         return [int(at) for at in found]
 
     def _won(self, at: int, shape: int) -> int:
@@ -135,11 +135,11 @@ class RelocationSearch:
         return 0 if after is None or before is None else after - before
 
     def _room(self, at: int) -> ColumnAmounts:
-        room, freed = self._waste.room_without_surplus(at), self._freed.get(at)
+        room, freed = self._waste.free_without_surplus(at), self._freed.get(at)
         return room if freed is None else tuple(map(add, room, freed))
 
     def _amounts(self, shape: int) -> ColumnAmounts:
-        return self._copy.capacity.asked_amounts(shape)
+        return self._copy.capacity.request_amounts(shape)
 
 
 def relocation_order(relocation: Relocation) -> tuple[float, int]:
@@ -147,7 +147,7 @@ def relocation_order(relocation: Relocation) -> tuple[float, int]:
     return (-relocation.gain / len(relocation.sources), len(relocation.sources))
 
 
-def first_apart(sources: Sequence[MovableServer], at: int, count: int) -> tuple[MovableServer, ...] | None:
+def first_on_distinct_nodes(sources: Sequence[MovableServer], at: int, count: int) -> tuple[MovableServer, ...] | None:
     """Return the first `count` servers that may go to this node, stand on different ones and are of different jobs."""
     taken: list[MovableServer] = []
     nodes: set[int] = {at}

@@ -21,11 +21,11 @@ from math import inf
 from typing import Any
 
 from autoscaler.domain import Pod
-from autoscaler.planner.placement.reclaimable import NOWHERE, Reclaimable, reclaimable_for
+from autoscaler.planner.placement.reclaimable import IMPOSSIBLE, Reclaimable, reclaimable_for
 from autoscaler.planner.working_copy.node_arrays import Mask
 from autoscaler.planner.working_copy.planned_job import PlannedJob, Price
 from autoscaler.planner.working_copy.ranks import Rank
-from autoscaler.planner.working_copy.shapes import holds_amounts
+from autoscaler.planner.working_copy.shapes import amounts_fit
 from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 # A node carries a handful of jobs and a pod displaces a few trainers: 12 trainers of 4 jobs are 455 choices.  Beyond
@@ -70,21 +70,21 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRoom:
+class NodeCapacity:
     """One node: what is free later and what is asked of it, by column."""
 
     at: int
     later: tuple[int, ...]
-    asked: tuple[int, ...]
+    requests: tuple[int, ...]
 
-    def holds(self, groups: Sequence[Candidates], counts: Sequence[int]) -> bool:
+    def fits(self, groups: Sequence[Candidates], counts: Sequence[int]) -> bool:
         """True if the request fits after these counts of each group have left."""
         room = list(self.later)
         for group, count in zip(groups, counts, strict=True):
             for amounts in group.amounts[:count]:
                 for column, amount in enumerate(amounts):
                     room[column] += amount
-        return holds_amounts(room, self.asked)
+        return amounts_fit(room, self.requests)
 
 
 def cheapest_victims(
@@ -93,24 +93,24 @@ def cheapest_victims(
     rank: Rank,
     *,
     avoid: Mask | None = None,
-    spare_priority: int | None = None,
+    protected_priority: int | None = None,
     side_cost: Callable[[Victims], SideCost] | None = None,
 ) -> Victims | None:
     """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
 
-    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`). `side_cost`: what a choice
-    costs beyond the trainers that leave; None where that is not weighed.
+    `protected_priority`: jobs of this priority and above keep their surplus (`StrictClass`). `side_cost`: what a
+    choice costs beyond the trainers that leave; None where that is not weighed.
     """
-    reclaimable = reclaimable_for(copy, rank, spare_priority)
+    reclaimable = reclaimable_for(copy, rank, protected_priority)
     floors = reclaimable.floors(shape, avoid)
     best: Victims | None = None
     least: tuple[Any, ...] = ()
-    while len(floors) and (floor := int(floors[at := int(floors.argmin())])) != NOWHERE:
+    while len(floors) and (floor := int(floors[at := int(floors.argmin())])) != IMPOSSIBLE:
         cost = reclaimable.floor_cost(floor)
         if best is not None and order_of(cost, at, NO_SIDE_COST if side_cost else None) > least:
             break
-        floors[at] = NOWHERE
-        found = fewest_on(room_on(copy, at, shape), candidates(copy, reclaimable, at))
+        floors[at] = IMPOSSIBLE
+        found = fewest_on(capacity_on(copy, at, shape), candidates(copy, reclaimable, at))
         if found is not None:
             order = order_of(found.cost, found.at, side_cost(found) if side_cost else None)
             if best is None or order < least:
@@ -127,10 +127,10 @@ def order_of(cost: Cost, at: int, side_cost: SideCost | None) -> tuple[Any, ...]
     return (removed + moved_back, tuple(priority for priority, _, _ in prices), waste, prices, at)
 
 
-def room_on(copy: WorkingCopy, at: int, shape: int) -> NodeRoom:
+def capacity_on(copy: WorkingCopy, at: int, shape: int) -> NodeCapacity:
     """Return what one node offers to one shape."""
     later = tuple(copy.capacity.later[:, at].tolist())
-    return NodeRoom(at=at, later=later, asked=copy.capacity.asked_amounts(shape))
+    return NodeCapacity(at=at, later=later, requests=copy.capacity.request_amounts(shape))
 
 
 def candidates(copy: WorkingCopy, reclaimable: Reclaimable, at: int) -> list[Candidates]:
@@ -138,27 +138,27 @@ def candidates(copy: WorkingCopy, reclaimable: Reclaimable, at: int) -> list[Can
     found = []
     for job, price, offered in reclaimable.at(at):
         pods = tuple(offered[: job.spare])
-        amounts = tuple(copy.capacity.asked_amounts(copy.shapes.number(pod.shape)) for pod in pods)
+        amounts = tuple(copy.capacity.request_amounts(copy.shapes.number(pod.shape)) for pod in pods)
         found.append(Candidates(job=job, pods=pods, amounts=amounts, price=price))
     return sorted(found, key=lambda group: group.price)
 
 
-def fewest_on(room: NodeRoom, groups: list[Candidates]) -> Victims | None:
+def fewest_on(room: NodeCapacity, groups: list[Candidates]) -> Victims | None:
     """Return the cheapest set of these trainers on one node without which the pod fits; None if none is enough."""
     limits = [len(group.pods) for group in groups]
-    if not room.holds(groups, limits):
+    if not room.fits(groups, limits):
         return None
     best: Victims | None = None
     for counts in islice(counts_by_sum(limits), CHOICES_TRIED):
         if best is not None and sum(counts) > best.cost[0]:
             return best
-        if room.holds(groups, counts):
+        if room.fits(groups, counts):
             victims = choice(room, groups, counts)
             best = victims if best is None else min(best, victims, key=lambda found: found.cost)
     return best if best is not None else in_fair_order(room, groups)
 
 
-def choice(room: NodeRoom, groups: Sequence[Candidates], counts: Sequence[int]) -> Victims:
+def choice(room: NodeCapacity, groups: Sequence[Candidates], counts: Sequence[int]) -> Victims:
     """Return the choice of taking these counts of each group."""
     taken = [(group, count) for group, count in zip(groups, counts, strict=True) if count]
     removed = sum(group.removed_by(count) for group, count in taken)
@@ -186,13 +186,13 @@ def counts_of_total(limits: list[int], total: int) -> Iterator[tuple[int, ...]]:
             yield (count, *rest)
 
 
-def in_fair_order(room: NodeRoom, groups: list[Candidates]) -> Victims:
+def in_fair_order(room: NodeCapacity, groups: list[Candidates]) -> Victims:
     """Take group after group until the pod fits, then return the trainers that are not needed."""
     counts = [len(group.pods) for group in groups]
     for index in reversed(range(len(groups))):
         while counts[index]:
             counts[index] -= 1
-            if not room.holds(groups, counts):
+            if not room.fits(groups, counts):
                 counts[index] += 1
                 break
     return choice(room, groups, counts)

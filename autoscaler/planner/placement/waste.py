@@ -34,7 +34,7 @@ GRAINS: Final = 1_000
 
 BATCH: Final = 6  # pods of one shape that may come together
 ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for each resource
-PODS_LOOKED_AT: Final = 8  # of a node; where there are more, each is small beside what is left over
+MOST_PODS: Final = 8  # of a node; where there are more, each is small beside what is left over
 
 
 class Waste:
@@ -61,13 +61,15 @@ class Waste:
         """True if there are patterns: something is wanted, and the nodes are not too many."""
         return bool(self._kinds)
 
-    def cost(self, at: int, shape: int, *, stays: bool) -> float:
+    def cost(self, at: int, shape: int, *, is_lasting: bool) -> float:
         """Return what one such pod costs this node, in grains above any slack."""
-        growth = self._lasting_growth(at, shape) if stays else self._growth(at, shape)
+        growth = self._lasting_growth(at, shape) if is_lasting else self._growth(at, shape)
         return round(growth * GRAINS / self._scale) * ABOVE_SLACK
 
     def _growth(self, at: int, shape: int) -> float:
-        return self._patterns_at(at).growth(self._room(at, stays=False), self._asked(shape), self.worth_of(shape))
+        return self._patterns_at(at).growth(
+            self._free_on(at, is_lasting=False), self._requests(shape), self.worth_of(shape)
+        )
 
     def _lasting_growth(self, at: int, shape: int) -> float:
         """Return the growth for a pod that stays: the average over web levels, and over the pods that come with it.
@@ -75,8 +77,8 @@ class Waste:
         Only trainers fill the rest. Five servers of 4 cores take the place of four trainers of 5 and waste nothing,
         where one alone wastes a core: so every number of them that may come is tried, and the best one counts.
         """
-        asked, worth, patterns = self._asked(shape), self.worth_of(shape), self._trainers_at(at)
-        free = self._room(at, stays=True)
+        asked, worth, patterns = self._requests(shape), self.worth_of(shape), self._trainers_at(at)
+        free = self._free_on(at, is_lasting=True)
         levels = self._ahead.possible_rooms(at, free)
         total = sum(weight for weight, _ in levels)
         best = inf
@@ -86,26 +88,26 @@ class Waste:
             best = min(best, growth / (total * count))
         return best
 
-    def is_least(self, at: int, shape: int, *, stays: bool) -> bool:
+    def is_least(self, at: int, shape: int, *, is_lasting: bool) -> bool:
         """True if no node can cost less."""
         worth = self.worth_of(shape)
-        patterns = self._trainers_at(at) if stays else self._patterns_at(at)
-        least = patterns.least_growth(self._asked(shape), worth)
-        return self.cost(at, shape, stays=stays) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
+        patterns = self._trainers_at(at) if is_lasting else self._patterns_at(at)
+        least = patterns.least_growth(self._requests(shape), worth)
+        return self.cost(at, shape, is_lasting=is_lasting) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
 
-    def costs(self, shape: int, *, stays: bool) -> npt.NDArray[np.float64]:
+    def costs(self, shape: int, *, is_lasting: bool) -> npt.NDArray[np.float64]:
         """Return what one such pod costs each node on which it fits; entries of other nodes are undefined."""
         touched, capacity = self._copy.capacity.touched, self._copy.capacity
-        costs = self._costs.get((shape, stays))
+        costs = self._costs.get((shape, is_lasting))
         if costs is None:
-            costs = self._costs[shape, stays] = np.zeros(len(capacity))
-            news = set(np.flatnonzero(capacity.fitting(shape).later < inf).tolist())
+            costs = self._costs[shape, is_lasting] = np.zeros(len(capacity))
+            changed = set(np.flatnonzero(capacity.fitting(shape).later < inf).tolist())
         else:
-            news = set(touched[self._seen[shape, stays] :])
-        for at in news:
+            changed = set(touched[self._seen[shape, is_lasting] :])
+        for at in changed:
             if capacity.fits(at, shape, now=False):
-                costs[at] = self.cost(at, shape, stays=stays)
-        self._seen[shape, stays] = len(touched)
+                costs[at] = self.cost(at, shape, is_lasting=is_lasting)
+        self._seen[shape, is_lasting] = len(touched)
         return costs
 
     @cached_property
@@ -123,14 +125,14 @@ class Waste:
             patterns = self._movers[side] = patterns_of(tuple(self._trainers_there(side)))
         return patterns.worth(room)
 
-    def room_without_surplus(self, at: int) -> ColumnAmounts:
+    def free_without_surplus(self, at: int) -> ColumnAmounts:
         """Return what can be free on the node once all surplus there has left."""
-        return self._room(at, stays=True)
+        return self._free_on(at, is_lasting=True)
 
-    def _room(self, at: int, *, stays: bool) -> ColumnAmounts:
+    def _free_on(self, at: int, *, is_lasting: bool) -> ColumnAmounts:
         """Return what pods may fill: for one that stays, all that can be free once surplus has left."""
         capacity = self._copy.capacity
-        room = capacity.later[:, at] + capacity.surplus[:, at] if stays else capacity.later[:, at]
+        room = capacity.later[:, at] + capacity.surplus[:, at] if is_lasting else capacity.later[:, at]
         return tuple(room.tolist())
 
     def _patterns_at(self, at: int) -> Patterns:
@@ -138,7 +140,7 @@ class Waste:
         patterns = self._patterns.get(side)
         if patterns is None:
             there = [kind for kind, is_accepted in zip(self._kinds, side, strict=True) if is_accepted]
-            patterns = self._patterns[side] = Patterns([(self._asked(number), worth) for number, worth in there])
+            patterns = self._patterns[side] = Patterns([(self._requests(number), worth) for number, worth in there])
         return patterns
 
     def _trainers_at(self, at: int) -> Patterns:
@@ -150,13 +152,13 @@ class Waste:
 
     def _trainers_there(self, side: tuple[bool, ...]) -> list[tuple[ColumnAmounts, int]]:
         return [
-            (self._asked(number), worth)
+            (self._requests(number), worth)
             for (number, worth), is_accepted in zip(self._kinds, side, strict=True)
             if is_accepted and number in self._copy.by_trainer
         ]
 
-    def _asked(self, shape: int) -> ColumnAmounts:
-        return self._copy.capacity.asked_amounts(shape)
+    def _requests(self, shape: int) -> ColumnAmounts:
+        return self._copy.capacity.request_amounts(shape)
 
     def worth_of(self, shape: int) -> int:
         """Return what one such pod is worth, rounded to the unit of the kinds' worths."""
@@ -204,8 +206,8 @@ class AfterWebDrains:
             if pod.workload is not None and pod.phase is not PodPhase.TERMINATING:
                 at = capacity.index.get(pod.node) if pod.node is not None else None
                 if at is not None:
-                    self._web.setdefault(at, []).append(capacity.asked_amounts(shapes.number(pod.shape)))
-        self._most = min(PODS_LOOKED_AT, max(map(len, self._web.values()), default=0))
+                    self._web.setdefault(at, []).append(capacity.request_amounts(shapes.number(pod.shape)))
+        self._most = min(MOST_PODS, max(map(len, self._web.values()), default=0))
 
     def possible_rooms(self, at: int, free: ColumnAmounts) -> Sequence[tuple[int, ColumnAmounts]]:
         """Return what may be free on the node where `free` is free now, each with its weight; the largest pods leave
@@ -213,7 +215,7 @@ class AfterWebDrains:
 
         Weights are whole; they compare within one node.
         """
-        web = sorted(self._web.get(at, ()), reverse=True)[:PODS_LOOKED_AT]
+        web = sorted(self._web.get(at, ()), reverse=True)[:MOST_PODS]
         found = [free]
         for amounts in web:
             found.append(tuple(room + amount for room, amount in zip(found[-1], amounts, strict=True)))

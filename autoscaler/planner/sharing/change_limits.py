@@ -6,7 +6,7 @@ that a burst is answered once, and a job that the scheduler has preempted pauses
 trainer runs for a while before it may be taken, longer where its job says so (`beside-the-scheduler.md` 20). All
 changes together may be capped by the minute. Functions in `_at` return the instant from which the change is allowed.
 
-A change of size must also make good its cost: all n trainers stand still for `Job.resize_cost_s`, and growth to m
+A change of size must also pay off: all n trainers pause for `Job.resize_cost_s`, and growth to m
 brings (m - n) trainer-seconds a second for as long as the job still runs, at most `Policy.payoff_s`.
 """
 

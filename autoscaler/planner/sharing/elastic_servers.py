@@ -30,7 +30,7 @@ def servers_wanted(copy: WorkingCopy, job: PlannedJob, trainers: int) -> int:
     return max(spec.min_replicas, min(wanted, spec.max_replicas))
 
 
-def servers_held(job: PlannedJob) -> int:
+def staying_server_count(job: PlannedJob) -> int:
     """Return how many servers stay or come; one that is moving counts once."""
     return len(job.servers) + sum(pod.role is Role.SERVER for pod in job.coming) - len(job.moving)
 
@@ -47,17 +47,17 @@ def awaits_servers(copy: WorkingCopy, job: PlannedJob, trainers: int) -> bool:
 
 def place_servers(copy: WorkingCopy, job: PlannedJob, trainers: int, cause: Cause) -> bool:
     """Place the servers that `trainers` lack; return False, perhaps with some of them placed, if not all fit."""
-    missing = servers_wanted(copy, job, trainers) - servers_held(job) if is_elastic(copy, job) else 0
+    missing = servers_wanted(copy, job, trainers) - staying_server_count(job) if is_elastic(copy, job) else 0
     for _ in range(missing):
-        if copy.quotas.lack(job, [Role.SERVER], now=False):
+        if copy.quotas.find_problem(job, [Role.SERVER], now=False):
             return False
         shape, names = job.shapes[Role.SERVER], copy.capacity.names
-        is_within_quota = not copy.quotas.lack(job, [Role.SERVER], now=True)
+        is_within_quota = not copy.quotas.find_problem(job, [Role.SERVER], now=True)
         crowding = crowding_of(copy, job, Role.SERVER)
-        at = least_waste(copy, shape, now=True, stays=True, crowding=crowding) if is_within_quota else None
+        at = least_waste(copy, shape, now=True, is_lasting=True, crowding=crowding) if is_within_quota else None
         if at is not None:
             copy.create(job, Role.SERVER, Tier.CORE, names[at], cause)
-        elif (at := least_waste(copy, shape, now=False, stays=True, crowding=crowding)) is not None:
+        elif (at := least_waste(copy, shape, now=False, is_lasting=True, crowding=crowding)) is not None:
             copy.reserve(job, Role.SERVER, Tier.CORE, names[at])
         else:
             return False
@@ -82,7 +82,7 @@ def release_servers(copy: WorkingCopy, job: PlannedJob, *, is_allowed: bool) -> 
     Servers beyond the pinned number leave at once.
     """
     trainers = max(job.size, len(job.ordinals[Role.TRAINER]))  # those that are leaving still need their servers
-    excess = servers_held(job) - servers_wanted(copy, job, trainers)
+    excess = staying_server_count(job) - servers_wanted(copy, job, trainers)
     if excess <= 0 or not is_elastic(copy, job) or not job.is_running or job.spec.state is not JobState.ACTIVE:
         return
     new = {move.ordinal for move in job.moving}  # the new server of a move stays

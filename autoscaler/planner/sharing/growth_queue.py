@@ -17,7 +17,7 @@ from autoscaler.planner.working_copy.working_copy import WorkingCopy
 
 END_OF_LINE: Final[Iterator[PlannedJob]] = iter(())
 
-STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
+CAPACITY_BOTTLENECKS: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
 """A job with one of these lacks only capacity: `explain` names the jobs that occupy it."""
 
 
@@ -56,7 +56,7 @@ class GrowthQueue:
                 return job
         return None
 
-    def pass_on(self, *, can_still_grow: bool) -> None:
+    def advance(self, *, can_still_grow: bool) -> None:
         """Let the next job of the line come after the first one, which waits for another step or leaves the queue."""
         _, job, behind = heappop(self._fronts)
         self._push_next(behind)
@@ -135,6 +135,6 @@ def share_after_step(job: PlannedJob) -> int:
     return job.share(more=step_of(job))
 
 
-def is_starved(copy: WorkingCopy, job: PlannedJob) -> bool:
+def lacks_capacity(copy: WorkingCopy, job: PlannedJob) -> bool:
     """True if only capacity keeps the job from its next size. To be called after `fill_shares`."""
     return (job.is_running or job.is_starting) and may_grow(copy, job) and step_of(job) > 0

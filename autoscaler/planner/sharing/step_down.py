@@ -76,7 +76,7 @@ def victims_among(copy: WorkingCopy, taker: PlannedJob, giver: PlannedJob, offer
     for at, leaving in by_node.items():
         places = places_on(copy, shape, at, [number for _, number in leaving])
         if places[-1] > 0:
-            numbers = numbers_that_leave(copy, giver, at, len(leaving))
+            numbers = removable_numbers(copy, giver, at, len(leaving))
             gains = {number: places[number] - places[0] for number in numbers}
             best = with_node(best, gains, [pod for pod, _ in leaving], most=count)
     gained, number = max((gain, -number) for number, (gain, _) in best.items())
@@ -102,7 +102,9 @@ def helpful_nodes(copy: WorkingCopy, shape: int, offers: Offers, count: int) -> 
     helps = capacity.accepted(shape)[places]
     for column, amount in enumerate(copy.shapes.amounts[shape]):
         if amount > 0:
-            largest = max((capacity.asked_amounts(number)[column] for number in set(offers.shapes.tolist())), default=0)
+            largest = max(
+                (capacity.request_amounts(number)[column] for number in set(offers.shapes.tolist())), default=0
+            )
             helps &= (capacity.later[column][places] + count * largest >= amount).astype(np.bool_)
     return list(dict.fromkeys(places[helps].tolist()))
 
@@ -113,18 +115,18 @@ def places_on(copy: WorkingCopy, shape: int, at: int, leaving: Sequence[int]) ->
     room = [later for later, _, _ in copy.capacity.plain(at)]
     places = [copies_that_fit(room, amounts)]
     for number in leaving:
-        room = list(map(add, room, copy.capacity.asked_amounts(number)))
+        room = list(map(add, room, copy.capacity.request_amounts(number)))
         places.append(copies_that_fit(room, amounts))
     return places
 
 
-def numbers_that_leave(copy: WorkingCopy, giver: PlannedJob, at: int, most: int) -> list[int]:
+def removable_numbers(copy: WorkingCopy, giver: PlannedJob, at: int, most: int) -> list[int]:
     """Return how many of the job's trainers may leave a node together, so that whole bundles stay there."""
     per_node = giver.spec.trainer.per_node
     if per_node == 1:
         return [*range(1, most + 1)]
-    standing = Counter(copy.capacity.place_of(pod) for pod in giver.trainers)[at]
-    return [number for number in range(1, most + 1) if (standing - number) % per_node == 0]
+    present = Counter(copy.capacity.place_of(pod) for pod in giver.trainers)[at]
+    return [number for number in range(1, most + 1) if (present - number) % per_node == 0]
 
 
 def with_node(best: Knapsack, gains: Mapping[int, int], pods: Sequence[Pod], *, most: int) -> Knapsack:

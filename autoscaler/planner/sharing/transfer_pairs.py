@@ -16,8 +16,8 @@ import numpy as np
 
 from autoscaler.domain import Bottleneck, Fairness, JobName, Pod, Role
 from autoscaler.planner.sharing.change_limits import gain_of, leaves_at, next_change_at, shrink_opens_at
-from autoscaler.planner.sharing.elastic_servers import servers_held, servers_wanted
-from autoscaler.planner.sharing.growth_queue import growth_key, is_held_back, is_starved, share_after_step, step_of
+from autoscaler.planner.sharing.elastic_servers import servers_wanted, staying_server_count
+from autoscaler.planner.sharing.growth_queue import growth_key, is_held_back, lacks_capacity, share_after_step, step_of
 from autoscaler.planner.sharing.step_down import last_step_of, share_below
 from autoscaler.planner.working_copy.fairness import claim_of, is_entitled
 from autoscaler.planner.working_copy.node_arrays import Numbers
@@ -37,12 +37,14 @@ def takers(copy: WorkingCopy) -> list[PlannedJob]:
         if job.spec.name not in dirty
     ]
     poor += [
-        job for job in copy.dirty_jobs() if copy.capacity.fits_empty(job.shapes[Role.TRAINER]) and is_starved(copy, job)
+        job
+        for job in copy.dirty_jobs()
+        if copy.capacity.fits_empty(job.shapes[Role.TRAINER]) and lacks_capacity(copy, job)
     ]
     if copy.now_s < copy.burst_until_s:
         poor = [job for job in poor if not is_held_back(copy, job)]
     if copy.quotas.has_limits:
-        poor = [job for job in poor if not copy.quotas.lack(job, [Role.TRAINER] * step_of(job), now=False)]
+        poor = [job for job in poor if not copy.quotas.find_problem(job, [Role.TRAINER] * step_of(job), now=False)]
     return sorted(poor, key=lambda job: growth_key(copy, job))
 
 
@@ -59,7 +61,7 @@ def step_kind(copy: WorkingCopy, taker: PlannedJob) -> object:
     """Return what a step of the job depends on, apart from its share: shape, beneficiary and gain."""
     spec, size, step = taker.spec, taker.size, step_of(taker)
     is_elastic = copy.view.capabilities.servers_elastic
-    servers = max(0, servers_wanted(copy, taker, size + step) - servers_held(taker)) if is_elastic else 0
+    servers = max(0, servers_wanted(copy, taker, size + step) - staying_server_count(taker)) if is_elastic else 0
     gain = gain_of(copy.policy, spec, size, size + step) if copy.policy.payoff_s else 0.0
     places = (taker.shapes[Role.TRAINER], spec.trainer.per_node, step, servers and taker.shapes[Role.SERVER], servers)
     return (*places, spec.priority, spec.namespace, taker.rates, gain)
@@ -116,11 +118,11 @@ class GiverReach:
         given = copy.capacity.amounts_by_shape()[:, shapes] * times
         self._reach: Numbers = copy.capacity.later[:, self._places] + given
 
-    def who(self, shape: int, first: int) -> Sequence[PlannedJob]:
+    def jobs_freeing(self, shape: int, first: int) -> Sequence[PlannedJob]:
         """Jobs, among the first `first`, whose trainers' removal from some node makes one more pod fit."""
         end = int(self._ends[first])
         helps = self._capacity.accepted(shape)[self._places[:end]]
-        for column, amount in enumerate(self._capacity.asked_amounts(shape)):
+        for column, amount in enumerate(self._capacity.request_amounts(shape)):
             if amount > 0:
                 helps &= (self._reach[column, :end] >= amount).astype(np.bool_)
         is_there = np.zeros(first, dtype=np.bool_)
@@ -157,7 +159,7 @@ def is_open(
 
     opens_at_s = gives_from(copy, giver, victims)
     if now_s < opens_at_s:
-        return close(Bottleneck.COOLDOWN, opens_at_s, "calm time after a change")
+        return close(Bottleneck.COOLDOWN, opens_at_s, "window after a change")
     if search.changes < 1:
         limit = copy.policy.resizes_per_minute
         return close(Bottleneck.BUDGET, next_change_at(copy), f"at most {limit} resizes a minute")
@@ -166,7 +168,7 @@ def is_open(
     if len(victims) > search.left and (search.left < search.allowed or not search.allowed):
         oldest_s = min(copy.history.transfers_at_s, default=now_s)
         opens_at_s = max(now_s + 1.0, oldest_s + 60.0)
-        return close(Bottleneck.BUDGET, opens_at_s, f"at most {search.allowed} moves a minute")
+        return close(Bottleneck.BUDGET, opens_at_s, f"at most {search.allowed} transfers a minute")
     return True
 
 

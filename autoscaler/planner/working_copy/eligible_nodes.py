@@ -21,7 +21,7 @@ import numpy.typing as npt
 from autoscaler.domain import LabelOperator, Node, Requirement, Shape, Taint
 from autoscaler.domain.eligibility import NODE_NAME
 from autoscaler.planner.working_copy.node_arrays import Mask, NodeArrays, Numbers
-from autoscaler.planner.working_copy.shapes import EligibilityKey, Shapes, eligibility_key, holds_amounts
+from autoscaler.planner.working_copy.shapes import EligibilityKey, Shapes, amounts_fit, eligibility_key
 
 SHARED: Final = 16
 """A value that one node in this many has is kept as a mask: at most this many masks for one label."""
@@ -215,18 +215,18 @@ class NodeFit(NodeArrays):
         if not (self.is_open[at] and self.accepted(shape)[at]):
             return False
         amounts = self.shapes.amounts[shape]
-        if not holds_amounts(self.later[:, at].tolist(), amounts):
+        if not amounts_fit(self.later[:, at].tolist(), amounts):
             return False
-        return not now or holds_amounts(self.free[:, at].tolist(), amounts)
+        return not now or amounts_fit(self.free[:, at].tolist(), amounts)
 
     def fits_now(self, at: int, shape: int) -> bool:
         """True if one such pod can be created on the node, whatever has been reserved there."""
         is_allowed = self.is_open[at] and self.accepted(shape)[at]
-        return bool(is_allowed) and holds_amounts(self.free[:, at].tolist(), self.shapes.amounts[shape])
+        return bool(is_allowed) and amounts_fit(self.free[:, at].tolist(), self.shapes.amounts[shape])
 
     def fits_without(self, at: int, shape: int, gone: Iterable[int]) -> bool:
         """True if one such pod could be reserved on the node once pods of these shapes are gone."""
         room = self.later[:, at].tolist()
         for other in gone:
-            room = [amount + more for amount, more in zip(room, self.asked_amounts(other), strict=True)]
-        return holds_amounts(room, self.shapes.amounts[shape])
+            room = [amount + more for amount, more in zip(room, self.request_amounts(other), strict=True)]
+        return amounts_fit(room, self.shapes.amounts[shape])

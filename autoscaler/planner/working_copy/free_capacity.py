@@ -64,7 +64,7 @@ class FreeCapacity(NodeFit):
         self._fittings: dict[int, Fitting] = {}
         self._emptied: FreeCapacity | None = None
         self._vacant: dict[tuple[int, int], tuple[tuple[int, ...], int, int]] = {}  # nodes, up to where, at which touch
-        self._nowhere: set[int] = set()  # shapes that cannot be reserved anywhere, but perhaps on ...
+        self._unplaceable: set[int] = set()  # shapes that cannot be reserved anywhere, but perhaps on ...
         self._changed: set[int] = set()  # ... nodes that were touched since the set was begun, up to ...
         self._changed_seen = 0  # ... so many touches
 
@@ -103,7 +103,7 @@ class FreeCapacity(NodeFit):
         """Drop the list of touched nodes and what is derived from it."""
         self._fittings.clear()
         self._vacant.clear()
-        self._begin_nowhere()
+        self._reset_unplaceable()
         self.touched.clear()
         self._changed_seen = 0
 
@@ -179,22 +179,22 @@ class FreeCapacity(NodeFit):
         self._changed.update(self.touched[self._changed_seen :])
         self._changed_seen = len(self.touched)
         if len(self._changed) > FEW_NODES:
-            self._begin_nowhere()
-        doubtful = [shape for shape in shapes if shape in self._nowhere]
-        found = {shape for shape in shapes if shape not in self._nowhere and self.tightest(shape, now=False) >= 0}
+            self._reset_unplaceable()
+        doubtful = [shape for shape in shapes if shape in self._unplaceable]
+        found = {shape for shape in shapes if shape not in self._unplaceable and self.tightest(shape, now=False) >= 0}
         if self._changed and doubtful:
             nodes = [*self._changed]
             fits = self._fits_on(nodes, doubtful)
             somewhere: Mask = np.any(fits, axis=1)
             found.update(compress(doubtful, somewhere.tolist()))
-            if len(doubtful) == len(self._nowhere):
+            if len(doubtful) == len(self._unplaceable):
                 offering: Mask = np.any(fits, axis=0)
                 self._changed = {*compress(nodes, offering.tolist())}  # the others until they are touched again
-        self._nowhere.update(shape for shape in shapes if shape not in found)
+        self._unplaceable.update(shape for shape in shapes if shape not in found)
         return found
 
-    def _begin_nowhere(self) -> None:
-        self._nowhere.clear()
+    def _reset_unplaceable(self) -> None:
+        self._unplaceable.clear()
         self._changed.clear()
 
     def _fits_on(self, nodes: list[int], shapes: list[int]) -> Mask:

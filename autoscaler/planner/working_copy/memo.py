@@ -46,12 +46,12 @@ class Memo:
         memo."""
         index, self._index = self._index, None
         is_as_before = self._policy is None or kept_settings(policy) == kept_settings(self._policy)
-        if index is None or not is_as_before or not bring_up_to_date(index, view):
+        if index is None or not is_as_before or not update_index(index, view):
             index = ViewIndex(view)
         wanted = [headroom.shape for headroom in policy.headroom]
         for shape in wanted:
             index.shapes.number(shape)
-        if index.is_outgrown():
+        if index.needs_rebuild():
             index = ViewIndex(view, more_shapes=wanted)
         self._begun = index
         dirty = set(index.unsteady)
@@ -72,7 +72,8 @@ class Memo:
             quotas=QuotaUsage(view, index.shapes, index.jobs.values(), grades),
             grades=grades,
             external=ExternalDemand(
-                waiting=[index.waiting[name] for name in sorted(index.waiting)], standing=index.standing
+                waiting=[index.waiting[name] for name in sorted(index.waiting)],
+                pod_count_by_workload=index.pod_count_by_workload,
             ),
             carried=carry_over(
                 view.history,
@@ -98,7 +99,7 @@ class Memo:
         self._index = self._begun
 
 
-def bring_up_to_date(index: ViewIndex, view: ClusterView) -> bool:
+def update_index(index: ViewIndex, view: ClusterView) -> bool:
     """Make the index that of another view; return False, with the index invalid, if that is not possible."""
     old = index.view
     nodes = list(differences(old.nodes, view.nodes))
@@ -117,7 +118,7 @@ def bring_up_to_date(index: ViewIndex, view: ClusterView) -> bool:
     changed = [after for _, after in nodes if after is not None]
     if (
         not offered_by(changed) <= index.shapes.offered
-        or index.is_outgrown()
+        or index.needs_rebuild()
         or not all(map(index.capacity.replace_node, changed))
     ):
         return False
@@ -155,7 +156,7 @@ def differences(
     at, to = 0, 0
     while at < len(old) and to < len(new):
         some, others = old[at : at + STRIDE], new[to : to + STRIDE]
-        same = len(some) if some == others else equal_ahead(some, others)
+        same = len(some) if some == others else common_prefix_length(some, others)
         if same:
             at, to = at + same, to + same
             continue
@@ -175,6 +176,6 @@ def differences(
         yield None, after
 
 
-def equal_ahead(old: tuple[NamedItem, ...], new: tuple[NamedItem, ...]) -> int:
+def common_prefix_length(old: tuple[NamedItem, ...], new: tuple[NamedItem, ...]) -> int:
     """Return how many things at the front are the very same objects."""
     return next(compress(count(), map(is_not, old, new)), min(len(old), len(new)))

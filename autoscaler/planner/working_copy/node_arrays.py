@@ -63,25 +63,25 @@ class NodeArrays:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def asked(self, shape: int) -> Numbers:
+    def requests(self, shape: int) -> Numbers:
         """Return the shape's requests, by column, as an array."""
         if shape >= len(self._asked):
-            self._learn_shapes()
+            self._add_new_shapes()
         return self._asked[shape]
 
-    def asked_amounts(self, shape: int) -> ColumnAmounts:
+    def request_amounts(self, shape: int) -> ColumnAmounts:
         """Return the shape's requests, by column, in plain numbers."""
         if shape >= len(self._padded):
-            self._learn_shapes()
+            self._add_new_shapes()
         return self._padded[shape]
 
     def amounts_by_shape(self) -> Numbers:
         """Return the requests of each shape: one row per resource, one column per shape."""
         if len(self._padded) < len(self.shapes):
-            self._learn_shapes()
+            self._add_new_shapes()
         return self._by_shape
 
-    def _learn_shapes(self) -> None:
+    def _add_new_shapes(self) -> None:
         """Add the shapes that have come since the last call."""
         width = len(self.columns)
         self._padded += [(*row, *[0] * (width - len(row))) for row in self.shapes.amounts[len(self._padded) :]]
@@ -155,7 +155,7 @@ class NodeArrays:
 
     def carry_out(self, at: int, shape: int, free: int, later: int, surplus: int) -> None:
         """Do the same without a log entry."""
-        asked = self.asked(shape)
+        asked = self.requests(shape)
         if free:
             self.free[:, at] += asked if free == 1 else free * asked
         if later:
@@ -169,12 +169,12 @@ class NodeArrays:
                 for (held, left, whole), amount in zip(room, self._padded[shape], strict=True)
             ]
 
-    def take(self, at: int, shape: int, *, now: bool) -> None:
+    def allocate(self, at: int, shape: int, *, now: bool) -> None:
         """Take the shape's amounts for a pod that is created (`now`: from free and later) or reserved (from later
         alone)."""
         self.move(at, shape, free=-1 if now else 0, later=-1)
 
-    def take_free(self, places: Sequence[int], shape: int, *, now: bool) -> None:
+    def allocate_free(self, places: Sequence[int], shape: int, *, now: bool) -> None:
         """Call `take` for each of these nodes, at once."""
         counts = Counter(places)
         for at, times in counts.items():
@@ -182,7 +182,7 @@ class NodeArrays:
             self._plain.pop(at, None)
         self.touched.extend(counts)
         where = np.fromiter(counts, dtype=np.intp, count=len(counts))
-        taken = self.asked(shape)[:, None] * np.array([*counts.values()], dtype=self.kind)
+        taken = self.requests(shape)[:, None] * np.array([*counts.values()], dtype=self.kind)
         self.later[:, where] -= taken
         if now:
             self.free[:, where] -= taken

@@ -14,7 +14,7 @@ from autoscaler.domain import (
     Bar,
     Cause,
     CorePlacement,
-    Demand,
+    DemandAnswer,
     DemandState,
     History,
     JobName,
@@ -42,7 +42,7 @@ class Want:
     pod: Pod | None = None
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """True if the pod exists, so that a scheduler places it; False for one that is only expected."""
         return self.pod is not None
 
@@ -57,15 +57,17 @@ class ExternalDemand:
     """Pods that EDL does not own: who waits for a node, who is still unserved, and the plan's answer to each."""
 
     waiting: Sequence[Pod] = ()  # for a node
-    standing: Mapping[str | None, int] = field(default_factory=dict)  # pods by workload, terminating ones apart
+    pod_count_by_workload: Mapping[str | None, int] = field(
+        default_factory=dict
+    )  # pods by workload, terminating ones apart
     unserved: list[Want] = field(default_factory=list)
-    demands: list[Demand] = field(default_factory=list)
-    unused_room: set[str] = field(default_factory=set)  # pods that are marked unschedulable although they fit
+    answers: list[DemandAnswer] = field(default_factory=list)
+    unused_capacity: set[str] = field(default_factory=set)  # pods that are marked unschedulable although they fit
 
     def answer(self, want: Want, state: DemandState, node: NodeName | None = None, victims: Sequence[Pod] = ()) -> None:
         """Write down what becomes of the want."""
-        self.demands.append(
-            Demand(
+        self.answers.append(
+            DemandAnswer(
                 pod=want.name,
                 shape=want.shape,
                 cause=want.cause,

@@ -114,7 +114,7 @@ class PlannedJob:
     leaving_usage: list[int] = field(default_factory=list)  # of what was leaving when the plan began
     core: int = 0  # trainers of tier CORE that stay or come
     coming_trainers: int = 0  # created or reserved
-    held: int = 0  # trainers that fit and wait for the growth window
+    waiting_growth: int = 0  # trainers that fit and wait for the growth window
     moving: list[ServerMove] = field(default_factory=list)  # moves of servers; both servers exist, or will
     bottleneck: Bottleneck | None = None
     message: str = ""
@@ -122,7 +122,7 @@ class PlannedJob:
     held_up_by: tuple[JobName, ...] = ()
     removal_order: tuple[Pod, ...] | None = None  # `ranks.removal_order`, until a trainer comes or goes
     offers: dict[Any, Offers] = field(default_factory=dict)  # `ranks.offers_of`, likewise
-    quiet: Decision | None = None  # the decision of the last plan in which nothing happened to the job
+    unchanged_decision: Decision | None = None  # the decision of the last plan in which nothing happened to the job
     growth_key: GrowthKey | None = None  # `growth_queue.growth_key`, until a pod comes or goes
     ceiling_share: int | None = None  # `share` at the ceiling, while the job is steady
     share_below: tuple[GrowthKey, int] | None = None  # a growth key, and the share that one step less would leave
@@ -132,7 +132,7 @@ class PlannedJob:
     def save(self) -> SavedJob:
         """Return all that phases change, to be put back by `restore`."""
         return (
-            (self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held),
+            (self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.waiting_growth),
             (self.bottleneck, self.message, self.until_s, self.removal_order, self.offers, self.touched),
             (list(self.trainers), list(self.servers), list(self.masters), list(self.inactive), list(self.usage)),
             (list(self.leaving), list(self.created), list(self.reserved)),
@@ -144,7 +144,9 @@ class PlannedJob:
         flags, notes, pods, changes, self.ordinals = saved
         self.growth_key = None
         self.free_from = {}
-        self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held = flags
+        self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.waiting_growth = (
+            flags
+        )
         self.bottleneck, self.message, self.until_s, self.removal_order, self.offers, self.touched = notes
         self.trainers, self.servers, self.masters, self.inactive, self.usage = pods
         self.leaving, self.created, self.reserved = changes
@@ -226,7 +228,7 @@ class PlannedJob:
         taken = self.ordinals.get(role, ())
         return (number for number in count(self.free_from.get(role, 0)) if number not in taken)
 
-    def awaits_number(self, role: Role) -> bool:
+    def awaits_ordinal(self, role: Role) -> bool:
         """True if an ordinal for a new pod comes free by itself, since a leaving pod has it."""
         held = [*self.servers, *self.coming, *self.inactive]
         return self.free_ordinal(role) is not None or (sum(pod.role is role for pod in held) < self.spec.server_count)
@@ -242,7 +244,7 @@ class PlannedJob:
     def reset(self) -> None:
         """Drop what phases recorded without moving a pod, which is not in the log, for the next plan."""
         self.bottleneck, self.message, self.until_s, self.held_up_by, self.touched = None, "", None, (), -1
-        self.is_starting, self.held, self.moving = False, 0, []
+        self.is_starting, self.waiting_growth, self.moving = False, 0, []
 
     def block(
         self,

@@ -29,11 +29,14 @@ class QuotaExcess:
     quota: Quota
     resource: str
     column: int
-    room: int
+    remaining: int
     needed: int
 
     def __str__(self) -> str:
-        had, needed = describe_amount(self.resource, max(0, self.room)), describe_amount(self.resource, self.needed)
+        had, needed = (
+            describe_amount(self.resource, max(0, self.remaining)),
+            describe_amount(self.resource, self.needed),
+        )
         return f"quota {self.quota.name} leaves {had} {self.resource}, {needed} needed"
 
     def counts(self, job: PlannedJob, pod: Pod) -> bool:
@@ -66,7 +69,7 @@ class QuotaUsage:
         """True if there is any quota."""
         return bool(self._limits)
 
-    def lack(self, job: PlannedJob, roles: Iterable[Role], *, now: bool) -> str:
+    def find_problem(self, job: PlannedJob, roles: Iterable[Role], *, now: bool) -> str:
         """Return which limit is too small for new pods of these roles, as text; empty if none is."""
         if not self._limits:
             return ""
@@ -102,7 +105,7 @@ class QuotaUsage:
                 continue
             room = left - self._taken(quota, job.spec.namespace, column, now=now)
             if needed > room:
-                yield QuotaExcess(quota=quota, resource=resource, column=column, room=room, needed=needed)
+                yield QuotaExcess(quota=quota, resource=resource, column=column, remaining=room, needed=needed)
 
     def _taken(self, quota: Quota, namespace: str, column: int, *, now: bool) -> int:
         """Return what this plan has added to the used amount of a quota; later: less what leaves."""

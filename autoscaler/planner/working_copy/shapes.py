@@ -132,17 +132,17 @@ def without_surplus(room: PlainNode, surplus: Sequence[int]) -> PlainNode:
     return [(later + more, free, whole) for (later, free, whole), more in zip(room, surplus, strict=True)]
 
 
-def holds_amounts(room: Sequence[int], amounts: Sequence[int]) -> bool:
+def amounts_fit(free: Sequence[int], amounts: Sequence[int]) -> bool:
     """True if the free amounts hold these amounts."""
-    for amount, offered in zip(amounts, room, strict=False):  # noqa: SIM110 - asked so often that a generator counts
+    for amount, offered in zip(amounts, free, strict=False):  # noqa: SIM110 - asked so often that a generator counts
         if amount > offered and amount > 0:
             return False
     return True
 
 
-def copies_that_fit(room: Sequence[int], amounts: Sequence[int]) -> int:
+def copies_that_fit(free: Sequence[int], amounts: Sequence[int]) -> int:
     """Return how many pods fit together into the free amounts; 0 if they request nothing, which would be endless."""
-    counts = [offered // amount for amount, offered in zip(amounts, room, strict=False) if amount > 0]
+    counts = [offered // amount for amount, offered in zip(amounts, free, strict=False) if amount > 0]
     return max(0, min(counts, default=0))
 
 

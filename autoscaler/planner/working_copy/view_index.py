@@ -30,7 +30,7 @@ class ViewIndex:
         self.waiting: dict[PodName, Pod] = {}  # unbound external pods, and masters that the cluster replaces
         self.unbound_core: dict[PodName, Pod] = {}
         self.preempted: dict[PodName, JobName] = {}
-        self.standing: Counter[str | None] = Counter()  # external pods by workload, terminating ones apart
+        self.pod_count_by_workload: Counter[str | None] = Counter()  # external pods by workload, terminating ones apart
         self.surplus_owners: dict[int, list[JobName | None]] = {}  # by node: the job of each surplus trainer
         self.newest_other_s = -inf
         self.newest_others = 0  # number of external pods created at that instant
@@ -71,7 +71,7 @@ class ViewIndex:
         places = [index[pod.node or pod.nominated_node] for pod in pods]  # type: ignore[index]  # they have a node
         return places, self.shapes.numbers_of(pods)
 
-    def is_outgrown(self) -> bool:
+    def needs_rebuild(self) -> bool:
         """True if there are resources, amounts, shapes or pods for which the arrays were not made."""
         capacity, shapes = self.capacity, self.shapes
         return (
@@ -113,7 +113,7 @@ class ViewIndex:
             self.preempted.pop(pod.name, None)
             return
         if pod.phase is not PodPhase.TERMINATING:
-            self.standing[pod.workload] -= 1
+            self.pod_count_by_workload[pod.workload] -= 1
         self.newest_others -= pod.created_at_s == self.newest_other_s
 
     def add_pod(self, pod: Pod) -> None:
@@ -129,7 +129,7 @@ class ViewIndex:
                 self.preempted[pod.name] = pod.job
             return
         if pod.phase is not PodPhase.TERMINATING:
-            self.standing[pod.workload] += 1
+            self.pod_count_by_workload[pod.workload] += 1
         if pod.created_at_s > self.newest_other_s:
             self.newest_other_s, self.newest_others = pod.created_at_s, 0
         self.newest_others += pod.created_at_s == self.newest_other_s
@@ -178,7 +178,7 @@ class ViewIndex:
         planned = PlannedJob(spec=job, shapes=shapes_of(self.shapes, job), ceiling=job.trainer.ceiling)
         elastic = job.servers if self.view.capabilities.servers_elastic else None
         planned.server_limit = job.server_count if elastic is None else elastic.max_replicas
-        planned.trainer_amounts = self.capacity.asked_amounts(planned.shapes[Role.TRAINER])
+        planned.trainer_amounts = self.capacity.request_amounts(planned.shapes[Role.TRAINER])
         members = self.members.get(job.name, {})
         for name in sorted(members):
             self._count_in(planned, members[name])
@@ -230,7 +230,7 @@ class ViewIndex:
         }
         self.growth_lines = {}
         for planned in self.jobs.values():
-            planned.quiet = planned.growth_key = planned.ceiling_share = None
+            planned.unchanged_decision = planned.growth_key = planned.ceiling_share = None
             planned.rates = rates[(capacities[planned.shapes[Role.TRAINER]], planned.spec.weight)]
 
 

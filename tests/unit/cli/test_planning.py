@@ -61,7 +61,7 @@ def test_why_for_people(say):
     """The size, the constraint, and what gives more."""
     assert say("why", "tj/digits") == (
         "tj/digits has 2 trainers (1 to 3 allowed)\n"
-        "NodeFit: could grow with 1 cpu on one node; n1 has 900m\n"
+        "NodeFit: could grow with 1 cpu free on one node; n1 has 900m\n"
         "\n"
         "more with any one of these:\n"
         "  1 more: 3    1 cpu more on n1\n"
@@ -120,7 +120,7 @@ def test_more_load_takes_surplus_and_the_rest_waits(say):
     assert say("what-if", "--web", "6").splitlines() == [
         "with 6 replicas of web:",
         "NAME            NOW  BEFORE  AFTER  WHY",
-        "tj/digits       2    2       1      could grow with 1 cpu on one node; n1 has 900m",
+        "tj/digits       2    2       1      could grow with 1 cpu free on one node; n1 has 900m",
         "deployment/web  0/0  0/0     1/6",
         "",
         "would wait:",
@@ -175,7 +175,7 @@ def test_one_more_job(say, tmp_path):
     file.write_text(JOB_FILE.replace("NAME", "other"))
     assert "would wait:\n  tj/other" in say("what-if", "--submit", str(file))
     file.write_text(JOB_FILE.replace("NAME", "digits"))
-    assert "there is a job digits already" in say("what-if", "--submit", str(file), code=4)
+    assert "job digits already exists" in say("what-if", "--submit", str(file), code=4)
 
 
 @pytest.mark.parametrize(

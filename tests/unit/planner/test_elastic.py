@@ -75,7 +75,7 @@ def test_number_set_by_hand_holds_at_once():
         ("j-server-3", Cause.EDIT),
         ("j-server-2", Cause.EDIT),
     }
-    assert (told.reason, told.message) == (Reason.SHRUNK, "gave back 2 servers: parameterServer.replicas is 2")
+    assert (told.reason, told.message) == (Reason.SHRUNK, "removed 2 servers: parameterServer.replicas is 2")
     assert (told.servers, told.servers_target) == (4, 2)
     driver.settle()
     pinned(driver, 3)
@@ -97,7 +97,7 @@ def test_both_numbers_set_by_one_write_are_told():
     }
     driver.cluster.put(replace(before, **pins))
     assert decision(driver.turn(), "j").message == (
-        "gave back 4 trainers and 2 servers: trainer.replicas is 4, parameterServer.replicas is 2"
+        "removed 4 trainers and 2 servers: trainer.replicas is 4, parameterServer.replicas is 2"
     )
     driver.settle()
     assert counts(driver) == (4, 2)
@@ -112,7 +112,7 @@ def test_servers_that_leave_alone_are_told():
     driver.cluster.advance(31.0)
     told = decision(driver.turn(), "j")
     assert (told.reason, told.cause) == (Reason.SHRUNK, Cause.RATIO)
-    assert told.message == "gave back 2 servers: its trainers need no more"
+    assert told.message == "removed 2 servers: its trainers need fewer servers"
 
 
 def test_servers_leave_within_their_own_grace():

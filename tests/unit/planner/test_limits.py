@@ -206,7 +206,7 @@ def test_surplus_leaves_free_gpus_the_cores_that_they_will_need():
     assert sizes(settled(nodes, jobs))["cpu"] == 10
     driver = settled(nodes, jobs, KEEPS)
     assert sizes(driver)["cpu"] == 2
-    assert "kept for their GPUs" in decision(driver.plan(), "cpu").message
+    assert "reserved for their free devices" in decision(driver.plan(), "cpu").message
 
 
 def test_core_takes_that_room_only_where_there_is_no_other():

@@ -91,13 +91,13 @@ def test_each_plan_says_what_it_does():
     assert (told.reason, told.cause, told.target) == (Reason.MOVED, Cause.DEFRAGMENTATION, 2)
     assert told.message == "moves j-server-0 to low-0, where it wastes less"
     assert [wait.message for wait in first.waits if wait.job == "j"] == [
-        "j-server-0 leaves once server 1 is ready on low-0"
+        "j-server-0 is removed once server 1 is ready on low-0"
     ]
     told = decision(driver.turn(), "j")
-    assert (told.reason, told.message) == (Reason.KEPT, "j-server-0 leaves once server 1 is ready on low-0")
+    assert (told.reason, told.message) == (Reason.KEPT, "j-server-0 is removed once server 1 is ready on low-0")
     driver.cluster.advance(1.0)
     told = decision(driver.turn(), "j")
-    assert told.message == "lets 1 server go from a-j: j-server-1 stands in its place, where it wastes less"
+    assert told.message == "removes 1 server from a-j: j-server-1 replaces it and wastes less"
 
 
 def test_nothing_moves_back():

@@ -14,7 +14,7 @@ from autoscaler.domain import Policy, Resources, Role
 from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_virtual_node
-from autoscaler.planner.phases.p6_begin_moves import AT_ONCE
+from autoscaler.planner.phases.p6_begin_moves import MOVES_PER_JOB
 
 ROOT = Path(__file__).resolve().parents[4]
 DEADLINE_S = 200.0
@@ -62,7 +62,7 @@ spec:
 
 
 def test_there_are_numbers_enough_for_those_that_move():
-    assert SPARE_ORDINALS == AT_ONCE
+    assert SPARE_ORDINALS == MOVES_PER_JOB
 
 
 def standing(run, role):

@@ -94,7 +94,7 @@ def test_servers_are_scaled_by_hand_while_training_goes_on(tmp_path):
             assert shrunk["progress"]["lineage"] == grown["progress"]["lineage"], "moves roll nobody back"
             told = "\n".join(line["message"] for line in kinds(run, "Decided"))
             assert "parameterServer.replicas is 3" in told
-            assert "gave back 1 server: parameterServer.replicas is 2" in told
+            assert "removed 1 server: parameterServer.replicas is 2" in told
             told = [line["message"] for line in kinds(run, "Resized") if line["reason"] == "ServersSet"]
             held = "the model is to be held by"
             assert told[-2:] == [f"{held} 3 servers", f"{held} 2 servers"], "neither resize replaced another"

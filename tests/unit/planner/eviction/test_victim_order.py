@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from autoscaler.domain import DeletePod, DemandState, Pod, PodPhase, Reclaim, Role, Tier, VacatedRoom, Workload
 from autoscaler.planner import Memo
-from autoscaler.planner.placement.victims import Candidates, NodeRoom, in_fair_order
+from autoscaler.planner.placement.victims import Candidates, NodeCapacity, in_fair_order
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.setups import CALM, demand, job, node, shape, web
@@ -141,7 +141,7 @@ def test_where_too_many_choices_are_possible_nobody_leaves_for_nothing():
         Candidates(job=jobs[name], pods=tuple(jobs[name].trainers[:4]), amounts=((1_000,),) * 4, price=(0, 0, number))
         for number, name in enumerate("jk")
     ]
-    found = in_fair_order(NodeRoom(at=0, later=(0,), asked=(3_000,)), groups)
+    found = in_fair_order(NodeCapacity(at=0, later=(0,), requests=(3_000,)), groups)
     assert [(one.spec.name, len(pods)) for one, pods in found.taken] == [("j", 3)]
-    found = in_fair_order(NodeRoom(at=0, later=(0,), asked=(5_000,)), groups)
+    found = in_fair_order(NodeCapacity(at=0, later=(0,), requests=(5_000,)), groups)
     assert [(one.spec.name, len(pods)) for one, pods in found.taken] == [("j", 4), ("k", 1)]

@@ -242,7 +242,7 @@ def test_a_master_that_cannot_be_had_back_is_named():
     kept = decision(driver.turn(), "j")
     assert kept.is_degraded
     assert kept.bottleneck is Bottleneck.NODE_FIT
-    assert kept.message == "no room for its missing master, not even in surplus of others"
+    assert kept.message == "no capacity for its missing master, even if all surplus were reclaimed"
 
 
 def test_no_swap_where_the_core_pod_would_not_fit():

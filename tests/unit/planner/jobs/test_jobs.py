@@ -73,7 +73,7 @@ def test_job_that_waits_for_its_start_does_not_say_that_it_grows():
     before = [job(f"a{number}", submitted_at_s=900.0) for number in range(STARTS_PER_PLAN)]
     plan = driver_of([node(name) for name in "abcdef"], [*before, job("b", high=4, submitted_at_s=950.0)]).plan()
     assert decision(plan, "b").reason is Reason.WAITING
-    assert decision(plan, "b").message == f"its room is free and held; {STARTS_PER_PLAN} jobs start at a time"
+    assert decision(plan, "b").message == f"its capacity is free and reserved; {STARTS_PER_PLAN} jobs start at a time"
     assert decision(plan, "b").target > 0
 
 

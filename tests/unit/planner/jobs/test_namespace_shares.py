@@ -69,7 +69,7 @@ def test_whole_job_gives_way_only_if_the_policy_says_so():
         ("low", Cause.PREEMPTION, "high")
     }
     assert decision(plan, "low").reason is Reason.STOPPED
-    assert decision(plan, "low").message == "stops: job high, of higher priority, takes its room"
+    assert decision(plan, "low").message == "stops: job high, of higher priority, takes its capacity"
     assert decision(plan, "low").target == 0
     driver.settle()
     assert sizes(driver) == {"high": 2, "low": 0}

@@ -90,7 +90,7 @@ def test_who_is_held_up_by_an_older_gang_is_told_by_whom():
     for name in ("young", "younger"):
         told = decision(planned, name)
         assert (told.bottleneck, told.held_up_by) == (Bottleneck.GANG, ("old",))
-        assert told.message == "the room that it could start in is kept for old: waiting for longer"
+        assert told.message == "the capacity that it could start in is reserved for old, waiting for longer"
     driver.cluster.lose("web")
     assert decision(driver.plan(), "young").held_up_by == ()
 

@@ -76,7 +76,7 @@ def test_among_nodes_alike_the_first_name_is_the_tightest_whichever_changed_last
     one = shapes.number(shape(1_000))
     capacity = FreeCapacity([node(name, 3_000) for name in "abc"], shapes, pod_count=0)
     for at in (1, 2, 0):
-        capacity.take(at, one, now=True)
+        capacity.allocate(at, one, now=True)
         found = [capacity.tightest(one, now=now) for now in (True, False)]
         assert found == [min(1, at)] * 2
 
