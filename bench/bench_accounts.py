@@ -48,7 +48,7 @@ async def measure(cost: int) -> None:
         binary = find_etcd(allow_demo_version=False, environ=os.environ, say=print)
         async with start_etcd(binary, Path(folder), options=[f"--bcrypt-cost={cost}"]) as etcd:
             config = EtcdConfig(endpoints=etcd.endpoints, credentials=ROOT)
-            await turn_users_on(config)
+            await enable_auth(config)
             accounts = EtcdAccounts(config, cluster="bench", is_separate=True)
             await accounts.make(MASTER.user, MASTER.password)
             store = EtcdStore(replace(config, credentials=MASTER), MASTER.user)
@@ -61,7 +61,7 @@ async def measure(cost: int) -> None:
             await accounts.close()
 
 
-async def turn_users_on(config: EtcdConfig) -> None:
+async def enable_auth(config: EtcdConfig) -> None:
     channel = EtcdChannel(replace(config, credentials=None))
     for name, request in (
         ("UserAdd", rpc.AuthUserAddRequest(name=ROOT.user, password=ROOT.password)),

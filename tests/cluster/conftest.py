@@ -28,7 +28,7 @@ def pytest_runtest_makereport(item, call):
     report = yield
     plane = getattr(item, "funcargs", {}).get("control_plane")
     if report.failed and plane is not None:
-        report.sections.append(("control plane", plane.last_words()))
+        report.sections.append(("control plane", plane.log_tail()))
     return report
 
 

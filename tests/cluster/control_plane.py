@@ -27,7 +27,7 @@ from tests.cluster.command_lines import HOST, Layout, Ports
 from tests.cluster.toolbox import Tools
 from tests.harness.certificates import ClusterAuthority, make_signing_key
 from tests.harness.commands import run
-from tests.harness.errors import HarnessError, NotInTimeError
+from tests.harness.errors import HarnessError, WaitTimeoutError
 from tests.harness.processes import Program
 from tests.harness.waiting import BUDGET_S, wait_for
 
@@ -89,7 +89,7 @@ class ControlPlane:
         """Until it is True of every object that `kubectl get` answers for these words, of one at least.
 
         An object that is not there yet, or has no status yet, is waited for; `kubectl wait` ends with an error on a
-        definition whose conditions are null, as the API server first writes them.  Raises NotInTimeError.
+        definition whose conditions are null, as the API server first writes them.  Raises WaitTimeoutError.
         """
         said = f"{condition} of {' '.join(what)}"
         wait_for(said, lambda: self._is_true_of_all(condition, what), budget_s=budget_s)
@@ -98,7 +98,7 @@ class ControlPlane:
         """Until objects of the definition PLURAL.GROUP are answered for.
 
         The API server says that it is Established before all of it knows so: a kind that was asked for at once was
-        not found.  Raises NotInTimeError.
+        not found.  Raises WaitTimeoutError.
         """
         self.wait_condition("Established", f"crd/{definition}")
         wait_for(f"{definition} served", lambda: self._is_answered("get", definition, "--all-namespaces"))
@@ -108,7 +108,7 @@ class ControlPlane:
 
         The API server's clean-up of a definition can fail, at a watch cache that is not ready yet for one, and is then
         tried again after a pause that grows to minutes; a write to the definition starts it at once.  Raises
-        NotInTimeError.
+        WaitTimeoutError.
         """
         self.kubectl("delete", "crd", definition, "--ignore-not-found", "--wait=false")
         for attempt in range(DELETE_ATTEMPTS):
@@ -116,11 +116,11 @@ class ControlPlane:
                 return
             with suppress(HarnessError):  # it may be gone by now
                 self.kubectl("annotate", "crd", definition, f"edl.dev/cleanup={attempt}", "--overwrite")
-        raise NotInTimeError(f"{definition}: still there\n{self.kubectl('get', 'crd', definition, '-o', 'yaml')}")
+        raise WaitTimeoutError(f"{definition}: still there\n{self.kubectl('get', 'crd', definition, '-o', 'yaml')}")
 
     def _is_gone_in_time(self, definition: str) -> bool:
         question = ("get", "crd", definition, "--ignore-not-found", "-o", "name")
-        with suppress(NotInTimeError):
+        with suppress(WaitTimeoutError):
             return wait_for(f"{definition} gone", lambda: not self.kubectl(*question), budget_s=DELETE_BUDGET_S)
         return False
 
@@ -147,12 +147,12 @@ class ControlPlane:
     def start_api_server(self) -> None:
         """It serves again, at the same port with the same data.  Raises StartError."""
         program = self.programs[API_SERVER]
-        program.start_again()
+        program.restart()
         program.wait_ready(f"{self.layout.server}/readyz", _trusting_context(self.layout), READY_BUDGET_S)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of every log."""
-        return "\n\n".join(program.last_words() for program in self.programs.values())
+        return "\n\n".join(program.log_tail() for program in self.programs.values())
 
     def kubectl_command(self, *arguments: str) -> list[str]:
         """For a caller who starts it: to follow a log."""

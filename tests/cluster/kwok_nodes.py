@@ -92,7 +92,7 @@ def make_pod(
 
 
 def create_nodes(api: client.ApiClient, shapes: Mapping[str, NodeShape]) -> None:
-    """Afterwards all are Ready and take pods.  By name; raises NotInTimeError."""
+    """Afterwards all are Ready and take pods.  By name; raises WaitTimeoutError."""
     core: Any = client.CoreV1Api(api)
     for name, shape in shapes.items():
         core.create_node(shape.node(name))

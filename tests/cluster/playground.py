@@ -134,7 +134,7 @@ def keep(folder: Path) -> int:
                 time.sleep(1)
         finally:
             operator.stop(OPERATOR_STOP_BUDGET_S)
-        print(control_plane.last_words())
+        print(control_plane.log_tail())
         return 1
 
 

@@ -43,7 +43,7 @@ class Restarting:
             if not self.program.is_running:
                 self._note_end(now_s)
         elif now_s >= self._due_s:
-            self.program.start_again()
+            self.program.restart()
             self._begun_s, self._due_s = now_s, None
 
     def _note_end(self, now_s: float) -> None:

@@ -21,7 +21,7 @@ from tests.harness.waiting import BUDGET_S
 
 KINDS = (CONFIG_MAPS, PODS)
 POLICY = WatchPolicy(turn_s=4.0, silence_s=4.5, longest_pause_s=1.0)
-PATIENT = replace(POLICY, silence_s=60.0)  # what ends a turn is the server then, however slow the machine is
+UNHURRIED = replace(POLICY, silence_s=60.0)  # what ends a turn is the server then, however slow the machine is
 
 
 class ListeningStore(ObjectCache):
@@ -96,9 +96,9 @@ async def test_quiet_store_is_heard_of_at_the_end_of_every_turn(raw, namespace, 
         return watch(kind, scope, timeout_s=timeout_s, **more)
 
     monkeypatch.setattr(raw, "watch", note)
-    async with watched(raw, namespace, policy=PATIENT) as (store, watching):
+    async with watched(raw, namespace, policy=UNHURRIED) as (store, watching):
         await come(lambda: min(map(len, store.silent_turns.values())) >= 3)
-        assert set(asked_s) == {PATIENT.turn_s}
+        assert set(asked_s) == {UNHURRIED.turn_s}
         assert store.events <= {EventType.BOOKMARK}
         assert watching.problems == {}
         for kind, heard_s in store.silent_turns.items():

@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from tests.cluster.test_kube_api_real import definition_of
-from tests.harness.errors import NotInTimeError
+from tests.harness.errors import WaitTimeoutError
 
 KIND = Kind(group="test.edl.dev", plural="waits", kind="Wait")
 DONE = {"type": "Done", "status": "True"}
@@ -55,7 +55,7 @@ def test_an_object_without_conditions_is_waited_for(control_plane, namespace, pu
     """The API server writes `conditions: null` into a new definition, at which `kubectl wait` ends with an error."""
     put(**status)
     what = ("waits/x", "-n", namespace)
-    with pytest.raises(NotInTimeError, match="Done of waits/x"):
+    with pytest.raises(WaitTimeoutError, match="Done of waits/x"):
         control_plane.wait_condition("Done", *what, budget_s=0)
     with meanwhile(lambda: put(status={"conditions": [DONE]})):
         control_plane.wait_condition("Done", *what)
@@ -67,13 +67,13 @@ def test_an_object_that_is_not_there_yet_is_waited_for(control_plane, namespace,
 
 
 def test_no_object_at_all_satisfies_nothing(control_plane, namespace, kind):
-    with pytest.raises(NotInTimeError):
+    with pytest.raises(WaitTimeoutError):
         control_plane.wait_condition("Done", "waits", "-n", namespace, budget_s=0)
 
 
 def test_all_objects_have_to_be_there(control_plane, namespace, put):
     put(status={"conditions": [{**DONE, "status": "False"}]})
-    with pytest.raises(NotInTimeError):
+    with pytest.raises(WaitTimeoutError):
         control_plane.wait_condition("Done", "waits", "-n", namespace, budget_s=0)
     put(status={"conditions": [DONE]})
     control_plane.wait_condition("Done", "waits", "-n", namespace)

@@ -36,7 +36,7 @@ def pytest_runtest_makereport(item, call):
     """A test that fails shows what the cluster said last, and how its pods stand."""
     report = yield
     arguments = getattr(item, "funcargs", {})
-    for fixture, tell in (("real_cluster", "last_words"), ("product", "account"), ("pods", "account")):
+    for fixture, tell in (("real_cluster", "log_tail"), ("product", "account"), ("pods", "account")):
         if report.failed and fixture in arguments:
             report.sections.append((fixture, _told(getattr(arguments[fixture], tell))))
     return report

@@ -73,16 +73,16 @@ class Node:
                     timeout=IMPORT_BUDGET_S,
                 )
             if done.returncode != 0:
-                raise StartError(f"{self.name} does not take {archive}: {done.stderr}\n{self.last_words()}")
+                raise StartError(f"{self.name} does not take {archive}: {done.stderr}\n{self.log_tail()}")
 
     def kill(self, container: str) -> None:
         """SIGKILL for its first process; without a word to the kubelet."""
         self.run(*RUNTIME, "tasks", "kill", "--signal=SIGKILL", container)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of every log."""
         files = [self.place.folder / "var/log" / f"{name}.log" for name in LOGS]
-        parts = [self.program.last_words()]
+        parts = [self.program.log_tail()]
         for file in files:
             if file.exists():
                 lines = file.read_text(errors="replace").splitlines()[-LOG_LINES:]
@@ -141,4 +141,4 @@ def _wait_for_runtime(node: Node) -> None:
 
 def _check(program: Program, deadline_s: float, problem: str) -> None:
     if not program.is_running or time.monotonic() > deadline_s:
-        raise StartError(f"{program.name} {problem}.\n{program.last_words()}")
+        raise StartError(f"{program.name} {problem}.\n{program.log_tail()}")

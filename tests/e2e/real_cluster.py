@@ -50,9 +50,9 @@ class RealCluster:
         running = found["status"]["containerStatuses"][0]["containerID"]
         self.nodes[found["spec"]["nodeName"]].kill(running.removeprefix("containerd://"))
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of every log."""
-        return "\n\n".join([self.control_plane.last_words(), *[node.last_words() for node in self.nodes.values()]])
+        return "\n\n".join([self.control_plane.log_tail(), *[node.log_tail() for node in self.nodes.values()]])
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def start_cluster(
 ) -> Iterator[RealCluster]:
     """Afterwards all nodes are Ready and names resolve.  From the main thread, once in a run: the network is the run's.
 
-    Raises StartError or NotInTimeError.
+    Raises StartError or WaitTimeoutError.
     """
     make_bridge()
     shared = folder / "shared"
@@ -90,7 +90,7 @@ def _explaining(cluster: RealCluster) -> Iterator[None]:
     try:
         yield
     except HarnessError as error:
-        error.add_note(cluster.last_words())
+        error.add_note(cluster.log_tail())
         raise
 
 

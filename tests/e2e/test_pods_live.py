@@ -6,7 +6,7 @@ from tests.e2e.conftest import NODES
 from tests.e2e.pods import make_pod
 from tests.harness.waiting import wait_for
 
-PATIENT = "trap 'echo told; sleep 1; echo done; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+UNHURRIED = "trap 'echo told; sleep 1; echo done; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 
 
@@ -23,7 +23,7 @@ def test_a_container_runs_on_each_node(pods, node):
 
 def test_a_deleted_pod_is_told_and_may_finish(pods):
     """SIGTERM reaches the program, which has its grace: this is how a trainer drains."""
-    name = pods.run(make_pod("patient", "busybox", ["sh", "-c", PATIENT], terminationGracePeriodSeconds=20))
+    name = pods.run(make_pod("patient", "busybox", ["sh", "-c", UNHURRIED], terminationGracePeriodSeconds=20))
     wait_for("it listens", lambda: "ready" in pods.logs(name))
     follower = pods.follow(name)
     wait_for("it is followed", lambda: "ready" in follower.said())

@@ -1,1 +1,1 @@
-"""What the suites share: processes, faults, waiting, commands, certificates.  No tests lie here (ADR 0230)."""
+"""Test harness of all suites: processes, faults, waiting, commands, certificates.  No tests lie here (ADR 0230)."""

@@ -1,13 +1,13 @@
 """Fault injection into an `Api` by a plan: the perturbations of Sieve, kills, and replies that are lost.
 
-`PerturbedApi(inner, plan)` counts its writes, listings and watch events from 0, and does what the plan says at each
-number.  A plan is data, so that a run can be told, repeated and enumerated:
+`PerturbedApi(inner, plan)` counts its writes, listings and watch events from 0, and injects the plan's fault at each
+number.  A plan is data, so that a run can be printed, repeated and enumerated:
 
 - stale view: an event, and all after it, come late;
 - lost event: the connection breaks before it, or (`EventFault.LOST`) it never comes, as after a fault of the server;
 - time travel: a listing is answered by a server that lags behind by some changes, as after a restart;
 - a kill before or after a write: `Killed` is raised, which nothing may catch, and by every later call until `revive`;
-- a lost reply: the write stands and its writer hears `UnavailableError(may_have_happened=True)`.
+- a lost reply: the write is applied and its writer gets `UnavailableError(may_have_happened=True)`.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ LATE_S = 3.0  # on a loop in virtual time
 
 
 class Killed(BaseException):
-    """The process is gone at this point."""
+    """Simulated kill of the process at this point."""
 
 
 class WriteFault(StrEnum):
     KILLED_BEFORE = "killed-before"
     KILLED_AFTER = "killed-after"
-    REPLY_LOST = "reply-lost"  # done, and nobody knows
-    NOT_SENT = "not-sent"  # not done, and it is known
-    SERVER_ERROR = "server-error"  # not done, and nobody knows
+    REPLY_LOST = "reply-lost"  # done; outcome unknown to the caller
+    NOT_SENT = "not-sent"  # not done; the caller knows
+    SERVER_ERROR = "server-error"  # not done; outcome unknown to the caller
     CONFLICT = "conflict"
     THROTTLED = "throttled"
     FORBIDDEN = "forbidden"  # RBAC
@@ -53,7 +53,7 @@ class EventFault(StrEnum):
     CUT = "cut"  # the connection breaks before it
     TWICE = "twice"  # it comes again
     LOST = "lost"  # it never comes; the stream goes on
-    GARBLED = "garbled"  # a line that is none comes in its place, as `api.wire` tells it
+    GARBLED = "garbled"  # an invalid line comes instead, as `api.responses` reports it
     LATE = "late"  # it comes `LATE_S` later, and all after it
 
 
@@ -70,7 +70,7 @@ class FaultPlan:
 
 
 class PerturbedApi:
-    """`api_port.Api` over a `MemoryApi` and its server.  `writes` is the story: what was asked, and what became of it.
+    """`api_port.Api` over a `MemoryApi` and its server.  `writes`: log of requests and their outcomes.
 
     With `write_s` every write is under way for so long, beside others; it lands also when its sender is gone by then.
     """
@@ -132,7 +132,7 @@ class PerturbedApi:
         self.killed.clear()
 
     def expire(self):
-        """The next watch is told that its version is forgotten."""
+        """The next watch gets 410 (version compacted)."""
         self._is_expired = True
 
     async def get(self, kind, name, *, namespace=None, subresource=None):

@@ -6,7 +6,7 @@ HarnessError
 ├── ImageBuildError       an image for the real nodes cannot be built
 ├── StartError            a program did not become ready; with the end of its log
 ├── ProgramError          a program of this machine failed; with its output
-└── NotInTimeError        what a test waited for did not come
+└── WaitTimeoutError        what a test waited for did not come
 """
 
 from collections.abc import Sequence
@@ -45,5 +45,5 @@ class ProgramError(HarnessError):
         super().__init__(f"{' '.join(command)}: code {code}: {output.strip()}")
 
 
-class NotInTimeError(HarnessError):
+class WaitTimeoutError(HarnessError):
     pass

@@ -1,4 +1,4 @@
-"""What every campaign of process faults says of them: their kinds, and the record of one that landed."""
+"""Process faults of all chaos suites: kinds, and the record of a landed fault."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class RealJob:
         for process in reversed(self.processes):
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
-                is_server = "trainer_sdk.pserver" in process.args  # told by SIGTERM it would wait for another master
+                is_server = "trainer_sdk.pserver" in process.args  # after SIGTERM it would wait for another master
                 process.send_signal(signal.SIGINT if is_server else signal.SIGTERM)
         for process in self.processes:
             try:

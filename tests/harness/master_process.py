@@ -21,7 +21,7 @@ from master.api.wire.calls import CONNECT
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import decode_hello, decode_master_envelope, encode_member_envelope
-from tests.harness.master_status import ask_status
+from tests.harness.master_status import get_status
 from tests.harness.waiting import wait_for_async
 
 BUDGET_S = 100.0
@@ -105,7 +105,7 @@ class MasterProcess:
 
 @asynccontextmanager
 async def running(*masters: MasterProcess):
-    """Starts all of them, and stops them at the end."""
+    """Context that runs these masters."""
     try:
         for master in masters:
             await master.start()
@@ -119,12 +119,12 @@ async def running(*masters: MasterProcess):
 async def serving(master: MasterProcess):
     """Starts the master, and waits until it leads its job."""
     async with running(master):
-        await until_it_leads(master)
+        await wait_for_leader(master)
         yield master
 
 
 class MemberStream:
-    """One stream.  `say` and `hear` are all there is."""
+    """One member's stream."""
 
     def __init__(self, address: str, *, token: str = "", hello: Hello | None = None, options=CLIENT_OPTIONS) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=options)
@@ -149,12 +149,12 @@ class MemberStream:
         self._call.cancel()
         await self._channel.close()
 
-    async def say(self, *messages):
+    async def send(self, *messages):
         envelope = encode_member_envelope(messages, hello=self._hello)
         self._hello = None
         await self._call.write(envelope)
 
-    async def hear(self):
+    async def receive(self):
         """The next message.  Raises EOFError when the master has ended the stream, RpcError when it refused it."""
         async with asyncio.timeout(BUDGET_S):
             while not self._heard:
@@ -170,17 +170,17 @@ class MemberStream:
                 self._heard += decode_master_envelope(envelope)
         return self._heard.pop(0)
 
-    async def hear_one(self, *kinds):
+    async def receive_one(self, *kinds):
         """The next message of these kinds; others are passed over."""
         while True:
-            message = await self.hear()
+            message = await self.receive()
             if isinstance(message, kinds):
                 return message
 
 
 async def leads(master: MasterProcess, *, token: str = "") -> bool:
     try:
-        await ask_status(master.address, JOB, token=token)
+        await get_status(master.address, JOB, token=token)
     except grpc.aio.AioRpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return False
@@ -188,11 +188,11 @@ async def leads(master: MasterProcess, *, token: str = "") -> bool:
     return True
 
 
-async def until(condition, budget_s=BUDGET_S):
+async def wait_for_condition(condition, budget_s=BUDGET_S):
     await wait_for_async("the condition", condition, budget_s=budget_s)
 
 
-async def until_it_leads(master: MasterProcess, *, token: str = "") -> None:
+async def wait_for_leader(master: MasterProcess, *, token: str = "") -> None:
     await wait_for_async("the master leads", lambda: leads(master, token=token), budget_s=BUDGET_S)
 
 
@@ -223,9 +223,9 @@ class Sharder:
     async def register(self, member: MemberStream) -> Registered:
         """Registers and declares the data set; `acquire` or `run` come next."""
         while True:
-            await member.say(self.registration(), Declare(dataset=self.dataset))
-            registered = await member.hear_one(Registered)
-            if isinstance(await member.hear_one(Declared, Fenced), Declared):
+            await member.send(self.registration(), Declare(dataset=self.dataset))
+            registered = await member.receive_one(Registered)
+            if isinstance(await member.receive_one(Declared, Fenced), Declared):
                 break
             self.held = ()  # a first lineage was begun meanwhile: once more (rule 14)
         self.lineage, self.held = registered.lineage, registered.kept
@@ -235,8 +235,8 @@ class Sharder:
     async def acquire(self, member: MemberStream, *, shards: int = 1):
         """The leases granted; a new master answers Wait first."""
         while True:
-            await member.say(Acquire(request=next(self.requests), shards=shards))
-            match await member.hear_one(Granted, Wait, Fenced):
+            await member.send(Acquire(request=next(self.requests), shards=shards))
+            match await member.receive_one(Granted, Wait, Fenced):
                 case Granted() as granted:
                     return granted
                 case Fenced():
@@ -266,9 +266,9 @@ class Sharder:
                 await self.train(lease)
                 self.trained.append(lease.positions)
             acks = [Ack(token=lease.token, positions=lease.positions) for lease in self.held]
-            await member.say(*acks, Acquire(request=next(self.requests), shards=self.shards))
+            await member.send(*acks, Acquire(request=next(self.requests), shards=self.shards))
             self.held = ()
-            match await member.hear_one(Granted, Wait, Ended, Fenced):
+            match await member.receive_one(Granted, Wait, Ended, Fenced):
                 case Granted() as granted:
                     self.held = granted.leases
                 case Wait() as wait:

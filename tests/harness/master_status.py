@@ -14,7 +14,7 @@ from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello
 
 
-async def ask_status(address: str, job: str, *, token: str = "", limit_s: float = 60.0) -> JobStatus:
+async def get_status(address: str, job: str, *, token: str = "", limit_s: float = 60.0) -> JobStatus:
     """The master's answer.  Raises AioRpcError."""
     prover = Prover(token=token, job=job)
     async with grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
@@ -27,7 +27,7 @@ async def ask_status(address: str, job: str, *, token: str = "", limit_s: float 
 async def try_status(address: str, job: str, *, token: str = "") -> JobStatus | None:
     """The answer within two seconds; None if no master answers."""
     try:
-        return await ask_status(address, job, token=token, limit_s=2.0)
+        return await get_status(address, job, token=token, limit_s=2.0)
     except grpc.aio.AioRpcError:
         return None
 
@@ -37,7 +37,7 @@ def describe_status(status: JobStatus | None) -> str:
     if status is None:
         return "no master answers"
     members = ", ".join(
-        f"{m.name} {'here' if m.is_connected else 'away'}, {'serves' if m.is_serving else 'waits'}, holds {m.leased}"
+        f"{m.name} {'' if m.is_connected else 'dis'}connected, {'serves' if m.is_serving else 'waits'}, has {m.leased}"
         for m in status.members
     )
     failure = status.failures[-1].message.splitlines()[-1:] if status.failures else []

@@ -53,17 +53,17 @@ class Program:
         deadline_s = time.monotonic() + budget_s
         while (problem := _try_ask(url, context)) is not None:
             if not self.is_running:
-                raise StartError(f"{self.name} has ended with code {self._process.returncode}.\n{self.last_words()}")
+                raise StartError(f"{self.name} has ended with code {self._process.returncode}.\n{self.log_tail()}")
             if time.monotonic() > deadline_s:
-                raise StartError(f"{self.name} is not ready after {budget_s} s ({problem}).\n{self.last_words()}")
+                raise StartError(f"{self.name} is not ready after {budget_s} s ({problem}).\n{self.log_tail()}")
             time.sleep(READY_POLL_S)
 
     def send(self, number: signal.Signals) -> None:
-        """A signal, if it still runs."""
+        """Send a signal, if the process still runs."""
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL; afterwards it is gone, if it still ran, or was stopped."""
+        """Kill the process, running or stopped, and wait for its end."""
         self._process.kill()
         self._process.wait()
 
@@ -71,23 +71,23 @@ class Program:
         """Its exit code, once it has ended.  Raises TimeoutExpired."""
         return self._process.wait(budget_s)
 
-    def start_again(self) -> None:
-        """After it has ended: the same command, the same log."""
+    def restart(self) -> None:
+        """Run the same command again after its end, with the same log."""
         self._process = self._begin()
 
     def stop(self, budget_s: float) -> None:
-        """SIGTERM, and SIGKILL when it does not go within the budget; afterwards it is gone."""
+        """Send SIGTERM, and SIGKILL if it does not end within the budget; wait for the end."""
         self.send(signal.SIGTERM)
         try:
             self._process.wait(timeout=budget_s)
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return "\n".join([f"The end of {self.log_file}:", *self.last_lines()])
 
     def last_lines(self) -> list[str]:
-        """Of its log."""
+        """The last lines of its log."""
         return self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
 
     def _begin(self) -> subprocess.Popen[bytes]:

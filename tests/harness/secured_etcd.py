@@ -11,12 +11,12 @@ from master.store.etcd.stubs import rpc, stubs
 from tests.harness.certificates import JobAuthority
 
 ROOT = Credentials(user="root", password="a secret")
-PATIENT = {"call_deadline_s": 60.0, "read_budget_s": 120.0}
-"""Of an etcd that nobody disturbs: where the machine is busy it answers late, and a late answer is no lost one."""
+UNHURRIED = {"call_deadline_s": 60.0, "read_budget_s": 120.0}
+"""Client settings with long deadlines, for an etcd without injected faults on a busy machine."""
 
 
 @asynccontextmanager
-async def guarded_etcd(binary, folder, *options):
+async def etcd_with_users(binary, folder, *options):
     """The configuration of an etcd that requires users, with root's credentials."""
     identity = folder / "identity"
     folder.mkdir(exist_ok=True)
@@ -24,13 +24,13 @@ async def guarded_etcd(binary, folder, *options):
     said = [f"--cert-file={identity}/tls.crt", f"--key-file={identity}/tls.key", "--bcrypt-cost=4", *options]
     async with start_etcd(binary, folder / "etcd", ports=free_ports(1), scheme="https", options=said) as cluster:
         config = EtcdConfig(
-            endpoints=cluster.endpoints, tls=Tls(ca=(identity / "ca.crt").read_bytes()), credentials=ROOT, **PATIENT
+            endpoints=cluster.endpoints, tls=Tls(ca=(identity / "ca.crt").read_bytes()), credentials=ROOT, **UNHURRIED
         )
-        await turn_users_on(config)
+        await enable_auth(config)
         yield config
 
 
-async def turn_users_on(config):
+async def enable_auth(config):
     """Gives root its password and turns authentication on."""
     async with asking(config, credentials=None) as ask:
         await ask("Auth", "UserAdd", rpc.AuthUserAddRequest(name=ROOT.user, password=ROOT.password))
@@ -41,7 +41,7 @@ async def turn_users_on(config):
 
 def config_of(config, credentials):
     """The same configuration with other credentials."""
-    return EtcdConfig(endpoints=config.endpoints, tls=config.tls, credentials=credentials, **PATIENT)
+    return EtcdConfig(endpoints=config.endpoints, tls=config.tls, credentials=credentials, **UNHURRIED)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ once, in place of hanging.
 import asyncio
 import selectors
 
-TURN_S = 1e-9  # of the loop takes time: who waits for a rest too small to be added would else wait for ever
+TURN_S = 1e-9  # length of a turn of the loop: else a wait below the clock's resolution would never end
 
 
 class StuckError(AssertionError):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from tests.harness.errors import NotInTimeError
+from tests.harness.errors import WaitTimeoutError
 
 POLL_S: Final = 0.1
 ASYNC_POLL_S: Final = 0.02
@@ -22,11 +22,11 @@ Value = TypeVar("Value")
 
 
 def wait_for(what: str, probe: Callable[[], Value | None], *, budget_s: float = BUDGET_S) -> Value:
-    """The first true answer of `probe`.  Raises NotInTimeError with the last one."""
+    """The first true answer of `probe`.  Raises WaitTimeoutError with the last one."""
     deadline_s = time.monotonic() + budget_s
     while not (answer := probe()):
         if time.monotonic() > deadline_s:
-            raise NotInTimeError(f"{what}: not within {budget_s:g} s; last seen: {answer!r}")
+            raise WaitTimeoutError(f"{what}: not within {budget_s:g} s; last seen: {answer!r}")
         time.sleep(POLL_S)
     return answer
 
@@ -38,7 +38,7 @@ async def wait_for_async(
     deadline_s = time.monotonic() + budget_s
     while not (answer := await _ask(probe, deadline_s)):
         if time.monotonic() > deadline_s:
-            raise NotInTimeError(f"{what}: not within {budget_s:g} s; last seen: {answer!r}")
+            raise WaitTimeoutError(f"{what}: not within {budget_s:g} s; last seen: {answer!r}")
         await asyncio.sleep(ASYNC_POLL_S)
     return answer
 
@@ -47,16 +47,16 @@ async def is_true_within(condition: Callable[[], bool], budget_s: float) -> bool
     """True if the condition has held within the budget."""
     try:
         return await wait_for_async("the condition", condition, budget_s=budget_s)
-    except NotInTimeError:
+    except WaitTimeoutError:
         return False
 
 
 def wait_unchanged(probe: Callable[[], object], *, for_s: float) -> None:
-    """Afterwards `probe` has answered the same for so long.  Raises NotInTimeError: it never stopped changing."""
+    """Wait until `probe` has returned the same value for `for_s`.  Raises WaitTimeoutError."""
     deadline_s, since_s, before = time.monotonic() + BUDGET_S, time.monotonic(), probe()
     while time.monotonic() - since_s < for_s:
         if time.monotonic() > deadline_s:
-            raise NotInTimeError(f"not unchanged for {for_s} s within {BUDGET_S} s; last seen: {before!r}")
+            raise WaitTimeoutError(f"not unchanged for {for_s} s within {BUDGET_S} s; last seen: {before!r}")
         time.sleep(POLL_S)
         if (now := probe()) != before:
             before, since_s = now, time.monotonic()

@@ -56,7 +56,7 @@ class Servers(RuleBasedStateMachine):
     def acquire(self, name):
         member = self.member(name)
         self.requests[member] = self.requests.get(member, 0) + 1
-        (answer,) = self.driver.say(member, Acquire(request=self.requests[member]))
+        (answer,) = self.driver.send(member, Acquire(request=self.requests[member]))
         assert isinstance(answer, Granted | Wait | Ended | Fenced)
         leases = answer.leases if isinstance(answer, Granted) else ()
         return multiple(*((member, lease) for lease in leases))
@@ -74,13 +74,13 @@ class Servers(RuleBasedStateMachine):
         if all(server.lineage == lease.token.lineage for server in self.servers):
             for server in self.servers:
                 server.applied |= lease.positions - server.skipped
-            self.driver.say(member, Ack(token=lease.token, positions=lease.positions))
+            self.driver.send(member, Ack(token=lease.token, positions=lease.positions))
 
     @rule(lease=leases)
     def fail(self, lease):
         member, lease = lease
-        self.driver.say(member, Failed(positions=lease.positions.first(10), message="raised"))
-        self.driver.say(member, Leave())
+        self.driver.send(member, Failed(positions=lease.positions.first(10), message="raised"))
+        self.driver.send(member, Leave())
 
     @rule(name=NAMES)
     def fail_at_the_front(self, name):
@@ -88,13 +88,13 @@ class Servers(RuleBasedStateMachine):
         self.register_trainer(name, restarted=True)
         member = self.member(name)
         for request in (1, 2):
-            (answer,) = self.driver.say(member, Acquire(request=request))
+            (answer,) = self.driver.send(member, Acquire(request=request))
             if isinstance(answer, Granted) and request == 1:
                 self.push_and_ack((member, answer.leases[0]))
             elif isinstance(answer, Granted):
                 in_flight = answer.leases[0].positions.first(10)
-                self.driver.say(member, Failed(positions=in_flight, message="raised"))
-        self.driver.say(member, Leave())
+                self.driver.send(member, Failed(positions=in_flight, message="raised"))
+        self.driver.send(member, Leave())
 
     @rule(kind=st.sampled_from([CommitDue, AnswersOverdue, ReclaimWindowEnded]))
     def due(self, kind):
@@ -110,7 +110,7 @@ class Servers(RuleBasedStateMachine):
             server.inbox.append(waiting[len(server.inbox)])
         for message in server.inbox[-1 - back :][:1]:
             if (answer := server.answer(message)) is not None:
-                self.driver.say(server.key, answer)
+                self.driver.send(server.key, answer)
 
     @rule()
     def deliver_all(self):
@@ -169,7 +169,7 @@ class Servers(RuleBasedStateMachine):
         driver = self.driver
         driver.let_go()
         for name in ("t0", "t1"):
-            driver.say(self.member(name), Leave())
+            driver.send(self.member(name), Leave())
         for server in self.servers:
             server.register()
         worker = driver.trainer("t9")
@@ -195,7 +195,7 @@ class Servers(RuleBasedStateMachine):
         for lease in leases:
             for server in self.servers:
                 server.applied |= lease.positions - server.skipped
-            self.driver.say(worker, Ack(token=lease.token, positions=lease.positions))
+            self.driver.send(worker, Ack(token=lease.token, positions=lease.positions))
 
 
 Servers.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)

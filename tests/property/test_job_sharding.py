@@ -57,9 +57,9 @@ class Sharding(RuleBasedStateMachine):
         if not self.present(name):
             return multiple()
         self.requests[member] = self.requests.get(member, 0) + 1
-        answers = self.driver.say(member, Acquire(request=self.requests[member], shards=shards))
+        answers = self.driver.send(member, Acquire(request=self.requests[member], shards=shards))
         if repeats:
-            again = self.driver.say(member, Acquire(request=self.requests[member], shards=shards))
+            again = self.driver.send(member, Acquire(request=self.requests[member], shards=shards))
             assert again == answers
         if not isinstance(answers[0], Granted):
             return multiple()
@@ -76,24 +76,24 @@ class Sharding(RuleBasedStateMachine):
         live = member.incarnation in before.holders and lease.token in {
             one.token for one in before.holders[member.incarnation].leases
         }
-        self.driver.say(member, Ack(token=lease.token, positions=lease.positions.first(share)))
+        self.driver.send(member, Ack(token=lease.token, positions=lease.positions.first(share)))
         if not live:
             assert self.driver.state.dispatch.done == before.done
 
     @rule(lease=consumes(leases))
     def give_back(self, lease):
         member, lease = lease
-        self.driver.say(member, Return(token=lease.token, positions=lease.positions))
+        self.driver.send(member, Return(token=lease.token, positions=lease.positions))
 
     @rule(name=NAMES, steps=st.integers(0, 50), rate=st.floats(0, 100))
     def progress(self, name, steps, rate):
-        self.driver.say(self.member(name), Progress(steps=steps, samples_per_s=rate))
+        self.driver.send(self.member(name), Progress(steps=steps, samples_per_s=rate))
 
     @rule(lease=leases)
     def fail(self, lease):
         member, lease = lease
-        self.driver.say(member, Failed(positions=lease.positions.first(5), message="raised"))
-        self.driver.say(member, Leave())
+        self.driver.send(member, Failed(positions=lease.positions.first(5), message="raised"))
+        self.driver.send(member, Leave())
 
     @rule(name=NAMES)
     def break_stream(self, name):
@@ -101,7 +101,7 @@ class Sharding(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def leave(self, name):
-        self.driver.say(self.member(name), Leave())
+        self.driver.send(self.member(name), Leave())
 
     @rule(data=st.data())
     def deadline(self, data):
@@ -149,7 +149,7 @@ class Sharding(RuleBasedStateMachine):
         driver = self.driver
         driver.let_go()
         for name in ("t0", "t1", "t2"):
-            driver.say(self.member(name), Leave())
+            driver.send(self.member(name), Leave())
         worker = driver.trainer("t9")
         for request in range(1, 400):
             answer = driver.acquire(worker, request)
@@ -158,7 +158,7 @@ class Sharding(RuleBasedStateMachine):
                     break
                 case Granted():
                     for lease in answer.leases:
-                        driver.say(worker, Ack(token=lease.token, positions=lease.positions))
+                        driver.send(worker, Ack(token=lease.token, positions=lease.positions))
                 case Wait():
                     for kind in (ReclaimWindowEnded, LeaseExpired, CommitDue):
                         if kind in driver.pending():

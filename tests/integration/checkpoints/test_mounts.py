@@ -11,7 +11,7 @@ from master.api.checkpoints.checkpoint_files import check_file, read_manifest
 from master.api.checkpoints.local_storage import LocalStorage
 from tests.harness.job_processes import RealJob
 from tests.harness.master_process import JOB
-from tests.harness.master_status import ask_status
+from tests.harness.master_status import get_status
 
 
 class MountedJob(RealJob):
@@ -30,7 +30,7 @@ class MountedJob(RealJob):
         new.replace(self.folder / "mounted")
 
     def status(self):
-        return asyncio.run(ask_status(self.address, JOB))
+        return asyncio.run(get_status(self.address, JOB))
 
     def close(self):
         self.stop()

@@ -8,8 +8,8 @@ from master.api.checkpoints.folder_contents import read_contents
 from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.resume import overtaken_by
 from master.api.identities import DatasetSpec
-from tests.harness.master_process import JOB, MasterProcess, Sharder, leads, running, until
-from tests.harness.master_status import ask_status
+from tests.harness.master_process import JOB, MasterProcess, Sharder, leads, running, wait_for_condition
+from tests.harness.master_status import get_status
 from tests.integration.master.test_faults import until_committed
 
 DATASET = DatasetSpec(name="digits", size=20000, epochs=2, batch_size=10)
@@ -31,14 +31,14 @@ async def test_a_second_job_in_the_folder_of_a_first_one_is_told_and_costs_it_no
             async def is_told():
                 if not await leads(second):
                     return False
-                return "two jobs write into" in (await ask_status(second.address, JOB)).checkpoint_problem
+                return "two jobs write into" in (await get_status(second.address, JOB)).checkpoint_problem
 
-            await until(is_told)
-            before = (await ask_status(first.address, JOB)).positions.committed
+            await wait_for_condition(is_told)
+            before = (await get_status(first.address, JOB)).positions.committed
             await until_committed(first, more_than=before + 200)
             for path in folder.glob("manifest-000002-*.json"):
                 assert '"history": "job-2"' in path.read_text()
-        status = await ask_status(first.address, JOB)
+        status = await get_status(first.address, JOB)
         assert not status.checkpoint_problem
         for task in work:
             task.cancel()

@@ -14,8 +14,8 @@ from master.api.checkpoints.local_storage import LocalStorage
 from master.api.checkpoints.resume import FRESH
 from master.api.master_status import JobPhase
 from tests.harness.edl_command import EDL, wait_until
-from tests.harness.master_process import JOB, MasterProcess, Sharder, leads, running, until
-from tests.harness.master_status import ask_status
+from tests.harness.master_process import JOB, MasterProcess, Sharder, leads, running, wait_for_condition
+from tests.harness.master_status import get_status
 from tests.integration.master.test_faults import DATASET, until_committed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -139,11 +139,11 @@ async def test_a_master_whose_store_is_empty_tells_that_the_job_has_failed(tmp_p
         async def has_failed():
             if not await leads(master):
                 return False
-            status = await ask_status(master.address, JOB)
+            status = await get_status(master.address, JOB)
             assert name in status.problem
             return status.phase is JobPhase.FAILED
 
-        await until(has_failed)
+        await wait_for_condition(has_failed)
         assert await master.wait() == 2
         assert contents(tmp_path / "checkpoints") == before
 
@@ -158,7 +158,7 @@ async def test_head_stands_in_the_folder_before_anybody_hears_of_the_end(tmp_pat
         await Sharder(DATASET).run(master.address)
         assert read_checkpoint(master.checkpoints).head.is_complete
         head = try_head_hint(LocalStorage(tmp_path / "checkpoints"))
-        assert head == (await ask_status(master.address, JOB)).head
+        assert head == (await get_status(master.address, JOB)).head
 
 
 SERVED = """

@@ -7,7 +7,7 @@ import socket
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import JobProgress, WhyNoAnswer
 from master.api.wire.grpc_options import CLIENT_OPTIONS
-from tests.harness.master_process import JOB, MasterProcess, running, until
+from tests.harness.master_process import JOB, MasterProcess, running, wait_for_condition
 
 RECONNECT_S = dict(CLIENT_OPTIONS)["grpc.max_reconnect_backoff_ms"] / 1000
 
@@ -29,11 +29,11 @@ async def test_a_stopped_master_is_silent_and_a_woken_one_is_not(tmp_path):
         async def leads():
             return isinstance(await masters.poll(door(master.address)), JobProgress)
 
-        await until(leads)
+        await wait_for_condition(leads)
         master.signal(signal.SIGSTOP)
         assert await masters.poll(door(master.address)) is WhyNoAnswer.SILENT
         master.signal(signal.SIGCONT)
-        await until(leads)
+        await wait_for_condition(leads)
 
 
 async def test_a_master_that_cannot_lead_answers(tmp_path):
@@ -44,7 +44,7 @@ async def test_a_master_that_cannot_lead_answers(tmp_path):
         async def answers():
             return await masters.poll(door(master.address)) is WhyNoAnswer.NOT_LEADING
 
-        await until(answers)
+        await wait_for_condition(answers)
         assert await masters.try_poll(door(master.address)) is None
 
 
@@ -57,7 +57,7 @@ async def test_a_refused_token_is_an_answer(tmp_path):
         async def answers():
             return await masters.poll(door(master.address, token="another")) is WhyNoAnswer.NOT_LEADING
 
-        await until(answers)
+        await wait_for_condition(answers)
 
 
 async def test_an_address_where_nobody_listens_is_silent():
@@ -83,7 +83,7 @@ async def test_nobody_knocks_where_no_master_answered_until_it_is_asked_again():
             await asyncio.sleep(3 * RECONNECT_S)
             return 0 < before == len(knocks)
 
-        await until(is_left_alone)
+        await wait_for_condition(is_left_alone)
 
 
 async def test_two_who_ask_at_once_both_hear_that_nobody_is_there():

@@ -18,8 +18,17 @@ from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
 from master.api.wire.message_codec import encode_hello
 from tests.harness.certificates import JobAuthority
-from tests.harness.master_process import JOB, MasterProcess, MemberStream, Sharder, free_port, running, serving, until
-from tests.harness.master_status import ask_status
+from tests.harness.master_process import (
+    JOB,
+    MasterProcess,
+    MemberStream,
+    Sharder,
+    free_port,
+    running,
+    serving,
+    wait_for_condition,
+)
+from tests.harness.master_status import get_status
 
 DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
 
@@ -60,7 +69,7 @@ async def test_status_tells_where_the_positions_are(tmp_path):
         async with MemberStream(master.address) as member:
             await trainer.register(member)
             (lease,) = (await trainer.acquire(member)).leases
-            status = await ask_status(master.address, JOB)
+            status = await get_status(master.address, JOB)
     assert status.phase is JobPhase.TRAINING
     places = status.positions
     assert places.total == 1000
@@ -78,13 +87,13 @@ async def test_a_member_that_was_stopped_is_missed(tmp_path):
         )
         try:
             assert await member.stdout.readline() == b"ready\n"
-            assert (await ask_status(master.address, JOB)).members[0].is_connected
+            assert (await get_status(master.address, JOB)).members[0].is_connected
             member.send_signal(signal.SIGSTOP)
 
             async def is_missed():
-                return not (await ask_status(master.address, JOB)).members[0].is_connected
+                return not (await get_status(master.address, JOB)).members[0].is_connected
 
-            await until(is_missed)
+            await wait_for_condition(is_missed)
         finally:
             member.kill()
             await member.wait()
@@ -118,10 +127,10 @@ async def test_only_certificates_of_the_job_come_in(tmp_path):
                 return False
             return True
 
-        await until(is_served)
+        await wait_for_condition(is_served)
         status = await status_over_tls(master.address, tmp_path / "member", tmp_path / "member")
         assert status.phase is JobPhase.STARTING
         with pytest.raises(grpc.aio.AioRpcError):
             await status_over_tls(master.address, tmp_path / "member", tmp_path / "stranger")
         with pytest.raises(grpc.aio.AioRpcError):
-            await ask_status(master.address, JOB)
+            await get_status(master.address, JOB)

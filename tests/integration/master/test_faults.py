@@ -25,14 +25,14 @@ from tests.harness.master_process import (
     Sharder,
     leads,
     running,
-    until,
-    until_it_leads,
+    wait_for_condition,
+    wait_for_leader,
 )
-from tests.harness.master_status import ask_status
+from tests.harness.master_status import get_status
 
 DATASET = DatasetSpec(name="digits", size=2000, epochs=2, batch_size=10)
 LONG = DatasetSpec(name="digits", size=10_000, epochs=2, batch_size=10)  # faults come before its end, however late
-PATIENT = tuple((dict(CLIENT_OPTIONS) | {"grpc.http2.ping_timeout_ms": 600_000}).items())
+UNHURRIED = tuple((dict(CLIENT_OPTIONS) | {"grpc.http2.ping_timeout_ms": 600_000}).items())
 """Of a member that stays by a master which stands still."""
 LONG_TTL_S = "600"  # of a lease that no pause of the machine ends
 pytestmark = pytest.mark.chaos
@@ -61,11 +61,11 @@ async def test_a_killed_master_loses_nothing_that_was_committed(etcd, tmp_path):
         for number in range(2):
             await until_committed(master, more_than=committed[-1] if committed else 0)
             await until_registered(trainers, number + 1)
-            committed.append((await ask_status(master.address, JOB)).positions.committed)
+            committed.append((await get_status(master.address, JOB)).positions.committed)
             await master.kill()
             await master.start()
-            await until_it_leads(master)
-            assert (await ask_status(master.address, JOB)).positions.committed >= committed[-1]
+            await wait_for_leader(master)
+            assert (await get_status(master.address, JOB)).positions.committed >= committed[-1]
         for trainer in trainers:
             trainer.pause_s = 0
         await work
@@ -80,14 +80,14 @@ async def until_registered(trainers, terms):
     async def are_registered():
         return all(len(trainer.terms) >= terms for trainer in trainers)
 
-    await until(are_registered)
+    await wait_for_condition(are_registered)
 
 
 async def until_committed(master, *, more_than):
     async def is_committed():
-        return await leads(master) and (await ask_status(master.address, JOB)).positions.committed > more_than
+        return await leads(master) and (await get_status(master.address, JOB)).positions.committed > more_than
 
-    await until(is_committed)
+    await wait_for_condition(is_committed)
 
 
 async def test_a_second_master_waits_and_takes_over(etcd, tmp_path):
@@ -98,19 +98,19 @@ async def test_a_second_master_waits_and_takes_over(etcd, tmp_path):
     first = on(etcd, tmp_path, EDL_NAME="digits-master-0", EDL_MASTERS="2", EDL_LEADER_TTL_S=LONG_TTL_S)
     second = on(etcd, tmp_path, EDL_NAME="digits-master-1", EDL_MASTERS="2", EDL_LEADER_TTL_S="10")
     async with running(first):
-        await until_it_leads(first)
+        await wait_for_leader(first)
         async with running(second):
             assert not await leads(second)
             async with MemberStream(second.address) as member:
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await member.hear()
+                    await member.receive()
                 assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             first.signal(signal.SIGTERM)
             assert await first.wait() == 0
-            await until_it_leads(second)
+            await wait_for_leader(second)
             await first.start()
             await second.kill()
-            await until_it_leads(first)
+            await wait_for_leader(first)
 
 
 async def test_a_master_paused_past_its_lease_is_a_zombie_that_changes_nothing(etcd, tmp_path):
@@ -118,17 +118,17 @@ async def test_a_master_paused_past_its_lease_is_a_zombie_that_changes_nothing(e
     first = on(etcd, tmp_path, EDL_NAME="digits-master-0", EDL_MASTERS="2", EDL_LEADER_TTL_S="10")
     second = on(etcd, tmp_path, EDL_NAME="digits-master-1", EDL_MASTERS="2", EDL_LEADER_TTL_S=LONG_TTL_S)
     async with running(first):
-        await until_it_leads(first)
-        async with running(second), MemberStream(first.address, options=PATIENT) as member:
+        await wait_for_leader(first)
+        async with running(second), MemberStream(first.address, options=UNHURRIED) as member:
             trainer = Sharder(DATASET)
             await trainer.register(member)
             await trainer.acquire(member)
             first.signal(signal.SIGSTOP)
-            await until_it_leads(second)
-            await member.say(Acquire(request=next(trainer.requests)))
+            await wait_for_leader(second)
+            await member.send(Acquire(request=next(trainer.requests)))
             first.signal(signal.SIGCONT)
             with pytest.raises((EOFError, grpc.aio.AioRpcError)):
-                await member.hear_one(Granted)
+                await member.receive_one(Granted)
             assert await first.wait() == 75
             assert "stepped down" in first.log
             assert await leads(second)
@@ -152,15 +152,15 @@ async def test_with_etcd_away_two_masters_answer_and_none_leads(etcd, tmp_path):
         async def none_leads():
             return await answers() == [WhyNoAnswer.NOT_LEADING, WhyNoAnswer.NOT_LEADING]
 
-        await until(one_leads)
+        await wait_for_condition(one_leads)
         for member in etcd.members:
             member.pause()
         try:
-            await until(none_leads)
+            await wait_for_condition(none_leads)
         finally:
             for member in etcd.members:
                 member.resume()
-        await until(one_leads)
+        await wait_for_condition(one_leads)
 
 
 async def test_etcd_away_for_a_while_stops_no_training(etcd, tmp_path):
@@ -176,7 +176,7 @@ async def test_etcd_away_for_a_while_stops_no_training(etcd, tmp_path):
         async def goes_on():
             return len(trainer.trained) > before + 20
 
-        await until(goes_on)
+        await wait_for_condition(goes_on)
         await etcd.members[0].start()
         await etcd.members[0].wait_ready()
         trainer.pause_s = 0
@@ -196,8 +196,8 @@ async def test_a_store_that_lost_everything_goes_on_from_the_folder(tmp_path):
         await master.kill()
         kept = read_checkpoint(master.checkpoints).head
         await master.start()
-        await until_it_leads(master)
-        status = await ask_status(master.address, JOB)
+        await wait_for_leader(master)
+        status = await get_status(master.address, JOB)
         assert status.positions.committed >= len(kept.data)
         assert status.lineage > kept.lineage
         trainer.pause_s = 0
@@ -214,12 +214,12 @@ async def test_a_new_master_notes_the_head_that_a_killed_one_did_not(etcd, tmp_p
         folder = open_storage(master.checkpoints)
         folder.delete("HEAD")
         await master.start()
-        await until_it_leads(master)
+        await wait_for_leader(master)
 
         async def is_noted():
             return try_head_hint(folder) is not None
 
-        await until(is_noted)
+        await wait_for_condition(is_noted)
     check_history(master.checkpoints)
 
 
@@ -228,16 +228,16 @@ async def test_a_folder_that_cannot_be_written_delays_commits_only(tmp_path):
     blocked = tmp_path / "checkpoints"
     master = MasterProcess(tmp_path, EDL_CHECKPOINT_EVERY_S="0.2")
     async with running(master):
-        await until_it_leads(master)
+        await wait_for_leader(master)
         blocked.write_text("not a folder")
         trainer = Sharder(DATASET)
         work = asyncio.create_task(trainer.run(master.address))
 
         async def is_half_done():
-            return await leads(master) and (await ask_status(master.address, JOB)).positions.done >= 2000
+            return await leads(master) and (await get_status(master.address, JOB)).positions.done >= 2000
 
-        await until(is_half_done)
-        assert (await ask_status(master.address, JOB)).positions.committed == 0
+        await wait_for_condition(is_half_done)
+        assert (await get_status(master.address, JOB)).positions.committed == 0
         blocked.unlink()
         await work
     assert read_checkpoint(master.checkpoints).head.is_complete
@@ -297,9 +297,9 @@ async def test_a_folder_that_hangs_holds_up_no_end(etcd, tmp_path, open_store):
                 held.append(os.open(head, os.O_WRONLY | os.O_NONBLOCK))
             return held
 
-        await until(is_leading)
+        await wait_for_condition(is_leading)
         held = []
-        await until(is_looked_into)
+        await wait_for_condition(is_looked_into)
         master.signal(signal.SIGTERM)
         assert await master.wait() == 0
         os.close(*held)

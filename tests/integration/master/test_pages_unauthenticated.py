@@ -14,8 +14,8 @@ from autoscaler.operator.process.operator_settings import ProbeAddress
 from autoscaler.operator.process.probes import OperatorState, serve_probes
 from master.api.host import http_pages as module
 from master.api.host.http_pages import CachedPage, Page, listen_at, serving
-from tests.harness.master_process import JOB, MasterProcess, free_port, running, until, until_it_leads
-from tests.harness.master_status import ask_status
+from tests.harness.master_process import JOB, MasterProcess, free_port, running, wait_for_condition, wait_for_leader
+from tests.harness.master_status import get_status
 from tests.integration.master.test_unauthenticated_peers import count
 
 pytestmark = pytest.mark.usefixtures("many_descriptors")
@@ -65,13 +65,13 @@ async def test_strangers_at_the_metrics_take_no_master_away(tmp_path, said):
     port = free_port()
     master = MasterProcess(tmp_path, EDL_METRICS_LISTEN=f"127.0.0.1:{port}")
     async with running(master):
-        await until_it_leads(master)
+        await wait_for_leader(master)
         async with strangers(port, STRANGERS, said):
             proc = f"/proc/{master._process.pid}"
             assert count(f"{proc}/fd") < 600  # those that make way and those just taken: at most a backlog of each
-            await until(lambda: has_few_open(proc))
+            await wait_for_condition(lambda: has_few_open(proc))
             assert count(f"{proc}/task") < 40
-            await ask_status(master.address, JOB)
+            await get_status(master.address, JOB)
             assert b"edl_master_leads 1.0" in (await get(port, "/metrics"))[1]
 
 
@@ -96,7 +96,7 @@ async def test_strangers_at_the_operators_port_keep_no_probe_out(said, monkeypat
     monkeypatch.setattr(module, "_ANSWER_WITHIN_S", 1000.0)  # else all of them were over anyway, after a while
     async with health(render=lambda: LARGE) as port, strangers(port, 300, said):
         assert await get(port, "/healthz") == ("HTTP/1.1 200 OK", b"ok\n")
-        await until(lambda: holds_few(port))
+        await wait_for_condition(lambda: holds_few(port))
 
 
 async def holds_few(port):

@@ -9,7 +9,7 @@ import pytest
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint
 from autoscaler.jobs.progress import WhyNoAnswer
 from tests.harness.job_processes import RealJob
-from tests.harness.master_process import JOB, MasterProcess, free_port, running, serving, until_it_leads
+from tests.harness.master_process import JOB, MasterProcess, free_port, running, serving, wait_for_leader
 from tests.integration.master.test_doors import read_page
 from tests.integration.trainer_sdk.pserver.test_servers_resized import check_ledger, hurry, paused
 
@@ -54,7 +54,7 @@ async def test_who_may_not_see_the_status_may_not_ask_for_servers(tmp_path):
     secret.write_text("open-sesame\n")
     master = MasterProcess(tmp_path, EDL_SERVERS="1", EDL_MAX_SERVERS="2", EDL_TOKEN_FILE=str(secret))
     async with running(master):
-        await until_it_leads(master, token="open-sesame")
+        await wait_for_leader(master, token="open-sesame")
         assert await ask(master.address, 2, token="wrong") is WhyNoAnswer.NOT_LEADING
         assert (await ask(master.address, 2, token="open-sesame")).count == 2
 

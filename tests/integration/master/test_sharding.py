@@ -20,9 +20,9 @@ from tests.harness.master_process import (
     overlaps,
     running,
     serving,
-    until_it_leads,
+    wait_for_leader,
 )
-from tests.harness.master_status import ask_status
+from tests.harness.master_status import get_status
 
 DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
 
@@ -58,7 +58,7 @@ async def test_two_trainers_share_a_job_to_its_end(master):
     audit = read_checkpoint(master.checkpoints)
     assert audit.is_sound, audit.problems
     assert audit.head.is_complete
-    assert (await ask_status(master.address, JOB)).head == audit.head.id
+    assert (await get_status(master.address, JOB)).head == audit.head.id
 
 
 async def test_an_ack_with_a_stale_token_changes_nothing(master):
@@ -70,10 +70,10 @@ async def test_an_ack_with_a_stale_token_changes_nothing(master):
         stale = type(lease.token)(
             term=lease.token.term, lineage=lease.token.lineage, incarnation=lease.token.incarnation, number=999
         )
-        await member.say(Ack(token=stale, positions=DATASET.everything))
+        await member.send(Ack(token=stale, positions=DATASET.everything))
         (second,) = (await trainer.acquire(member)).leases
         assert second.positions.isdisjoint(lease.positions)
-        positions = (await ask_status(master.address, JOB)).positions
+        positions = (await get_status(master.address, JOB)).positions
         assert positions.done + positions.committed == 0
         assert positions.leased == len(lease.positions) + len(second.positions)
 
@@ -84,8 +84,8 @@ async def test_a_lost_answer_is_asked_for_again(master):
     async with MemberStream(master.address) as member:
         await trainer.register(member)
         first = await trainer.acquire(member, shards=3)
-        await member.say(Acquire(request=first.request, shards=3))
-        assert await member.hear_one(Granted) == first
+        await member.send(Acquire(request=first.request, shards=3))
+        assert await member.receive_one(Granted) == first
 
 
 async def test_a_broken_stream_keeps_its_leases(master):
@@ -109,9 +109,9 @@ async def test_others_wait_while_the_tail_is_held(master):
         await other.register(second)
         leases = (await holder.acquire(first, shards=8)).leases
         assert union(lease.positions for lease in leases) == PositionSet.span(0, 10)
-        await second.say(Acquire(request=1))
-        assert isinstance(await second.hear_one(Granted, Wait, Ended), Wait)
-        await first.say(*(Ack(token=lease.token, positions=lease.positions) for lease in leases))
+        await second.send(Acquire(request=1))
+        assert isinstance(await second.receive_one(Granted, Wait, Ended), Wait)
+        await first.send(*(Ack(token=lease.token, positions=lease.positions) for lease in leases))
         request = 2
         while isinstance(answer := await _ask(second, request), Wait):
             request += 1
@@ -121,8 +121,8 @@ async def test_others_wait_while_the_tail_is_held(master):
 
 
 async def _ask(member, request):
-    await member.say(Acquire(request=request))
-    return await member.hear_one(Granted, Wait, Ended)
+    await member.send(Acquire(request=request))
+    return await member.receive_one(Granted, Wait, Ended)
 
 
 async def test_another_data_set_is_refused(master):
@@ -130,10 +130,10 @@ async def test_another_data_set_is_refused(master):
     one, other = Sharder(DATASET), Sharder(DatasetSpec(name="digits", size=499, epochs=2, batch_size=10))
     async with MemberStream(master.address) as first, MemberStream(master.address) as second:
         await one.register(first)
-        await second.say(other.registration())
-        await second.hear_one(Registered)
-        await second.say(Declare(dataset=other.dataset))
-        refused = await second.hear_one(Refused)
+        await second.send(other.registration())
+        await second.receive_one(Registered)
+        await second.send(Declare(dataset=other.dataset))
+        refused = await second.receive_one(Refused)
         assert "size" in refused.field
 
 
@@ -147,9 +147,9 @@ async def test_another_data_set_is_refused(master):
 async def test_a_foreign_hello_is_refused(master, hello, code, text):
     """Wrong job or wire version: the stream ends with the reason, before anything is taken from it."""
     async with MemberStream(master.address, hello=hello) as member:
-        await member.say()
+        await member.send()
         with pytest.raises(grpc.aio.AioRpcError, match=text) as caught:
-            await member.hear()
+            await member.receive()
         assert caught.value.code() is code
 
 
@@ -157,16 +157,16 @@ async def test_a_member_without_a_word_is_sent_away(master):
     """No connection is held for somebody who says nothing."""
     async with MemberStream(master.address) as member:
         with pytest.raises(grpc.aio.AioRpcError, match="no hello") as caught:
-            await member.hear()
+            await member.receive()
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_who_does_not_register_is_refused(master):
     """Members register first; the message that came too early is named."""
     async with MemberStream(master.address) as member:
-        await member.say(Acquire(request=1))
+        await member.send(Acquire(request=1))
         with pytest.raises(grpc.aio.AioRpcError, match="register first") as caught:
-            await member.hear()
+            await member.receive()
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -174,13 +174,13 @@ async def test_the_secret_is_asked_for(tmp_path):
     """Without the job's secret neither stream nor status."""
     (tmp_path / "token").write_text("s3cret\n")
     async with running(MasterProcess(tmp_path, EDL_TOKEN_FILE=str(tmp_path / "token"))) as (master,):
-        await until_it_leads(master, token="s3cret")
+        await wait_for_leader(master, token="s3cret")
         for token in ("", "wrong"):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await ask_status(master.address, JOB, token=token)
+                await get_status(master.address, JOB, token=token)
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
             async with MemberStream(master.address, token=token) as member:
                 with pytest.raises(grpc.aio.AioRpcError, match="EDL_TOKEN_FILE"):
-                    await member.hear()
+                    await member.receive()
         async with MemberStream(master.address, token="s3cret") as member:
             await Sharder(DATASET).register(member)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.secured_etcd import PATIENT
+from tests.harness.secured_etcd import UNHURRIED
 
 BUDGET_S = 100.0
 LONG_TTL_S = "600"  # nobody who waits for the end of such a lease is in time
@@ -82,7 +82,7 @@ def is_gone(pid):
 
 async def test_a_master_that_dies_is_followed_in_its_container(start, etcd, open_store):
     """Again and again, under the same name, without waiting for the lease; then both end in order with it."""
-    store, container, term = open_store(etcd, job="digits", **PATIENT), start(EDL_LEADER_TTL_S=LONG_TTL_S), 0
+    store, container, term = open_store(etcd, job="digits", **UNHURRIED), start(EDL_LEADER_TTL_S=LONG_TTL_S), 0
     for stood_by in (1, 2):
         leader = await leader_after(store, term)
         term = leader.term
@@ -102,7 +102,7 @@ async def test_a_master_that_dies_is_followed_in_its_container(start, etcd, open
 
 async def test_a_master_that_is_stopped_is_left_to_whoever_asks_it(start, etcd, open_store):
     """It is not dead: nobody takes over, and it goes on when it wakes up."""
-    store, container = open_store(etcd, job="digits", **PATIENT), start(EDL_LEADER_TTL_S=LONG_TTL_S)
+    store, container = open_store(etcd, job="digits", **UNHURRIED), start(EDL_LEADER_TTL_S=LONG_TTL_S)
     leader = await leader_after(store, 0)
     await container.until_stands_by(1)
     first, second = container.masters
@@ -116,7 +116,7 @@ async def test_a_master_that_is_stopped_is_left_to_whoever_asks_it(start, etcd, 
 
 async def test_masters_end_with_whoever_keeps_them(start, etcd, open_store):
     """Killed with SIGKILL, as by a runtime that ends the container."""
-    store, container = open_store(etcd, job="digits", **PATIENT), start()
+    store, container = open_store(etcd, job="digits", **UNHURRIED), start()
     await leader_after(store, 0)
     await container.until_stands_by(1)
     both = container.masters

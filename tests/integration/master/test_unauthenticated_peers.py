@@ -16,7 +16,7 @@ from master.api.wire.call_proof import CHALLENGE_KEY, PROOF_KEY
 from master.api.wire.calls import SET_SERVERS, STATUS
 from master.api.wire.grpc_options import CLIENT_OPTIONS
 from master.api.wire.hello import Hello
-from tests.harness.master_process import JOB, MasterProcess, running, until_it_leads
+from tests.harness.master_process import JOB, MasterProcess, running, wait_for_leader
 from trainer_sdk.master_stream import MasterAddress, MasterStream
 
 TOKEN = "only the job's own processes know this"
@@ -116,14 +116,14 @@ async def test_a_strangers_large_messages_are_not_read(tmp_path, method):
     (tmp_path / "token").write_text(TOKEN)
     master = MasterProcess(tmp_path, EDL_TOKEN_FILE=str(tmp_path / "token"))
     async with running(master):
-        await until_it_leads(master, token=TOKEN)
+        await wait_for_leader(master, token=TOKEN)
         before = memory_of(master._process.pid)
         async with grpc.aio.insecure_channel(master.address, options=CLIENT_OPTIONS) as channel:
             call = channel.unary_unary(method)
             codes = await asyncio.gather(*(code_of(call(LARGE, timeout=120)) for _ in range(6)))
         assert set(codes) == {grpc.StatusCode.UNAUTHENTICATED}
         assert memory_of(master._process.pid) - before < 100
-        await until_it_leads(master, token=TOKEN)
+        await wait_for_leader(master, token=TOKEN)
 
 
 def count(folder):
@@ -142,11 +142,11 @@ async def test_silent_connections_leave_a_master_its_files(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     master = NarrowMaster(tmp_path, EDL_TOKEN_FILE=str(tmp_path / "token"))
     async with running(master):
-        await until_it_leads(master, token=TOKEN)
+        await wait_for_leader(master, token=TOKEN)
         host, _, port = master.address.rpartition(":")
         silent = [await asyncio.open_connection(host, int(port)) for _ in range(1100)]
         assert count(f"/proc/{master._process.pid}/fd") < 600
-        await until_it_leads(master, token=TOKEN)  # when their time to say something is over
+        await wait_for_leader(master, token=TOKEN)  # when their time to say something is over
         assert "File descriptor limit reached" not in master.log
         for _, writer in silent:
             writer.transport.abort()

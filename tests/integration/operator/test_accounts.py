@@ -22,7 +22,7 @@ from master.errors import StoreAccessError
 from master.store.etcd.etcd_config import Credentials, EtcdConfig
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.store_port import Committed, Put, Transaction
-from tests.harness.secured_etcd import PATIENT, ROOT, asking, config_of, guarded_etcd, rpc, turn_users_on
+from tests.harness.secured_etcd import ROOT, UNHURRIED, asking, config_of, enable_auth, etcd_with_users, rpc
 from tests.unit.clusters.kubernetes.fake_controllers import add_job
 from tests.unit.clusters.kubernetes.raw_objects import raw_job
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("patient_connections")
 
 @pytest.fixture
 async def guarded(etcd_binary, tmp_path):
-    async with guarded_etcd(etcd_binary, tmp_path / "guarded") as config:
+    async with etcd_with_users(etcd_binary, tmp_path / "guarded") as config:
         yield config
 
 
@@ -261,19 +261,19 @@ async def test_jobs_that_share_a_user_wait_for_no_etcd():
 
 async def test_an_etcd_without_users_starts_no_job_that_was_to_be_separate(etcd, open_store):
     """Better no job than one that seems to be separate; the words say what to do."""
-    config = open_store(etcd, **PATIENT)._channel.config
+    config = open_store(etcd, **UNHURRIED)._channel.config
     stage = Stage(config_of(config, ROOT))
     async with stage.accounts:
         with pytest.raises(TemporaryError, match="authentication"):
             await stage.start("digits")
-        await turn_users_on(config)
+        await enable_auth(config)
         await stage.objects.prepare(stage.job("digits"))
         assert await commits(stage.store(stage.job("digits"), stage.credentials(stage.job("digits"))))
 
 
 async def test_jobs_that_share_a_user_start_and_their_keys_go(etcd, open_store):
     """Without a user that makes users; what may not be recorded is no reason not to start."""
-    stage = Stage(open_store(etcd, **PATIENT)._channel.config, is_separate=False)
+    stage = Stage(open_store(etcd, **UNHURRIED)._channel.config, is_separate=False)
     async with stage.accounts:
         job = await stage.start("digits")
         store = stage.store(job, None)

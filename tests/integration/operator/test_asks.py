@@ -7,7 +7,7 @@ from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
 from autoscaler.jobs.master_connections import MasterConnections, MasterEndpoint, MasterTls
 from autoscaler.jobs.progress import JobProgress
 from master.api.master_status import JobPhase
-from tests.harness.master_process import MasterProcess, running, until
+from tests.harness.master_process import MasterProcess, running, wait_for_condition
 from tests.unit.clusters.kubernetes.raw_objects import kube_job
 
 
@@ -42,9 +42,9 @@ async def test_a_master_is_asked_with_the_jobs_own_identity(tmp_path):
             answer = await masters.poll(door(ours))
             return isinstance(answer, JobProgress) and answer.phase is JobPhase.STARTING
 
-        await until(is_starting)
+        await wait_for_condition(is_starting)
         assert not isinstance(await masters.poll(door(theirs)), JobProgress)
         assert not isinstance(await masters.poll(door(ours, token="another")), JobProgress)
         assert not isinstance(await masters.poll(door(ours, as_job="another")), JobProgress)
         await masters.keep_only(name, frozenset())
-        await until(is_starting)
+        await wait_for_condition(is_starting)

@@ -18,7 +18,7 @@ from master.store.etcd.etcd_upkeep import UPKEEP_S, EtcdUpkeep
 from master.store.etcd.stubs import stubs
 from master.store.job_keys import JobKeys
 from master.store.store_port import Committed, Put, Transaction, Unknown
-from tests.harness.secured_etcd import ROOT, asking, config_of, guarded_etcd, rpc
+from tests.harness.secured_etcd import ROOT, asking, config_of, etcd_with_users, rpc
 from tests.integration.operator.test_accounts import Stage
 
 pytestmark = pytest.mark.usefixtures("patient_connections")
@@ -60,7 +60,7 @@ async def fill(stage, job, values):
 
 @pytest.fixture
 async def stage(etcd_binary, tmp_path):
-    async with guarded_etcd(etcd_binary, tmp_path / "guarded", f"--quota-backend-bytes={QUOTA_BYTES}") as config:
+    async with etcd_with_users(etcd_binary, tmp_path / "guarded", f"--quota-backend-bytes={QUOTA_BYTES}") as config:
         stage = Stage(config)
         settings = replace(stage.accounts.settings, keeps_room=True)
         stage.accounts = JobAccounts(stage.api, settings, may_write=lambda: stage.leads, clock=lambda: stage.now_s)

@@ -19,7 +19,7 @@ from master.store.store_port import (
     UnchangedSince,
     ValueIs,
 )
-from tests.harness.secured_etcd import PATIENT
+from tests.harness.secured_etcd import UNHURRIED
 
 pytestmark = pytest.mark.usefixtures("patient_connections")
 
@@ -46,7 +46,7 @@ class EtcdBackend:
         self.cluster = cluster
 
     def store(self, job="digits"):
-        return self.open_store(self.cluster, job, **PATIENT)
+        return self.open_store(self.cluster, job, **UNHURRIED)
 
     async def let_pass(self, seconds):
         await asyncio.sleep(seconds)

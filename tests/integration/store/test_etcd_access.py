@@ -17,7 +17,7 @@ from master.store.etcd.etcd_config import Credentials, EtcdConfig, Tls
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
 from master.store.store_port import Committed, Put, Transaction
-from tests.harness.secured_etcd import PATIENT
+from tests.harness.secured_etcd import UNHURRIED
 
 pytestmark = pytest.mark.usefixtures("patient_connections")
 
@@ -41,7 +41,7 @@ async def enable_users(store):
 async def guarded(etcd_binary, tmp_path):
     """An etcd with users, whose tokens expire after two seconds."""
     async with start_etcd(etcd_binary, tmp_path / "etcd", options=["--auth-token-ttl=2"]) as cluster:
-        store = EtcdStore(EtcdConfig(endpoints=cluster.endpoints, **PATIENT), "digits")
+        store = EtcdStore(EtcdConfig(endpoints=cluster.endpoints, **UNHURRIED), "digits")
         await enable_users(store)
         await store.close()
         yield cluster
@@ -53,7 +53,7 @@ async def put(store, term, value):
 
 async def test_token_that_expired_is_renewed(guarded, open_store):
     """Reads, writes, renewals and watches go on after the token's time."""
-    store = open_store(guarded, credentials=ROOT, **PATIENT)
+    store = open_store(guarded, credentials=ROOT, **UNHURRIED)
     leadership = await store.try_lead(holder="a", ttl_s=600)
     for number in range(2):
         await asyncio.sleep(3.5)
@@ -69,7 +69,7 @@ async def test_token_that_expired_is_renewed(guarded, open_store):
 )
 async def test_user_without_the_right_is_refused(guarded, open_store, credentials):
     """No token, a wrong password and a missing role are told at once, for reads and watches, without the password."""
-    store = open_store(guarded, credentials=credentials, **PATIENT)
+    store = open_store(guarded, credentials=credentials, **UNHURRIED)
     with pytest.raises(StoreAccessError) as refusal:
         await store.try_lead(holder="a", ttl_s=5)
     assert "wrong" not in str(refusal.value)
@@ -120,7 +120,7 @@ async def test_tls_with_client_certificates(etcd_binary, tmp_path):
     ) as cluster:
         known = Tls(ca=read("ca.crt"), certificate=read("client.crt"), key=read("client.key"))
         for tls, is_served in ((known, True), (Tls(ca=read("ca.crt")), False), (None, False)):
-            waits = PATIENT if is_served else {"read_budget_s": 2.0}
+            waits = UNHURRIED if is_served else {"read_budget_s": 2.0}
             store = EtcdStore(EtcdConfig(endpoints=cluster.endpoints, tls=tls, **waits), "digits")
             try:
                 if is_served:

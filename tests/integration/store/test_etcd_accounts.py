@@ -12,7 +12,7 @@ from master.store.etcd.etcd_config import Credentials
 from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc
 from master.store.store_port import Committed, Put, Transaction
-from tests.harness.secured_etcd import PATIENT, accounts_of, asking, config_of, guarded_etcd, turn_users_on
+from tests.harness.secured_etcd import UNHURRIED, accounts_of, asking, config_of, enable_auth, etcd_with_users
 
 pytestmark = pytest.mark.usefixtures("patient_connections")
 
@@ -24,7 +24,7 @@ FREE_LEASE = 4711
 
 @pytest.fixture
 async def guarded(etcd_binary, tmp_path):
-    async with guarded_etcd(etcd_binary, tmp_path / "guarded") as config:
+    async with etcd_with_users(etcd_binary, tmp_path / "guarded") as config:
         yield config
 
 
@@ -230,7 +230,7 @@ async def test_a_master_commits_while_users_come_and_go(etcd_binary, tmp_path, o
     if option == "jwt":
         (tmp_path / "secret").write_text("s" * 32)
         option = f"--auth-token=jwt,priv-key={tmp_path}/secret,sign-method=HS256,ttl=10m"
-    async with guarded_etcd(etcd_binary, tmp_path / "guarded", option) as config, accounts_of(config) as accounts:
+    async with etcd_with_users(etcd_binary, tmp_path / "guarded", option) as config, accounts_of(config) as accounts:
         await accounts.make(DIGITS.user, DIGITS.password)
         store = EtcdStore(config_of(config, DIGITS), DIGITS.user)
         leadership = await store.try_lead(holder="a", ttl_s=600)
@@ -263,14 +263,14 @@ async def come_and_go(accounts, gone):
 async def test_an_etcd_that_answers_strangers_is_noticed(guarded, accounts, etcd, open_store):
     """Users without authentication separate nobody."""
     assert not await accounts.is_open()
-    plain = open_store(etcd, **PATIENT)._channel.config
+    plain = open_store(etcd, **UNHURRIED)._channel.config
     async with accounts_of(plain, is_separate=False) as shared:
         assert await shared.is_open()
 
 
 async def test_without_a_user_that_makes_users_keys_still_go(etcd, open_store):
     """Jobs that share etcd leave no keys behind either."""
-    store = open_store(etcd, job=DIGITS.user, **PATIENT)
+    store = open_store(etcd, job=DIGITS.user, **UNHURRIED)
     async with accounts_of(store._channel.config, is_separate=False) as shared:
         await shared.make(DIGITS.user, "")
         assert isinstance(await put(store, (await store.try_lead(holder="a", ttl_s=600)).term), Committed)
@@ -278,6 +278,6 @@ async def test_without_a_user_that_makes_users_keys_still_go(etcd, open_store):
         await shared.drop(DIGITS.user)
         assert await shared.jobs() == ()
         assert await store.read_leader() is None
-        await turn_users_on(store._channel.config)
+        await enable_auth(store._channel.config)
     with pytest.raises(StoreAccessError):
         await store.read_leader()

@@ -14,7 +14,7 @@ from master.store.etcd.etcd_store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
 from master.store.settlement import settle
 from master.store.store_port import Changed, Committed, Conflict, Put, Resync, Transaction, Unknown, ValueIs
-from tests.harness.secured_etcd import PATIENT
+from tests.harness.secured_etcd import UNHURRIED
 
 pytestmark = pytest.mark.chaos
 
@@ -52,7 +52,7 @@ async def test_watch_survives_kill_and_restart(etcd, open_store):
 
 async def test_server_that_is_paused_mid_call_gives_unknown(etcd, open_store):
     """SIGSTOP: the answer is Unknown while it stands still, never an error; settling it finds the truth (rule 23)."""
-    store, patient = open_store(etcd, read_budget_s=2.0), open_store(etcd, **PATIENT)
+    store, patient = open_store(etcd, read_budget_s=2.0), open_store(etcd, **UNHURRIED)
     term = (await lead(store)).term
     assert isinstance(await put(store, term, b"m1"), Committed)
     transaction = Transaction(
@@ -144,7 +144,7 @@ async def test_renewals_go_on_when_the_member_in_use_dies(etcd_of_three, open_st
 
 async def test_compaction_gives_a_resync_and_then_changes(etcd, open_store):
     """A watch that lagged behind is told so; what comes next is later than the gap."""
-    store = open_store(etcd, **PATIENT)
+    store = open_store(etcd, **UNHURRIED)
     term = (await lead(store)).term
     for number in range(5):
         await put(store, term, b"%d" % number)

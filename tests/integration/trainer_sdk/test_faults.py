@@ -10,7 +10,7 @@ import pytest
 from master.api.checkpoints.audit import read_checkpoint
 from tests.harness.job_processes import running
 from tests.harness.master_process import JOB
-from tests.harness.master_status import ask_status
+from tests.harness.master_status import get_status
 from trainer_sdk.record_order import Permutation
 
 SIZE, EPOCHS = 600, 2
@@ -153,7 +153,7 @@ def test_a_trainer_paused_past_its_lease_is_a_zombie_that_changes_nothing(tmp_pa
 
 
 def status(job):
-    return asyncio.run(ask_status(job.address, JOB, limit_s=60.0))
+    return asyncio.run(get_status(job.address, JOB, limit_s=60.0))
 
 
 def steps(job, name):

@@ -10,7 +10,7 @@ import pytest
 from master.api.checkpoints.audit import read_checkpoint
 from tests.harness.job_processes import running
 from tests.harness.master_process import JOB
-from tests.harness.master_status import ask_status
+from tests.harness.master_status import get_status
 
 GRACE_S = 8.0  # of which the last 2 are for leaving
 GONE_S = 100.0
@@ -44,7 +44,7 @@ def check_another_completes(job, trainer):
 
 def positions_leased(job):
     """As the master sees it."""
-    return sum(member.leased for member in asyncio.run(ask_status(job.address, JOB)).members)
+    return sum(member.leased for member in asyncio.run(get_status(job.address, JOB)).members)
 
 
 def has_begun(job):

@@ -19,7 +19,7 @@ from master.api.positions import PositionSet
 from master.job.placement.owner_placement import Weight, classes
 from tests.harness.job_processes import BUDGET_S, running
 from tests.harness.master_process import JOB
-from tests.harness.master_status import ask_status
+from tests.harness.master_status import get_status
 from trainer_sdk.pserver.__main__ import EXIT_OWNING
 from trainer_sdk.pserver.tables.bucket_load import REPORT_EVERY_S, BucketLoadMeter
 from trainer_sdk.pserver.tables.layout import Layout
@@ -32,7 +32,7 @@ ALL = PositionSet.span(0, BUCKETS)
 
 def status_of(job):
     """On a busy machine a master may be slow to answer."""
-    return asyncio.run(ask_status(job.address, JOB, limit_s=60.0))
+    return asyncio.run(get_status(job.address, JOB, limit_s=60.0))
 
 
 def ask_for_servers(job, count):

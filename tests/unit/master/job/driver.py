@@ -78,7 +78,7 @@ class Driver:
         self._follow(job.handle(self.state, event, self.now))
         return self.sent[before:]
 
-    def say(self, member: MemberKey, message) -> list:
+    def send(self, member: MemberKey, message) -> list:
         """What `member` is answered."""
         return [message for to, message in self.feed(MessageReceived(sender=member, message=message)) if to == member]
 
@@ -169,16 +169,16 @@ class Driver:
         member = key(name, process)
         declares = said.pop("declares", self.plain_declare())
         fields = {"ordinal": int(name[1:]) if name[1:].isdigit() else 0, "lineage": NO_LINEAGE, **said}
-        self.say(member, RegisterTrainer(name=member.name, incarnation=member.incarnation, **fields))
+        self.send(member, RegisterTrainer(name=member.name, incarnation=member.incarnation, **fields))
         if declares:
-            self.say(member, declares)
+            self.send(member, declares)
         return member
 
     def plain_declare(self) -> Declare:
         return Declare(dataset=SPEC, tables=TABLES if self.config.servers else ())
 
     def acquire(self, member: MemberKey, request: int, shards: int = 1):
-        (answer,) = self.say(member, Acquire(request=request, shards=shards))
+        (answer,) = self.send(member, Acquire(request=request, shards=shards))
         return answer
 
     def leases(self, member: MemberKey, request: int, shards: int = 1):
@@ -206,7 +206,7 @@ class Marks:
         return key(f"s{self.ordinal}", self.process)
 
     def register(self) -> list:
-        return self.driver.say(
+        return self.driver.send(
             self.key,
             RegisterServer(
                 name=self.key.name,
@@ -266,7 +266,7 @@ class Marks:
                     lineage=self.lineage,
                     marks=self.marks(),
                 )
-                self.driver.say(self.key, CutTaken(cut=said.cut))
+                self.driver.send(self.key, CutTaken(cut=said.cut))
                 return Written(cut=said.cut, file=file)
         return None
 
@@ -282,7 +282,7 @@ def run_servers(driver: Driver, servers: list[Marks], *, rounds: int = 50) -> No
                 answer = server.answer(message)
                 if answer is not None:
                     said = True
-                    driver.say(server.key, answer)
+                    driver.send(server.key, answer)
         if not said:
             return
     raise AssertionError("master and servers talk without end")

@@ -20,7 +20,7 @@ def to(driver, member, kind):
 
 
 def installed(driver, server, bucket, version=1):
-    return driver.say(
+    return driver.send(
         server.key, Installed(lineage=driver.state.number, bucket=bucket, version=Version(version), digest="d")
     )
 
@@ -51,7 +51,7 @@ def train(driver, servers, request=1):
     (lease,) = driver.leases(T0, request)
     for server in servers:
         server.applied |= lease.positions
-    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    driver.send(T0, Ack(token=lease.token, positions=lease.positions))
     return lease.positions
 
 

@@ -196,7 +196,7 @@ def test_where_the_others_keep_what_they_have_a_kept_bucket_gets_its_second_copy
 def test_a_server_that_has_to_go_takes_no_second_copies_with_it():
     """Its buckets and its second copies go to the others, and then it is released (rule 49)."""
     driver, servers = paired(THREE)
-    driver.say(servers[0].key, ServerLeaving(reason="drained"))
+    driver.send(servers[0].key, ServerLeaving(reason="drained"))
     carry(driver, servers)
     assert "s0" not in {*owners(driver), *backups(driver)}
     assert (alone(driver), driver.state.number) == (0, 1)
@@ -221,7 +221,7 @@ def test_the_copy_of_a_server_that_is_not_heard_is_not_given_up_by_the_one_that_
     driver, servers = paired(replace(PAIRED, max_servers=2))
     driver.feed(StreamBroken(member=servers[0].key))
     if goes == "leaves":
-        driver.say(servers[1].key, ServerLeaving(reason="scaled down"))
+        driver.send(servers[1].key, ServerLeaving(reason="scaled down"))
     else:
         driver.want(1)
     assert alone(driver) == 0
@@ -248,7 +248,7 @@ def test_when_the_one_that_stays_is_heard_again_the_other_may_go():
     """Its stream was broken for a moment."""
     driver, servers = paired(replace(PAIRED, max_servers=2))
     driver.feed(StreamBroken(member=servers[0].key))
-    driver.say(servers[1].key, ServerLeaving(reason="scaled down"))
+    driver.send(servers[1].key, ServerLeaving(reason="scaled down"))
     servers[0].register()
     carry(driver, servers)
     assert (driver.state.number, set(owners(driver)), alone(driver)) == (1, {"s0"}, 4)
@@ -416,7 +416,7 @@ def asked_anew():
     driver.feed(StreamBroken(member=servers[0].key))
     driver.fire(ReconnectWindowEnded)
     assert (driver.state.stage, owners(driver)) == (RecoveryStage.READING_MARKS, ["s1"] * 4)
-    driver.say(servers[1].key, late)
+    driver.send(servers[1].key, late)
     return driver, servers[1], done, late
 
 
@@ -436,7 +436,7 @@ def test_an_heir_that_lacks_its_buckets_when_it_is_asked_again_costs_one():
     """Then it is no old answer: the buckets are lost."""
     driver, heir, _, late = asked_anew()
     driver.fire(AnswersOverdue)
-    driver.say(heir.key, late)
+    driver.send(heir.key, late)
     assert (driver.state.stage, driver.state.number) == (RecoveryStage.RESTORING, 2)
 
 
@@ -447,11 +447,11 @@ def test_a_backup_skips_after_its_owner():
         fail_at_the_front(driver, process)
     assert [order.of_backups for server in servers for order in to(driver, server.key, Skip)] == [False, False]
     for server in servers:
-        driver.say(server.key, server.answer(to(driver, server.key, Skip)[0]))
+        driver.send(server.key, server.answer(to(driver, server.key, Skip)[0]))
     assert driver.durable.lineage.quarantine == EMPTY, "the backups have not"
     for server in servers:
         order = next(order for order in to(driver, server.key, Skip) if order.of_backups)
-        driver.say(server.key, server.answer(order))
+        driver.send(server.key, server.answer(order))
     assert driver.durable.lineage == LineageRecord(number=1, base=None, quarantine=FRONT)
 
 
@@ -460,7 +460,7 @@ def test_what_a_promoted_backup_has_not_skipped_is_asked_of_it_as_the_owner():
     driver, servers = paired()
     for process in (1, 2, 3):
         fail_at_the_front(driver, process)
-    driver.say(servers[0].key, servers[0].answer(to(driver, servers[0].key, Skip)[-1]))
+    driver.send(servers[0].key, servers[0].answer(to(driver, servers[0].key, Skip)[-1]))
     left = lose(driver, servers, 0)
     assert driver.durable.lineage == LineageRecord(number=1, base=None, quarantine=FRONT)
     assert left[0].skipped == FRONT

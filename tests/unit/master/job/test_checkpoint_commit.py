@@ -38,7 +38,7 @@ def running():
     (lease,) = driver.leases(T0, 1)
     for server in servers:
         server.applied |= lease.positions
-    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    driver.send(T0, Ack(token=lease.token, positions=lease.positions))
     return driver, servers
 
 
@@ -63,9 +63,9 @@ def test_cut_goes_out_only_when_all_have_answered_hold(running):
     driver.fire(CommitDue)
     first, second = (to(driver, server, Hold)[-1] for server in servers)
     assert first == second
-    driver.say(servers[0].key, Held(cut=first.cut, marks=servers[0].marks()))
+    driver.send(servers[0].key, Held(cut=first.cut, marks=servers[0].marks()))
     assert not to(driver, servers[0], Cut)
-    driver.say(servers[1].key, Held(cut=first.cut, marks=servers[1].marks()))
+    driver.send(servers[1].key, Held(cut=first.cut, marks=servers[1].marks()))
     assert to(driver, servers[0], Cut) == to(driver, servers[1], Cut) != []
 
 
@@ -77,7 +77,7 @@ def test_cut_is_the_union_of_marks_and_never_what_was_acked(running):
     driver.fire(CommitDue)
     hold = to(driver, servers[0], Hold)[-1]
     for server in servers:
-        driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
+        driver.send(server.key, Held(cut=hold.cut, marks=server.marks()))
     cut = to(driver, servers[0], Cut)[-1]
     assert cut.data == PositionSet.span(0, 40) | PositionSet.span(150, 160)
     assert PositionSet.span(0, 10) <= driver.state.dispatch.todo, "a false hint is taken back (rule 15)"
@@ -91,7 +91,7 @@ def test_what_the_cut_waits_for_is_leased_first(running):
     driver.fire(CommitDue)
     hold = to(driver, servers[0], Hold)[-1]
     for server in servers:
-        driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
+        driver.send(server.key, Held(cut=hold.cut, marks=server.marks()))
     (lease,) = driver.leases(T0, 2)
     assert lease.positions == PositionSet.span(180, 190)
 
@@ -108,7 +108,7 @@ def answer_hold(driver, servers):
     driver.fire(CommitDue)
     hold = to(driver, servers[0], Hold)[-1]
     for server in servers:
-        driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
+        driver.send(server.key, Held(cut=hold.cut, marks=server.marks()))
 
 
 @pytest.mark.parametrize("first", ["its stream breaks", "the cut opens"])
@@ -124,7 +124,7 @@ def test_a_cut_waits_only_briefly_for_a_trainer_that_was_killed(running, first):
         answer_hold(driver, servers)
     colleague = driver.trainer("t1", declares=None, lineage=1)
     (other,) = driver.leases(colleague, 1)
-    driver.say(colleague, Ack(token=other.token, positions=other.positions))
+    driver.send(colleague, Ack(token=other.token, positions=other.positions))
     ((due, ended),) = [one for one in job.deadlines(driver.state) if isinstance(one[1], ReconnectWindowEnded)]
     assert due - driver.now == driver.config.short_window_ns
     driver.feed(ended)
@@ -148,11 +148,11 @@ def test_files_that_differ_are_dropped_and_what_all_have_is_done(running):
     driver.fire(CommitDue)
     hold = to(driver, servers[0], Hold)[-1]
     for server in servers:
-        driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
+        driver.send(server.key, Held(cut=hold.cut, marks=server.marks()))
     answers = [server.answer(to(driver, server, Cut)[-1]) for server in servers]
     marks = tuple(replace(group, applied=group.applied | PositionSet.span(50, 60)) for group in answers[1].file.marks)
-    driver.say(servers[0].key, answers[0])
-    driver.say(servers[1].key, Written(cut=hold.cut, file=replace(answers[1].file, marks=marks)))
+    driver.send(servers[0].key, answers[0])
+    driver.send(servers[1].key, Written(cut=hold.cut, file=replace(answers[1].file, marks=marks)))
     assert driver.head is None
     assert driver.state.commit.phase is CommitPhase.IDLE
     assert driver.state.dispatch.done == PositionSet.span(0, 40)
@@ -164,7 +164,7 @@ def test_any_refusal_gives_the_cut_up_at_every_server(running, reason):
     driver, servers = running
     driver.fire(CommitDue)
     hold = to(driver, servers[0], Hold)[-1]
-    driver.say(servers[1].key, CutRefused(cut=hold.cut, reason=reason, message="why"))
+    driver.send(servers[1].key, CutRefused(cut=hold.cut, reason=reason, message="why"))
     assert [to(driver, server, Drop)[-1].cut for server in servers] == [hold.cut, hold.cut]
     told = job.status(driver.state, driver.now)
     assert reason in told.checkpoint_problem
@@ -179,11 +179,11 @@ def test_who_did_not_answer_hold_is_named(running, event):
     driver, servers = running
     driver.fire(CommitDue)
     hold = to(driver, servers[0], Hold)[-1]
-    driver.say(servers[1].key, Held(cut=hold.cut, marks=servers[1].marks()))
+    driver.send(servers[1].key, Held(cut=hold.cut, marks=servers[1].marks()))
     if event == "the master gives up":
         driver.fire(HoldExpired)
     else:
-        driver.say(servers[1].key, CutRefused(cut=hold.cut, reason=CutRefusal.GONE, message="no CUT came in time"))
+        driver.send(servers[1].key, CutRefused(cut=hold.cut, reason=CutRefusal.GONE, message="no CUT came in time"))
     problem = job.status(driver.state, driver.now).checkpoint_problem
     assert problem.endswith(f"{servers[0].key.name} did not answer HOLD in time")
 
@@ -195,7 +195,7 @@ def test_pause_after_refusals_doubles_up_to_a_bound(running):
     driver.fire(CommitDue)
     for _ in range(12):
         cut = to(driver, servers[0], Hold)[-1].cut
-        driver.say(servers[0].key, CutRefused(cut=cut, reason=CutRefusal.FAILED, message="disk full"))
+        driver.send(servers[0].key, CutRefused(cut=cut, reason=CutRefusal.FAILED, message="disk full"))
         pauses.append(driver.state.commit.due - driver.now)
         driver.fire(CommitDue)
     assert pauses[1] == 2 * pauses[0]
@@ -209,13 +209,13 @@ def test_a_busy_server_delays_commits_by_no_more_than_their_interval(how):
     (lease,) = driver.leases(T0, 1)
     for server in servers:
         server.applied |= lease.positions
-    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    driver.send(T0, Ack(token=lease.token, positions=lease.positions))
     pauses = []
     driver.fire(CommitDue)
     for _ in range(12):
         if how == "refused":
             cut = to(driver, servers[0], Hold)[-1].cut
-            driver.say(servers[0].key, CutRefused(cut=cut, reason=CutRefusal.GONE))
+            driver.send(servers[0].key, CutRefused(cut=cut, reason=CutRefusal.GONE))
         else:
             driver.fire(HoldExpired)
         pauses.append(driver.state.commit.due - driver.now)
@@ -231,7 +231,7 @@ def test_servers_that_do_not_answer_in_time_end_the_attempt(running, kind, answe
     driver.fire(CommitDue)
     hold = to(driver, servers[0], Hold)[-1]
     for server in servers[:answered]:
-        driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
+        driver.send(server.key, Held(cut=hold.cut, marks=server.marks()))
     driver.fire(kind)
     assert driver.state.commit.phase is CommitPhase.IDLE
     assert to(driver, servers[0], Drop)
@@ -245,7 +245,7 @@ def test_answers_to_an_attempt_that_was_given_up_are_nobodys(running):
     driver.fire(HoldExpired)
     driver.fire(CommitDue)
     for server in servers:
-        driver.say(server.key, Held(cut=old.cut, marks=server.marks()))
+        driver.send(server.key, Held(cut=old.cut, marks=server.marks()))
     assert driver.state.commit.phase is CommitPhase.HOLDING
 
 
@@ -255,7 +255,7 @@ def test_server_that_lists_other_buckets_ends_the_attempt(running):
     driver.fire(CommitDue)
     hold = to(driver, servers[0], Hold)[-1]
     for server in servers:
-        driver.say(server.key, Held(cut=hold.cut, marks=servers[1].marks()))
+        driver.send(server.key, Held(cut=hold.cut, marks=servers[1].marks()))
     assert driver.state.commit.phase is CommitPhase.IDLE
 
 
@@ -315,7 +315,7 @@ def test_refused_swap_ends_the_term(running):
     (swap,) = driver.held_back
     driver.feed(PersistRefused(write=swap.write, reason="head is another"))
     assert isinstance(driver.effects[-1], StepDown)
-    assert driver.say(T0, Acquire(request=9)) == []
+    assert driver.send(T0, Acquire(request=9)) == []
 
 
 def test_committed_leases_shrink_and_late_acks_of_them_change_nothing(running):
@@ -328,7 +328,7 @@ def test_committed_leases_shrink_and_late_acks_of_them_change_nothing(running):
     run_servers(driver, servers)
     assert lease.positions <= driver.state.dispatch.committed
     assert driver.state.dispatch.lease_count == 0
-    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    driver.send(T0, Ack(token=lease.token, positions=lease.positions))
     assert driver.state.dispatch.done == EMPTY
 
 
@@ -353,7 +353,7 @@ def test_base_of_the_lineage_is_retained_beside_a_newer_head(running):
     (lease,) = driver.leases(T0, 2)
     for server in servers:
         server.applied |= lease.positions
-    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    driver.send(T0, Ack(token=lease.token, positions=lease.positions))
     driver.fire(CommitDue)
     run_servers(driver, servers)
     assert driver.head.id != base
@@ -377,10 +377,10 @@ def test_plain_commit_is_what_was_done_when_it_began():
     member = driver.trainer("t0")
     (first,) = driver.leases(member, 1)
     (second,) = driver.leases(member, 2)
-    driver.say(member, Ack(token=first.token, positions=first.positions))
+    driver.send(member, Ack(token=first.token, positions=first.positions))
     driver.manifests_go_through = False
     driver.fire(CommitDue)
-    driver.say(member, Ack(token=second.token, positions=second.positions))
+    driver.send(member, Ack(token=second.token, positions=second.positions))
     driver.let_go()
     assert driver.head.data == first.positions
     assert driver.head.files == ()
@@ -392,7 +392,7 @@ def test_done_of_plain_sharding_is_durable_only_when_committed():
     driver = Driver(JobConfig(servers=0)).start()
     member = driver.trainer("t0")
     (lease,) = driver.leases(member, 1)
-    driver.say(member, Ack(token=lease.token, positions=lease.positions))
+    driver.send(member, Ack(token=lease.token, positions=lease.positions))
     driver.start()
     assert driver.state.dispatch.todo == SPEC.everything
 
@@ -405,7 +405,7 @@ def test_last_ack_commits_at_once_and_then_end():
     while isinstance(answer := driver.acquire(member, request), Granted):
         request += 1
         for lease in answer.leases:
-            driver.say(member, Ack(token=lease.token, positions=lease.positions))
+            driver.send(member, Ack(token=lease.token, positions=lease.positions))
     assert driver.head.is_complete
 
 
@@ -426,7 +426,7 @@ def test_compare_finds_equal_and_different_marks():
 def refuse(driver, server):
     """It takes no part in the cut that is open."""
     hold = to(driver, server, Hold)[-1]
-    driver.say(server.key, CutRefused(cut=hold.cut, reason=CutRefusal.FAILED, message="no room"))
+    driver.send(server.key, CutRefused(cut=hold.cut, reason=CutRefusal.FAILED, message="no room"))
     assert "no room" in job.status(driver.state, driver.now).checkpoint_problem
 
 
@@ -450,7 +450,7 @@ def test_a_commits_problem_ends_when_nothing_is_left_to_commit(running):
     driver.fire(CommitDue)
     hold = to(driver, servers[0], Hold)[-1]
     for server in servers:
-        driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
+        driver.send(server.key, Held(cut=hold.cut, marks=server.marks()))
     refuse(driver, servers[0])
     driver.fire(CommitDue)
     assert not driver.state.dispatch.done

@@ -33,7 +33,7 @@ def test_declared_is_answered_only_when_it_is_durable():
     """Persist before reply."""
     driver = plain()
     driver.writes_go_through = False
-    assert driver.say(T0, Declare(dataset=SPEC)) == []
+    assert driver.send(T0, Declare(dataset=SPEC)) == []
     driver.let_go()
     assert isinstance(driver.sent[-1][1], Declared)
     assert driver.durable.dataset.dataset == SPEC
@@ -43,8 +43,8 @@ def test_two_that_declare_at_once_are_both_answered_and_one_write_is_made():
     driver = plain()
     driver.trainer("t1", declares=None)
     driver.writes_go_through = False
-    driver.say(T0, Declare(dataset=SPEC))
-    driver.say(key("t1"), Declare(dataset=SPEC))
+    driver.send(T0, Declare(dataset=SPEC))
+    driver.send(key("t1"), Declare(dataset=SPEC))
     assert len([e for e in driver.held_back if isinstance(e.write, RecordDataset)]) == 1
     driver.let_go()
     assert {to.name for to, message in driver.sent if isinstance(message, Declared)} == {"t0", "t1"}
@@ -54,8 +54,8 @@ def test_two_that_declare_at_once_are_both_answered_and_one_write_is_made():
 def test_other_data_set_is_refused_by_the_fields_name(change):
     """Refused with the field's path and a hint, nothing started."""
     driver = plain()
-    driver.say(T0, Declare(dataset=SPEC))
-    (answer,) = driver.say(T0, Declare(dataset=replace(SPEC, **change)))
+    driver.send(T0, Declare(dataset=SPEC))
+    (answer,) = driver.send(T0, Declare(dataset=replace(SPEC, **change)))
     assert isinstance(answer, Refused)
     assert answer.field == f"dataset.{next(iter(change))}"
     assert driver.durable.dataset.dataset == SPEC
@@ -64,16 +64,16 @@ def test_other_data_set_is_refused_by_the_fields_name(change):
 def test_other_data_set_is_refused_while_the_first_is_being_recorded():
     driver = plain()
     driver.writes_go_through = False
-    driver.say(T0, Declare(dataset=SPEC))
-    (answer,) = driver.say(T0, Declare(dataset=replace(SPEC, size=7)))
+    driver.send(T0, Declare(dataset=SPEC))
+    (answer,) = driver.send(T0, Declare(dataset=replace(SPEC, size=7)))
     assert isinstance(answer, Refused)
 
 
 def test_batch_size_may_change():
     """It does not change what is trained."""
     driver = plain()
-    driver.say(T0, Declare(dataset=SPEC))
-    (answer,) = driver.say(T0, Declare(dataset=replace(SPEC, batch_size=5)))
+    driver.send(T0, Declare(dataset=SPEC))
+    (answer,) = driver.send(T0, Declare(dataset=replace(SPEC, batch_size=5)))
     assert answer == Declared(dataset=replace(SPEC, batch_size=5), tables=())
 
 
@@ -89,7 +89,7 @@ def test_batch_size_may_change():
 )
 def test_other_tables_are_refused_by_the_tables_name(tables, field):
     driver, _ = serving()
-    (answer,) = driver.say(T0, Declare(dataset=SPEC, tables=tables))
+    (answer,) = driver.send(T0, Declare(dataset=SPEC, tables=tables))
     assert isinstance(answer, Refused)
     assert answer.field == field
 
@@ -106,7 +106,7 @@ def test_other_tables_are_refused_by_the_tables_name(tables, field):
 )
 def test_what_cannot_be_trained_is_refused(declare, field):
     driver = plain()
-    (answer,) = driver.say(T0, declare)
+    (answer,) = driver.send(T0, declare)
     assert isinstance(answer, Refused)
     assert answer.field == field
     assert driver.durable.dataset is None
@@ -114,7 +114,7 @@ def test_what_cannot_be_trained_is_refused(declare, field):
 
 def test_own_model_beside_servers_is_refused():
     driver, _ = serving()
-    (answer,) = driver.say(T0, Declare(dataset=SPEC, tables=TABLES, own_model=True))
+    (answer,) = driver.send(T0, Declare(dataset=SPEC, tables=TABLES, own_model=True))
     assert answer.field == "own_model"
     assert "spec.parameterServer" in answer.message
 
@@ -123,7 +123,7 @@ def test_no_tables_beside_servers_are_refused():
     """The job's file asks for servers, the script has nothing to put on them: the refusal names both."""
     driver = Driver(JobConfig(servers=2)).start()
     driver.trainer("t0", declares=None)
-    (answer,) = driver.say(T0, Declare(dataset=SPEC))
+    (answer,) = driver.send(T0, Declare(dataset=SPEC))
     assert (type(answer), answer.field) == (Refused, "tables")
     assert "spec.parameterServer gives the job 2 parameter servers" in answer.message
     assert "session.tables" in answer.message
@@ -134,9 +134,9 @@ def test_a_script_that_ends_on_such_a_refusal_fails_the_job_at_once():
     """The next process would declare the same: nothing is tried again; a script that caught it would be heard on."""
     driver = Driver(JobConfig(servers=2, backoff_limit=6)).start()
     driver.trainer("t0", declares=None)
-    driver.say(T0, Declare(dataset=SPEC))
+    driver.send(T0, Declare(dataset=SPEC))
     assert phase(driver) is not JobPhase.FAILED
-    driver.say(T0, Failed(positions=EMPTY, message="UsageError: tables: ..."))
+    driver.send(T0, Failed(positions=EMPTY, message="UsageError: tables: ..."))
     assert phase(driver) is JobPhase.FAILED
     problem = job.status(driver.state, driver.now).problem
     assert problem.startswith("the declaration of t0 is refused: tables: no tables are declared")
@@ -148,11 +148,11 @@ def test_one_that_declares_otherwise_than_the_others_fails_alone(comes_first):
     """Others train: it is counted like any failure."""
     driver = plain()
     if comes_first:
-        driver.say(T0, Declare(dataset=replace(SPEC, size=0)))
+        driver.send(T0, Declare(dataset=replace(SPEC, size=0)))
     driver.trainer("t1")
     if not comes_first:
-        driver.say(T0, Declare(dataset=replace(SPEC, size=7)))
-    driver.say(T0, Failed(positions=EMPTY, message="UsageError"))
+        driver.send(T0, Declare(dataset=replace(SPEC, size=7)))
+    driver.send(T0, Failed(positions=EMPTY, message="UsageError"))
     assert phase(driver) is not JobPhase.FAILED
     assert job.status(driver.state, driver.now).failures_in_a_row == 1
 
@@ -171,7 +171,7 @@ def finished(*members):
     request = 0
     while isinstance(answer := driver.acquire(key(members[0]), request := request + 1), Granted):
         for lease in answer.leases:
-            driver.say(key(members[0]), Ack(token=lease.token, positions=lease.positions))
+            driver.send(key(members[0]), Ack(token=lease.token, positions=lease.positions))
     return driver, answer
 
 
@@ -181,7 +181,7 @@ def test_another_jobs_checkpoint_fails_the_job_at_once_too():
     driver.durable = Durable(lineage=driver.durable.lineage, head=driver.head)
     driver.start()
     driver.trainer("t5", declares=Declare(dataset=replace(SPEC, size=7)))
-    driver.say(key("t5"), Failed(positions=EMPTY, message="UsageError: dataset.size: ..."))
+    driver.send(key("t5"), Failed(positions=EMPTY, message="UsageError: dataset.size: ..."))
     assert phase(driver) is JobPhase.FAILED
     assert "the declaration of t5 is refused: dataset.size: is 7" in (job.status(driver.state, driver.now).problem)
 
@@ -192,14 +192,14 @@ def test_one_trainer_saves_at_the_end():
     assert answer == Ended(request=answer.request, final_saver=True)
     assert driver.acquire(key("t1"), 50) == Ended(request=50)
     assert job.status(driver.state, driver.now).phase is JobPhase.SAVING
-    driver.say(T0, FinalSaved())
+    driver.send(T0, FinalSaved())
     assert job.status(driver.state, driver.now).phase is JobPhase.COMPLETE
     assert driver.acquire(T0, 60) == Ended(request=60)
 
 
 def test_another_saves_when_the_saver_is_gone():
     driver, _ = finished("t0", "t1")
-    driver.say(T0, Leave())
+    driver.send(T0, Leave())
     assert driver.acquire(key("t1"), 50) == Ended(request=50, final_saver=True)
 
 
@@ -211,7 +211,7 @@ def test_a_saver_that_died_leaves_the_save_to_a_trainer_that_is_still_to_come():
     assert phase(driver) is JobPhase.SAVING
     driver.trainer("t1", declares=None, has_final_hook=True)
     assert driver.acquire(key("t1"), 1) == Ended(request=1, final_saver=True)
-    driver.say(key("t1"), FinalSaved())
+    driver.send(key("t1"), FinalSaved())
     assert phase(driver) is JobPhase.COMPLETE
 
 
@@ -231,15 +231,15 @@ def test_next_master_waits_for_a_saver_before_it_says_complete():
     driver.trainer("t0", declares=None, has_final_hook=True)
     driver.fire(ReclaimWindowEnded)
     assert phase(driver) is JobPhase.SAVING
-    driver.say(T0, FinalSaved())
+    driver.send(T0, FinalSaved())
     assert phase(driver) is JobPhase.COMPLETE, "who saved was appointed by the master before"
 
 
 def test_next_master_of_a_job_that_has_ended_says_complete_with_nobody_left():
     """Once nobody can claim to be saving."""
     driver, _ = finished("t0")
-    driver.say(T0, FinalSaved())
-    driver.say(T0, Leave())
+    driver.send(T0, FinalSaved())
+    driver.send(T0, Leave())
     driver.start()
     driver.fire(ReclaimWindowEnded)
     assert phase(driver) is JobPhase.COMPLETE
@@ -255,7 +255,7 @@ def test_ranks_are_dense_and_told_when_they_change():
         driver.trainer(name)
     assert [driver.state.members.trainers[name].rank for name in ("t0", "t1", "t2")] == [(0, 3), (1, 3), (2, 3)]
     before = len(driver.sent)
-    driver.say(T0, Leave())
+    driver.send(T0, Leave())
     told = {to.name: message for to, message in driver.sent[before:] if isinstance(message, RankChanged)}
     assert told == {"t1": RankChanged(rank=0, world_size=2), "t2": RankChanged(rank=1, world_size=2)}
 
@@ -264,7 +264,7 @@ def test_rank_is_not_told_again_when_it_stays():
     driver = Driver(JobConfig(servers=0)).start()
     driver.trainer("t0")
     said = RegisterTrainer(name=T0.name, ordinal=0, incarnation=T0.incarnation, lineage=1)
-    assert not [message for message in driver.say(T0, said) if isinstance(message, RankChanged)]
+    assert not [message for message in driver.send(T0, said) if isinstance(message, RankChanged)]
 
 
 def test_members_are_told_how_often_to_report():
@@ -279,8 +279,8 @@ def test_status_adds_up_and_has_an_outside_form():
     """M4: the six places are all there is; the CLI reads it as JSON."""
     driver, _ = serving()
     (lease,) = driver.leases(T0, 1)
-    driver.say(T0, Ack(token=lease.token, positions=lease.positions.first(10)))
-    driver.say(T0, Progress(steps=3, samples_per_s=12.5, metrics={"loss": 0.25}))
+    driver.send(T0, Ack(token=lease.token, positions=lease.positions.first(10)))
+    driver.send(T0, Progress(steps=3, samples_per_s=12.5, metrics={"loss": 0.25}))
     told = job.status(driver.state, Instant(driver.now + 5))
     counts = told.positions
     places = (counts.todo, counts.leased, counts.done, counts.skipping, counts.committed, counts.quarantined)
@@ -295,7 +295,7 @@ def test_metric_that_is_no_number_does_not_hide_the_status():
     """A diverged loss must not keep the cluster from seeing the job."""
     driver = plain()
     metrics = {"loss": float("nan"), "norm": float("inf"), "step": 3.0}
-    driver.say(T0, Progress(steps=1, metrics=metrics))
+    driver.send(T0, Progress(steps=1, metrics=metrics))
     told = decode_document(JobStatus, encode_document(job.status(driver.state, driver.now)))
     assert told.members[0].metrics == {"step": 3.0}
 

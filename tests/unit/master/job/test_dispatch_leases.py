@@ -30,7 +30,7 @@ def driver():
 
 
 def ack(driver, member, lease, positions=None):
-    driver.say(member, Ack(token=lease.token, positions=positions or lease.positions))
+    driver.send(member, Ack(token=lease.token, positions=positions or lease.positions))
 
 
 def lease_deadline(driver):
@@ -72,7 +72,7 @@ def test_what_comes_back_is_granted_before_all_else(driver):
     one, other = driver.trainer("t0"), driver.trainer("t1")
     (first,) = driver.leases(one, 1)
     driver.leases(other, 1)
-    driver.say(one, Return(token=first.token, positions=PositionSet.span(10, 20)))
+    driver.send(one, Return(token=first.token, positions=PositionSet.span(10, 20)))
     (again,) = driver.leases(other, 2)
     assert again.positions.bounds[:2] == (10, 20)
 
@@ -97,7 +97,7 @@ def test_an_older_request_is_not_answered(driver):
     """Rule 10: a repeat from the network must not make a lease that nobody knows of."""
     member = driver.trainer("t0")
     driver.acquire(member, 5)
-    assert driver.say(member, Acquire(request=4)) == []
+    assert driver.send(member, Acquire(request=4)) == []
 
 
 def test_ack_with_an_old_token_changes_nothing(driver):
@@ -105,7 +105,7 @@ def test_ack_with_an_old_token_changes_nothing(driver):
     member = driver.trainer("t0")
     (lease,) = driver.leases(member, 1)
     for wrong in ({"term": 9}, {"lineage": 9}, {"number": 99}, {"incarnation": "x"}):
-        driver.say(member, Ack(token=replace(lease.token, **wrong), positions=lease.positions))
+        driver.send(member, Ack(token=replace(lease.token, **wrong), positions=lease.positions))
     assert driver.state.dispatch.done == EMPTY
 
 
@@ -132,7 +132,7 @@ def test_lease_expires_without_progress_and_its_trainer_is_fenced(driver):
     sent = driver.fire(LeaseExpired)
     assert [type(message) for to, message in sent if to == member] == [Fenced]
     assert lease.positions <= driver.state.dispatch.todo
-    assert isinstance(driver.say(member, Ack(token=lease.token, positions=lease.positions))[0], Fenced)
+    assert isinstance(driver.send(member, Ack(token=lease.token, positions=lease.positions))[0], Fenced)
     assert driver.state.dispatch.done == EMPTY
 
 
@@ -140,12 +140,12 @@ def test_progress_renews_the_lease_and_a_mere_message_does_not(driver):
     """M2: leases are renewed by progress."""
     member = driver.trainer("t0")
     driver.leases(member, 1)
-    driver.say(member, Progress(steps=1, samples_per_s=10.0))
+    driver.send(member, Progress(steps=1, samples_per_s=10.0))
     (deadline,) = [at for at, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)]
     driver.now = Instant(driver.now + SECOND)
-    driver.say(member, Progress(steps=1, samples_per_s=10.0))
+    driver.send(member, Progress(steps=1, samples_per_s=10.0))
     assert [at for at, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)] == [deadline]
-    driver.say(member, Progress(steps=2, samples_per_s=10.0))
+    driver.send(member, Progress(steps=2, samples_per_s=10.0))
     assert [at for at, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)] == [deadline + SECOND]
 
 
@@ -155,7 +155,7 @@ def test_expiry_of_a_renewed_lease_does_nothing(driver):
     driver.leases(member, 1)
     (stale,) = [event for _, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)]
     driver.now = Instant(driver.now + SECOND)
-    driver.say(member, Progress(steps=1))
+    driver.send(member, Progress(steps=1))
     driver.feed(stale)
     assert driver.state.dispatch.lease_count == 1
 
@@ -164,7 +164,7 @@ def test_patience_is_the_floor_or_some_batch_times(driver):
     """Config: max(lease_floor, lease_factor x expected batch time)."""
     member = driver.trainer("t0")
     driver.leases(member, 1)
-    driver.say(member, Progress(steps=1, samples_per_s=1.0))  # a batch of 10 takes 10 s
+    driver.send(member, Progress(steps=1, samples_per_s=1.0))  # a batch of 10 takes 10 s
     (at,) = [at for at, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)]
     assert at == CONFIG.lease_factor * 10 * SECOND
 
@@ -173,7 +173,7 @@ def test_patience_is_the_floor_or_some_batch_times(driver):
 def test_share_of_waiting_is_shown_as_a_share(driver, said, shown):
     """Whatever a trainer's clock makes of it."""
     member = driver.trainer("t0")
-    driver.say(member, Progress(steps=1, samples_per_s=10.0, waiting_share=said))
+    driver.send(member, Progress(steps=1, samples_per_s=10.0, waiting_share=said))
     assert driver.state.members.trainers["t0"].waiting_share == shown
 
 
@@ -181,7 +181,7 @@ def test_share_of_waiting_is_shown_as_a_share(driver, said, shown):
 def test_rate_that_is_no_measurement_is_ignored(driver, rate):
     """Poison in a report changes no decision."""
     member = driver.trainer("t0")
-    driver.say(member, Progress(steps=1, samples_per_s=rate))
+    driver.send(member, Progress(steps=1, samples_per_s=rate))
     assert driver.state.members.trainers["t0"].samples_per_s == 0.0
     assert driver.leases(member, 1)
 
@@ -191,7 +191,7 @@ def test_leaving_returns_the_rest(driver):
     member = driver.trainer("t0")
     (lease,) = driver.leases(member, 1)
     ack(driver, member, lease, PositionSet.span(0, 10))
-    driver.say(member, Leave(reason="drained"))
+    driver.send(member, Leave(reason="drained"))
     assert driver.state.dispatch.todo == SPEC.everything - PositionSet.span(0, 10)
     assert not driver.state.members.trainers
 
@@ -202,7 +202,7 @@ def test_new_process_of_a_name_frees_the_old_ones_leases_at_once(driver):
     driver.trainer("t0", process=2)
     assert lease.positions <= driver.state.dispatch.todo
     zombie = key("t0")
-    answers = driver.say(
+    answers = driver.send(
         zombie, RegisterTrainer(name=zombie.name, ordinal=0, incarnation=zombie.incarnation, lineage=1)
     )
     assert isinstance(answers[0], Refused)
@@ -214,7 +214,7 @@ def test_broken_stream_keeps_leases_until_the_window_ends(driver):
     (lease,) = driver.leases(member, 1)
     driver.feed(StreamBroken(member=member))
     assert driver.state.dispatch.lease_count == 1
-    answers = driver.say(
+    answers = driver.send(
         member,
         RegisterTrainer(name=member.name, ordinal=0, incarnation=member.incarnation, lineage=1, held=(lease,)),
     )
@@ -243,7 +243,7 @@ def test_take_over_keeps_what_trainers_show_and_grants_only_above_the_mark(drive
     assert answer.leases[0].positions.bounds[0] >= 40
     (registered,) = [
         said
-        for said in driver.say(
+        for said in driver.send(
             one, RegisterTrainer(name=one.name, ordinal=0, incarnation=one.incarnation, lineage=1, held=(lease,))
         )
         if isinstance(said, Registered)
@@ -268,7 +268,7 @@ def test_lease_that_overlaps_another_is_not_kept(driver):
     driver.start()
     driver.fire(ReclaimWindowEnded)
     driver.leases(driver.trainer("t1"), 1)
-    answers = driver.say(
+    answers = driver.send(
         one, RegisterTrainer(name=one.name, ordinal=0, incarnation=one.incarnation, lineage=1, held=(lease,))
     )
     assert answers[0].kept == ()
@@ -294,7 +294,7 @@ def test_nothing_is_granted_before_the_data_set_is_durable(driver):
 def test_the_mark_is_written_in_blocks(driver):
     """M6: no store write per shard."""
     member = driver.trainer("t0", declares=None)
-    driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=10_000)))
+    driver.send(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=10_000)))
     before = len(driver.effects)
     for request in range(1, 51):
         for lease in driver.leases(member, request):
@@ -375,7 +375,7 @@ def test_work_of_a_trainer_that_is_gone_is_not_kept_from_one_that_waits_for_it(d
     driver.feed(StreamBroken(member=gone))
     assert isinstance(driver.acquire(other, 200), Wait), "it may be back in a moment"
     driver.now = Instant(driver.now + CONFIG.short_window_ns)
-    driver.say(other, Acquire(request=201))
+    driver.send(other, Acquire(request=201))
     assert driver.leases(other, 202)[0].positions <= lease.positions
 
 
@@ -386,7 +386,7 @@ def test_trainer_that_falls_silent_before_its_first_step_is_found_in_seconds(dri
     assert lease_deadline(driver) == driver.now + CONFIG.lease_floor_ns
     for _ in range(30):
         driver.now = Instant(driver.now + 3 * SECOND)
-        driver.say(member, Progress(steps=1, samples_per_s=0.0))  # the first batch is begun
+        driver.send(member, Progress(steps=1, samples_per_s=0.0))  # the first batch is begun
     assert lease_deadline(driver) == driver.now + CONFIG.lease_floor_ns
 
 
@@ -397,7 +397,7 @@ def test_slow_trainer_keeps_its_lease_under_the_next_master(driver):
     member = driver.trainer("t0", declares=None, held=held, lineage=1)
     for _ in range(20):
         driver.now = Instant(driver.now + 3 * SECOND)
-        driver.say(member, Progress(steps=7, samples_per_s=0.0))
+        driver.send(member, Progress(steps=7, samples_per_s=0.0))
     assert lease_deadline(driver) == driver.now + CONFIG.lease_floor_ns
 
 
@@ -407,7 +407,7 @@ def test_first_step_that_never_comes_loses_its_leases(driver):
     driver.leases(member, 1)
     for _ in range(100):
         driver.now = Instant(driver.now + 3 * SECOND)
-        driver.say(member, Progress(steps=0, samples_per_s=0.0))
+        driver.send(member, Progress(steps=0, samples_per_s=0.0))
     assert lease_deadline(driver) <= CONFIG.lease_first_ns + CONFIG.lease_floor_ns
 
 
@@ -418,7 +418,7 @@ def test_tail_waits_for_a_slow_trainer_no_longer_than_one_batch_takes_it(shards,
     spec = replace(driver.plain_declare(), dataset=replace(SPEC, size=size))
     batch_s = {driver.trainer("t0", declares=spec): 1.0, driver.trainer("t1", declares=spec): 0.01}
     for member, seconds in batch_s.items():
-        driver.say(member, Progress(steps=1, samples_per_s=SPEC.batch_size / seconds))
+        driver.send(member, Progress(steps=1, samples_per_s=SPEC.batch_size / seconds))
     free_at, requests = dict.fromkeys(batch_s, 0.0), itertools.count(1)
     while driver.state.dispatch.todo:
         member = min(free_at, key=free_at.__getitem__)

@@ -16,7 +16,7 @@ from tests.unit.master.job.pairs import THREE, alone, backups, lose, paired
 def silent(driver, owner, backup, for_s=2.0):
     """What this owner says of its backup."""
     said = BackupSilent(lineage=driver.state.number, backup=backup.key.incarnation, silent_s=for_s)
-    return driver.say(owner.key, said)
+    return driver.send(owner.key, said)
 
 
 def windows_s(driver):
@@ -33,7 +33,7 @@ def test_a_backup_that_answers_nobody_is_lost_within_seconds():
     driver.fire(ReconnectWindowEnded)
     assert (owners(driver), alone(driver), driver.state.number) == (["s0"] * 4, 4, 1)
     assert isinstance(
-        driver.say(servers[1].key, servers[1].answer(to(driver, servers[1].key, Activate)[-1]))[0], Fenced
+        driver.send(servers[1].key, servers[1].answer(to(driver, servers[1].key, Activate)[-1]))[0], Fenced
     )
 
 
@@ -101,8 +101,8 @@ def test_a_report_of_an_older_lineage_or_of_a_stranger_is_nothing():
     """It may come late."""
     driver, servers = paired()
     before = driver.state
-    driver.say(servers[0].key, BackupSilent(lineage=0, backup=servers[1].key.incarnation, silent_s=60.0))
-    driver.say(servers[0].key, BackupSilent(lineage=1, backup="somebody", silent_s=60.0))
+    driver.send(servers[0].key, BackupSilent(lineage=0, backup=servers[1].key.incarnation, silent_s=60.0))
+    driver.send(servers[0].key, BackupSilent(lineage=1, backup="somebody", silent_s=60.0))
     assert driver.state == before
 
 

@@ -23,7 +23,7 @@ def train(driver, servers, request):
     (lease,) = driver.leases(T0, request)
     for server in servers:
         server.applied |= lease.positions
-    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    driver.send(T0, Ack(token=lease.token, positions=lease.positions))
     return lease.positions
 
 
@@ -69,7 +69,7 @@ def test_marks_are_read_before_anything_is_granted():
     driver, servers, *_ = trained()
     servers[0].restart()
     for server in servers:
-        driver.say(server.key, server.answer(to(driver, server.key, Restore)[-1]))
+        driver.send(server.key, server.answer(to(driver, server.key, Restore)[-1]))
     assert driver.state.stage is RecoveryStage.READING_MARKS
     assert all(to(driver, server.key, AskMarks)[-1].lineage == 2 for server in servers)
     driver.trainer("t0", declares=None)
@@ -105,7 +105,7 @@ def test_a_second_loss_meanwhile_keeps_what_was_kept():
     driver, servers, first, second = trained(JobConfig(servers=3, bucket_count=6, after_loss=AfterLoss.KEEP))
     servers[0].restart()
     for server in servers[1:]:
-        driver.say(server.key, server.answer(to(driver, server.key, Restore)[-1]))
+        driver.send(server.key, server.answer(to(driver, server.key, Restore)[-1]))
         server.inbox = [message for recipient, message in driver.sent if recipient == server.key]
     servers[1].restart()
     assert [kept.lineage for kept in to(driver, servers[2].key, Restore)[-1].kept] == [2]

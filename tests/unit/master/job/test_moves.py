@@ -68,7 +68,7 @@ def test_a_bucket_moves_again_only_once_its_owner_has_confirmed_it(job):
     installed(driver, s1, 0)
     driver.feed(MovesRequested(moves=(Move(bucket=0, source=1, target=0),), reason="back"))
     assert driver.durable.intents == ()
-    driver.say(s1.key, Activated(lineage=1, buckets=PositionSet.of(0), version=Version(1)))
+    driver.send(s1.key, Activated(lineage=1, buckets=PositionSet.of(0), version=Version(1)))
     assert [intent.version for intent in driver.durable.intents] == [1]
 
 

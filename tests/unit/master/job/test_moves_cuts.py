@@ -46,7 +46,7 @@ def test_a_server_that_has_to_go_does_not_wait_for_a_cut(job):
     assert driver.state.commit.phase is CommitPhase.HOLDING
     driver.feed(TO_S1)
     assert not to(driver, s0.key, Freeze)
-    driver.say(s0.key, ServerLeaving())
+    driver.send(s0.key, ServerLeaving())
     assert to(driver, s0.key, Freeze)
 
 
@@ -57,7 +57,7 @@ def cut_without_the_file_of(driver, servers, slow):
     slow.answer = lambda said: None if isinstance(said, Cut) else answer(said)
     driver.fire(CommitDue)
     run_servers(driver, servers)
-    driver.say(slow.key, ServerLeaving())
+    driver.send(slow.key, ServerLeaving())
     carry(driver, servers)
     assert (driver.state.commit.phase, owners(driver)) == (CommitPhase.WRITING, ["s1"] * 4)
 
@@ -71,7 +71,7 @@ def test_a_leaving_server_is_not_released_while_its_file_is_owed(job):
     listed = driver.state.commit.held[0]
     marks = tuple(replace(group, applied=said.data) for group in listed)
     file = FileRecord(name="late", size_bytes=1, digest="d", lineage=1, marks=marks)
-    driver.say(servers[0].key, Written(cut=said.cut, file=file))
+    driver.send(servers[0].key, Written(cut=said.cut, file=file))
     assert driver.head is not None
     assert to(driver, servers[0].key, Released)
 
@@ -95,17 +95,17 @@ def test_a_skip_is_asked_of_the_owner_that_has_not_answered_it(job):
     driver.feed(TO_S1)
     train(driver, [s0, s1], 1)  # what a trainer that has worked fails at may be to blame
     (lease,) = driver.leases(T0, 2)
-    driver.say(T0, Failed(positions=lease.positions, message="boom"))
-    driver.say(T0, Leave())
+    driver.send(T0, Failed(positions=lease.positions, message="boom"))
+    driver.send(T0, Leave())
     assert driver.state.skip is not None
     skip = to(driver, s0.key, Skip)[-1]
     (frozen, others) = PositionSet.of(0), PositionSet.span(1, 4)
     said = {"lineage": 1, "positions": skip.positions, "applied": EMPTY}
-    driver.say(s0.key, SkipAnswer(skipped=others & s0.buckets, **said))
-    driver.say(s1.key, SkipAnswer(skipped=others & s1.buckets, **said))
+    driver.send(s0.key, SkipAnswer(skipped=others & s0.buckets, **said))
+    driver.send(s1.key, SkipAnswer(skipped=others & s1.buckets, **said))
     installed(driver, s1, 0)
     asked = len(to(driver, s1.key, Skip))
-    driver.say(s1.key, Activated(lineage=1, buckets=frozen, version=Version(1)))
+    driver.send(s1.key, Activated(lineage=1, buckets=frozen, version=Version(1)))
     assert len(to(driver, s1.key, Skip)) == asked + 1
-    driver.say(s1.key, SkipAnswer(skipped=frozen, **said))
+    driver.send(s1.key, SkipAnswer(skipped=frozen, **said))
     assert driver.durable.lineage.quarantine == skip.positions

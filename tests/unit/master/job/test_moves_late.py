@@ -95,7 +95,7 @@ def row_to_the_third(bucket_count=64):
     driver, servers = serving(replace(CONFIG, bucket_count=bucket_count, moves_at_once=32))
     for server in servers:
         mine = PositionSet.of(*owners_of(driver, server))
-        driver.say(
+        driver.send(
             server.key,
             ServerReport(
                 lineage=driver.state.number, buckets=mine, sizes_bytes=(1 << 20,) * len(mine), loads=(1.0,) * len(mine)
@@ -202,7 +202,7 @@ def test_a_target_that_returns_has_its_time(job):
 def test_what_a_leaving_server_could_not_hand_over_is_tried_again(job):
     """Rule 53: its grace runs."""
     driver, (s0, s1) = job
-    driver.say(s0.key, ServerLeaving())
+    driver.send(s0.key, ServerLeaving())
     driver.fire(MovesExpired)
     run_servers(driver, [s0, s1])
     assert [intent.version for intent in driver.durable.intents] == [1, 1]

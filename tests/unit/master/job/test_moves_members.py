@@ -36,7 +36,7 @@ def test_a_newcomer_enters_with_nothing_and_gets_its_share(job):
 def test_a_leaving_server_is_emptied_then_released_and_its_end_is_no_loss(job):
     """Rules 49, 54: 3 to 2, and nobody goes back to a checkpoint."""
     driver, (s0, s1) = job
-    driver.say(s0.key, ServerLeaving(reason="scaled down"))
+    driver.send(s0.key, ServerLeaving(reason="scaled down"))
     assert not to(driver, s0.key, Released)
     carry(driver, [s0, s1])
     assert owners(driver) == ["s1"] * 4
@@ -80,7 +80,7 @@ def test_a_target_that_goes_while_the_intent_is_written_is_undone(job):
 def test_a_source_lost_with_everything_installed_is_no_loss(job):
     """Rule 53: FLIP saves it."""
     driver, (s0, s1) = job
-    driver.say(s0.key, ServerLeaving())
+    driver.send(s0.key, ServerLeaving())
     driver.writes_go_through = False
     for intent in driver.state.moves.intents:
         installed(driver, s1, intent.bucket)
@@ -130,7 +130,7 @@ def test_a_new_master_undoes_what_it_finds_begun_and_activates_before_it_asks(jo
 def test_a_new_master_does_not_wait_for_a_server_that_owns_nothing(job):
     """Rule 49."""
     driver, (s0, s1) = job
-    driver.say(s0.key, ServerLeaving())
+    driver.send(s0.key, ServerLeaving())
     carry(driver, [s0, s1])
     driver.start()
     s1.register()
@@ -155,7 +155,7 @@ def test_a_newcomer_does_not_stand_for_an_owner_that_is_still_to_come(job):
 def test_a_leaving_owner_that_is_lost_is_not_waited_for(job):
     """Nobody comes in its place: the others take its buckets from the last checkpoint (rule 56)."""
     driver, (s0, s1) = job
-    driver.say(s0.key, ServerLeaving())
+    driver.send(s0.key, ServerLeaving())
     driver.feed(StreamBroken(member=s0.key))
     driver.fire(ReconnectWindowEnded)
     run_servers(driver, [s1])

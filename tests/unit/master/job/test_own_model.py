@@ -30,15 +30,15 @@ def register(driver, member, *, lineage=0, applied=EMPTY, held=()):
     said = RegisterTrainer(
         name=member.name, ordinal=0, incarnation=member.incarnation, lineage=lineage, applied=applied, held=held
     )
-    answers = driver.say(member, said)
+    answers = driver.send(member, said)
     if any(isinstance(answer, Fenced) for answer in answers):
-        answers = driver.say(member, said)
+        answers = driver.send(member, said)
     return next(answer for answer in answers if isinstance(answer, Registered))
 
 
 def train(driver, member, request):
     (lease,) = driver.leases(member, request)
-    driver.say(member, Ack(token=lease.token, positions=lease.positions))
+    driver.send(member, Ack(token=lease.token, positions=lease.positions))
     return lease.positions
 
 
@@ -49,7 +49,7 @@ def file_of(driver, data, **changes):
 
 
 def offer(driver, member, data, number=1, **changes):
-    answers = driver.say(
+    answers = driver.send(
         member, OfferCheckpoint(offer=number, world=driver.state.number, file=file_of(driver, data, **changes))
     )
     return next(answer for answer in answers if isinstance(answer, OfferAnswered))
@@ -68,7 +68,7 @@ def test_offer_commits_model_and_marks_together(driver):
 def test_offer_of_another_world_is_refused(driver):
     """Rule 35: its world must be current."""
     done = train(driver, T0, 1)
-    answers = driver.say(T0, OfferCheckpoint(offer=1, world=9, file=file_of(driver, done, lineage=9)))
+    answers = driver.send(T0, OfferCheckpoint(offer=1, world=9, file=file_of(driver, done, lineage=9)))
     assert answers[0].manifest is None
     assert "world" in answers[0].reason
     assert driver.head is None
@@ -79,7 +79,7 @@ def test_offer_is_refused_where_world_or_file_alone_is_of_another(driver, world,
     """Rule 35: what was said and what the file carries are both of the current world."""
     done = train(driver, T0, 1)
     assert driver.state.number == 1
-    answers = driver.say(T0, OfferCheckpoint(offer=1, world=world, file=file_of(driver, done, lineage=lineage)))
+    answers = driver.send(T0, OfferCheckpoint(offer=1, world=world, file=file_of(driver, done, lineage=lineage)))
     assert (answers[0].manifest, driver.head) == (None, None)
 
 
@@ -141,7 +141,7 @@ def test_file_of_the_lost_process_is_not_committed_over_the_new_one(driver):
     done = train(driver, T0, 1)
     late = OfferCheckpoint(offer=1, world=driver.state.number, file=file_of(driver, done))
     register(driver, key("t0", 2))
-    driver.say(T0, late)
+    driver.send(T0, late)
     assert driver.head is None
 
 
@@ -180,7 +180,7 @@ def test_second_trainer_is_refused_with_the_reason(driver):
     """Rule 36: a model each is not supported."""
     other = key("t1")
     register(driver, other)
-    answers = driver.say(other, OWN)
+    answers = driver.send(other, OWN)
     assert isinstance(answers[0], Refused)
     assert answers[0].field == "trainers"
     assert isinstance(driver.acquire(other, 1), Refused)
@@ -193,7 +193,7 @@ def test_waiting_trainer_takes_over_when_the_owner_leaves(driver):
     offer(driver, T0, done)
     other = key("t1")
     register(driver, other)
-    driver.say(T0, Leave())
+    driver.send(T0, Leave())
     registered = register(driver, other)
     assert registered.restore == driver.head.files[0]
     assert driver.state.owner == other
@@ -204,7 +204,7 @@ def test_world_is_durable_before_the_new_process_is_told(driver):
     driver.writes_go_through = False
     member = key("t0", 2)
     said = RegisterTrainer(name=member.name, ordinal=0, incarnation=member.incarnation, lineage=0)
-    assert not [answer for answer in driver.say(member, said) if isinstance(answer, Registered)]
+    assert not [answer for answer in driver.send(member, said) if isinstance(answer, Registered)]
     driver.let_go()
     assert register(driver, member).lineage == 2
 
@@ -213,7 +213,7 @@ def test_raise_while_an_offer_is_being_written_drops_the_offer(driver):
     """Rules 23, 34: its world is over."""
     done = train(driver, T0, 1)
     driver.manifests_go_through = False
-    driver.say(T0, OfferCheckpoint(offer=1, world=1, file=file_of(driver, done)))
+    driver.send(T0, OfferCheckpoint(offer=1, world=1, file=file_of(driver, done)))
     register(driver, key("t0", 2))
     driver.let_go()
     assert driver.head is None
@@ -235,9 +235,9 @@ def test_declaration_is_remembered_by_the_next_master(driver):
     driver.start()
     assert driver.state.has_own_model
     register(driver, T0, lineage=1)
-    (answer,) = driver.say(T0, OWN)
+    (answer,) = driver.send(T0, OWN)
     assert isinstance(answer, Declared)
-    (refused,) = driver.say(T0, replace(OWN, own_model=False))
+    (refused,) = driver.send(T0, replace(OWN, own_model=False))
     assert refused.field == "own_model"
 
 
@@ -265,7 +265,7 @@ def test_offer_while_another_is_written_is_to_be_repeated(driver):
     """One commit at a time."""
     done = train(driver, T0, 1)
     driver.manifests_go_through = False
-    driver.say(T0, OfferCheckpoint(offer=1, world=1, file=file_of(driver, done)))
+    driver.send(T0, OfferCheckpoint(offer=1, world=1, file=file_of(driver, done)))
     assert "offer it again" in offer(driver, T0, done, number=2, name="other").reason
     driver.let_go()
     assert driver.head.data == done

@@ -27,14 +27,14 @@ def fail_at_the_front(driver, process, *, says_so=True, works_first=True):
     member = driver.trainer("t5", process=process, declares=None)
     (lease,) = driver.leases(member, 1)
     if works_first:
-        driver.say(member, Ack(token=lease.token, positions=(lease.positions - FRONT).first(10)))
+        driver.send(member, Ack(token=lease.token, positions=(lease.positions - FRONT).first(10)))
     if works_first and (FRONT - lease.positions):
-        driver.say(member, Return(token=lease.token, positions=lease.positions))
+        driver.send(member, Return(token=lease.token, positions=lease.positions))
         (lease,) = driver.leases(member, 2)
     if says_so:
         in_hand = lease.positions.first(10)
-        driver.say(member, Failed(positions=in_hand, message="ValueError: bad record"))
-        driver.say(member, Leave(reason="the script raised"))
+        driver.send(member, Failed(positions=in_hand, message="ValueError: bad record"))
+        driver.send(member, Leave(reason="the script raised"))
     return lease.positions
 
 
@@ -43,8 +43,8 @@ def proven(driver, name):
     member = driver.trainer(name, declares=None)
     (lease,) = driver.leases(member, 1)
     done = (lease.positions - FRONT).first(10)
-    driver.say(member, Ack(token=lease.token, positions=done))
-    driver.say(member, Return(token=lease.token, positions=lease.positions - done))
+    driver.send(member, Ack(token=lease.token, positions=done))
+    driver.send(member, Return(token=lease.token, positions=lease.positions - done))
     return member
 
 
@@ -76,7 +76,7 @@ def test_one_process_that_fails_twice_counts_once(plain):
     member = proven(plain, "t5")
     (lease,) = plain.leases(member, 2)
     for _ in range(5):
-        plain.say(member, Failed(positions=lease.positions.first(10), message="again"))
+        plain.send(member, Failed(positions=lease.positions.first(10), message="again"))
     assert len(plain.state.failures.layers) == 1
 
 
@@ -89,7 +89,7 @@ def test_one_process_that_is_lost_again_and_again_counts_once(plain):
         plain.fire(ReconnectWindowEnded)
         plain.trainer("t5", declares=None, held=held, lineage=1)
         held = plain.state.dispatch.holders[member.incarnation].leases
-        plain.say(member, Ack(token=held[0].token, positions=held[0].positions - FRONT))
+        plain.send(member, Ack(token=held[0].token, positions=held[0].positions - FRONT))
     assert len(plain.state.failures.layers) == 1
     assert plain.state.dispatch.quarantined == EMPTY
 
@@ -109,7 +109,7 @@ def test_doubted_positions_go_to_a_process_that_has_completed_a_batch(plain):
     fresh = plain.trainer("t6", declares=None)
     (lease,) = plain.leases(fresh, 1)
     assert not lease.positions & FRONT
-    plain.say(fresh, Ack(token=lease.token, positions=lease.positions))
+    plain.send(fresh, Ack(token=lease.token, positions=lease.positions))
     (lease,) = plain.leases(fresh, 2)
     assert lease.positions == FRONT
 
@@ -122,8 +122,8 @@ def test_last_positions_left_count_whoever_fails_at_them(plain):
         if not isinstance(answer, Granted):
             break
         for lease in answer.leases:
-            plain.say(member, Ack(token=lease.token, positions=lease.positions - FRONT))
-    plain.say(member, Leave())
+            plain.send(member, Ack(token=lease.token, positions=lease.positions - FRONT))
+    plain.send(member, Leave())
     for process in (1, 2, 3):
         fail_at_the_front(plain, process, says_so=False, works_first=False)
     plain.trainer("t5", process=4, declares=None)
@@ -137,7 +137,7 @@ def test_a_trainer_that_succeeds_acquits(plain):
     member = proven(plain, "t6")
     (lease,) = plain.leases(member, 2)
     assert lease.positions == FRONT
-    plain.say(member, Ack(token=lease.token, positions=lease.positions))
+    plain.send(member, Ack(token=lease.token, positions=lease.positions))
     assert not plain.state.failures.suspects & lease.positions
     fail_at_the_front(plain, 3)
     assert plain.state.dispatch.quarantined == EMPTY
@@ -169,9 +169,9 @@ def test_trainer_that_holds_something_runs_dry_before_the_suspect(plain):
     busy = plain.trainer("t6", declares=None)
     (first,) = plain.leases(busy, 1)
     part = first.positions.first(10)
-    plain.say(busy, Ack(token=first.token, positions=part))
+    plain.send(busy, Ack(token=first.token, positions=part))
     assert isinstance(plain.acquire(busy, 2), Wait)
-    plain.say(busy, Ack(token=first.token, positions=first.positions - part))
+    plain.send(busy, Ack(token=first.token, positions=first.positions - part))
     (lease,) = plain.leases(busy, 3)
     assert lease.positions == FRONT
 
@@ -183,7 +183,7 @@ def test_quarantine_is_recorded_only_when_every_bucket_skipped():
         fail_at_the_front(driver, process)
     assert driver.state.dispatch.skipping == FRONT
     assert [to(driver, server.key, Skip)[-1].positions for server in servers] == [FRONT, FRONT]
-    driver.say(servers[0].key, servers[0].answer(to(driver, servers[0].key, Skip)[-1]))
+    driver.send(servers[0].key, servers[0].answer(to(driver, servers[0].key, Skip)[-1]))
     assert driver.durable.lineage.quarantine == EMPTY
     run_servers(driver, servers)
     assert driver.durable.lineage.quarantine == FRONT
@@ -247,7 +247,7 @@ def test_late_skip_of_an_earlier_master_is_completed_by_the_next_commit():
     servers[0].skipped |= FRONT
     servers[0].applied |= lease.positions - FRONT
     servers[1].applied |= lease.positions
-    driver.say(member, Ack(token=lease.token, positions=lease.positions))
+    driver.send(member, Ack(token=lease.token, positions=lease.positions))
     driver.fire(CommitDue)
     run_servers(driver, servers)
     assert driver.durable.lineage.quarantine == FRONT
@@ -264,7 +264,7 @@ def test_skip_is_asked_again_and_old_answers_do_not_count():
     assert len(to(driver, servers[0].key, Skip)) == 2
     for server in servers:
         other = SkipAnswer(lineage=1, positions=PositionSet.of(99), skipped=server.buckets, applied=EMPTY)
-        driver.say(server.key, other)
+        driver.send(server.key, other)
     assert driver.durable.lineage.quarantine == EMPTY
 
 
@@ -273,7 +273,7 @@ def test_no_cut_begins_while_a_skip_is_out():
     driver, _ = serving()
     member = key("t0")
     (lease,) = driver.leases(member, 1)
-    driver.say(member, Ack(token=lease.token, positions=lease.positions))
+    driver.send(member, Ack(token=lease.token, positions=lease.positions))
     for process in (1, 2, 3):
         fail_at_the_front(driver, process)
     driver.fire(CommitDue)
@@ -299,7 +299,7 @@ def test_one_batch_completed_breaks_the_row():
     (lease,) = driver.leases(member, 1)
     for process in (1, 2, 3, 4):
         fail_at_the_front(driver, process)
-        driver.say(member, Ack(token=lease.token, positions=PositionSet.span(10 * process - 10, 10 * process)))
+        driver.send(member, Ack(token=lease.token, positions=PositionSet.span(10 * process - 10, 10 * process)))
     assert job.status(driver.state, driver.now).phase is JobPhase.TRAINING
 
 

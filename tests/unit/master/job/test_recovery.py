@@ -38,7 +38,7 @@ def train(driver, servers, request):
     (lease,) = driver.leases(T0, request)
     for server in servers:
         server.applied |= lease.positions
-    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    driver.send(T0, Ack(token=lease.token, positions=lease.positions))
     return lease
 
 
@@ -69,7 +69,7 @@ def test_grants_wait_until_every_server_has_restored():
     for server in servers:
         server.register()
     driver.trainer("t0", declares=None)
-    driver.say(servers[0].key, servers[0].answer(to(driver, servers[0].key, Restore)[-1]))
+    driver.send(servers[0].key, servers[0].answer(to(driver, servers[0].key, Restore)[-1]))
     assert isinstance(driver.acquire(T0, 1), Wait)
     run_servers(driver, servers)
     assert to(driver, T0, RouteChanged)[-1].route.lineage == 1
@@ -192,7 +192,7 @@ def test_loss_while_head_is_being_swapped_waits_for_the_answer():
 def test_restore_that_fails_is_asked_again_and_told():
     driver, servers = serving()
     servers[0].restart()
-    driver.say(servers[0].key, RestoreFailed(lineage=driver.state.number, message="file is cut short"))
+    driver.send(servers[0].key, RestoreFailed(lineage=driver.state.number, message="file is cut short"))
     assert "cut short" in job.status(driver.state, driver.now).problem
     before = len(to(driver, servers[0].key, Restore))
     driver.fire(AnswersOverdue)
@@ -208,14 +208,14 @@ def test_a_file_that_stays_damaged_fails_the_job_after_a_while_and_not_before():
     silent = RestoreFailed(lineage=number, message="the folder does not answer")
     damaged = RestoreFailed(lineage=number, message="file x: cut short", is_damaged=True)
     for said in (silent, damaged):
-        driver.say(servers[0].key, said)
+        driver.send(servers[0].key, said)
         driver.now += driver.config.unreadable_ns - 1
-    driver.say(servers[0].key, damaged)
+    driver.send(servers[0].key, damaged)
     assert driver.state.failed == ""
     driver.now += 1
-    driver.say(servers[0].key, silent)
+    driver.send(servers[0].key, silent)
     assert driver.state.failed == ""
-    driver.say(servers[0].key, damaged)
+    driver.send(servers[0].key, damaged)
     assert "file x: cut short" in driver.state.failed
     assert "--from" in driver.state.failed
     assert [one.message for one in to(driver, key("t1"), Refused)] == [driver.state.failed]
@@ -227,9 +227,9 @@ def test_a_file_that_stays_damaged_ends_the_term_of_a_job_that_falls_back():
     driver, servers = serving(JobConfig(servers=2, bucket_count=4, falls_back=True))
     servers[0].restart()
     damaged = RestoreFailed(lineage=driver.state.number, message="file x: cut short", is_damaged=True)
-    driver.say(servers[0].key, damaged)
+    driver.send(servers[0].key, damaged)
     driver.now += driver.config.unreadable_ns
-    driver.say(servers[0].key, damaged)
+    driver.send(servers[0].key, damaged)
     assert [e.reason for e in driver.effects if isinstance(e, FallBack)] == ["s0 cannot restore: file x: cut short"]
     assert driver.state.is_over
     assert driver.state.failed == ""
@@ -240,7 +240,7 @@ def test_restored_of_an_older_lineage_does_not_count():
     driver, servers = serving()
     servers[0].restart()
     for server in servers:
-        driver.say(server.key, Restored(lineage=1))
+        driver.send(server.key, Restored(lineage=1))
     assert driver.state.stage is RecoveryStage.RESTORING
 
 
@@ -254,7 +254,7 @@ def test_take_over_reads_the_marks_and_keeps_the_lineage():
     for server in servers:
         assert AskMarks not in map(type, server.register()) or server is servers[1]
     for server in servers:
-        driver.say(server.key, server.answer(to(driver, server.key, AskMarks)[-1]))
+        driver.send(server.key, server.answer(to(driver, server.key, AskMarks)[-1]))
     assert driver.state.stage is RecoveryStage.SERVING
     assert driver.state.number == 1
     assert driver.state.dispatch.done == lease.positions
@@ -378,7 +378,7 @@ def test_manifest_of_another_parent_or_lineage_stays_an_orphan(change):
 def test_server_beyond_the_expected_number_is_refused():
     driver, _ = serving()
     member = key("s5")
-    (answer,) = driver.say(
+    (answer,) = driver.send(
         member,
         RegisterServer(name=member.name, ordinal=5, incarnation=member.incarnation, address="s5:1", lineage=0),
     )
@@ -393,7 +393,7 @@ def test_replaced_server_process_is_refused():
     servers[0].restart()
     run_servers(driver, servers)
     number = driver.state.number
-    (answer,) = driver.say(
+    (answer,) = driver.send(
         old, RegisterServer(name=old.name, ordinal=0, incarnation=old.incarnation, address="s0:1", lineage=1)
     )
     assert isinstance(answer, Refused)
@@ -405,7 +405,7 @@ def test_trainer_keeps_its_lease_through_a_take_over():
     driver, servers = serving()
     (lease,) = driver.leases(T0, 1)
     driver.start()
-    answers = driver.say(
+    answers = driver.send(
         T0, RegisterTrainer(name=T0.name, ordinal=0, incarnation=T0.incarnation, lineage=1, held=(lease,))
     )
     assert [kept.positions for kept in answers[0].kept] == [lease.positions]
@@ -415,7 +415,7 @@ def test_trainer_keeps_its_lease_through_a_take_over():
     (registered,) = [said for said in answers if isinstance(said, Registered)]
     for server in servers:
         server.applied |= lease.positions
-    driver.say(T0, Ack(token=registered.kept[0].token, positions=lease.positions))
+    driver.send(T0, Ack(token=registered.kept[0].token, positions=lease.positions))
     assert driver.state.dispatch.done == lease.positions
 
 

@@ -17,7 +17,7 @@ CONFIG = replace(PAIRED, max_servers=2)
 
 def leave(driver, server):
     server.is_leaving = True
-    driver.say(server.key, ServerLeaving(reason="scaled down"))
+    driver.send(server.key, ServerLeaving(reason="scaled down"))
 
 
 def last_one_goes():

@@ -96,13 +96,13 @@ def test_nobody_waits_for_one_that_has_gone(driver, how):
     """It holds nothing any more, whichever master saw it go."""
     match how:
         case "left":
-            driver.say(key("t1"), Leave())
+            driver.send(key("t1"), Leave())
         case "lost":
             driver.feed(StreamBroken(member=key("t1")))
             driver.fire(ReconnectWindowEnded)
         case "replaced":
             driver.trainer("t1", process=2, declares=None)
-            driver.say(key("t1", 2), Leave())
+            driver.send(key("t1", 2), Leave())
     assert recorded(driver) == ["t0"]
     first = come_back(driver, "t0", take_over(driver))
     assert isinstance(driver.acquire(first, 2), Granted)
@@ -160,7 +160,7 @@ def test_a_crowd_is_not_named_and_its_master_keeps_the_window(driver):
     assert driver.durable.trainers is None
     before = len(reservations(driver))
     driver.trainer("t3", declares=None)
-    driver.say(key("t2"), Leave())
+    driver.send(key("t2"), Leave())
     assert len(reservations(driver)) == before, "whoever comes or goes of a crowd costs the store nothing"
     first = come_back(driver, "t0", take_over(driver))
     assert isinstance(driver.acquire(first, 2), Wait)

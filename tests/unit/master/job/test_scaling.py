@@ -111,7 +111,7 @@ def test_a_second_number_says_what_of_the_first_it_replaces(job):
 def test_one_shrink_replaces_nothing_though_its_server_has_said_that_it_leaves(job):
     """A pod hears that it is to go before the master hears of the number: what moves since is of this very shrink."""
     driver, servers = grown(job, 3)
-    driver.say(servers[2].key, ServerLeaving())
+    driver.send(servers[2].key, ServerLeaving())
     assert driver.state.moves.intents or driver.state.moves.waiting
     (answered,) = driver.want(2)
     assert answered.answer.replaces == ""

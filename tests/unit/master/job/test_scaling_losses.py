@@ -128,7 +128,7 @@ def test_a_new_master_gives_a_server_that_is_not_wanted_time_to_come_back(job):
 def leave(driver, *servers):
     for server in servers:
         server.is_leaving = True
-        driver.say(server.key, ServerLeaving())
+        driver.send(server.key, ServerLeaving())
 
 
 def test_the_last_servers_leave_once_what_they_have_is_committed(job):
@@ -190,12 +190,12 @@ def test_a_commit_that_was_cut_before_does_not_count_as_the_one_of_a_server_that
     driver.fire(CommitDue)
     (hold,) = to(driver, server.key, Hold)
     marks = server.marks()
-    driver.say(server.key, Held(cut=hold.cut, marks=marks))
+    driver.send(server.key, Held(cut=hold.cut, marks=marks))
     after = train(driver, [server], request=2)
     leave(driver, server)
     server.inbox[:] = [message for recipient, message in driver.sent if recipient == server.key]
     file = FileRecord(name="old", size_bytes=1, digest="d", lineage=server.lineage, marks=marks)
-    driver.say(server.key, Written(cut=hold.cut, file=file))
+    driver.send(server.key, Written(cut=hold.cut, file=file))
     assert (driver.head.data, to(driver, server.key, Released)) == (before, [])
     carry(driver, [server])
     assert driver.head.data == before | after

@@ -30,7 +30,7 @@ def weigh(driver, server, *, size_bytes, loads=None):
         sizes_bytes=(size_bytes,) * len(buckets),
         loads=tuple((loads or {}).get(bucket, 1.0) for bucket in buckets),
     )
-    driver.say(server.key, report)
+    driver.send(server.key, report)
 
 
 def test_as_many_buckets_are_on_their_way_as_weigh_what_may_be(job):
@@ -47,7 +47,7 @@ def test_as_many_buckets_are_on_their_way_as_weigh_what_may_be(job):
         intent = driver.state.moves.intents[0]
         target = next(server for server in servers if server.key == intent.target)
         said = Installed(lineage=intent.lineage, bucket=intent.bucket, version=intent.version + 1, digest="d")
-        driver.say(target.key, said)
+        driver.send(target.key, said)
         run_servers(driver, servers)
     assert set(owners(driver)) == {"s0"}
 
@@ -87,7 +87,7 @@ def test_loads_that_differ_by_chance_move_nothing_more(job, loads):
 def test_a_report_that_does_not_fit_is_no_report(job, fault):
     driver, servers = job
     said = ServerReport(lineage=driver.state.number, buckets=PositionSet.of(0, 1), sizes_bytes=(1, 1), loads=(1.0, 1.0))
-    driver.say(servers[0].key, replace(said, **fault))
+    driver.send(servers[0].key, replace(said, **fault))
     assert not driver.state.weights
 
 
@@ -129,7 +129,7 @@ def test_what_does_not_arrive_is_told(job):
     driver.fire(MovesRetryDue)
     assert "2 to s2" in status(driver.state, driver.now).moves_problem, "until they have arrived"
     intent = driver.state.moves.intents[0]
-    driver.say(servers[2].key, Installed(lineage=1, bucket=intent.bucket, version=intent.version + 1, digest="d"))
+    driver.send(servers[2].key, Installed(lineage=1, bucket=intent.bucket, version=intent.version + 1, digest="d"))
     assert "1 to s2" in status(driver.state, driver.now).moves_problem
     carry(driver, servers)
     assert status(driver.state, driver.now).moves_problem == ""
@@ -148,7 +148,7 @@ def test_a_new_master_ends_a_resize_that_was_half_done(job):
     driver, servers = job
     grow(driver, servers)
     intent = driver.state.moves.intents[0]
-    driver.say(servers[2].key, Installed(lineage=1, bucket=intent.bucket, version=intent.version + 1, digest="d"))
+    driver.send(servers[2].key, Installed(lineage=1, bucket=intent.bucket, version=intent.version + 1, digest="d"))
     run_servers(driver, servers)
     assert owners(driver).count("s2") == 1
     driver.start()
@@ -166,7 +166,7 @@ def test_a_shrink_that_nobody_hurries_waits_for_commits(job):
     driver.want(1)
     assert driver.state.moves.waiting
     assert not driver.state.moves.intents
-    driver.say(servers[1].key, ServerLeaving())
+    driver.send(servers[1].key, ServerLeaving())
     assert driver.state.moves.intents
 
 

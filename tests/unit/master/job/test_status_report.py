@@ -20,7 +20,7 @@ def trained(driver, servers, request):
     (lease,) = driver.leases(T0, request)
     for server in servers:
         server.applied |= lease.positions
-    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    driver.send(T0, Ack(token=lease.token, positions=lease.positions))
 
 
 def test_a_job_in_the_middle_of_its_second_epoch():
@@ -33,7 +33,7 @@ def test_a_job_in_the_middle_of_its_second_epoch():
     for request in (3, 4):  # its other 20, and 40 of the second
         trained(driver, servers, request)
     driver.leases(T0, 5)
-    driver.say(T0, Progress(steps=16, samples_per_s=12.5, metrics={"loss": 0.25}, waiting_share=0.5))
+    driver.send(T0, Progress(steps=16, samples_per_s=12.5, metrics={"loss": 0.25}, waiting_share=0.5))
     driver.feed(StreamBroken(member=servers[1].key))
     blank = MemberStatus(
         name=T0.name, role=MemberRole.SERVER, ordinal=0, is_connected=True, is_serving=True, leased=0, steps=0,

@@ -12,7 +12,7 @@ from master.store.memory_store import MemoryCluster, MemoryStore
 
 TIMING = LeadershipTiming(lease_ttl_s=900, renew_deadline_s=0.02, retry_period_s=0.01)
 """As fast as the loop turns; the lease itself outlives each test."""
-PATIENT = LeadershipTiming(lease_ttl_s=900, renew_deadline_s=600.0, retry_period_s=0.01)
+UNHURRIED = LeadershipTiming(lease_ttl_s=900, renew_deadline_s=600.0, retry_period_s=0.01)
 
 
 class Link(MemoryStore):
@@ -100,7 +100,7 @@ async def test_the_only_master_whose_lease_is_gone_is_over(store):
 @pytest.mark.parametrize("fault", [StoreAccessError("who are you?"), ValueError("a bug")])
 async def test_an_election_that_fails_ends_the_reign_and_is_told(store, fault, is_alone):
     """A failed task behind the reign leaves nobody waiting: the term is over, and `won` says why."""
-    async with asyncio.timeout(60), Election(store, holder="me", timing=PATIENT, is_alone=is_alone) as election:
+    async with asyncio.timeout(60), Election(store, holder="me", timing=UNHURRIED, is_alone=is_alone) as election:
         held_term = await election.won()
         store.fault = fault
         assert await held_term.ended() is LossReason.BROKEN
