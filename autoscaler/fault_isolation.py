@@ -137,6 +137,11 @@ class JobErrors:
         tried = {job for _, job in due[:most_tried]}
         return {job: error.problem for job, error in failing.items() if job not in tried}
 
+    @property
+    def has_failures(self) -> bool:
+        """True while any step of anybody fails."""
+        return bool(self._errors)
+
     def problem(self, job: JobName) -> str:
         """Return what is wrong, in words for the job's owner; empty: nothing."""
         if not (errors := self._errors.get(job)):

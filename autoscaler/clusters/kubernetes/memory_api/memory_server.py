@@ -225,9 +225,9 @@ class MemoryServer:
         spec, status = before["spec"] | {"nodeName": node}, before["status"] | bound
         return self.rewrite(PODS, before, before | {"spec": spec, "status": status})
 
-    def finish(self, namespace: str, name: str) -> None:
-        """End a terminating pod, as the kubelet does once its containers have ended."""
-        self.delete(PODS, namespace, name, only=ANY, grace_s=0, propagation=None)
+    def finish(self, namespace: str, name: str, *, uid: str | None = None) -> None:
+        """End a terminating pod, this very one, as the kubelet does once its containers have ended."""
+        self.delete(PODS, namespace, name, only=Preconditions(uid=uid), grace_s=0, propagation=None)
 
     # ---- internals
 

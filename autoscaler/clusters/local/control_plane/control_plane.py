@@ -43,6 +43,9 @@ EDL_CLASSES: Final = (CORE_CLASS, LEVEL_SURPLUS)
 REMEMBERED_CHANGES: Final = 1_000
 """For watches, which are never that far behind: they run in the event loop of those who write."""
 
+RETRY_EVERY_S: Final = 1.0
+"""After a fault with one object: it is brought to what it should be without waiting for its next change (A11)."""
+
 REMEMBERED_EVENTS: Final = 1_000
 """An hour of a busy run has fewer; what is older stands in its journal."""
 
@@ -89,6 +92,7 @@ class ControlPlane:
         )
         self.socket_of: Final = commands.socket_of
         self._events: deque[Raw] = deque()  # the oldest first
+        self._errors = errors
         self._on_crash = on_crash
         self._on_changes = on_changes
         self._stack = AsyncExitStack()
@@ -114,15 +118,30 @@ class ControlPlane:
                 while changes := self.server.history.since(version):
                     version = self.server.history.version
                     self._react(changes)
-                await woken.wait()
+                await self._wait(woken)
+
+    async def _wait(self, woken: asyncio.Event) -> None:
+        """Wait for the next change; what has failed is tried again without one."""
+        while not woken.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_EVERY_S):
+                    await woken.wait()
+            if self._errors.has_failures:
+                self._retry()
+
+    def _retry(self) -> None:
+        reconcile_deployments(self.server, self._errors)
+        schedule_pods(self.server, self._errors)
+        for pod in self.server.all(PODS):
+            self.kubelet.sync(pod)
 
     def _react(self, changes: Sequence[ObjectChange]) -> None:
         if any(is_departure(change) for change in changes):
             collect(self.server)
         if any(change.kind in {DEPLOYMENTS, PODS} for change in changes):
-            reconcile_deployments(self.server)
+            reconcile_deployments(self.server, self._errors)
         if any(change.kind in {NODES, PODS} for change in changes):
-            schedule_pods(self.server)
+            schedule_pods(self.server, self._errors)
         self._forget_old_events(change for change in changes if change.kind == EVENTS and change.before is None)
         for change in changes:
             if change.kind != PODS:

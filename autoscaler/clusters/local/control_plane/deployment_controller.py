@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
@@ -18,6 +19,7 @@ from autoscaler.clusters.kubernetes.memory_api import MemoryServer
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, condition_of, controller_of, part, text, whole
 from autoscaler.errors import ClusterError
+from autoscaler.fault_isolation import GuardedTask, JobErrors, raw_object_key
 
 CONTROLLER_MANAGER: Final = FieldOwner("kube-controller-manager", is_apply=False)
 REPLICA_SET_HASH: Final = "local"
@@ -80,7 +82,7 @@ def replica_set_name(deployment: Raw) -> str:
     return f"{deployment['metadata']['name']}-{REPLICA_SET_HASH}"
 
 
-def reconcile_deployments(server: MemoryServer) -> None:
+def reconcile_deployments(server: MemoryServer, errors: JobErrors) -> None:
     """Every Deployment has its replicas, and its status counts them.
 
     A pod that the API server refuses is told in the condition ReplicaFailure, and its Deployment is tried again with
@@ -89,7 +91,8 @@ def reconcile_deployments(server: MemoryServer) -> None:
     pods = server.all(PODS)
     for deployment in server.all(DEPLOYMENTS):
         beside = [pod for pod in pods if pod["metadata"].get("namespace") == deployment["metadata"]["namespace"]]
-        _reconcile(server, deployment, beside)
+        key = raw_object_key("deployment", deployment)
+        errors.attempt(key, GuardedTask.WRITE, partial(_reconcile, server, deployment, beside))
 
 
 def _reconcile(server: MemoryServer, deployment: Raw, beside: Sequence[Raw]) -> None:

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer
 from autoscaler.clusters.kubernetes.objects.fields import ENDED_PHASES, Raw, parts, text, whole
@@ -34,8 +34,8 @@ from autoscaler.clusters.local.machine.pod_logs import describe_exit, read_tail
 from autoscaler.clusters.local.machine.ports import HOST, PortAllocator, is_listening
 from autoscaler.clusters.local.machine.process_environment import device_list
 from autoscaler.clusters.local.machine.processes import MachineFullError, ProcessEnd, Processes, StartError
-from autoscaler.domain import NodeName, Role
-from autoscaler.fault_isolation import GuardedTask, JobErrors, raw_object_key
+from autoscaler.domain import JobName, NodeName, Role
+from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key, raw_object_key
 from autoscaler.jobs.restart_policy import STEADY_AFTER_S, pause_s
 
 GONE_AFTER_S: Final = 0.05
@@ -131,11 +131,13 @@ class Kubelet:
         run = self._runs.pop(uid, None)
         if run is None:
             return
-        _cancel(run)
-        if run.is_starting or self.processes.is_running(run.key):
-            self.processes.end(run.key)
-        if run.port is not None:
-            self._ports.release(run.port)
+        with self._errors.isolate(_key_of(run), GuardedTask.POD_END):
+            _cancel(run)
+            if run.is_starting or self.processes.is_running(run.key):
+                self.processes.end(run.key)
+            if run.port is not None:
+                self._ports.release(run.port)
+        self._errors.forget(_key_of(run))
 
     def send_signal(self, namespace: str, name: str, number: signal.Signals) -> bool:
         """A fault from outside, as `kill` would make it; False if the pod has no process now."""
@@ -170,34 +172,19 @@ class Kubelet:
 
     async def _start_safely(self, run: PodRun) -> None:
         """Start the pod's process; after a fault of EDL's again, when its pause is over (A11)."""
-        owner = raw_object_key("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
-        with self._errors.isolate(owner, GuardedTask.START):
+        with self._errors.isolate(_key_of(run), GuardedTask.START):
             await self._start(run)
             return
         run.is_starting = False
-        self._start_after(run, self._errors.retry_at_s(owner, GuardedTask.START) - self._clock())
+        self._start_after(run, self._errors.retry_at_s(_key_of(run), GuardedTask.START) - self._clock())
 
     async def _start(self, run: PodRun) -> None:
+        """The pod's process runs and serves.  A start that a fault has ended half-way goes on where it was."""
         pod = self._find(run)
         if pod is None or self._is_closed:
             return
-        log = self._commands.folder.log_of(run.name)
-        run.starts += 1
-        run.is_starting, run.started_at_s = True, self._clock()
-        run.log_offset = log.stat().st_size if log.exists() else 0
-        try:
-            await self.processes.start(run.key, self._commands.command_of(pod, port=run.port, gpus=run.gpus))
-        except MachineFullError as error:
-            run.is_starting = False
-            self._wait(run, "NoRoom", str(error), max(NO_ROOM_PAUSE_S, pause_s(run.quick_ends)))
+        if not self.processes.is_running(run.key) and not await self._start_process(run, pod):
             return
-        except StartError as error:
-            run.is_starting = False
-            with suppress(OSError), log.open("a", encoding="utf-8") as file:
-                file.write(f"{error}\n")
-            self._handle_end(ProcessEnd(key=run.key, pid=0, code=NOT_RUN))
-            return
-        run.is_starting = False
         pod = self._find(run)
         if pod is None:
             self.processes.end(run.key)
@@ -206,6 +193,29 @@ class Kubelet:
         elif self.processes.is_running(run.key):
             self._report(run, "Running", {"running": {"startedAt": _now()}})
             await self._watch_readiness(run, pod)
+
+    async def _start_process(self, run: PodRun, pod: Raw) -> bool:
+        """False if there is none, and its status says why."""
+        command, log = (
+            self._commands.command_of(pod, port=run.port, gpus=run.gpus),
+            self._commands.folder.log_of(run.name),
+        )
+        run.starts += 1
+        run.is_starting, run.started_at_s = True, self._clock()
+        run.log_offset = log.stat().st_size if log.exists() else 0
+        try:
+            await self.processes.start(run.key, command)
+        except MachineFullError as error:
+            self._wait(run, "NoRoom", str(error), max(NO_ROOM_PAUSE_S, pause_s(run.quick_ends)))
+            return False
+        except StartError as error:
+            with suppress(OSError), log.open("a", encoding="utf-8") as file:
+                file.write(f"{error}\n")
+            self._handle_end(ProcessEnd(key=run.key, pid=0, code=NOT_RUN))
+            return False
+        finally:
+            run.is_starting = False
+        return True
 
     async def _watch_readiness(self, run: PodRun, pod: Raw) -> None:
         """A web pod is ready when its port answers, a master when its socket does, others at once."""
@@ -227,19 +237,17 @@ class Kubelet:
 
     def _leave(self, pod: Raw, run: PodRun | None) -> None:
         """Tell the pod's process to leave, once; after the grace it is killed.  A shorter grace holds at once."""
-        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         if run is None or (not run.is_starting and not self.processes.is_running(run.key)):
             if text(pod, "status", "phase") not in ENDED_PHASES or run is None:
-                self._server.finish(namespace, name)
+                self._remove(pod)
             return
         if run.is_starting:
             return  # its start finds out
         if not run.is_leaving:
             run.is_leaving = True
             self.processes.signal(run.key, signal.SIGTERM)
-        _cancel(run)
         left_s = float(whole(pod, "metadata", "deletionGracePeriodSeconds"))
-        run.timer = self._later(left_s, partial(self._kill, run))
+        self._later(run, left_s, partial(self._kill, run))
 
     def _kill(self, run: PodRun) -> None:
         """Its grace is over, or it was given none."""
@@ -252,10 +260,7 @@ class Kubelet:
         run = self._runs.get(uid)
         if run is None or run.key != ended.key or self._is_closed:
             return
-        owner = raw_object_key("pod", {"metadata": {"namespace": run.namespace, "name": run.name}})
-        with self._errors.isolate(owner, GuardedTask.POD_END):
-            _cancel(run)
-            self._judge(run, ended.code)
+        self._attempt(run, partial(self._judge, run, ended.code))
 
     def _judge(self, run: PodRun, code: int) -> None:
         """The pod has ended, or its process is started again."""
@@ -281,12 +286,13 @@ class Kubelet:
         ended = _terminated(code) | ({"reason": GRACE_OVER} if run.is_overdue else {})
         self._report(run, "Failed" if code else "Succeeded", {"terminated": ended})
         if is_leaving:
-            run.timer = self._later(GONE_AFTER_S, partial(self._remove, run))
+            self._later(run, GONE_AFTER_S, partial(self._remove, pod))
 
-    def _remove(self, run: PodRun) -> None:
-        with suppress(NotFoundError):
-            if self._find(run) is not None:
-                self._server.finish(run.namespace, run.name)
+    def _remove(self, pod: Raw) -> None:
+        """Its object goes, unless that is gone already or another pod bears its name."""
+        metadata = pod["metadata"]
+        with suppress(NotFoundError, ConflictError):
+            self._server.finish(metadata["namespace"], metadata["name"], uid=metadata["uid"])
 
     def _wait(
         self, run: PodRun, reason: str, why: str, wait_s: float, *, last: Mapping[str, Any] | None = None
@@ -299,8 +305,7 @@ class Kubelet:
         self._start_after(run, wait_s)
 
     def _start_after(self, run: PodRun, wait_s: float) -> None:
-        _cancel(run)
-        run.timer = self._later(max(0.0, wait_s), partial(self._start_soon, run))
+        self._later(run, max(0.0, wait_s), partial(self._start_soon, run))
 
     # ---- the pod's object ---------------------------------------------------------------------------------------
 
@@ -362,13 +367,28 @@ class Kubelet:
             lines = file.read(LOG_BYTES).splitlines(keepends=True)[-LOG_LINES:]
             self._server.logs[run.namespace, run.name] = lines
 
-    def _later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(delay_s, action)
+    def _later(self, run: PodRun, delay_s: float, action: Callable[[], None]) -> None:
+        """The next thing to do for the pod, in place of what was to be done."""
+        _cancel(run)
+        run.timer = asyncio.get_running_loop().call_later(delay_s, self._attempt, run, action)
+
+    def _attempt(self, run: PodRun, action: Callable[[], None]) -> None:
+        """Do this for the pod now; after a fault of EDL's again, when its pause is over (A11)."""
+        _cancel(run)
+        with self._errors.isolate(_key_of(run), GuardedTask.POD_END):
+            action()
+            return
+        self._later(run, self._errors.retry_at_s(_key_of(run), GuardedTask.POD_END) - self._clock(), action)
 
     def _finish(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
+
+
+def _key_of(run: PodRun) -> JobName:
+    """Name under which faults with the pod are kept."""
+    return object_key("pod", run.namespace, run.name)
 
 
 def _cancel(run: PodRun) -> None:

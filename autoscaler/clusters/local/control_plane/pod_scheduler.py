@@ -7,7 +7,9 @@ The scheduler preempts nobody: the planner of a run chooses every victim (`Recla
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.api.api_port import Raw
@@ -26,37 +28,51 @@ from autoscaler.clusters.kubernetes.parsing.node_objects import parse_node
 from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 from autoscaler.clusters.local.machine.scheduling import place_pending
-from autoscaler.domain import Node, NodeName, Pod, PodName, PodPhase, Resources, Role, Tier
+from autoscaler.domain import JobName, Node, NodeName, Pod, PodName, PodPhase, Resources, Role, Tier
+from autoscaler.fault_isolation import GuardedTask, JobErrors, raw_object_key
 
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def schedule_pods(server: MemoryServer) -> None:
+def schedule_pods(server: MemoryServer, errors: JobErrors) -> None:
     """Each pending pod without gates is bound, or is told once that no node has room for it."""
     pods = server.all(PODS)
-    pending = [pod for pod in pods if is_pending(pod)]
-    if not pending:
+    found = errors.read_each(pods, _key_of, GuardedTask.PODS, _read_pending)
+    if not found:
         return
     nodes = [parse_node(raw) for raw in server.all(NODES)]
-    preferred = {PodName(key_of(pod)): preferred_nodes(pod) for pod in pending}
-    placed = place_pending([_read(pod) for pod in pending], nodes, free_capacity(nodes, pods), preferred=preferred)
-    for pod in pending:
-        node = placed[PodName(key_of(pod))]
-        if node is not None:
-            server.bind(pod["metadata"]["namespace"], pod["metadata"]["name"], node)
-        elif condition_of(pod, "PodScheduled").get("reason") != "Unschedulable":
-            verdict = _unschedulable(len(nodes))
-            server.rewrite(PODS, pod, {**pod, "status": {**pod["status"], "conditions": [verdict]}})
+    free = free_capacity(nodes, pods, errors)
+    placed = place_pending(
+        [one.pod for one in found], nodes, free, preferred={one.pod.name: one.preferred for one in found}
+    )
+    for one in found:
+        node = placed[one.pod.name]
+        errors.attempt(_key_of(one.raw), GuardedTask.POD_BINDING, partial(_bind, server, one.raw, node, len(nodes)))
 
 
-def free_capacity(nodes: Iterable[Node], pods: Iterable[Raw]) -> dict[NodeName, Resources]:
+def _bind(server: MemoryServer, pod: Raw, node: NodeName | None, nodes: int) -> None:
+    if node is not None:
+        server.bind(pod["metadata"]["namespace"], pod["metadata"]["name"], node)
+    elif condition_of(pod, "PodScheduled").get("reason") != "Unschedulable":
+        verdict = _unschedulable(nodes)
+        server.rewrite(PODS, pod, {**pod, "status": {**pod["status"], "conditions": [verdict]}})
+
+
+def free_capacity(nodes: Iterable[Node], pods: Iterable[Raw], errors: JobErrors) -> dict[NodeName, Resources]:
     """What the nodes have left: a pod holds its requests from its binding until it has ended."""
     free = {node.name: node.allocatable for node in nodes}
-    for pod in pods:
-        node = NodeName(text(pod, "spec", "nodeName"))
-        if node in free and text(pod, "status", "phase") not in ENDED_PHASES:
-            free[node] -= pod_request(pod["spec"], pod["status"])
+    for node, held in errors.read_each(pods, _key_of, GuardedTask.PODS, _read_held):
+        if node in free:
+            free[node] -= held
     return free
+
+
+def _read_held(pod: Raw) -> tuple[NodeName, Resources] | None:
+    """The node of a bound pod, and what it holds there."""
+    node = NodeName(text(pod, "spec", "nodeName"))
+    if not node or text(pod, "status", "phase") in ENDED_PHASES:
+        return None
+    return node, pod_request(pod["spec"], pod["status"])
 
 
 def is_pending(pod: Raw) -> bool:
@@ -70,6 +86,24 @@ def preferred_nodes(pod: Raw) -> frozenset[str]:
     terms = parts(pod, "spec", "affinity", "nodeAffinity", _PREFERRED)
     fields = [field for term in terms for field in parts(term, "preference", "matchFields")]
     return frozenset(name for field in fields for name in field.get("values") or ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingPod:
+    """A pod that waits for a node: its object, what placing it depends on, and the nodes that it prefers."""
+
+    raw: Raw
+    pod: Pod
+    preferred: frozenset[str]
+
+
+def _read_pending(pod: Raw) -> PendingPod | None:
+    return PendingPod(raw=pod, pod=_read(pod), preferred=preferred_nodes(pod)) if is_pending(pod) else None
+
+
+def _key_of(pod: Raw) -> JobName:
+    """Name under which faults with the pod are kept."""
+    return raw_object_key("pod", pod)
 
 
 def _read(pod: Raw) -> Pod:

@@ -29,8 +29,8 @@ DEAF = (sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG
 class Plane:
     """A control plane and its user.  `api`: as kubectl would write."""
 
-    def __init__(self, plane, folder):
-        self.kubelet, self.server, self.folder = plane.kubelet, plane.server, folder
+    def __init__(self, plane, folder, errors):
+        self.kubelet, self.server, self.folder, self.errors = plane.kubelet, plane.server, folder, errors
         self.api = MemoryApi(plane.server, field_manager="kubectl")
 
     async def add(self, name="p", command=SLEEPER, *, restarts="Never", grace_s=5, cpu="1", **container):
@@ -96,7 +96,7 @@ async def running(tmp_path, on=None):
     )
     try:
         async with plane:
-            yield Plane(plane, folder)
+            yield Plane(plane, folder, errors)
     finally:
         shutil.rmtree(folder.sockets, ignore_errors=True)
     assert crashes == []

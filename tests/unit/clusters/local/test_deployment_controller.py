@@ -7,6 +7,7 @@ from autoscaler.clusters.kubernetes.objects.fields import condition_of
 from autoscaler.clusters.kubernetes.parsing.deployment_objects import is_acted_upon, is_refused_pods
 from autoscaler.clusters.kubernetes.parsing.pod_objects import deployment_of
 from autoscaler.clusters.local.control_plane.deployment_controller import reconcile_deployments
+from autoscaler.fault_isolation import JobErrors
 
 USER = FieldOwner("kubectl", is_apply=False)
 
@@ -20,7 +21,7 @@ def web(replicas, **spec):
 def started(replicas, **spec):
     server = MemoryServer(now=lambda: 0.0)
     server.create(DEPLOYMENTS, web(replicas, **spec), USER)
-    reconcile_deployments(server)
+    reconcile_deployments(server, JobErrors(lambda: 0.0))
     return server
 
 
@@ -28,7 +29,7 @@ def scale(server, replicas):
     before = server.get(DEPLOYMENTS, "default", "web")
     after = {**before, "spec": {**before["spec"], "replicas": replicas}}
     server.change(DEPLOYMENTS, before, after, is_status=False, owner=USER)
-    reconcile_deployments(server)
+    reconcile_deployments(server, JobErrors(lambda: 0.0))
 
 
 def names(server):
@@ -54,7 +55,7 @@ def test_a_second_look_makes_nothing_twice():
     """The controller is level-triggered."""
     server = started(2)
     version = server.history.version
-    reconcile_deployments(server)
+    reconcile_deployments(server, JobErrors(lambda: 0.0))
     assert names(server) == ["web-local-0", "web-local-1"]
     assert server.history.version == version
 
@@ -85,7 +86,7 @@ def test_an_ended_pod_is_replaced():
     server = started(1)
     pod = server.bind("default", "web-local-0", "n1")
     server.rewrite(PODS, pod, {**pod, "status": {**pod["status"], "phase": "Failed"}})
-    reconcile_deployments(server)
+    reconcile_deployments(server, JobErrors(lambda: 0.0))
     assert names(server) == ["web-local-0", "web-local-1"]
 
 
@@ -93,7 +94,7 @@ def test_the_status_tells_what_stands():
     """The generation that was acted upon, the replicas, and how many of them are ready."""
     server = started(2)
     make_ready(server, "web-local-0")
-    reconcile_deployments(server)
+    reconcile_deployments(server, JobErrors(lambda: 0.0))
     deployment = server.get(DEPLOYMENTS, "default", "web")
     assert is_acted_upon(deployment)
     assert deployment["status"]["replicas"] == 2
@@ -101,7 +102,7 @@ def test_the_status_tells_what_stands():
     assert deployment["status"]["unavailableReplicas"] == 1
     assert condition_of(deployment, "Available")["status"] == "False"
     make_ready(server, "web-local-1")
-    reconcile_deployments(server)
+    reconcile_deployments(server, JobErrors(lambda: 0.0))
     deployment = server.get(DEPLOYMENTS, "default", "web")
     assert deployment["status"]["unavailableReplicas"] == 0
     assert condition_of(deployment, "Available")["status"] == "True"
@@ -121,7 +122,7 @@ def test_one_deployment_that_is_refused_pods_stops_no_other():
     server.create(DEPLOYMENTS, web(1, priorityClassName="there-is-none"), USER)
     other = web(1)
     server.create(DEPLOYMENTS, {**other, "metadata": {"name": "zeta", "namespace": "default"}}, USER)
-    reconcile_deployments(server)
+    reconcile_deployments(server, JobErrors(lambda: 0.0))
     assert names(server) == ["zeta-local-0"]
 
 
