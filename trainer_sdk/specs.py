@@ -179,13 +179,6 @@ def adagrad(learning_rate: float, *, epsilon: float = 1e-8) -> OptimiserSpec:
     return OptimiserSpec(kind="adagrad", learning_rate=learning_rate, epsilon=epsilon)
 
 
-def adam(
-    learning_rate: float, *, momentum: float = 0.9, second_decay: float = 0.999, epsilon: float = 1e-8
-) -> OptimiserSpec:
-    """Adam (Kingma and Ba 2015, algorithm 1), bias-corrected by the number of steps of these parameters.
-
-    `momentum` and `second_decay` are the paper's beta1 and beta2.
-    """
-    return OptimiserSpec(
-        kind="adam", learning_rate=learning_rate, momentum=momentum, second_decay=second_decay, epsilon=epsilon
-    )
+def adam(learning_rate: float, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> OptimiserSpec:
+    """Adam (Kingma and Ba 2015, algorithm 1), bias-corrected by the number of steps of these parameters."""
+    return OptimiserSpec(kind="adam", learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon)

@@ -110,8 +110,9 @@ class OptimiserSpec:
 
     kind: Literal["sgd", "momentum", "adagrad", "adam"] = "sgd"
     learning_rate: float = 0.01
-    momentum: float = 0.9  # momentum; adam's first decay
-    second_decay: float = 0.999  # adam
+    momentum: float = 0.9
+    beta1: float = 0.9  # adam's decay of the mean
+    beta2: float = 0.999  # adam's decay of the square; not a weight decay
     epsilon: float = 1e-8  # adagrad, adam
 
 

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from master.api.identities import LeaseToken, Lineage
 from master.api.positions import EMPTY, PositionSet, union
-from trainer_sdk.protocol.leasing import acquire_if_low, flush_acks, flush_drain, renounce
+from trainer_sdk.protocol.leasing import acquire_if_low, drop_and_register, flush_acks, flush_drain
 from trainer_sdk.protocol.trainer_events import Discard, GiveBatch, ResendPush, SendPush
 from trainer_sdk.protocol.trainer_state import Flight, LeaseProgress, MissingPart, TrainerState, TrainerStep
 from trainer_sdk.pserver.core.messages import PushVerdict, Ruling
@@ -31,7 +31,7 @@ def handle_batch_requested(state: TrainerState) -> TrainerStep:
         part, *others = state.parts
         return _give_batch(state, part.token, part.positions, buckets=part.buckets, parts=tuple(others))
     for place, holding in enumerate(state.leases):
-        if holding.rest:
+        if holding.remaining:
             return _give_from_lease(state, place, holding)
     return flush_acks(_waiting(state, True))
 
@@ -42,16 +42,16 @@ def _waiting(state: TrainerState, is_script_waiting: bool) -> TrainerState:
     )
 
 
-def _give_from_lease(state: TrainerState, place: int, holding: LeaseProgress) -> TrainerStep:
-    batch = _cut(state, holding.rest)
-    cut = LeaseProgress(token=holding.token, rest=holding.rest - batch, confirmed=holding.confirmed)
-    leases = (*state.leases[:place], cut, *state.leases[place + 1 :])
-    given = _give_batch(state, holding.token, batch, leases=leases)
+def _give_from_lease(state: TrainerState, place: int, lease: LeaseProgress) -> TrainerStep:
+    batch = _next_batch(state, lease.remaining)
+    shortened = LeaseProgress(token=lease.token, remaining=lease.remaining - batch, confirmed=lease.confirmed)
+    leases = (*state.leases[:place], shortened, *state.leases[place + 1 :])
+    given = _give_batch(state, lease.token, batch, leases=leases)
     asked = acquire_if_low(given.state)
     return TrainerStep(asked.state, given.effects + asked.effects) if asked.effects else given
 
 
-def _cut(state: TrainerState, rest: PositionSet) -> PositionSet:
+def _next_batch(state: TrainerState, rest: PositionSet) -> PositionSet:
     """The next batch: up to batch_size positions of one epoch."""
     assert state.spec is not None
     dataset = state.spec.dataset
@@ -90,7 +90,7 @@ def handle_pulled(state: TrainerState, lineage: Lineage) -> TrainerStep:
     An older one is remembered: gradients that are computed on it will be dropped.
     """
     if lineage > state.lineage:
-        return renounce(state)
+        return drop_and_register(state)
     return TrainerStep(replace(state, pulled=lineage))
 
 
@@ -113,7 +113,7 @@ def handle_push_answered(state: TrainerState, number: int, rulings: tuple[Ruling
     if flight is None:
         return TrainerStep(state)
     if any(r.verdict is PushVerdict.STALE_LINEAGE for r in rulings):
-        return renounce(state)
+        return drop_and_register(state)
     owed = flight.buckets
     parts: list[MissingPart] = []
     for ruling in rulings:
@@ -179,7 +179,7 @@ def _conclude(state: TrainerState, flight: Flight) -> TrainerStep:
         confirmed -= union(p.positions for p in pieces if p.token == flight.token)
     leases = tuple(
         [
-            LeaseProgress(token=h.token, rest=h.rest, confirmed=h.confirmed | confirmed)
+            LeaseProgress(token=h.token, remaining=h.remaining, confirmed=h.confirmed | confirmed)
             if _is_of(h, flight.token)
             else h
             for h in state.leases

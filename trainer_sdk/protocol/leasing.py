@@ -37,7 +37,9 @@ from trainer_sdk.protocol.trainer_state import (
 
 def register(state: TrainerState) -> TrainerStep:
     """Registers with the leases held; until Registered comes, other messages are ignored."""
-    held = tuple(Lease(token=h.token, positions=h.rest | h.confirmed | _unconfirmed_of(state, h)) for h in state.leases)
+    held = tuple(
+        Lease(token=h.token, positions=h.remaining | h.confirmed | _unconfirmed_of(state, h)) for h in state.leases
+    )
     message = RegisterTrainer(
         name=state.name,
         ordinal=state.ordinal,
@@ -50,7 +52,7 @@ def register(state: TrainerState) -> TrainerStep:
     return TrainerStep(replace(state, phase=TrainerPhase.JOINING, is_acquiring=False), (SendToMaster(message=message),))
 
 
-def renounce(state: TrainerState) -> TrainerStep:
+def drop_and_register(state: TrainerState) -> TrainerStep:
     """Drops leases and gradients and registers again, with the same process (rule 14)."""
     bare, discards = _drop_all(state)
     if state.phase in {TrainerPhase.DISCONNECTED, TrainerPhase.LEFT}:
@@ -96,7 +98,7 @@ def _keep_leases(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerS
         in_hand = union((*(f.positions for f in mine), *(p.positions for p in mine_parts)))
         done = (lease.positions & confirmed) | (lease.positions & state.applied)
         rest = lease.positions - in_hand - done
-        leases.append(LeaseProgress(token=lease.token, rest=rest, confirmed=done - in_hand))
+        leases.append(LeaseProgress(token=lease.token, remaining=rest, confirmed=done - in_hand))
         flights += mine
         parts += mine_parts
     alive = {f.number for f in flights}
@@ -114,7 +116,7 @@ def acquire_if_low(state: TrainerState) -> TrainerStep:
     assert state.spec is not None
     left, low = 0, max(state.spec.dataset.batch_size, state.granted_count // 2)
     for holding in state.leases:
-        left += len(holding.rest)
+        left += len(holding.remaining)
         if left > low:
             return TrainerStep(state)
     return _acquire(replace(state, request=state.request + 1))
@@ -145,7 +147,7 @@ def handle_granted(state: TrainerState, message: Granted) -> TrainerStep:
     known = {h.token for h in state.leases}
     fresh = [lease for lease in message.leases if lease.token not in known]
     leases = tuple(
-        LeaseProgress(token=x.token, rest=x.positions - state.applied, confirmed=x.positions & state.applied)
+        LeaseProgress(token=x.token, remaining=x.positions - state.applied, confirmed=x.positions & state.applied)
         for x in fresh
     )
     state = replace(
@@ -163,7 +165,7 @@ def handle_wait(state: TrainerState, message: Wait) -> TrainerStep:
         return TrainerStep(state)
     state = replace(state, must_wait=True)
     later = AcquireLater(request=message.request, after_s=message.retry_after_s)
-    is_idle = not any(h.rest for h in state.leases) and not state.flights
+    is_idle = not any(h.remaining for h in state.leases) and not state.flights
     if state.own_model and is_idle and state.applied != state.committed:
         return TrainerStep(state, (RequestCheckpoint(), later))
     return TrainerStep(state, (later,))
@@ -190,7 +192,9 @@ def flush_acks(state: TrainerState) -> TrainerStep:
     if not acks:
         return TrainerStep(state)
     busy = {f.token for f in state.flights} | {p.token for p in state.parts}
-    left = tuple(replace(h, confirmed=EMPTY) if h.confirmed else h for h in state.leases if h.rest or h.token in busy)
+    left = tuple(
+        replace(h, confirmed=EMPTY) if h.confirmed else h for h in state.leases if h.remaining or h.token in busy
+    )
     return TrainerStep(replace(state, leases=left), acks)
 
 
@@ -200,11 +204,11 @@ def return_rest(state: TrainerState) -> TrainerStep:
     effects: list[TrainerEffect] = []
     leases = []
     for h in state.leases:
-        back = (h.rest | union(p.positions for p in state.parts if p.token == h.token)) - in_flight
+        back = (h.remaining | union(p.positions for p in state.parts if p.token == h.token)) - in_flight
         if back:
             effects.append(SendToMaster(message=Return(token=h.token, positions=back)))
         if h.confirmed or any(f.token == h.token for f in state.flights):
-            leases.append(replace(h, rest=EMPTY))
+            leases.append(replace(h, remaining=EMPTY))
     return TrainerStep(replace(state, leases=tuple(leases), parts=()), tuple(effects) if _is_joined(state) else ())
 
 
@@ -240,7 +244,7 @@ def leave(state: TrainerState, reason: str, *, failed: tuple[TrainerEffect, ...]
 
 def _put_back(state: TrainerState) -> TrainerState:
     """The same leases with what was in flight put back to the rest."""
-    leases = tuple(replace(h, rest=h.rest | _unconfirmed_of(state, h)) for h in state.leases)
+    leases = tuple(replace(h, remaining=h.remaining | _unconfirmed_of(state, h)) for h in state.leases)
     return replace(state, leases=leases, flights=(), parts=())
 
 

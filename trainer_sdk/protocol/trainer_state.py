@@ -28,7 +28,7 @@ class LeaseProgress:
     """A lease and its progress on this trainer."""
 
     token: LeaseToken
-    rest: PositionSet  # not given to the script yet
+    remaining: PositionSet  # not given to the script yet
     confirmed: PositionSet = EMPTY  # by every bucket; not acked yet
 
 
@@ -110,7 +110,7 @@ class TrainerState:
     @property
     def held_positions(self) -> PositionSet:
         """Every position that this trainer has to finish or to return."""
-        return union((*(h.rest | h.confirmed for h in self.leases), self.unconfirmed))
+        return union((*(h.remaining | h.confirmed for h in self.leases), self.unconfirmed))
 
     @property
     def unconfirmed(self) -> PositionSet:
@@ -150,15 +150,15 @@ def check_invariants(state: TrainerState) -> None:
     seen = EMPTY
     tokens = {h.token for h in state.leases}
     for holding in state.leases:
-        assert holding.rest.isdisjoint(holding.confirmed), f"given and not given: {holding}"
-        mine = holding.rest | holding.confirmed
+        assert holding.remaining.isdisjoint(holding.confirmed), f"given and not given: {holding}"
+        mine = holding.remaining | holding.confirmed
         assert mine.isdisjoint(unconfirmed), f"confirmed or in hand, and computed: {holding}, {unconfirmed}"
         assert mine.isdisjoint(seen), f"{mine & seen} in two leases"
         seen |= mine
     for piece in state.pieces:
         assert piece.positions, f"nothing to compute in {piece}"
         assert piece.token in tokens, f"{piece} belongs to no lease that is held"
-    assert not (state.is_draining and any(h.rest for h in state.leases)), (
+    assert not (state.is_draining and any(h.remaining for h in state.leases)), (
         "a draining trainer holds positions that it will not train"
     )
     assert not (state.phase is TrainerPhase.LEFT and state.leases), "has left, and holds positions"

@@ -116,7 +116,7 @@ def _decide_rare(state: TrainerState, event: _Rare) -> TrainerStep:  # noqa: C90
         case Registered():
             return leasing.handle_registered(state, event)
         case Fenced():
-            return leasing.renounce(state)
+            return leasing.drop_and_register(state)
         case Declared():
             return TrainerStep(state)
         case Refused(field=field, message=message):

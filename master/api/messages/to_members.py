@@ -126,6 +126,8 @@ class ServerWelcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskMarks:
+    """Report the marks of the buckets that this server owns at this lineage (rule 17); answered MarksReport."""
+
     lineage: Lineage
 
 
@@ -171,11 +173,15 @@ class Restore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
+    """Hold pushes for a checkpoint (rule 19): answered Held with the marks of each bucket, or CutRefused."""
+
     cut: CutId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
+    """Fork the buckets at the data state D (rule 20) and write their file: answered CutTaken, later Written."""
+
     cut: CutId
     data: PositionSet  # D, the union of all HELD marks
 
@@ -189,7 +195,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Never apply these positions (rule 31), in the buckets that you own or in those that you are the backup of."""
+    """Never apply these positions (rule 31), in the buckets that the server owns, or in those that it backs."""
 
     lineage: Lineage
     positions: PositionSet

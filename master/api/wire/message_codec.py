@@ -26,6 +26,8 @@ from master.api.positions import PositionsError, PositionSet
 from master.api.shape import ByName, Fixed, Many, OneOf, Optional, Positions, Record, Scalar, Shape, Word, record_of
 from master.api.wire.hello import Hello
 
+_ADVICE: Final = "change master.proto, then `make stubs`"
+
 _Convert: TypeAlias = Callable[[Any], Any]
 _Pair: TypeAlias = tuple[_Convert | None, _Convert | None]
 """Encode and decode; None where the value is the same in both forms.  A message is encoded as a dict of its fields:
@@ -126,7 +128,10 @@ def _of_word(shape: Word, field: FieldDescriptor) -> _Pair:
     members = cast(EnumDescriptor, field.enum_type).values
     numbers = {value.name: value.number for value in members}
     prefix = members[0].name.removesuffix("UNSPECIFIED")
-    encoded = {word: numbers.pop(prefix + word.upper().replace("-", "_")) for word in shape.values}
+    names = {word: prefix + word.upper().replace("-", "_") for word in shape.values}
+    if missing := sorted(set(names.values()) - set(numbers)):
+        raise TypeError(f"{field.full_name} has no enum value {', '.join(missing)}: {_ADVICE}")
+    encoded = {word: numbers.pop(name) for word, name in names.items()}
     if len(numbers) > 1:
         raise TypeError(f"{field.full_name}: {sorted(numbers)} stand for no word of {shape.values}")
     decoded = {number: word for word, number in encoded.items()}
@@ -145,7 +150,7 @@ def _of_record(shape: Record, descriptor: Descriptor) -> _Pair:
     names = {name for name, _ in shape.fields}
     if names != set(descriptor.fields_by_name):
         different = names ^ set(descriptor.fields_by_name)
-        raise TypeError(f"{descriptor.full_name} and {shape.type.__name__} differ in {sorted(different)}")
+        raise TypeError(f"{descriptor.full_name} and {shape.type.__name__} differ in {sorted(different)}: {_ADVICE}")
     plan = []
     for name, part in shape.fields:
         field = descriptor.fields_by_name[name]
@@ -208,6 +213,8 @@ class _Sum:
         fields = {field.name: cast(FieldDescriptor, field) for field in carrier.DESCRIPTOR.fields}
         for cls in get_args(union):
             name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+            if name not in fields:
+                raise TypeError(f"{carrier.DESCRIPTOR.full_name} has no field {name} for {cls.__name__}: {_ADVICE}")
             encode, decode = _of_record(record_of(cls), cast(Descriptor, fields.pop(name).message_type))
             self._encoders[cls] = (name, cast(_Convert, encode))
             self._decoders[name] = cast(_Convert, decode)

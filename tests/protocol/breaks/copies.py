@@ -22,7 +22,7 @@ from trainer_sdk.pserver.core.server_events import SendCopy
 from trainer_sdk.pserver.core.server_state import BucketGroup, ServerState, ServerStep, merge_groups
 from trainer_sdk.pserver.core.staged import MoveState, without_staged
 
-_judge = pushes.judge
+_verdict_of = pushes.verdict_of
 _try_pieces = batches._try_pieces
 _freeze = bucket_moves.handle_freeze
 _sent = bucket_moves._sent
@@ -35,7 +35,7 @@ _installed = move_lifecycle.handle_installed
 
 
 def frozen_takes_pushes(group: BucketGroup, positions: PositionSet, *, is_holding: bool) -> Any:
-    return _judge(replace(group, is_frozen=False), positions, is_holding=is_holding)
+    return _verdict_of(replace(group, is_frozen=False), positions, is_holding=is_holding)
 
 
 def moved_is_done(positions: PositionSet, ruling: Any) -> Any:
@@ -130,7 +130,7 @@ BREAKS: Final = (
     Break(
         name="frozen-accepts",
         rule="38, 50: a frozen copy takes no push",
-        patches=((pushes, "judge", frozen_takes_pushes),),
+        patches=((pushes, "verdict_of", frozen_takes_pushes),),
         setting=MOVE,
     ),
     Break(

@@ -21,8 +21,8 @@ from trainer_sdk.pserver.core import messages as server_messages
 from trainer_sdk.pserver.core.server_events import DropFork
 from trainer_sdk.pserver.core.server_state import CutPhase, fork_marks
 
-_judge = pushes.judge
-_judge_group = pushes._PushJudgement._judge
+_verdict_of = pushes.verdict_of
+_mark = pushes._PushEvaluation._mark
 _hold = fork.handle_hold
 _record = commit_protocol.record_manifest
 _compare = commit_protocol.compare_marks
@@ -33,33 +33,33 @@ _loaded = shell._loaded
 
 
 def applied_while_held(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
-    return _judge(group, positions, is_holding=False)
+    return _verdict_of(group, positions, is_holding=False)
 
 
-def wanted_goes_to_live_alone(judged: Any, group: Any, buckets: PositionSet) -> Any:
-    return replace(_judge_group(judged, replace(group, fork=None), buckets), fork=group.fork)
+def wanted_goes_to_live_alone(evaluation: Any, group: Any, buckets: PositionSet) -> Any:
+    return replace(_mark(evaluation, replace(group, fork=None), buckets), fork=group.fork)
 
 
-def others_go_to_the_fork_too(judged: Any, group: Any, buckets: PositionSet) -> Any:
-    before = judged.live
-    after = _judge_group(judged, group, buckets)
-    if group.fork is not None and judged.live != before:
-        judged.live, judged.both = before, judged.both | buckets
+def others_go_to_the_fork_too(evaluation: Any, group: Any, buckets: PositionSet) -> Any:
+    before = evaluation.live
+    after = _mark(evaluation, group, buckets)
+    if group.fork is not None and evaluation.live != before:
+        evaluation.live, evaluation.both = before, evaluation.both | buckets
     return after
 
 
 def never_split(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
-    verdict, named = _judge(group, positions, is_holding=is_holding)
+    verdict, named = _verdict_of(group, positions, is_holding=is_holding)
     if verdict is server_messages.PushVerdict.SPLIT:
         return server_messages.PushVerdict.APPLIED, EMPTY
     return verdict, named
 
 
-def straddling_goes_to_live_alone(judged: Any, group: Any, buckets: PositionSet) -> Any:
-    inside = group.fork.wanted & judged._positions if group.fork else EMPTY
-    if inside and inside != judged._positions:
-        return wanted_goes_to_live_alone(judged, group, buckets)
-    return _judge_group(judged, group, buckets)
+def straddling_goes_to_live_alone(evaluation: Any, group: Any, buckets: PositionSet) -> Any:
+    inside = group.fork.wanted & evaluation._positions if group.fork else EMPTY
+    if inside and inside != evaluation._positions:
+        return wanted_goes_to_live_alone(evaluation, group, buckets)
+    return _mark(evaluation, group, buckets)
 
 
 def copied_at_hold(state: Any, event: Any, now_s: float) -> Any:
@@ -167,7 +167,7 @@ BREAKS: Final = (
         name="no-hold",
         rule="19, 20: no push between HELD and CUT, and marks inside D",
         patches=(
-            (pushes, "judge", applied_while_held),
+            (pushes, "verdict_of", applied_while_held),
             (fork, "_can_fork", lambda group, data: True),
             (commit_protocol, "compare_marks", compared_as_equal),
         ),
@@ -176,19 +176,19 @@ BREAKS: Final = (
     Break(
         name="wanted-live-only",
         rule="21: wanted positions go to the fork too",
-        patches=((pushes._PushJudgement, "_judge", wanted_goes_to_live_alone),),
+        patches=((pushes._PushEvaluation, "_mark", wanted_goes_to_live_alone),),
         setting=SMALL,
     ),
     Break(
         name="shared-parameters",
         rule="21: other positions go to the live bucket alone",
-        patches=((pushes._PushJudgement, "_judge", others_go_to_the_fork_too),),
+        patches=((pushes._PushEvaluation, "_mark", others_go_to_the_fork_too),),
         setting=SMALL,
     ),
     Break(
         name="straddle-live-only",
         rule="21: SPLIT",
-        patches=((pushes, "judge", never_split), (pushes._PushJudgement, "_judge", straddling_goes_to_live_alone)),
+        patches=((pushes, "verdict_of", never_split), (pushes._PushEvaluation, "_mark", straddling_goes_to_live_alone)),
         setting=Setting(positions=3, batches=(1, 2), faults=Faults(trainer_crash=1)),
         limits=Limits(states=200_000, seconds=1800),
         is_long=True,

@@ -30,7 +30,7 @@ _hold = fork.handle_hold
 _hold_expired = fork.handle_hold_timed_out
 _of_servers = server_steps.of_servers
 _take_over = master_steps.take_over
-_judge_group = pushes._PushJudgement._judge
+_mark = pushes._PushEvaluation._mark
 
 
 def sent_without_skips(*args: Any, **parts: Any) -> SendCopy:
@@ -46,13 +46,13 @@ def forks_what_is_left(state: ServerState, known: Any, data: PositionSet) -> boo
     return True
 
 
-def fork_takes_what_the_frozen_lacks(judged: Any, group: BucketGroup, buckets: PositionSet) -> BucketGroup:
-    if group.is_frozen and group.fork is not None and judged._positions <= group.fork.wanted:
-        judged._rule(buckets, PushVerdict.APPLIED)
-        judged.both = judged.both | buckets
-        marks = fork.mark_fork(group.fork, judged._positions)
-        return replace(group, buckets=buckets, applied=group.applied | judged._positions, fork=marks)
-    return _judge_group(judged, group, buckets)
+def fork_takes_what_the_frozen_lacks(evaluation: Any, group: BucketGroup, buckets: PositionSet) -> BucketGroup:
+    if group.is_frozen and group.fork is not None and evaluation._positions <= group.fork.wanted:
+        evaluation._add_ruling(buckets, PushVerdict.APPLIED)
+        evaluation.both = evaluation.both | buckets
+        marks = fork.mark_fork(group.fork, evaluation._positions)
+        return replace(group, buckets=buckets, applied=group.applied | evaluation._positions, fork=marks)
+    return _mark(evaluation, group, buckets)
 
 
 def keeps_the_fork(state: ServerState, group: BucketGroup) -> Any:
@@ -168,7 +168,7 @@ BREAKS: Final = (
         rule="59: nor does a fork of a frozen copy take a push",
         patches=(
             (bucket_moves, "_let_go", keeps_the_fork),
-            (pushes._PushJudgement, "_judge", fork_takes_what_the_frozen_lacks),
+            (pushes._PushEvaluation, "_mark", fork_takes_what_the_frozen_lacks),
         ),
         setting=replace(HASTY, positions=2, buckets=2, moves_in=CommitPhase.WRITING),
     ),

@@ -14,8 +14,8 @@ from trainer_sdk.pserver.core import fork, pushes, restore
 from trainer_sdk.pserver.core import messages as server_messages
 
 _push = pushes.handle_push
-_judge = pushes.judge
-_judge_group = pushes._PushJudgement._judge
+_verdict_of = pushes.verdict_of
+_mark = pushes._PushEvaluation._mark
 _file_written = fork.handle_file_written
 _group = restore._group
 _trainer_push = batches.handle_push_requested
@@ -28,11 +28,11 @@ def any_lineage(state: Any, event: Any, said: Any = None) -> Any:
 def first_position_decides(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
     if positions and positions.first(1) <= group.applied:
         return server_messages.PushVerdict.REPEAT, EMPTY
-    return _judge(replace(group, applied=EMPTY), positions, is_holding=is_holding)
+    return _verdict_of(replace(group, applied=EMPTY), positions, is_holding=is_holding)
 
 
-def all_below_is_applied(judged: Any, group: Any, buckets: PositionSet) -> Any:
-    after = _judge_group(judged, group, buckets)
+def all_below_is_applied(evaluation: Any, group: Any, buckets: PositionSet) -> Any:
+    after = _mark(evaluation, group, buckets)
     top = max((b for b in after.applied.bounds), default=0)
     return replace(after, applied=PositionSet.span(0, top))
 
@@ -92,13 +92,13 @@ BREAKS: Final = (
     Break(
         name="batch-identity",
         rule="1: work is named by positions, not by the first of them",
-        patches=((pushes, "judge", first_position_decides),),
+        patches=((pushes, "verdict_of", first_position_decides),),
         setting=Setting(servers=1, buckets=1, batches=(2, 1), pipeline=2, faults=Faults(pause=1)),
     ),
     Break(
         name="high-water",
         rule="8: a set, never one number",
-        patches=((pushes._PushJudgement, "_judge", all_below_is_applied),),
+        patches=((pushes._PushEvaluation, "_mark", all_below_is_applied),),
         setting=Setting(trainers=1, pipeline=2),
     ),
     Break(

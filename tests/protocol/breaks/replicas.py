@@ -46,29 +46,29 @@ def applied_as_it_is_passed_on(cast: Any, world: Any, process: Any, parcel: Any,
         yield replace(change, make=make)
 
 
-def confirmed_unasked(judged: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
+def confirmed_unasked(evaluation: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
     return buckets
 
 
-def confirmed_by_anybody(judged: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
-    known = judged._backup_answers
+def confirmed_by_anybody(evaluation: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
+    known = evaluation._backup_answers
     if known is not None:
-        judged._backup_answers = tuple(replace(s, backup=backup.incarnation, version=group.version) for s in known)
+        evaluation._backup_answers = tuple(replace(s, backup=backup.incarnation, version=group.version) for s in known)
     try:
-        return _confirmed(judged, group, backup, buckets)
+        return _confirmed(evaluation, group, backup, buckets)
     finally:
-        judged._backup_answers = known
+        evaluation._backup_answers = known
 
 
-_confirmed = pushes._PushJudgement._confirmed
+_confirmed = pushes._PushEvaluation._confirmed
 
 
-def overlap_is_told(judged: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
-    for said in judged._backup_answers or ():
+def overlap_is_told(evaluation: Any, group: BucketGroup, backup: Any, buckets: PositionSet) -> PositionSet:
+    for said in evaluation._backup_answers or ():
         if said.backup == backup.incarnation and said.ruling.verdict is PushVerdict.OVERLAP:
-            judged._rule(buckets, PushVerdict.OVERLAP, said.ruling.positions)
+            evaluation._add_ruling(buckets, PushVerdict.OVERLAP, said.ruling.positions)
             return EMPTY
-    return _confirmed(judged, group, backup, buckets)
+    return _confirmed(evaluation, group, backup, buckets)
 
 
 def any_said(cast: Any, world: Any, process: Any, parcel: Any, passes: Any) -> Any:
@@ -146,7 +146,7 @@ BREAKS: Final = (
     Break(
         name="answer-first",
         rule="61: an owner applies and answers what its backup has confirmed",
-        patches=((pushes._PushJudgement, "_confirmed", confirmed_unasked),),
+        patches=((pushes._PushEvaluation, "_confirmed", confirmed_unasked),),
         setting=CALM,
     ),
     Break(
@@ -183,7 +183,7 @@ BREAKS: Final = (
     Break(
         name="overlap-is-told",
         rule="11, 61: what only the backup has is not complete",
-        patches=((pushes._PushJudgement, "_confirmed", overlap_is_told),),
+        patches=((pushes._PushEvaluation, "_confirmed", overlap_is_told),),
         setting=Setting(buckets=1, copies=2, batches=(1, 2), faults=Faults(trainer_crash=1)),
     ),
     Break(
@@ -210,7 +210,7 @@ LARGER: Final = (
     Break(
         name="said-by-anybody",
         rule="61: what the backup of this very version has confirmed",
-        patches=((pushes._PushJudgement, "_confirmed", confirmed_by_anybody), (relays, "said", any_said)),
+        patches=((pushes._PushEvaluation, "_confirmed", confirmed_by_anybody), (relays, "said", any_said)),
         setting=replace(LOST, servers=3),
     ),
     Break(

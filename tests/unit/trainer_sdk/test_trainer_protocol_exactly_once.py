@@ -235,7 +235,7 @@ class OneTrainer(RuleBasedStateMachine):
         if odds:
             return
         self.feed(DrainRequested(reason="scale-down"))
-        assert not any(h.rest for h in self.state.leases)
+        assert not any(h.remaining for h in self.state.leases)
         if hard:
             self.feed(DrainDeadlinePassed())
             if self.registering is None and self.state.phase == "left":

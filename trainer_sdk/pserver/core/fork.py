@@ -7,7 +7,7 @@ other push to the live bucket alone: the fork becomes exactly D, and nobody wait
 
     HELD -> OPEN -> SEALED -> WRITTEN, and from each of the first three -> GONE: the id is never taken again
 
-Pushes are judged in `pushes`; copy on write is in `tables`, the file in `transfer.checkpoint_file`.  Pure.
+Verdicts on pushes are in `pushes`; copy on write is in `tables`, the file in `transfer.checkpoint_file`.  Pure.
 """
 
 from __future__ import annotations

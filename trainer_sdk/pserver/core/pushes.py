@@ -1,7 +1,7 @@
-"""Judging pushes: every push is applied at most once to every bucket, whatever the network does (rule 6).
+"""Verdicts on pushes: every push is applied at most once to every bucket, whatever the network does (rule 6).
 
 A bucket's marks, the set of positions it has applied, change together with its parameters and go wherever they go.
-`handle_push` judges a push bucket by bucket and names the buckets that get the gradient; `event_table` handles all
+`handle_push` evaluates a push bucket by bucket and names the buckets that get the gradient; `event_table` handles all
 other events.  Sockets, files, clocks and NumPy are in the shell: it applies effects and new state under one lock, so
 that parameters and marks change as one.  Pure.
 """
@@ -42,7 +42,7 @@ class PushOutcome:
 
 
 def handle_push(state: ServerState, event: Push, backup_answers: tuple[BackupAnswer, ...] | None = None) -> PushOutcome:
-    """Judges a push by rule 6 and marks the buckets that apply it.
+    """Evaluates a push by rule 6 and marks the buckets that apply it.
 
     A bucket is in one Apply effect if its verdict is APPLIED, else in none.  With HELD in the answer nothing has
     changed: the shell asks again when the hold is over, or lets the trainer send the push again.
@@ -51,14 +51,14 @@ def handle_push(state: ServerState, event: Push, backup_answers: tuple[BackupAns
     again with their `backup_answers`: an owner applies only what its backup has confirmed at this very version (rule
     61).  A bucket whose backup was not asked by then is NOT_YET, and the trainer sends the push again.
     """
-    return _judge_targets(
-        state, event, _PushJudgement(state=state, positions=event.positions, backup_answers=backup_answers)
+    return _evaluate_targets(
+        state, event, _PushEvaluation(state=state, positions=event.positions, backup_answers=backup_answers)
     )
 
 
 def handle_backup_push(state: ServerState, event: Push) -> PushOutcome:
-    """Judges a push that an owner sends on; only buckets that this server backs at that version apply it (61, 62)."""
-    return _judge_targets(state, event, _PushJudgement(state=state, positions=event.positions, of_backups=True))
+    """Evaluates a push that an owner sends on; only buckets backed here at that version apply it (61, 62)."""
+    return _evaluate_targets(state, event, _PushEvaluation(state=state, positions=event.positions, of_backups=True))
 
 
 def parse_backup_answer(one: BackupPush, answer: PushAnswer) -> tuple[BackupAnswer, ...]:
@@ -71,18 +71,18 @@ def parse_backup_answer(one: BackupPush, answer: PushAnswer) -> tuple[BackupAnsw
     )
 
 
-def _judge_targets(state: ServerState, event: Push, judged: _PushJudgement) -> PushOutcome:
+def _evaluate_targets(state: ServerState, event: Push, evaluation: _PushEvaluation) -> PushOutcome:
     if not state.is_ready:
         return _refused(state, event, PushVerdict.NOT_READY)
     if event.lineage != state.lineage:
         return _refused(state, event, PushVerdict.STALE_LINEAGE)
     groups = state.groups
     for target in event.targets:
-        groups = judged.judge_target(target, groups)
-    answer = PushAnswer(lineage=state.lineage, rulings=tuple(judged.rulings))
-    if judged.unasked:
-        return PushOutcome(state=state, answer=answer, backup_pushes=judged.backup_pushes())
-    if not (judged.live or judged.both):
+        groups = evaluation.evaluate_target(target, groups)
+    answer = PushAnswer(lineage=state.lineage, rulings=tuple(evaluation.rulings))
+    if evaluation.unasked:
+        return PushOutcome(state=state, answer=answer, backup_pushes=evaluation.backup_pushes())
+    if not (evaluation.live or evaluation.both):
         return PushOutcome(state=state, answer=answer)
     after = ServerState(  # by name, not `replace`: this is the path of every push
         incarnation=state.incarnation,
@@ -95,17 +95,17 @@ def _judge_targets(state: ServerState, event: Push, judged: _PushJudgement) -> P
         moves=state.moves,
     )
     effects: list[PushEffect] = []
-    if judged.live:
-        effects.append(ApplyLive(buckets=judged.live))
-    if judged.both:
-        effects.append(ApplyBoth(buckets=judged.both))
+    if evaluation.live:
+        effects.append(ApplyLive(buckets=evaluation.live))
+    if evaluation.both:
+        effects.append(ApplyBoth(buckets=evaluation.both))
         after, writes = fork.seal_if_complete(after)
         effects += writes
     return PushOutcome(state=after, answer=answer, effects=tuple(effects))
 
 
-class _PushJudgement:
-    """A push while it is judged: rulings so far, and the buckets that get the gradient, live alone or with the fork."""
+class _PushEvaluation:
+    """Evaluation of a push: rulings so far, and the buckets that get the gradient, live alone or with the fork."""
 
     __slots__ = (
         "_backup_answers",
@@ -137,8 +137,8 @@ class _PushJudgement:
         self.both = EMPTY
         self.unasked: dict[Incarnation, tuple[ServerPlace, dict[Version, PositionSet]]] = {}
 
-    def judge_target(self, target: PushTarget, groups: tuple[BucketGroup, ...]) -> tuple[BucketGroup, ...]:
-        """Judges the target's buckets; returns all groups afterwards, split where they now differ."""
+    def evaluate_target(self, target: PushTarget, groups: tuple[BucketGroup, ...]) -> tuple[BucketGroup, ...]:
+        """Evaluates the target's buckets; returns all groups afterwards, split where they now differ."""
         after: list[BucketGroup] = []
         missing = target.buckets
         for group in groups:
@@ -150,19 +150,19 @@ class _PushJudgement:
             if inside is not group.buckets and (rest := group.buckets - inside):
                 after.append(replace(group, buckets=rest))
             if self._held and (free := inside - self._held) and free != inside:
-                after += self._judge_backed(group, free)
+                after += self._mark_confirmed(group, free)
                 inside = inside & self._held
-            after += self._judge_backed(group, inside)
+            after += self._mark_confirmed(group, inside)
         if missing:
-            self._rule_missing(missing)
+            self._rule_on_missing(missing)
         return tuple(after)
 
-    def _rule_missing(self, missing: PositionSet) -> None:
+    def _rule_on_missing(self, missing: PositionSet) -> None:
         staged = missing & self._moves.staged_buckets
         if staged:
-            self._rule(staged, PushVerdict.NOT_YET)
+            self._add_ruling(staged, PushVerdict.NOT_YET)
         if rest := missing - staged:
-            self._rule(rest, PushVerdict.MOVED)
+            self._add_ruling(rest, PushVerdict.MOVED)
 
     def backup_pushes(self) -> tuple[BackupPush, ...]:
         return tuple(
@@ -170,18 +170,18 @@ class _PushJudgement:
             for place, asked in self.unasked.values()
         )
 
-    def _judge_backed(self, group: BucketGroup, buckets: PositionSet) -> tuple[BucketGroup, ...]:
-        """As `_judge`; of a bucket with a backup only what the backup has confirmed is applied (rule 61)."""
+    def _mark_confirmed(self, group: BucketGroup, buckets: PositionSet) -> tuple[BucketGroup, ...]:
+        """As `_mark`; of a bucket with a backup only what the backup has confirmed is applied (rule 61)."""
         if group.backup is None:
-            return (self._judge(group, buckets),)
+            return (self._mark(group, buckets),)
         is_holding = bool(self._held) and not buckets.isdisjoint(self._held)
-        if judge(group, self._positions, is_holding=is_holding)[0] is not PushVerdict.APPLIED:
-            return (self._judge(group, buckets),)
+        if verdict_of(group, self._positions, is_holding=is_holding)[0] is not PushVerdict.APPLIED:
+            return (self._mark(group, buckets),)
         confirmed = self._confirmed(group, group.backup, buckets)
         if not confirmed:
             return (_narrowed(group, buckets),)
-        judged, rest = self._judge(group, confirmed), buckets - confirmed
-        return (judged, _narrowed(group, rest)) if rest else (judged,)
+        marked, rest = self._mark(group, confirmed), buckets - confirmed
+        return (marked, _narrowed(group, rest)) if rest else (marked,)
 
     def _confirmed(self, group: BucketGroup, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
         """The buckets that their backup has confirmed; the others are ruled on, or sent to the backup first."""
@@ -200,16 +200,17 @@ class _PushJudgement:
                 rest -= inside
             elif inside and answer.ruling.verdict is PushVerdict.OVERLAP:
                 ahead = self._positions - answer.ruling.positions  # which the backup has applied before
-                self._rule(inside, PushVerdict.SPLIT, ahead)
+                self._add_ruling(inside, PushVerdict.SPLIT, ahead)
                 rest -= inside
         if rest:
-            self._rule(rest, PushVerdict.NOT_YET)
+            self._add_ruling(rest, PushVerdict.NOT_YET)
         return confirmed
 
-    def _judge(self, group: BucketGroup, buckets: PositionSet) -> BucketGroup:
+    def _mark(self, group: BucketGroup, buckets: PositionSet) -> BucketGroup:
+        """The group's part with these buckets: marked if the verdict is APPLIED, else as before."""
         is_holding = self._held and not buckets.isdisjoint(self._held)
-        verdict, named = judge(group, self._positions, is_holding=bool(is_holding))
-        self._rule(buckets, verdict, named)
+        verdict, named = verdict_of(group, self._positions, is_holding=bool(is_holding))
+        self._add_ruling(buckets, verdict, named)
         if verdict is not PushVerdict.APPLIED:
             return _narrowed(group, buckets)
         if group.fork is not None and not self._positions.isdisjoint(group.fork.wanted):
@@ -228,7 +229,7 @@ class _PushJudgement:
             is_backup=group.is_backup,
         )
 
-    def _rule(self, buckets: PositionSet, verdict: PushVerdict, positions: PositionSet = EMPTY) -> None:
+    def _add_ruling(self, buckets: PositionSet, verdict: PushVerdict, positions: PositionSet = EMPTY) -> None:
         for number, known in enumerate(self.rulings):  # few, nearly always none yet
             if known.verdict is verdict and known.positions == positions:
                 self.rulings[number] = replace(known, buckets=joined(known.buckets, buckets))
@@ -236,7 +237,7 @@ class _PushJudgement:
         self.rulings.append(Ruling(buckets=buckets, verdict=verdict, positions=positions))
 
 
-def judge(group: BucketGroup, positions: PositionSet, *, is_holding: bool) -> tuple[PushVerdict, PositionSet]:
+def verdict_of(group: BucketGroup, positions: PositionSet, *, is_holding: bool) -> tuple[PushVerdict, PositionSet]:
     """The verdict of rule 6 for buckets that are live at the right lineage and version, and its positions.
 
     A hold stops only what would be applied.  A push without positions is a REPEAT: it would mark nothing.

@@ -1,7 +1,7 @@
 """State of a parameter server without table contents: lineage, marks by bucket, and the newest cut.
 
 Live buckets with equal marks are one `BucketGroup`, so a server with hundreds of buckets usually keeps one set (rule
-5).  A group also carries the marks of the open fork (`ForkMarks`): live bucket and fork are judged and marked in one
+5).  A group also carries the marks of the open fork (`ForkMarks`): live bucket and fork are evaluated and marked in one
 step.  Transitions are in `pushes`, `fork` (cuts), `bucket_moves` and `restore`; staged copies in `staged`.  Pure.
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from master.api.identities import Incarnation, MemberName
 from master.api.messages.from_members import RegisterServer, ServerLeaving, ServerMessage
@@ -16,17 +17,26 @@ from master.api.messages.to_members import (
     Activate,
     AskMarks,
     Cut,
+    Declared,
+    Drain,
     Drop,
+    Ended,
     Fenced,
     Forget,
     Freeze,
+    Granted,
     Hold,
     MasterMessage,
+    OfferAnswered,
+    RankChanged,
     Refused,
+    Registered,
     Released,
     Restore,
+    RouteChanged,
     ServerWelcome,
     Skip,
+    Wait,
     Warm,
 )
 from trainer_sdk.master_stream import MasterAddress, MasterStream
@@ -107,8 +117,20 @@ class ControlStream:
                 self._happened(ReleasedByMaster())
             case Refused():
                 self._happened(RefusedByMaster(reason=f"{message.field} {message.message}"))
-            case _:
+            case (
+                Registered()
+                | Declared()
+                | Granted()
+                | Wait()
+                | Ended()
+                | Drain()
+                | RouteChanged()
+                | RankChanged()
+                | OfferAnswered()
+            ):
                 log.error("a message for trainers arrived: %s", type(message).__name__)
+            case _:
+                assert_never(message)
 
     def _register(self) -> None:
         if self._service is None:

@@ -187,7 +187,7 @@ class DataListener:
                 raise WireError(f"{frame.kind.name} instead of a request")
 
     def _receive_copy(self, arriving: _Arriving, frame: Frame, role: PeerRole) -> None:
-        """Receives a copy; nothing is allocated for its body before the head is judged."""
+        """Receives a copy; nothing is allocated for its body before the head is checked."""
         if role is not PeerRole.SERVER:
             raise WireError("a bucket from a peer that is not a parameter server")
         head = decode_copy(frame.head)

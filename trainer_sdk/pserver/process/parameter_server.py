@@ -131,12 +131,14 @@ class ParameterServer:
         `receive` fills `body`, in pieces if the push is large and has a backup, to which each piece goes as it comes.
         """
         pushed = joined(*[target.buckets for target in head.push.targets])
-        judged = self._judge_and_apply(head, body, pushed, self._receive(head, body, pushed, receive))
-        if isinstance(judged, PushAnswer):
-            return judged
-        replicated = self._replication.begin(head, judged.backup_pushes, pushed, body.nbytes)
+        evaluated = self._evaluate_and_apply(head, body, pushed, self._receive(head, body, pushed, receive))
+        if isinstance(evaluated, PushAnswer):
+            return evaluated
+        replicated = self._replication.begin(head, evaluated.backup_pushes, pushed, body.nbytes)
         replicated.send_piece(body)
-        answer = self._judge_and_apply(head, body, pushed, _Replicated(judged.gradients, replicated.collect_answers()))
+        answer = self._evaluate_and_apply(
+            head, body, pushed, _Replicated(evaluated.gradients, replicated.collect_answers())
+        )
         assert isinstance(answer, PushAnswer), "backups that have answered are not asked again"
         return answer
 
@@ -158,7 +160,7 @@ class ParameterServer:
         except BaseException:
             replicated.abandon()
             raise
-        if gradients is None:  # the lineage changed meanwhile: the push is judged by its head
+        if gradients is None:  # the lineage changed meanwhile: the push is evaluated by its head
             replicated.abandon()
             return None
         return _Replicated(gradients, replicated.collect_answers())
@@ -185,7 +187,7 @@ class ParameterServer:
                 log.debug("%s", head.push)
             return outcome.answer
 
-    def _judge_and_apply(
+    def _evaluate_and_apply(
         self, head: PushHead, body: memoryview, pushed: PositionSet, answered: _Replicated | None = None
     ) -> PushAnswer | _ToReplicate:
         """The answer, once its effects are applied; or the push as it goes to backups first, with nothing changed."""

@@ -23,7 +23,7 @@ from master.api.positions import PositionSet
 from trainer_sdk.errors import CheckpointError, TableError
 from trainer_sdk.pserver.tables.layout import Array, DenseLayout, Layout, buckets_of_rows, row_width
 from trainer_sdk.pserver.tables.model import check_ids
-from trainer_sdk.pserver.tables.optimisers import RULES
+from trainer_sdk.pserver.tables.optimisers import UPDATE_RULES
 
 BucketContents = dict[str, dict[str, Array]]
 """Arrays by table name and array name, as `Model.content` gives and `Model.install` takes them."""
@@ -67,7 +67,7 @@ def _check_sparse(spec: TableSpec, bucket_count: int, bucket: int, arrays: Mappi
 def _check_arrays(
     spec: TableSpec, bucket: int, arrays: Mapping[str, Array], shape: tuple[int, ...], steps: tuple[int, ...]
 ) -> None:
-    rule = RULES[spec.optimiser.kind]
+    rule = UPDATE_RULES[spec.optimiser.kind]
     wanted = {name: (np.dtype(spec.dtype), shape) for name in rule.arrays}
     if rule.is_counted:
         wanted["steps"] = (np.dtype(np.int64), steps)

@@ -20,7 +20,7 @@ from master.api.messages.from_members import ServerReport
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.tables.layout import Ids, Layout, buckets_of_rows, row_bytes
 from trainer_sdk.pserver.tables.model import Model
-from trainer_sdk.pserver.tables.optimisers import RULES
+from trainer_sdk.pserver.tables.optimisers import UPDATE_RULES
 from trainer_sdk.pserver.tables.sparse_store import SparseStore
 
 REPORT_EVERY_S: Final = 10.0
@@ -148,7 +148,7 @@ def _dense_bytes(layout: Layout, table: int) -> _ByBucket:
 
 def _copies(spec: TableSpec) -> int:
     """Numbers kept for each parameter: itself and its slots."""
-    return len(RULES[spec.optimiser.kind].arrays)
+    return len(UPDATE_RULES[spec.optimiser.kind].arrays)
 
 
 def _sampled_bytes(spec: TableSpec) -> int:

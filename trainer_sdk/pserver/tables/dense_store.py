@@ -18,7 +18,7 @@ from master.api.positions import PositionSet
 from trainer_sdk.pserver.tables.initialisers import initial_elements
 from trainer_sdk.pserver.tables.layout import Array, DenseLayout
 from trainer_sdk.pserver.tables.lazy_array import LazyArray
-from trainer_sdk.pserver.tables.optimisers import RULES, update
+from trainer_sdk.pserver.tables.optimisers import UPDATE_RULES, update
 
 _MAX_PLANS: Final = 256  # nearly always one is in use: all buckets of this server
 _FILL: Final = 1 << 20  # elements given their first values at a time
@@ -31,7 +31,9 @@ class DenseArrays:
 
     def __init__(self, spec: TableSpec, layout: DenseLayout) -> None:
         dtype = np.dtype(spec.dtype)
-        self._lazy_arrays = tuple(LazyArray(layout.size, dtype) for _ in range(len(RULES[spec.optimiser.kind].arrays)))
+        self._lazy_arrays = tuple(
+            LazyArray(layout.size, dtype) for _ in range(len(UPDATE_RULES[spec.optimiser.kind].arrays))
+        )
         self.arrays = tuple(room.array for room in self._lazy_arrays)  # values, then slots
         self.counts = np.zeros(layout.block_count, dtype=np.int64)  # stays zero unless the rule is counted
 
@@ -59,7 +61,7 @@ class DenseStore:
     def __init__(self, spec: TableSpec, layout: DenseLayout, buckets: PositionSet) -> None:
         self.spec, self.layout = spec, layout
         self.dtype = np.dtype(spec.dtype)
-        self._rule = RULES[spec.optimiser.kind]
+        self._rule = UPDATE_RULES[spec.optimiser.kind]
         self._live = DenseArrays(spec, layout)
         self._fork: DenseArrays | None = None
         self._saved = np.ones(layout.block_count, dtype=bool)  # by block: the fork does not read the live content

@@ -4,8 +4,8 @@ A rule gets parameters, its slots and a gradient of one length, and the number o
 overwrites the gradient: on the server that is the buffer in which the push arrived.  `dense_store` and `sparse_store`
 hold the arrays, and those of a fork.  Pure.
 
-To add an optimiser: its step and its line in `RULES` here, its kind and fields in `master.api.identities`, a factory in
-`trainer_sdk.specs`; forks, moves and files follow from `RULES`.
+To add an optimiser: its step and its line in `UPDATE_RULES` here, from which forks, moves and files follow; its kind
+and fields in `master.api.identities` and `master.proto`; a factory in `trainer_sdk.specs` (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHUNK: Final = 1 << 15  # elements at a time: gradient, parameters, slots and t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class UpdateRule:
     """One optimiser: the names of its slots, which are arrays like the parameters, and its step."""
 
     slots: tuple[str, ...]
@@ -42,7 +42,7 @@ def update(spec: OptimiserSpec, values: Array, slots: Sequence[Array], gradient:
     `steps` includes this step (from 1): one number for all, or one for each row of two-dimensional `values`.  Rules
     that are not counted ignore it.
     """
-    step = RULES[spec.kind].step
+    step = UPDATE_RULES[spec.kind].step
     if values.ndim > 1 or len(values) <= _CHUNK:
         step(spec, values, slots, gradient, steps)
         return
@@ -82,13 +82,13 @@ def _adam(spec: OptimiserSpec, values: Array, slots: Sequence[Array], gradient: 
     count = np.asarray(steps, dtype=np.float64)
     if count.ndim:
         count = count[:, None]
-    correction = np.asarray(1 - spec.second_decay**count, dtype=values.dtype)
-    rate = np.asarray(spec.learning_rate / (1 - spec.momentum**count), dtype=values.dtype)
-    mean *= spec.momentum
-    mean += (1 - spec.momentum) * gradient
+    correction = np.asarray(1 - spec.beta2**count, dtype=values.dtype)
+    rate = np.asarray(spec.learning_rate / (1 - spec.beta1**count), dtype=values.dtype)
+    mean *= spec.beta1
+    mean += (1 - spec.beta1) * gradient
     gradient *= gradient
-    gradient *= 1 - spec.second_decay
-    square *= spec.second_decay
+    gradient *= 1 - spec.beta2
+    square *= spec.beta2
     square += gradient
     np.divide(square, correction, out=gradient)
     np.sqrt(gradient, out=gradient)
@@ -98,9 +98,9 @@ def _adam(spec: OptimiserSpec, values: Array, slots: Sequence[Array], gradient: 
     values -= gradient
 
 
-RULES: Final[Mapping[Literal["sgd", "momentum", "adagrad", "adam"], Rule]] = {
-    "sgd": Rule(slots=(), is_counted=False, step=_sgd),
-    "momentum": Rule(slots=("velocity",), is_counted=False, step=_momentum),
-    "adagrad": Rule(slots=("squares",), is_counted=False, step=_adagrad),
-    "adam": Rule(slots=("mean", "square"), is_counted=True, step=_adam),
+UPDATE_RULES: Final[Mapping[Literal["sgd", "momentum", "adagrad", "adam"], UpdateRule]] = {
+    "sgd": UpdateRule(slots=(), is_counted=False, step=_sgd),
+    "momentum": UpdateRule(slots=("velocity",), is_counted=False, step=_momentum),
+    "adagrad": UpdateRule(slots=("squares",), is_counted=False, step=_adagrad),
+    "adam": UpdateRule(slots=("mean", "square"), is_counted=True, step=_adam),
 }

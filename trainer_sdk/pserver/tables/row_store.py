@@ -15,7 +15,7 @@ import numpy as np
 from master.api.identities import TableSpec
 from trainer_sdk.pserver.tables.layout import Array, Ids, row_width
 from trainer_sdk.pserver.tables.lazy_array import LazyArray
-from trainer_sdk.pserver.tables.optimisers import RULES, update
+from trainer_sdk.pserver.tables.optimisers import UPDATE_RULES, update
 from trainer_sdk.pserver.tables.row_index import Places
 
 NO_ROW: Final = -1  # in `ids`, where a row stood
@@ -40,7 +40,7 @@ class RowStore:
 
     def __init__(self, spec: TableSpec) -> None:
         self._spec = spec
-        self._rule = RULES[spec.optimiser.kind]
+        self._rule = UPDATE_RULES[spec.optimiser.kind]
         self._width = row_width(spec)
         self._index = np.zeros(spec.shape[0], dtype=np.int32)  # place + 1
         self.ids: Ids = np.zeros(0, dtype=np.int64)  # NO_ROW at the place of a removed row

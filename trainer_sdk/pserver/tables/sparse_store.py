@@ -15,7 +15,7 @@ from master.api.identities import TableSpec
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.tables.initialisers import initial_rows
 from trainer_sdk.pserver.tables.layout import Array, Ids, buckets_of_rows, row_bytes
-from trainer_sdk.pserver.tables.optimisers import RULES
+from trainer_sdk.pserver.tables.optimisers import UPDATE_RULES
 from trainer_sdk.pserver.tables.row_index import DirtyRows, Places, RowIndex
 from trainer_sdk.pserver.tables.row_store import NO_ROW, RowStore
 
@@ -105,7 +105,7 @@ class SparseStore:
         count = int(self._index.counts[bucket])
         if self._dirty.is_watched(bucket):
             count = min(count, self._dirty.count(bucket))
-        copies = len(RULES[self.spec.optimiser.kind].arrays)
+        copies = len(UPDATE_RULES[self.spec.optimiser.kind].arrays)
         return count * copies * row_bytes(self.spec)
 
     def _by_id(self, bucket: int) -> Places:

@@ -175,7 +175,7 @@ def _install(model: Model, file: str, bucket: int, contents: dict[str, dict[str,
 
 
 def _checked_marks(order: Restore, file: str, marks: tuple[BucketMarks, ...]) -> tuple[BucketMarks, ...]:
-    """The file's marks.  Raises CheckpointError unless they equal the manifest's data state (rule 22)."""
+    """The file's marks as the manifest records them; CheckpointError unless they are its data state (rule 22)."""
     for group in marks:
         if group.applied != order.data:
             raise CheckpointError(file, f"has applied {group.applied}, but its manifest says {order.data}")

@@ -1,5 +1,6 @@
 """The wire form loses nothing and takes nothing that is not whole."""
 
+from dataclasses import dataclass
 from typing import get_args
 
 import pytest
@@ -13,6 +14,7 @@ from master.api.messages.from_members import Ack, Acquire, MemberMessage
 from master.api.messages.to_members import MasterMessage
 from master.api.positions import PositionSet
 from master.api.shape import ByName, Fixed, Many, Optional, Positions, Record, Scalar, Shape, Word, record_of
+from master.api.wire import message_codec
 from master.api.wire.hello import Hello, agreed_version
 from master.api.wire.message_codec import (
     decode_hello,
@@ -149,3 +151,21 @@ def test_another_job_is_refused():
     """A member with the wrong address is told so, not trained with."""
     with pytest.raises(MessageError, match="'b' called the master of 'a'"):
         agreed_version(Hello(job="a"), Hello(job="b"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    lineage: int
+
+
+def test_a_word_without_an_enum_value_is_named():
+    """A new optimiser whose enum value was forgotten: the error has its name and the way."""
+    field = master_pb2.OptimiserSpec.DESCRIPTOR.fields_by_name["kind"]
+    with pytest.raises(TypeError, match=r"OptimiserSpec\.kind has no enum value OPTIMISER_KIND_ADAM_W: .*make stubs"):
+        message_codec._of_word(Word(values=("sgd", "momentum", "adagrad", "adam", "adam-w")), field)
+
+
+def test_a_message_without_a_field_of_the_oneof_is_named():
+    """A new message whose field was forgotten."""
+    with pytest.raises(TypeError, match=r"MasterMessage has no field unknown for Unknown: .*make stubs"):
+        message_codec._Sum(MasterMessage | Unknown, master_pb2.MasterMessage)

@@ -11,13 +11,25 @@ from master import job
 from master.api.document import decode_document, encode_document
 from master.api.identities import DatasetSpec, OptimiserSpec, TableSpec
 from master.api.master_status import JobPhase, JobStatus
-from master.api.messages.from_members import Ack, Declare, Failed, FinalSaved, Leave, Progress, RegisterTrainer
+from master.api.messages.from_members import (
+    Ack,
+    Declare,
+    Failed,
+    FinalSaved,
+    Leave,
+    Progress,
+    RegisterServer,
+    RegisterTrainer,
+    ServerMessage,
+    TrainerMessage,
+)
 from master.api.messages.to_members import Declared, Ended, Granted, RankChanged, Refused, Registered, ServerWelcome
 from master.api.positions import EMPTY
 from master.job import machine
 from master.job.domain.durable_records import SECOND, Durable, Instant, RecordDataset
 from master.job.domain.job_config import JobConfig
 from master.job.domain.job_events import CoreEvent, ReclaimWindowEnded, ReconnectWindowEnded, StreamBroken
+from master.job.servers import server_handlers
 from tests.unit.master.job.driver import SPEC, TABLES, Driver, key, serving
 
 T0 = key("t0")
@@ -308,3 +320,9 @@ def test_status_of_a_job_that_waits_says_for_what():
 def test_every_event_has_a_handler():
     """The table is complete."""
     assert set(machine.HANDLERS) == set(get_args(CoreEvent))
+
+
+def test_every_message_of_a_member_has_a_handler():
+    """A message without one would be answered as if its sender were not registered."""
+    assert {RegisterServer, *server_handlers.HANDLERS} == set(get_args(ServerMessage))
+    assert {RegisterTrainer, *machine._TRAINER_HANDLERS} == set(get_args(TrainerMessage))

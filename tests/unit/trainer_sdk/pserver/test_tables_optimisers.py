@@ -15,7 +15,7 @@ ALL = PositionSet.span(0, BUCKETS)
 
 
 def spec_of(kind):
-    return OptimiserSpec(kind=kind, learning_rate=0.1, momentum=0.8, second_decay=0.95, epsilon=1e-6)
+    return OptimiserSpec(kind=kind, learning_rate=0.1, momentum=0.8, beta1=0.7, beta2=0.95, epsilon=1e-6)
 
 
 def reference(kind, values, gradients):
@@ -32,9 +32,10 @@ def reference(kind, values, gradients):
             a += g * g
             w -= o.learning_rate * g / (a**0.5 + o.epsilon)
         else:
-            a = o.momentum * a + (1 - o.momentum) * g
-            b = o.second_decay * b + (1 - o.second_decay) * g * g
-            unbiased = a / (1 - o.momentum**t), b / (1 - o.second_decay**t)
+            assert kind == "adam"
+            a = o.beta1 * a + (1 - o.beta1) * g
+            b = o.beta2 * b + (1 - o.beta2) * g * g
+            unbiased = a / (1 - o.beta1**t), b / (1 - o.beta2**t)
             w -= o.learning_rate * unbiased[0] / (unbiased[1] ** 0.5 + o.epsilon)
     return w
 

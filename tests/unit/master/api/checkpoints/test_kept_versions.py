@@ -1,6 +1,7 @@
 """What EDL 0.1.0 wrote is read by this EDL, never taken for nothing: a kept file of each version (M11, ADR 0228).
 
-`tests/kept/vN` holds a checkpoint folder and durable records as version N of EDL's formats wrote them; never changed.
+`tests/kept/vN` holds a checkpoint folder and durable records as version N of EDL's formats wrote them.  They do not
+change once N is released; until then `python -m tests.kept` writes them.
 """
 
 from dataclasses import replace
@@ -23,6 +24,7 @@ from master.errors import PermanentError
 from master.job.domain.durable_records import Backups, DatasetRecord, IntentsRecord, LineageRecord
 from master.store.memory_store import MemoryCluster
 from master.store.store_port import Put, Transaction
+from tests.kept.__main__ import write as write_kept_files
 from trainer_sdk.pserver.transfer.checkpoint_file import INDEX_VERSION, read_index
 
 KEPT = next(folder for folder in (parent / "kept" for parent in Path(__file__).parents) if folder.is_dir())
@@ -58,6 +60,16 @@ def test_a_kept_record_is_read(folder, name):
     assert decode_document(RECORDS[name], encode_document(record)) == record
 
 
+def test_this_edl_writes_the_newest_kept_files(tmp_path):
+    """A format that changes without a new version shows here, byte by byte."""
+    write_kept_files(tmp_path)
+    kept = VERSIONS[-1]
+    names = {path.relative_to(kept) for path in kept.rglob("*") if path.is_file()}
+    assert names == {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (kept / name).read_bytes(), name
+
+
 def test_every_version_has_its_kept_file():
     """A format whose version is raised gets a kept file of what it was before."""
     newest = max(MANIFEST_VERSION, INDEX_VERSION)
@@ -70,14 +82,14 @@ async def test_a_record_with_other_fields_is_refused_with_words(lacks):
     plain = parse_json((KEPT / "v1" / "records" / "dataset.json").read_bytes())
     for table in plain["tables"]:
         if lacks:
-            del table["optimiser"]["second_decay"]
+            del table["optimiser"]["beta2"]
         else:
-            table["optimiser"]["weight_decay"] = 0.1
+            table["optimiser"]["no_such_field"] = 0.1
     store = MemoryCluster().store("digits")
     term = (await store.try_lead(holder="me", ttl_s=60)).term
     await store.commit(Transaction(term=term, writes=(Put(store.keys.dataset, encode_plain(plain)),)))
     snapshot = await store.read((store.keys.dataset,))
-    with pytest.raises(PermanentError, match=r"optimiser\.\w+_decay: is .*another version of EDL"):
+    with pytest.raises(PermanentError, match=r"optimiser\.(beta2|no_such_field): is .*another version of EDL"):
         read_record(DatasetRecord, snapshot, store.keys.dataset)
 
 
