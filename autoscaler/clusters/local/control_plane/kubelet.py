@@ -16,7 +16,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -73,6 +73,7 @@ class PodRun:
     is_starting: bool = False
     is_leaving: bool = False
     is_overdue: bool = False  # it was killed because it did not leave within its grace
+    last_state: Mapping[str, Any] = field(default_factory=dict)  # how the process before the present one ended
     timer: asyncio.TimerHandle | None = None  # the next start, or the end of the grace
 
     @property
@@ -300,8 +301,9 @@ class Kubelet:
         """No process of the pod runs for so long, and its status says why.  `last`: how the one before ended."""
         following = "at once" if wait_s == 0 else f"in {wait_s:.0f} s"
         state = {"waiting": {"reason": reason, "message": f"{why}; starts again {following}"}}
-        last_state = None if last is None else {"terminated": last}
-        self._report(run, "Running" if run.starts > 1 else "Pending", state, last=last_state)
+        if last is not None:
+            run.last_state = {"terminated": last}
+        self._report(run, "Running" if run.starts > 1 else "Pending", state)
         self._start_after(run, wait_s)
 
     def _start_after(self, run: PodRun, wait_s: float) -> None:
@@ -324,7 +326,6 @@ class Kubelet:
         state: Mapping[str, Any],
         *,
         is_ready: bool = False,
-        last: Mapping[str, Any] | None = None,
     ) -> None:
         pod = self._find(run)
         if pod is None:
@@ -334,7 +335,7 @@ class Kubelet:
             "restartCount": max(0, run.starts - 1),
             "ready": is_ready,
             "state": dict(state),
-            "lastState": dict(last or {}),
+            "lastState": dict(run.last_state),
         }
         scheduled = {"type": "PodScheduled", "status": "True"}
         ready = {"type": "Ready", "status": "True" if is_ready else "False"}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, PODS, SECRETS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, SECRETS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.clusters.local.control_plane import control_plane, kubelet
 from autoscaler.clusters.local.control_plane.control_plane import ControlPlane
@@ -251,6 +251,59 @@ async def test_web_pods_are_ready_when_their_ports_answer_and_give_way(tmp_path)
         await plane.until(lambda: plane.is_ready(waiting), "the room")
         await plane.scale(0)
         await plane.until(lambda: not plane.pods(), "the end of all")
+
+
+async def test_a_web_pod_that_was_killed_comes_back_on_its_node_and_tells_the_signal(tmp_path):
+    """It keeps its room meanwhile: what waits for some does not get it."""
+    async with running(tmp_path, on=nodes(1, cpu_milli=2000)) as plane:
+        await plane.deploy(3)
+        await plane.until(lambda: sum(map(plane.is_ready, plane.pods())) == 2, "two ready pods")
+        (waiting,) = [name for name in plane.pods() if not plane.pods()[name]["spec"].get("nodeName")]
+        killed = next(name for name in plane.pods() if name != waiting)
+        assert plane.kubelet.send_signal("default", killed, signal.SIGKILL)
+        await plane.until(lambda: plane.state(killed).get("restartCount") == 1 and plane.is_ready(killed), "its return")
+        assert plane.state(killed)["lastState"]["terminated"]["exitCode"] == 137
+        assert not plane.pods()[waiting]["spec"].get("nodeName")
+
+
+async def test_a_pod_that_dies_as_the_run_ends_is_not_started_again(tmp_path):
+    """Its process would be asked of a supervisor that is leaving: the run's end was told as a crash."""
+    async with running(tmp_path) as plane:
+        await plane.deploy(1)
+        await plane.until(lambda: all(map(plane.is_ready, plane.pods())) and plane.pods(), "a ready web pod")
+        (name,), (run,) = plane.pods(), plane.kubelet._runs.values()
+        await plane.kubelet.close()
+        assert plane.kubelet.send_signal("default", name, signal.SIGKILL)
+        await plane.until(lambda: not plane.kubelet.processes.is_running(run.key), "its end")
+        assert run.starts == 1, "it waits for another start"
+
+
+async def test_the_room_is_never_overbooked_while_pods_come_and_go(tmp_path):
+    """Requests of bound and leaving pods stay within each node at every change (A2)."""
+    async with running(tmp_path, on=nodes(2, cpu_milli=2000)) as plane:
+        await plane.deploy(1)
+        for replicas in (6, 1, 4, 0, 5):
+            await plane.scale(replicas)
+            for _ in range(20):
+                await asyncio.sleep(0.02)
+                for node in ("node-1", "node-2"):
+                    assert sum(pod["spec"].get("nodeName") == node for pod in plane.pods().values()) <= 2
+        await plane.until(lambda: sum(map(plane.is_ready, plane.pods())) == 4, "a full machine")
+
+
+async def test_a_cordoned_node_is_left_for_others(tmp_path):
+    """As `edl drain node/...` does: it takes nothing new, and who is evicted comes again elsewhere."""
+    async with running(tmp_path) as plane:
+        await plane.deploy(4)
+        await plane.until(lambda: sum(map(plane.is_ready, plane.pods())) == 4, "four ready web pods")
+        await plane.api.patch(NODES, "node-1", {"spec": {"unschedulable": True}})
+        for name, pod in plane.pods().items():
+            if pod["spec"]["nodeName"] == "node-1":
+                await plane.delete(name)
+        places = lambda: [pod["spec"].get("nodeName") for pod in plane.pods().values()]  # noqa: E731
+        await plane.until(
+            lambda: places() == ["node-2"] * 4 and all(map(plane.is_ready, plane.pods())), "an empty node"
+        )
 
 
 async def test_gpus_are_a_pods_alone(tmp_path):
