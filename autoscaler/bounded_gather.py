@@ -1,7 +1,7 @@
-"""Gather of awaitables, a bounded number at a time, each of them awaited whatever becomes of the others.
+"""`gather_bounded`: `asyncio.gather` with at most `at_once` awaitables in flight.
 
-What one write meets says nothing about the next.  A level-triggered caller wants all of them tried and hears of the
-first error afterwards; what is left undone is found again.
+A failed write says nothing about the next one, so all are tried and the first error is raised at the end; a
+level-triggered caller repeats what failed.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@
     |-- InvalidViewError       an adapter handed over a view that contradicts itself: a bug there, nothing is planned
     |-- InvalidSpecError       a user's document is wrong: names the field's path and what to do
     |-- ClusterError           the cluster could not be read or written
-    |   |-- TemporaryError     worth trying again after `retry_after_s`
-    |   `-- PermanentError     trying again cannot help
-    `-- InvariantViolationError  our own promise is broken: stop and show the story
+    |   |-- TemporaryError     a retry after `retry_after_s` may succeed
+    |   `-- PermanentError     a retry cannot help
+    `-- InvariantViolationError  an invariant of EDL is violated: stop and show the details
 
-Refusals that are part of normal life (the room was taken, the pod is gone) are no errors: `cluster_port.WriteOutcome`.
+Expected refusals (capacity taken, pod gone) are not errors: `cluster_port.WriteOutcome`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClusterError(AutoscalerError):
 
 
 class TemporaryError(ClusterError):
-    """Worth trying again after `retry_after_s` seconds."""
+    """A retry after `retry_after_s` seconds may succeed."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
@@ -56,11 +56,11 @@ class TemporaryError(ClusterError):
 
 
 class PermanentError(ClusterError):
-    """Trying again cannot help; somebody has to change something."""
+    """A retry cannot help: a user has to change something."""
 
 
 class InvariantViolationError(AutoscalerError):
-    """A promise of EDL itself is broken.  The message carries the story."""
+    """An invariant of EDL is violated; the message has the details."""
 
 
 def _cut(text: str) -> str:

@@ -1,14 +1,14 @@
-"""Fault isolation of jobs: a fault in one job's step is kept with that job, and the work for all others goes on.
+"""Fault isolation of jobs: a fault in a task of one job is recorded with that job, and the work for other jobs
+continues.
 
-The loops of the cluster side go over all jobs, and what a job's owner writes, or its master answers, may meet a fault
-of EDL.  So every step that is taken for one job is taken inside `isolate`.  An exception that nobody expected is kept
-with the job's name and step and passed to the `FaultListener` (log, event, metric, status); the step is not taken again
-for that job before a pause that doubles with each failure.  A step that succeeds forgets its failures.  Source: A11.
+The loops of the cluster side go over all jobs, and a job's spec, or its master's answer, may trigger a fault of EDL.
+So every task of one job runs inside `isolate`.  An unexpected exception is recorded with job and task and passed to
+the `FaultListener` (log, event, metric, status).  The task is retried for that job after a pause that doubles with
+each failure; a success clears the record.  Source: A11.
 
-What passes through: errors of the cluster (ClusterError, the fence's among them), which callers wait out, and what is
-no Exception (a cancelled task, a signal).  A fault that is no job's ends the term as before.  Pure: `fault_log` logs.
-
-A fault with an object that is no job's (a Deployment, a quota, somebody's pod) is kept under `object_key`.
+ClusterErrors and BaseExceptions (cancellation, signals) pass through.  A fault outside `isolate` ends the term. Pure:
+`fault_log` logs.  A fault with an object of no job (a Deployment, a quota, an external pod) is recorded under
+`object_key`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autoscaler.errors import ClusterError, error_text
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 300.0
 EDIT_PAUSE_S: Final = 10.0
-"""An edit ends what is left of a pause beyond this: edits in a row buy a job no more of the pass that all share."""
+"""Shortest pause after a failure that an edit cannot end: otherwise edits in a row would take time from all jobs."""
 
 MOST_JOBS: Final = 10_000  # with errors
 
@@ -36,31 +36,31 @@ ReadItem = TypeVar("ReadItem")
 
 
 class GuardedTask(StrEnum):
-    """A step that EDL takes for one job."""
+    """A task of EDL for one job."""
 
-    KEEP = "keep"  # an object as the API server has it
-    EXPECT = "expect"  # what a write of our own is yet to show
-    READ = "read"  # its object
-    PLAN_INPUT = "plan input"  # what the planner is to know of it
-    PODS = "pods"  # to read them
-    MASTER_NODES = "master nodes"  # of its masters
+    KEEP = "keep"  # store an object in the cache
+    EXPECT = "expect"  # settle the expectation of an own write
+    READ = "read"  # parse its object
+    PLAN_INPUT = "plan input"  # convert it for the planner
+    PODS = "pods"  # parse its pods
+    MASTER_NODES = "master nodes"  # number its masters' pods
     PLAN = "plan"
-    RECLAIM = "reclaim"  # planning for what stands in for it, so that its surplus gives way
-    WRITE = "write"  # an action of the planner that creates
-    DELETE = "delete"  # one that takes a pod away: never paused, for others wait for its room
-    GANG = "gang"  # what stands of it
-    POD_BINDING = "pod binding"  # whether its pods get to their nodes in time
-    GANG_COMPLETE = "gang complete"  # whether its master may come
-    START = "start"  # its master comes
-    DROP = "drop"  # its gang that lost its room goes
-    QUEUE = "queue"  # it has changed
-    LIFE = "life"  # what stands of it, and what its life asks for
-    POLL = "poll"  # its master
-    CLOSE = "close"  # on its master, once the job is gone
-    POD_END = "pod end"  # a pod that ended
-    OBJECTS = "objects"  # Secrets, Service, budget
-    PODS_OWNED = "pods owned"  # whether it has any, whose objects are to be kept
-    REPORT = "report"  # what was decided
+    RECLAIM = "reclaim"  # plan with its stand-in, so that its surplus can be reclaimed
+    WRITE = "write"  # a creation by the planner
+    DELETE = "delete"  # a deletion by the planner; never paused, since others wait for the capacity
+    GANG = "gang"  # observe its gang
+    POD_BINDING = "pod binding"  # check that its pods are bound in time
+    GANG_COMPLETE = "gang complete"  # check whether its master may be created
+    START = "start"  # create its master
+    DROP = "drop"  # delete a gang that lost its capacity
+    QUEUE = "queue"  # queue it after a change
+    LIFE = "life"  # reconcile its lifecycle
+    POLL = "poll"  # poll its master
+    CLOSE = "close"  # close connections to masters of a deleted job
+    POD_END = "pod end"  # handle a pod's end
+    OBJECTS = "objects"  # create or restore its Secrets, Service and budget
+    PODS_OWNED = "pods owned"  # check whether it has pods, whose objects are kept
+    REPORT = "report"  # report a decision
     REPORT_WRITES = "report writes"
     STATUS = "status"
     WRITE_STATUS = "write status"
@@ -69,7 +69,7 @@ class GuardedTask(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobError:
-    """The last failure of one step of one job.  `retry_at_s`: not before, on the clock of `JobErrors`."""
+    """The last failure of one task of one job.  `retry_at_s`: on the clock of `JobErrors`."""
 
     task: GuardedTask
     problem: str
@@ -82,16 +82,16 @@ class FaultListener(Protocol):
     """Listener to failures.  Its methods may neither raise nor block."""
 
     def handle_failure(self, job: JobName, failure: JobError, error: Exception, *, has_changed: bool) -> None:
-        """A step of the job has failed.  `is_news`: it had not before, or otherwise."""
+        """A task of the job has failed.  `has_changed`: it is the first failure, or the error differs."""
         ...
 
     def handle_recovery(self, job: JobName) -> None:
-        """A step that had failed has succeeded."""
+        """A task that had failed has succeeded."""
         ...
 
 
 class JobErrors:
-    """Failures by job and step.  `clock` is the cluster's; `listener` may be set later."""
+    """Failures by job and task.  `clock` is the cluster's; `listener` may be set later."""
 
     def __init__(self, clock: Callable[[], float], listener: FaultListener | None = None) -> None:
         self.listener = listener
@@ -99,24 +99,24 @@ class JobErrors:
         self._errors: dict[JobName, dict[GuardedTask, JobError]] = {}
 
     def isolate(self, job: JobName, task: GuardedTask) -> IsolatedTask:
-        """A context in which the step is taken.  What it raises beside ClusterError is noted, and goes no further."""
+        """Context in which the task runs.  Exceptions other than ClusterError are recorded and suppressed."""
         return IsolatedTask(self, job, task)
 
     def is_paused(self, job: JobName, task: GuardedTask) -> bool:
-        """True while the pause after the step's last failure lasts."""
+        """True while the pause after the task's last failure lasts."""
         return bool(self._errors) and self._clock() < self.retry_at_s(job, task)
 
     def fails(self, job: JobName, task: GuardedTask) -> bool:
-        """True if the step failed when it was taken last."""
+        """True if the task's last attempt failed."""
         return task in self._errors.get(job, {})
 
     def retry_at_s(self, job: JobName, task: GuardedTask) -> float:
-        """Return when the step may be taken again; 0: at any time."""
+        """Return when the task may be retried; 0: at any time."""
         error = self._errors.get(job, {}).get(task)
         return 0.0 if error is None else error.retry_at_s
 
     def paused(self, task: GuardedTask) -> Mapping[JobName, str]:
-        """Return the jobs for which the step is not to be taken yet, and why."""
+        """Return the jobs for which the task is paused, and why."""
         now_s = self._clock()
         return {
             job: errors[task].problem
@@ -127,9 +127,8 @@ class JobErrors:
     def paused_or_failing(
         self, task: GuardedTask, jobs: Collection[JobName], *, most_tried: int
     ) -> Mapping[JobName, str]:
-        """Those of the jobs without which a round is made, and why: all that failed at the step but those tried again.
-
-        Of those whose pause is over at most `most_tried` are tried in one round, who has waited longest first.
+        """Jobs to leave out of this round, and why: all jobs that failed at the task, except up to `most_tried` whose
+        pause is over (longest wait first).
         """
         now_s = self._clock()
         failing = {job: errors[task] for job, errors in self._errors.items() if task in errors and job in jobs}
@@ -143,14 +142,14 @@ class JobErrors:
         return bool(self._errors)
 
     def problem(self, job: JobName) -> str:
-        """Return what is wrong, in words for the job's owner; empty: nothing."""
+        """Problem text for the job's owner; empty: none."""
         if not (errors := self._errors.get(job)):
             return ""
         tasks = "; ".join(f"{error.task}: {error.problem}" for _, error in sorted(errors.items()))
         return f"EDL fails at a step of this job and tries again; other jobs go on ({tasks})"
 
     def attempt(self, job: JobName, task: GuardedTask, work: Callable[[], TaskResult]) -> TaskResult | None:
-        """Do the work as this step of the job; return its result, None if it failed."""
+        """Run `work` as this task of the job; return its result, or None after a failure."""
         with self.isolate(job, task):
             return work()
         return None
@@ -158,7 +157,7 @@ class JobErrors:
     async def attempt_async(
         self, job: JobName, task: GuardedTask, work: Callable[[], Awaitable[TaskResult]]
     ) -> TaskResult | None:
-        """Do as `attempt`, for work that is awaited."""
+        """Like `attempt`, for work that is awaited."""
         with self.isolate(job, task):
             return await work()
         return None
@@ -176,10 +175,10 @@ class JobErrors:
         return tuple(answer for answer in found if answer is not None)
 
     def record_failure(self, job: JobName, task: GuardedTask, error: Exception) -> None:
-        """Note that the step has failed."""
+        """Record a failure of the task."""
         before = self._errors.setdefault(job, {}).get(task)
         while len(self._errors) > MOST_JOBS:
-            del self._errors[next(iter(self._errors))]  # of the oldest: it is noted anew if it fails again
+            del self._errors[next(iter(self._errors))]  # the oldest: it is recorded again with its next failure
         failures = 1 if before is None else before.failures + 1
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
         at_s, problem = self._clock(), error_text(error)
@@ -187,11 +186,11 @@ class JobErrors:
         self._errors[job][task] = now
         has_changed = before is None or before.problem != now.problem
         if self.listener is not None:
-            with suppress(Exception):  # what cannot be told must not stop who works
+            with suppress(Exception):  # a listener's error must not stop the work
                 self.listener.handle_failure(job, now, error, has_changed=has_changed)
 
     def clear_failure(self, job: JobName, task: GuardedTask) -> None:
-        """Note that the step has succeeded: its failures are forgotten."""
+        """Record a success of the task: its failures are dropped."""
         errors = self._errors.get(job)
         if errors is None or errors.pop(task, None) is None:
             return
@@ -202,20 +201,19 @@ class JobErrors:
                 self.listener.handle_recovery(job)
 
     def handle_edit(self, job: JobName) -> None:
-        """Try each failing step of an edited job again once `EDIT_PAUSE_S` since its failure are over."""
+        """Retry each failing task of an edited job, at the earliest `EDIT_PAUSE_S` after its failure."""
         for task, error in self._errors.get(job, {}).items():
             retry_at_s = min(error.retry_at_s, error.at_s + EDIT_PAUSE_S)
             self._errors[job][task] = replace(error, retry_at_s=retry_at_s)
 
     def forget(self, job: JobName) -> None:
-        """The job is gone."""
+        """Drop all failures of a deleted job."""
         self._errors.pop(job, None)
 
     def keep_only(self, jobs: Collection[JobName], task: GuardedTask) -> None:
-        """Forget the failures of this step of other jobs, once the longest pause since is over.
+        """Drop failures of this task of all other jobs once the longest pause has passed.
 
-        A job that is missing for a round is not gone: its owner may have made it invalid.  Who knows that it is gone
-        calls `forget`.
+        A job missing in one round may only be invalid; the caller that sees its deletion calls `forget`.
         """
         since_s = self._clock() - LONGEST_PAUSE_S
         old = [job for job, errors in self._errors.items() if task in errors and errors[task].at_s <= since_s]
@@ -225,7 +223,7 @@ class JobErrors:
 
 
 class IsolatedTask:
-    """Context of one step of one job: an exception inside is noted and goes no further."""
+    """Context of one task of one job: an exception inside is recorded and suppressed."""
 
     __slots__ = ("_errors", "_job", "_task")
 
@@ -249,7 +247,7 @@ class IsolatedTask:
 
 
 def object_key(kind: str, namespace: str, name: str) -> JobName:
-    """Return the key for failures with an object that is no job's."""
+    """Return the key for failures with an object of no job."""
     return JobName(f"{namespace}/{kind}/{name}")
 
 

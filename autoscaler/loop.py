@@ -1,7 +1,7 @@
 """The planner's loop: observe, plan, revalidate, apply, then wait for a change.  The same for every cluster.
 
 The planner decides, the adapter writes; the loop joins them and keeps the planner's memory.  It is level-triggered:
-each pass starts from what stands, so a lost event, a refused write or a restart costs time and nothing else.  It waits
+each pass starts from the observed state, so a lost event, a refused write or a restart only delays it.  It waits
 through the cluster's port alone, so it runs in virtual time as it does in real time.
 """
 
@@ -24,20 +24,18 @@ from autoscaler.fault_log import FaultLog
 from autoscaler.planner import Memo, plan, record_applied, still_valid
 
 DEBOUNCE_S: Final = 0.1  # a burst of events becomes one plan; a tenth of what a web pod needs to start
-BURST_GAP_S: Final = 0.03  # so long without an event, and the burst is over
+BURST_GAP_S: Final = 0.03  # a burst of events ends after this long without one
 RESYNC_S: Final = 10.0  # a lost event costs at most this long
-CALL_LIMIT_S: Final = 30.0  # one read or write; longer is a cluster that does not answer
+CALL_LIMIT_S: Final = 30.0  # time limit of one read or write
 RETRY_S: Final = 1.0  # after a write that failed
-MOST_TRIED: Final = 8  # jobs with which planning failed, again in one pass: with what is new it is still a plan
+MOST_TRIED: Final = 8  # most jobs per pass for which failed planning is retried
 CONCURRENT_WRITES: Final = 16
-"""Deletions, starts or creations: a busy API server takes 0.1 s for one, and a web pod waits for the last."""
+"""Concurrent writes of one kind: a busy API server takes 0.1 s each, and a web pod waits for the last deletion."""
 
-YIELDS_PER_OBSERVATION: Final = (
-    8  # of the event loop, from bytes that lie in a socket to a store that has taken them in
-)
+YIELDS_PER_OBSERVATION: Final = 8  # event-loop iterations from bytes in a socket to an updated cache
 JOURNAL_LIMIT: Final = 1_000  # changed decisions kept for status and events
 UNPLANNED: Final = frozenset({Reason.EXCLUDED, Reason.STALE_VIEW})
-"""Decisions that say nothing of whether the job can be planned."""
+"""Reasons of decisions that do not show whether planning the job succeeds."""
 
 log = logging.getLogger(__name__)
 
@@ -74,17 +72,17 @@ class PlanExecution:
         self.turn = asyncio.Lock()
 
     def begin(self) -> Action:
-        """Take the next one."""
+        """Return the next action, and count it as begun."""
         self.since_recheck += 1
         self.begun.append(self.left[0])
         return self.left.popleft()
 
 
 class Loop:
-    """Keeps one cluster as the policy wants it.
+    """The planner's loop for one cluster.
 
-    `listener` is called after each pass, on the loop's own task; it must not block.  `errors` keeps what goes wrong
-    with single jobs: the others are planned and written meanwhile (A11).
+    `listener` is called after each pass, on the loop's own task; it must not block.  `errors` isolates faults of
+    single jobs (A11).
     """
 
     def __init__(
@@ -106,7 +104,7 @@ class Loop:
         self._last: dict[JobName, Decision] = {}
 
     async def run(self) -> None:
-        """Run until cancelled.  Temporary errors are waited out; any other ends the loop with its story."""
+        """Run until cancelled.  Temporary errors are retried after a pause; any other error ends the loop."""
         while True:
             try:
                 wait_s = self._pause_after(await self.run_pass())
@@ -141,7 +139,9 @@ class Loop:
         return self._history
 
     async def _apply_plan(self, decided: Plan) -> tuple[tuple[Action, WriteOutcome], ...]:
-        """Write one kind after the other; before each kind and each `AT_ONCE` writes what is left is asked again."""
+        """Write the actions kind by kind; before each kind, and after each `CONCURRENT_WRITES` writes, the remaining
+        actions are revalidated.
+        """
         applied: list[tuple[Action, WriteOutcome]] = []
         writing = PlanExecution(decided)
         while writing.left:
@@ -174,7 +174,7 @@ class Loop:
         writing.since_recheck = 0
 
     async def _observe_again(self) -> ClusterView:
-        """Return the view with all news that has arrived: while a plan is made no watch is read."""
+        """View with all events that have arrived; watches are not read while a plan is made."""
         for _ in range(YIELDS_PER_OBSERVATION):
             await asyncio.sleep(0)
         async with asyncio.timeout(CALL_LIMIT_S):
@@ -198,7 +198,7 @@ class Loop:
         return action, outcome
 
     def _hold_failing_jobs(self, view: ClusterView) -> ClusterView:
-        """Return the view in which a job with a failed write creates nothing for a while: others take its turn."""
+        """View in which jobs with a failed write create nothing for a while, so that other jobs proceed."""
         paused = self._errors.paused(GuardedTask.WRITE)
         jobs = [job for job in view.jobs if job.name in paused] if paused else []
         held = [
@@ -208,7 +208,7 @@ class Loop:
         return view.evolve(jobs=held) if held else view
 
     def _track_exclusions(self, decided: Plan, names: Collection[JobName]) -> None:
-        """Keep with which jobs planning fails; who was planned is as before, and who was not reached stays as noted."""
+        """Record for which jobs planning fails; jobs that were not reached keep their record."""
         for one in decided.excluded:
             if one.error is not None:
                 self._errors.record_failure(one.job, GuardedTask.PLAN, one.error)
@@ -234,7 +234,7 @@ class Loop:
         self._last = latest
 
     def _pause_after(self, done: LoopPass) -> float:
-        """Return how long nothing but a change can call for another plan."""
+        """Seconds until another plan is due without any change."""
         pause_s = RESYNC_S
         if done.plan.replan_at_s is not None:
             pause_s = min(pause_s, done.plan.replan_at_s - self._cluster.now())
@@ -253,7 +253,7 @@ class Loop:
 
 
 def decision_key(decision: Decision | None) -> tuple[object, ...]:
-    """Return what makes a decision news."""
+    """Key of a decision; a new key is a changed decision."""
     if decision is None:
         return ()
     return (decision.target, decision.reason, decision.bottleneck, decision.cause, decision.is_degraded)

@@ -1,8 +1,9 @@
 """Kubernetes quantities (`500m`, `8Gi`, `2e3`) as integers, so that capacity is exact arithmetic.
 
 CPU becomes thousandths of a core, memory bytes, GPUs a count.  Like the API server, a value finer than the unit is
-rounded up for CPU; a fraction of a byte or of a GPU is refused, because it is always a slip (`512m` of memory is half a
-byte).  Grammar: Kubernetes, apimachinery `resource.Quantity`.  What requests mean is `autoscaler.manifests`' subject.
+rounded up for CPU; a fraction of a byte or of a GPU is refused, because it is always a mistake (`512m` of memory is
+half a byte).  Grammar: Kubernetes, apimachinery `resource.Quantity`.  What requests mean is `autoscaler.manifests`'
+subject.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LARGEST: Final = 2**63 - 1  # what the API server can hold
 
 
 class QuantityError(ValueError):
-    """The text is no quantity, or none that fits the resource; the message carries a hint."""
+    """The text is not a valid quantity of the resource; the message has a hint."""
 
 
 def parse_quantity(value: str | float) -> Fraction:

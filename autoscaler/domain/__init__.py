@@ -1,4 +1,4 @@
-"""The values of the cluster side: what is observed, what is wanted, what is decided.
+"""Domain values of the cluster side: observations, specifications, decisions.
 
 Nothing here decides or does I/O. `cluster`, `jobs` and `quotas` are what exists, `view` is all of it at one instant
 with `history`, `policy` is what the owner chose, `plans` is the planner's answer. Read `autoscaler.planner` next.

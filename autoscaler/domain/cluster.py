@@ -29,8 +29,10 @@ class Role(StrEnum):
 
 
 class Tier(StrEnum):
-    """Who may reclaim a pod, fixed when it is created. CORE: its job cannot run without it. SURPLUS: above the
-    minimum."""
+    """Tier of a pod, fixed at its creation; it decides who may reclaim the pod.  CORE: its job cannot run without it.
+
+    SURPLUS: above the minimum.
+    """
 
     CORE = "core"
     SURPLUS = "surplus"
@@ -38,7 +40,7 @@ class Tier(StrEnum):
 
 
 class Trait(StrEnum):
-    """What a pod's template says that a quota may select by, beside its class."""
+    """Trait of a pod by which a quota scope may select it."""
 
     BEST_EFFORT = "BestEffort"  # asks for neither cpu nor memory
     TERMINATING = "Terminating"  # has a deadline of its own
@@ -46,9 +48,9 @@ class Trait(StrEnum):
 
 
 class PodPhase(StrEnum):
-    """The phase of a pod, as far as room and size are concerned."""
+    """Phase of a pod, as far as capacity and job size are concerned."""
 
-    GATED = "gated"  # exists, may not be scheduled yet: no room, no size
+    GATED = "gated"  # not schedulable yet: counts for neither capacity nor size
     PENDING = "pending"  # waits for a node
     STARTING = "starting"  # bound, not ready
     READY = "ready"
@@ -57,7 +59,10 @@ class PodPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a pod asks of a node.  Pods of one shape are interchangeable to the planner."""
+    """Shape of a pod: its requests and its requirements on a node.
+
+    Pods of one shape are interchangeable to the planner.
+    """
 
     requests: Resources
     node_selector: Labels = frozenset()  # the node carries all of these
@@ -109,12 +114,12 @@ class Pod:
     ordinal: int = 0  # of EDL's pods: unique per job and role
     workload: WorkloadName | None = None  # of external pods: their Deployment
     created_at_s: float = 0.0
-    unschedulable_since_s: float | None = None  # the scheduler's verdict; None: not judged yet
+    unschedulable_since_s: float | None = None  # since when the scheduler finds no node; None: not tried yet
     can_preempt: bool = False  # the scheduler itself may free room for it (`reclaim: scheduler`)
     is_modelled: bool = True  # False: needs something that the fit test does not know; EDL does nothing for it
     is_preempted: bool = False  # of EDL's pods: removed by the scheduler for a pod of higher priority
-    replaces: PodName | None = None  # of servers: one that still stands and leaves once this one is ready (ADR 0118)
-    is_settling: bool = False  # of servers: its buckets are on their way to it, or nobody knows
+    replaces: PodName | None = None  # of servers: the one that this one replaces (ADR 0118)
+    is_settling: bool = False  # of servers: its buckets are still moving to it, or this is unknown
 
     @property
     def requests(self) -> Resources:
@@ -123,7 +128,7 @@ class Pod:
 
     @property
     def place(self) -> NodeName | None:
-        """The node whose room it takes: bound there, else nominated there."""
+        """Node whose capacity it takes: the bound one, else the nominated one."""
         return self.node if self.node is not None else self.nominated_node
 
 
@@ -143,13 +148,13 @@ class Capabilities:
     """What a cluster's adapter can do.  The planner plans nothing that it cannot."""
 
     servers_elastic: bool = False  # parameter servers can move state while training goes on
-    moves_servers: bool = False  # and a server can move to another node: the new one comes first
+    moves_servers: bool = False  # servers can move to another node: the successor is created first
     replaces_masters: bool = False  # a lost master is replaced by the cluster itself; the planner leaves it alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headroom:
-    """Room kept free for `count` pods of a shape that nobody has asked for yet. Minimums take precedence."""
+    """Headroom: capacity kept free for `count` future pods of a shape. Minimums take precedence."""
 
     shape: Shape
     count: int

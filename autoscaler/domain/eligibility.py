@@ -1,4 +1,4 @@
-"""Which nodes a pod may stand on, room apart: node labels, required node affinity, taints and tolerations.
+"""Node eligibility of a pod, capacity aside: node labels, required node affinity, taints and tolerations.
 
 The terms mean what they mean in Kubernetes. Preferences (PreferNoSchedule, preferred affinity) decide no eligibility
 and are left out.
@@ -54,7 +54,7 @@ class Requirement:
 
 
 def is_beyond(found: str | None, values: tuple[str, ...], *, above: bool) -> bool:
-    """Whether the label is a whole number on the right side of the one value."""
+    """True if the label is a whole number above (or below) the single value."""
     try:
         number, bound = int(found or ""), int(values[0]) if len(values) == 1 else None
     except ValueError:

@@ -22,7 +22,7 @@ class ResizeTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptedJob:
-    """The scheduler was last seen to preempt a trainer of this job at this instant."""
+    """Last preemption of a trainer of this job by the scheduler."""
 
     job: JobName
     at_s: float
@@ -46,7 +46,9 @@ class VacatedRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedRoom:
-    """A node has had room for the pod since this instant, although the scheduler judges it unschedulable."""
+    """Unused capacity: since this instant a node could hold the pod, and the scheduler still reports it
+    unschedulable.
+    """
 
     pod: PodName
     since_s: float
@@ -54,7 +56,7 @@ class UnusedRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomRefusal:
-    """The pod did not use the room that it had: EDL does nothing for it until then."""
+    """Refusal: a pod that did not use free capacity; EDL does nothing for it until `until_s`."""
 
     pod: PodName
     count: int
@@ -87,7 +89,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """The core of a running job could not be refilled since this instant."""
+    """Shortfall: since this instant the core of a running job could not be refilled."""
 
     job: JobName
     since_s: float
@@ -120,5 +122,5 @@ class History:
     changes: tuple[VoluntaryResize, ...] = ()  # likewise
     preempted: tuple[PreemptedJob, ...] = ()
     server_moves: tuple[ServerMove, ...] = ()  # under way
-    moves_given_up: tuple[ServerMove, ...] = ()  # those servers stay where they are for a while
+    moves_given_up: tuple[ServerMove, ...] = ()  # these servers are not moved again for a while
     server_moves_at_s: tuple[float, ...] = ()  # when those of the last minute began

@@ -21,7 +21,7 @@ class JobState(StrEnum):
 
     ACTIVE = "active"
     SUSPENDED = "suspended"  # the user's switch: all pods leave, the job stays
-    ENDING = "ending"  # at END or suspended: its pods leave in their order, nothing is created or replaced
+    ENDING = "ending"  # at its end or suspended: pods are deleted in order, none is created
     OVER = "over"  # completed, failed or deleted: what is left of its pods leaves
 
 
@@ -39,7 +39,7 @@ class TrainerSpec:
     powers_of_two: bool = False
     per_node: int = 1
     pinned_replicas: int = 0  # 0: EDL decides; above 0: this size and no other, while it fits
-    min_run_s: float = 0.0  # a trainer younger than this is taken by force alone
+    min_run_s: float = 0.0  # a younger trainer is removed only by forced changes
     traits: frozenset[Trait] = frozenset()
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class ServerSpec:
     max_replicas: int
     trainers_per_server: int = 4
     pinned_replicas: int = 0
-    grace_s: float = 30.0  # in which one that leaves hands its part of the model to the others
+    grace_s: float = 30.0  # time for a terminating server to hand over its buckets
     prefers_anti_affinity: bool = False  # two copies of the model: rather on different nodes
     traits: frozenset[Trait] = frozenset()
 
@@ -132,7 +132,7 @@ class ServerSpec:
             raise InvalidSpecError("spec.parameterServer.replicas", f"is {self.pinned_replicas}", allowed)
 
     def is_allowed(self, count: int) -> bool:
-        """Whether the job may have so many servers."""
+        """True if the job may have this many servers."""
         return self.min_replicas <= count <= self.max_replicas
 
 
@@ -161,8 +161,8 @@ class Job:
     state: JobState = JobState.ACTIVE
     hold_until_s: float = 0.0  # after failures: no pod is created before this instant
     grace_s: float = 30.0  # the user's termination grace; surplus gets at most `Policy.surplus_grace_s` of it
-    checkpoint_age_s: float | None = None  # what a lost trainer would cost; None or NaN: unknown, taken as dear
-    resize_cost_s: float = 0.0  # for so long all its trainers stand still when the size changes
+    checkpoint_age_s: float | None = None  # work since the last checkpoint; None or NaN: unknown, priced as expensive
+    resize_cost_s: float = 0.0  # pause of all its trainers per resize
     waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers; for people
     remaining_s: float | None = None  # until its work is done at this size; None or NaN: unknown, taken as long
 

@@ -22,26 +22,26 @@ class Reason(StrEnum):
     WAITING = "Waiting"  # a gang that cannot start yet
     STOPPED = "Stopped"
     STALE_VIEW = "StaleView"
-    EXCLUDED = "Excluded"  # its planning failed: it stays as it stands while the others are planned
+    EXCLUDED = "Excluded"  # its planning failed: its size stays while other jobs are planned
 
 
 class Bottleneck(StrEnum):
     """The first constraint that keeps a job from its next size."""
 
-    MAX = "Max"
-    PINNED = "Pinned"
-    NODE_FIT = "NodeFit"
+    MAX = "Max"  # it has the largest size that its spec allows
+    PINNED = "Pinned"  # its spec pins the size
+    NODE_FIT = "NodeFit"  # no node has capacity for one more trainer
     NEVER_FITS = "NeverFits"  # not even on an empty node
-    PRIORITY = "Priority"
-    FAIR_SHARE = "FairShare"
+    PRIORITY = "Priority"  # capacity is kept for jobs of higher priority
+    FAIR_SHARE = "FairShare"  # jobs of its priority with a smaller share come first
     STEP = "Step"  # one more would fit, a whole step does not
-    GANG = "Gang"  # another gang is starting, or has reserved the room
-    CAPACITY_DRAINING = "CapacityDraining"  # the room is being vacated
-    QUOTA = "Quota"
-    SCHEDULER_REFUSED = "SchedulerRefused"
+    GANG = "Gang"  # another gang is starting, or has reserved the capacity
+    CAPACITY_DRAINING = "CapacityDraining"  # the capacity is being vacated
+    QUOTA = "Quota"  # a resource quota of its namespace allows no more
+    SCHEDULER_REFUSED = "SchedulerRefused"  # the scheduler did not use capacity that was vacated for it
     COOLDOWN = "Cooldown"  # a window of `Policy`, or the pause after failures
-    BUDGET = "Budget"  # transfers per minute
-    STALE_VIEW = "StaleView"
+    BUDGET = "Budget"  # the moves or resizes of this minute are used up
+    STALE_VIEW = "StaleView"  # the view is too old to plan with
     NOT_ACTIVE = "NotActive"  # suspended, ending or over
     PLANNING_FAILED = "PlanningFailed"  # by a fault of EDL with this job
 
@@ -88,8 +88,9 @@ JobSetting = NewType("JobSetting", str)
 """A field, or the state, of the job's own document, such as `spec.trainer.step`."""
 
 Beneficiary = PodName | JobName | NodeName | JobSetting
-"""For whom a pod leaves: a pod (causes POD, ANNOUNCED_GROWTH, HEADROOM, DEFRAGMENTATION), a job (GANG, TRANSFER,
-PREEMPTION, CORE_SWAP), the node that it leaves (LOST_NODE), or what the job's document says (EDIT, STEP, RATIO)."""
+"""Beneficiary of a deletion: a pod (causes POD, ANNOUNCED_GROWTH, HEADROOM, DEFRAGMENTATION), a job (GANG, TRANSFER,
+PREEMPTION, CORE_SWAP), the node that it leaves (LOST_NODE), or what the job's document says (EDIT, STEP, RATIO).
+"""
 
 NO_BENEFICIARY: Final = PodName("")
 
@@ -101,7 +102,7 @@ FOR_JOBS: Final = frozenset({Cause.GANG, Cause.PREEMPTION, Cause.TRANSFER})
 class CreatePod:
     """Create this pod of a job, bound to `node` (or tied to it where a scheduler binds).
 
-    `replaces`: a server that leaves once this one is ready.  Its state belongs here, nobody else's does (ADR 0118).
+    `replaces`: the server that is deleted once this one is ready; this server takes over its buckets (ADR 0118).
     """
 
     job: JobName
@@ -116,7 +117,7 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePod:
-    """Have this pod leave within `grace_s`.  `beneficiary`: for whom, as `cause` says."""
+    """Delete this pod within `grace_s`.  `beneficiary`: who gains its capacity, by `cause`."""
 
     pod: PodName
     job: JobName
@@ -165,7 +166,7 @@ class Decision:
     cause: Cause | None = None  # of a change
     share: float = 0.0  # weighted dominant share at the target, for people
     is_degraded: bool = False  # running below its minimum, or without a server or master
-    notice: str = ""  # something the user asked for that this cluster cannot give
+    notice: str = ""  # a request of the user that this cluster cannot fulfil
     held_up_by: tuple[JobName, ...] = ()  # older gangs for which the room is kept that it could start in
 
 

@@ -9,21 +9,21 @@ from autoscaler.domain.cluster import Headroom
 
 
 class Admission(StrEnum):
-    """Who comes first when a job waits for its minimum."""
+    """Admission order while a job waits for its minimum."""
 
     MINS_FIRST = "MinsFirst"  # every job's minimum before anybody's surplus
-    STRICT_CLASS = "StrictClass"  # a class of priority is finished before the next one
+    STRICT_CLASS = "StrictClass"  # all jobs of one priority before those of the next
 
 
 class Fairness(StrEnum):
-    """Between whom the shares of one priority are made equal."""
+    """Fairness: the unit between which shares of one priority are made equal."""
 
     JOB = "Job"
     NAMESPACE = "Namespace"  # between namespaces first, then between the jobs of each: ten small jobs, one share
 
 
 class Reclaim(StrEnum):
-    """Who evicts surplus for a pending pod (`beside-the-scheduler.md` 1)."""
+    """Reclaim mode: who evicts surplus for a pending pod (`beside-the-scheduler.md` 1)."""
 
     PLANNER = "planner"  # EDL chooses every victim; the local cluster
     SCHEDULER = "scheduler"  # kube-scheduler preempts; EDL adds what it cannot do
@@ -37,10 +37,10 @@ class Policy:
     """A job that waits for its minimum makes no progress at all; surplus only makes others slower."""
 
     reclaim: Reclaim = Reclaim.PLANNER
-    """Without kube-scheduler there is nobody else; the Kubernetes adapter sets SCHEDULER."""
+    """Default without kube-scheduler; the Kubernetes adapter sets SCHEDULER."""
 
     fairness: Fairness = Fairness.JOB
-    """A job is what users weigh; where namespaces are teams of unequal zeal, NAMESPACE keeps them level."""
+    """Users weigh single jobs; NAMESPACE keeps a team with many jobs from getting more than a team with few."""
 
     preempts_jobs: bool = False
     """Whether a waiting gang may take a whole running job of lower priority once no surplus is left to take.  Off: a
@@ -62,40 +62,51 @@ class Policy:
     """No voluntary change after a submission or a new pod of others: a burst is answered once, not pod by pod."""
 
     burst_window_s: float = 6.0
-    """So long after a submission more of them are expected: until then no job takes more than `burst_part`.  People and
-    pipelines submit in rows; what the first of a row would have grown into is taken back from it at once."""
+    """After a submission more are expected for this long: until then no job takes more than `burst_part`.
+
+    Jobs are often submitted in bursts; growth of the first job would be reversed at once.
+    """
 
     burst_part: int = 20
-    """One part in so many of the cluster, times the job's weight over the usual one.  Where jobs are smaller than that
-    nothing is ever held back."""
+    """Limit within the burst window: 1/N of the cluster, times the job's weight over the default weight.
+
+    Jobs that are smaller than that are never held back.
+    """
 
     victim_age_s: float = 30.0
     """A trainer runs at least this long before a voluntary removal."""
 
     transfers_per_minute: int = 6
-    """Most removals used to be fairness moved twice; this caps what fairness may cost, with the next setting: the
-    larger of the two counts."""
+    """Cap on transfers per minute, because most voluntary removals were transfers that were reversed; the larger of
+    this and the next setting applies.
+    """
 
     transfers_percent_per_minute: int = 25
-    """Of all trainers.  A trainer that moves stands still for some 5 s, so this is 2 % of the work at the most."""
+    """The same cap in percent of all trainers.
+
+    A trainer that moves stands still for some 5 s, so this is 2 % of the work at the most.
+    """
 
     server_moves_per_minute: int = 6
     """Parameter servers that move to where they waste less, with the next setting: the larger of the two counts; both
     0: none moves.  Where the adapter cannot move servers none does, whatever stands here."""
 
     server_moves_percent_per_minute: int = 50
-    """Of all parameter servers."""
+    """The same cap in percent of all parameter servers."""
 
     server_move_cost_s: float = 1.0
-    """For so long all trainers of a job stand still when one of its servers moves: routes change twice.  A move is
-    made if the trainers that it makes room for bring more within `payoff_s`."""
+    """Pause of all trainers of a job when one of its servers moves: routes change twice.
+
+    A move is made if the trainers that it makes room for bring more within `payoff_s`.
+    """
 
     resizes_per_minute: int = 0
     """Voluntary changes of size per minute, all jobs together; 0: as many as their windows allow."""
 
     payoff_s: float = 600.0
-    """A voluntary change makes good within this time (the job's own remaining time, if that is shorter) what it costs;
-    otherwise it is not made.  0: cost is not asked."""
+    """Pay-off time: a voluntary change must gain more within it (or within the job's remaining time, if shorter) than
+    it costs.  0: costs are ignored.
+    """
 
     preempted_pause_s: float = 30.0
     """A job that the scheduler has just preempted does not grow: the next wave would take it again."""
@@ -116,25 +127,29 @@ class Policy:
     """Longest pause after refusals."""
 
     rooms_per_pod: int = 2
-    """So many refused rooms are the most that a pod's unknown constraints may cost."""
+    """Most nodes that are vacated in vain for a pod with constraints that EDL does not know."""
 
     preemption_wait_s: float = 2.0
     """With `reclaim: scheduler`: how long the scheduler has for its own nomination."""
 
     surplus_grace_s: float = 10.0
-    """Grace of surplus is the web's waiting time: shortfall 2.5 % at 2 s, 5 % at 10 s, 11 % at 30 s (simulated)."""
+    """Longest grace period of surplus; web pods wait for it: shortfall 2.5 % at 2 s, 5 % at 10 s, 11 % at 30 s
+    (simulated).
+    """
 
     is_frozen: bool = False
-    """Decisions are made and shown, nothing is written: to look before trusting, or to stop everything at once."""
+    """Dry-run switch: decisions are shown and nothing is written, for a trial or to stop all changes at once."""
 
     headroom: tuple[Headroom, ...] = ()
-    """Room kept free for pods that nobody has asked for yet."""
+    """Capacity kept free for future pods."""
 
     headroom_percent: float = 0.0
-    """Of the allocatable capacity, kept free in pods of the workloads' own shapes: room in crumbs would help nobody."""
+    """Headroom in percent of the allocatable capacity, kept free as whole pods of the workloads' shapes, because
+    fragments help no pod.
+    """
 
     autoscaler_headroom_percent: float = 0.0
-    """Of the replicas by which workloads with an autoscaler of their own may still grow: kept free for them."""
+    """Headroom in percent of the replicas by which autoscaled workloads may still grow."""
 
     gpus_keep_room: bool = False
     """Whether a pod without GPUs leaves beside a node's free GPUs the cpu and memory that they will need."""

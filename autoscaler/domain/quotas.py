@@ -15,7 +15,7 @@ from autoscaler.domain.jobs import Job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaLimit:
-    """What a namespace may ask for of one resource, named as in `Resources.amounts`, and what its pods ask for now."""
+    """Limit of one resource in a namespace, and its present use."""
 
     resource: str
     hard: int

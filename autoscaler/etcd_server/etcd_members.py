@@ -5,8 +5,8 @@
         await etcd.members[0].kill()
         await etcd.members[0].start()
 
-Members listen on Unix sockets in a folder that is their owner's alone (ADR 0170), keep their data over restarts, and
-die with this process.  With `ports` they listen on loopback instead: for tests of TLS, which names hosts.
+Members listen on Unix sockets in a folder readable by their owner alone (ADR 0170), keep their data over restarts,
+and die with this process.  With `ports` they listen on loopback instead: for tests of TLS, which names hosts.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ READY_POLL_S: Final = 0.05
 STOP_BUDGET_S: Final = 5.0
 LOG_LINES: Final = 8
 NO_WEB_PAGES: Final = (
-    "--enable-grpc-gateway=false",  # the JSON door, which a page in a browser can write to without asking
+    "--enable-grpc-gateway=false",  # the JSON gateway, to which any web page in a local browser could write
     "--cors=http://localhost:1",  # no origin; an empty list would mean all
     f"--host-whitelist={HOST},localhost",
 )
-"""EDL's own doors are gRPC's: nothing of etcd's HTTP is of use but its health."""
+"""Options that switch off etcd's HTTP interfaces; EDL uses gRPC and the health endpoint."""
 
 
 class EtcdMember:
@@ -58,18 +58,18 @@ class EtcdMember:
 
     @property
     def pid(self) -> int:
-        """Raises EtcdStartError when it does not run."""
+        """Process id.  Raises EtcdStartError if the member does not run."""
         if self._process is None or self._process.returncode is not None:
             raise EtcdStartError(f"{self.name} does not run; its log is {self.log_file}")
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """Of its last process, as `subprocess` has it; None: it runs, or has never been started."""
+        """Exit code of its last process, as in `subprocess`; None: it runs, or has never been started."""
         return None if self._process is None else self._process.returncode
 
     async def start(self) -> None:
-        """The process runs; it is not ready yet.  Raises EtcdPortInUseError."""
+        """Start the process, without waiting until it is ready.  Raises EtcdPortInUseError."""
         for address in self.doors.all:
             check_free(address)
         with self.log_file.open("ab") as log:
@@ -82,7 +82,10 @@ class EtcdMember:
             )
 
     async def wait_ready(self, budget_s: float = READY_BUDGET_S) -> None:
-        """It serves reads and writes, so a majority of the members does.  Raises EtcdStartError with its last words."""
+        """Wait until the member serves reads and writes, which needs a majority.
+
+        Raises EtcdStartError with the end of its log.
+        """
         try:
             async with asyncio.timeout(budget_s):
                 while not await self.is_healthy():
@@ -93,11 +96,11 @@ class EtcdMember:
             raise EtcdStartError(f"{self.name} is not ready after {budget_s} s.\n{self._last_words()}") from None
 
     async def kill(self) -> None:
-        """SIGKILL; afterwards it is gone.  Also when it was paused."""
+        """Kill the process (also a paused one) and wait for its end."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL when it does not go."""
+        """End the process by SIGTERM, and by SIGKILL after a time."""
         try:
             async with asyncio.timeout(STOP_BUDGET_S):
                 await self._end(signal.SIGTERM)
@@ -170,11 +173,11 @@ async def start_etcd(
     options: Sequence[str] = (),
     scheme: str = "http",
 ) -> AsyncIterator[EtcdCluster]:
-    """A cluster that is ready, and gone again afterwards; its data stays in `folder`.
+    """Run an etcd cluster inside the context; its data stays in `folder`.
 
     `sockets`: a private folder for the members' sockets; without it one is made, and removed at the end.  `ports`: of
-    each member, which then listens on loopback in this `scheme`.  End its clients first: etcd waits for open streams
-    before it goes.  On Linux members also die with the *thread* that started them, so start from the main one.
+    each member, which then listens on loopback in this `scheme`.  Close clients first: etcd waits for open streams
+    before it ends.  On Linux members also die with the *thread* that started them, so start from the main one.
 
     Raises UnusableEtcdError (several members of a version that loses data), EtcdPortInUseError, EtcdStartError.
     """

@@ -1,4 +1,4 @@
-"""Which etcd servers keep what they have acknowledged.  Pure.
+"""Versions of etcd without known loss of acknowledged writes.  Pure.
 
 3.5.0 to 3.5.2 can lose committed data when killed under load (etcd issue 13766); 3.4 before 3.4.20 lacks fixes of the
 same kind.  So those serve only a demo of one member that nobody kills.

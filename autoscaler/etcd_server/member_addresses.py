@@ -26,7 +26,7 @@ class MemberPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """Where one member listens: three addresses of one kind, `unix:PATH` or host:port, and the URLs as etcd has them.
+    """Addresses of one member: three addresses of one kind, `unix:PATH` or host:port, and the URLs as etcd has them.
 
     etcd takes the host of a `unix://` URL for a path from its working folder, which is therefore that of the sockets.
     """
@@ -61,8 +61,8 @@ class Doors:
 def free_ports(members: int) -> tuple[MemberPorts, ...]:
     """Ports that nobody listens on now.  Raises EtcdPortInUseError when there are not enough.
 
-    Taken from below the range that the kernel gives to outgoing connections: one of those must not sit on a member's
-    port while the member is restarted.
+    Taken from below the range that the kernel gives to outgoing connections: an outgoing connection must not take a
+    member's port while the member restarts.
     """
     wanted = 3 * members
     with ExitStack() as held:
@@ -80,7 +80,7 @@ def free_ports(members: int) -> tuple[MemberPorts, ...]:
 
 
 async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To one of a member's addresses.  Raises OSError."""
+    """Connect to one of a member's addresses.  Raises OSError."""
     if is_socket_address(address):
         return await asyncio.open_unix_connection(address.removeprefix(SCHEME))
     host, _, port = address.rpartition(":")
@@ -88,7 +88,7 @@ async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWri
 
 
 def check_free(address: str) -> None:
-    """Nobody listens there.  Raises EtcdPortInUseError."""
+    """Check that nobody listens at the address.  Raises EtcdPortInUseError."""
     if is_socket_address(address):
         if is_listened_at(Path(address.removeprefix(SCHEME))):  # else etcd removes what is left of it
             raise EtcdPortInUseError(address)

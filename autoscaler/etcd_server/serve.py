@@ -49,7 +49,7 @@ async def serve_member(
 
 
 async def _keep_alive(member: EtcdMember, stop: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Brings it back until told to stop: at once, and with growing pauses where it does not stay up (a full disk)."""
+    """Restart the member until `stop` is set: at once, with growing pauses if it keeps failing (a full disk)."""
     quick_ends, started_s = 0, time.monotonic()
     away_since_s: float | None = None
     while not await _is_set_within(stop, LOOK_EVERY_S):
@@ -79,11 +79,11 @@ async def _serves(member: EtcdMember) -> bool:
         async with asyncio.timeout(LOOK_EVERY_S):
             return await member.is_healthy()
     except TimeoutError:
-        return False  # it is paused, or busy: asked again
+        return False  # paused or busy: checked again
 
 
 def restart_pause_s(quick_ends: int) -> float:
-    """The pause after so many ends in a row that came soon after a start: 0, 0, 0, 1, 2, 4, ... up to 30 s."""
+    """Pause before a restart, by the number of quick ends in a row: 0, 0, 0, 1, 2, 4, ... up to 30 s."""
     return 0.0 if quick_ends < FREE_RESTARTS else min(LONGEST_PAUSE_S, 2.0 ** min(10, quick_ends - FREE_RESTARTS))
 
 
@@ -105,5 +105,5 @@ def _runs(member: EtcdMember) -> bool:
 async def _restart(member: EtcdMember, say: Callable[[str], None]) -> None:
     try:
         await member.start()
-    except EtcdPortInUseError as error:  # the dead member's last connections; the next look tries again
+    except EtcdPortInUseError as error:  # the dead member's last connections; the next check retries
         say(str(error))

@@ -1,1 +1,3 @@
-"""The life of a training job beside its sizes, wherever it runs: `lifecycle` decides, `master_connections` asks."""
+"""Lifecycle and progress of a training job, for every cluster: `lifecycle` decides, `master_connections` polls
+masters.
+"""

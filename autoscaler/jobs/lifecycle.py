@@ -1,10 +1,11 @@
 """State machine of one job's life: when it has failed, when it is complete, in which order its pods stop.  Pure.
 
 `handle(life, event, now_s) -> LifeTransition(life, effects)`; a controller carries them out.  The planner sees only
-`Life.state`: ENDING means that pods leave by themselves, OVER that the job asks for nothing any more.
+`Life.state`: ENDING means that pods leave by themselves, OVER that the job needs no pods any more.
 
-A *failure* is a trainer that ends unasked.  `backoffLimit` failures in a row, without one batch completed between them,
-fail the job.  A completed batch starts the count afresh, so kills from outside never fail a job that gets on.
+A *failure* is a trainer that ends without having been terminated by EDL, the cluster or a user.  `backoffLimit`
+failures in a row, without one batch completed between them, fail the job.  A completed batch starts the count afresh,
+so a job that makes progress is never failed by kills from outside.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from autoscaler.jobs.restart_policy import pause_s
 from autoscaler.manifests.api_types import RunPolicy
 
 FINISHING_S: Final = 60.0
-"""At the end of the data trainers leave by themselves, the one with the final-save hook last; then they are told to."""
+"""Time that trainers get to end by themselves after the data's end (a final-save hook may run); then they are
+terminated.
+"""
 
 DIAGNOSIS_LIMIT_S: Final = 2.0
-"""How long finding out why a trainer ended may take: its job's master is asked once more."""
+"""Time limit for finding out why a trainer ended; the job's master is polled once more."""
 
 STOP_ORDER: Final = (Role.TRAINER, Role.SERVER, Role.MASTER)
 
@@ -31,7 +34,7 @@ class LifeStage(StrEnum):
     SUSPENDING = "suspending"  # trainers finish their batches, then servers leave while the master still stands
     SUSPENDED = "suspended"
     FINISHING = "finishing"  # END was reached: trainers are leaving by themselves
-    STOPPING = "stopping"  # pods are told to leave, trainers first, the master last
+    STOPPING = "stopping"  # pods are terminated: trainers first, the master last
     OVER = "over"
 
 
@@ -48,13 +51,13 @@ class JobEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """`advances` counts the observations in which batches had been completed since the one before."""
+    """Life of one job.  `advances` counts observations that showed newly completed batches."""
 
     policy: RunPolicy
     stage: LifeStage = LifeStage.ACTIVE
     ending: JobEnding | None = None
     message: str = ""
-    started_at_s: float | None = None  # first pods; anew once it has been suspended
+    started_at_s: float | None = None  # instant of its first pods; reset when it is suspended
     ended_at_s: float | None = None  # when `ending` was decided
     finishing_until_s: float = 0.0
     failures: int = 0  # in a row
@@ -65,12 +68,12 @@ class Life:
 
     @property
     def needs_model(self) -> bool:
-        """Now or once it is resumed: what is lost of its model is missed."""
+        """True if the job trains now or will after a resume, so that a loss of its model matters."""
         return self.stage in _BEFORE_THE_END
 
     @property
     def state(self) -> JobState:
-        """The state that the planner is told."""
+        """State of the job for the planner."""
         match self.stage:
             case LifeStage.ACTIVE:
                 return JobState.ACTIVE
@@ -89,7 +92,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerEnded:
-    """A trainer ended unasked, and it is not yet known why; nothing is refilled until it is."""
+    """A trainer ended on its own and the reason is not known yet; no replacement is created until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +105,7 @@ class TrainerFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchesCompleted:
-    """Batches have been completed since the last look."""
+    """Batches have been completed since the last observation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +117,7 @@ class EndReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """The job cannot go on: its master, or somebody with a reason, says so."""
+    """The job has been given up, by its master or for `reason`."""
 
     reason: str
 
@@ -152,7 +155,7 @@ LifeEvent = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRole:
-    """Tell every pod of this role to leave within its grace."""
+    """Terminate every pod of this role within its grace period."""
 
     role: Role
 
@@ -180,7 +183,10 @@ class LifeTransition:
 
 
 def handle(life: Life, event: LifeEvent, now_s: float) -> LifeTransition:
-    """Return the life after the event, and what is to be done.  Events of a job that has ended change nothing more."""
+    """Return the life after the event, and the effects.
+
+    Events of a job that has ended change nothing more.
+    """
     match event:
         case TrainerEnded():
             return LifeTransition(life=replace(life, hold_until_s=max(life.hold_until_s, now_s + DIAGNOSIS_LIMIT_S)))
@@ -293,7 +299,7 @@ def _suspend_next(life: Life, roles: frozenset[Role]) -> LifeTransition:
 
 
 def _stop_next(life: Life, roles: frozenset[Role]) -> LifeTransition:
-    """Trainers while their servers still answer, servers while the master does, the master last."""
+    """Stop the next role: trainers first, then servers, the master last, so that each can still hand over its work."""
     effects: list[LifeEffect] = []
     stopped = life.stopped_role_count
     while stopped < len(STOP_ORDER) and not roles.intersection(STOP_ORDER[:stopped]):

@@ -30,10 +30,14 @@ if TYPE_CHECKING:
 
 _DEADLINE_S: Final = 1.0
 _MOST_BYTES: Final = 4 << 20
-"""Of one answer: that of a job of 10,000 members.  A master may be any program of the job's owner (A11)."""
+"""Size limit of one answer; a job of 10,000 members needs this much.
+
+A master may be any program of the job's owner (A11).
+"""
 _LONGEST_DECODE_S: Final = 4e-6
-"""Of a core for a byte of an answer, four times what the dearest takes: more is something else's, a garbage
-collection's say, and no reason to leave the master alone."""
+"""Upper bound of decode time per byte of an answer, four times the slowest measured; time beyond it (a garbage
+collection, say) is not charged to the master.
+"""
 _LONG_BYTES: Final = 64 << 10  # longer ones are decoded in a thread, for they keep the loop waiting
 _OPTIONS: Final = tuple((dict(CLIENT_OPTIONS) | {"grpc.max_receive_message_length": _MOST_BYTES}).items())
 
@@ -42,7 +46,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterTls:
-    """PEM: what the master's certificate must be signed by, and ours.  `host`: the name that its certificate bears."""
+    """TLS identity for a master, in PEM: the authority of its certificate, and our certificate.
+
+    `host`: the name in its certificate.
+    """
 
     authority: bytes
     certificate: bytes
@@ -52,7 +59,7 @@ class MasterTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterEndpoint:
-    """Where a master listens and what it asks of those who knock.  `job` is its EDL_JOB, `address` host:port."""
+    """Endpoint of a master: its address and credentials.  `job` is its EDL_JOB, `address` host:port."""
 
     job: str
     address: str
@@ -62,7 +69,7 @@ class MasterEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MasterConnection:
-    """A connection to a master, and what proves on both sides that they know the job's secret."""
+    """Connection to a master with its mutual proof of the job's token."""
 
     endpoint: MasterEndpoint
     channel: grpc.aio.Channel
@@ -72,15 +79,15 @@ class _MasterConnection:
 class MasterConnections:
     """A channel to each master.  An async context: they are closed behind it.
 
-    One to where nobody listens is closed at once: it would knock there every second, and with hundreds of masters away
-    that alone takes a part of a core.  What it takes to read an answer is measured, for an answer that is a thousand
-    times as long as it need be costs seconds (A11); of the long ones one is read at a time, beside all other work.
+    A channel to an address where nobody listens is closed at once: its reconnects, every second to hundreds of
+    masters, would take a part of a core.  Decoding time is measured, because an oversized answer takes seconds (A11);
+    long answers are decoded one at a time, in a thread.
     """
 
     def __init__(self) -> None:
         self._connections: dict[str, dict[str, _MasterConnection]] = {}  # by job, then by address
         self._malformed: dict[str, str] = {}  # by job, as it was logged last
-        self._decode_s: dict[str, float] = {}  # by job: what its last answer took of a core
+        self._decode_s: dict[str, float] = {}  # by job: decode time of its last answer
         self._long = asyncio.Lock()  # while a long answer is read
 
     async def __aenter__(self) -> Self:
@@ -98,7 +105,7 @@ class MasterConnections:
         return answer if isinstance(answer, JobProgress) else None
 
     async def poll(self, endpoint: MasterEndpoint) -> JobProgress | MissingAnswer:
-        """Return what the master says, within a second.  Its numbers are checked for their ranges, its texts cut."""
+        """Return the master's status within a second.  Its numbers are checked for their ranges, its texts cut."""
         line = await self._connection(endpoint)
         stub: MasterAsyncStub = MasterStub(line.channel)
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=endpoint.job, software="edl")))
@@ -115,9 +122,9 @@ class MasterConnections:
             return self._log_malformed(endpoint.job, error)
 
     async def set_servers(self, endpoint: MasterEndpoint, count: int) -> ServersAnswer | MissingAnswer:
-        """From now on the job is to have so many servers; the answer says how many hold, durably, within a second.
+        """Set the job's number of servers; the answer has the number that is stored durably.
 
-        May be said again at any time: the newest number holds.  What cannot be is `refused`, with field and reason.
+        Idempotent: the newest number counts.  An impossible number is `refused` with field and reason.
         """
         line = await self._connection(endpoint)
         stub: MasterAsyncStub = MasterStub(line.channel)
@@ -169,7 +176,7 @@ class MasterConnections:
                 del self._connections[job]
                 self._malformed.pop(job, None)
                 self._decode_s.pop(job, None)
-            await found.channel.close(_DEADLINE_S)  # whoever else asks there has their answer first
+            await found.channel.close(_DEADLINE_S)  # requests in flight finish first
 
     async def _connection(self, endpoint: MasterEndpoint) -> _MasterConnection:
         known = self._connections.get(endpoint.job, {}).get(endpoint.address)

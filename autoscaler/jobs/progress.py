@@ -1,4 +1,4 @@
-"""Progress of a job: the cluster side's few numbers out of `master.api.master_status.JobStatus`."""
+"""Progress of a job, derived from its master's status (`master.api.master_status.JobStatus`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from master.api.identities import MemberRole
 from master.api.master_status import JobPhase, JobStatus, MemberStatus
 
 LONGEST_PROBLEM: Final = 1000
-"""Characters of what a master says is wrong, and of why it refuses: what a condition and an event can hold."""
+"""Longest problem text of a master, in characters: what a condition and an event can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class JobProgress:
     """Positions of the whole job (all epochs).  `done` includes `committed`, which is what a checkpoint holds."""
 
     phase: JobPhase
-    problem: str = ""  # samples are not trained; the others cost no training
+    problem: str = ""  # training stops because of it; the problems below do not stop training
     checkpoint_problem: str = ""
     store_problem: str = ""
     moves_problem: str = ""
@@ -27,17 +27,17 @@ class JobProgress:
     done: int = 0
     committed: int = 0
     quarantined: int = 0
-    reworked: int = 0  # under this master: each counts anew
+    reworked: int = 0  # counted by the present master
     epochs: int = 0
     epochs_committed: int = 0
     lineage: int = 0
     term: int = 0
     head: str = ""
     checkpoint_age_s: float | None = None
-    connected: frozenset[str] = frozenset()  # the members, by name, whose stream to the master stands
-    servers: int = 0  # that hold the model, or wait for their share of it
-    servers_wanted: int = 0  # as the master has it; the cluster side sets it (`MasterConnections.set_servers`)
-    moving: int = 0  # buckets that are to go to another server, or are on their way
+    connected: frozenset[str] = frozenset()  # names of the members with a live stream to the master
+    servers: int = 0  # that own buckets, or wait for some
+    servers_wanted: int = 0  # the number that the master is set to (`MasterConnections.set_servers`)
+    moving: int = 0  # buckets that wait to move to another server, or are in transit
     buckets: tuple[tuple[int, int], ...] = ()  # a server's ordinal, and how many it owns: of the servers that it knows
     copies: int = 1  # of each bucket, while there are servers for them
     single_copy_buckets: int = 0  # buckets that have one copy where two are wanted
@@ -50,7 +50,7 @@ class JobProgress:
     metrics: tuple[tuple[str, float], ...] = ()
     missing: int = 0  # positions that were done under an earlier master, and are not (yet) under this one: `follow`
     fell_back: str = ""  # to which checkpoint, from which one that cannot be read; empty: to none
-    reworked_earlier: int = 0  # under earlier masters, and what was lost with them
+    reworked_earlier: int = 0  # re-worked positions under earlier masters
 
     @property
     def is_complete(self) -> bool:
@@ -59,7 +59,7 @@ class JobProgress:
 
     @property
     def is_trained(self) -> bool:
-        """Everything is trained and committed: trainers that are not to save have been told the end, and go."""
+        """True if everything is trained and committed; trainers without a final save have ended."""
         return self.phase in {JobPhase.SAVING, JobPhase.COMPLETE}
 
     @property
@@ -74,7 +74,7 @@ class JobProgress:
 
     @property
     def reworked_in_all(self) -> int:
-        """Positions that were done and had to be trained again, since somebody follows the job."""
+        """Positions that were trained again, since the operator or run started to observe the job."""
         return self.reworked_earlier + self.reworked
 
     @property
@@ -84,7 +84,7 @@ class JobProgress:
 
 
 def progress_of(status: JobStatus) -> JobProgress:
-    """Return the progress that a master's status says; metrics and throughput are over all trainers."""
+    """Return the progress that a master's status contains; metrics and throughput are over all trainers."""
     counts = status.positions
     return JobProgress(
         phase=status.phase,
@@ -120,16 +120,16 @@ def progress_of(status: JobStatus) -> JobProgress:
 
 
 def shortened(text: str) -> str:
-    """Return at most LONGEST_PROBLEM characters of a job's own words, none of which moves a terminal."""
+    """Return a job's text shortened to LONGEST_PROBLEM characters, without control characters."""
     cut = text if len(text) <= LONGEST_PROBLEM else f"{text[: LONGEST_PROBLEM - 4]} ..."
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in cut)
 
 
 def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
-    """Return what the master says now with what it cannot know: of members that have left, of earlier masters.
+    """Merge the master's present progress with counts it cannot know (members that have left, earlier masters).
 
-    A new master counts as done what servers tell it, and before that what is committed: whether the rest is lost shows
-    once they are there, or the lineage has grown.
+    Until servers have reported, a new master counts only committed positions as done; whether others are lost is
+    known once the servers are connected or the lineage has grown.
     """
     if before is None:
         return now
@@ -159,15 +159,15 @@ def merge_progress(before: JobProgress | None, now: JobProgress) -> JobProgress:
 def progress_events(
     before: JobProgress | None, now: JobProgress, *, is_active: bool = True
 ) -> tuple[tuple[str, str], ...]:
-    """Return events, as reason and message, of what only the master knows and the user must not miss.
+    """Return events, as reason and message, about facts that only the master knows and the user must not miss.
 
-    `is_active`: its pods have not been told to go.  Where they have, servers leave one by one, and none is lost.
+    `is_active`: its pods are not being terminated; otherwise servers that leave are not reported as lost.
     """
     events: list[tuple[str, str]] = []
     if not now.has_failed:
         known = dict(_problems(before)) if before is not None else {}
         events += [(reason, text) for reason, text in _problems(now) if text and not known.get(reason)]
-        if now.fell_back and (before is None or now.fell_back != before.fell_back):  # its masters tell it on and on
+        if now.fell_back and (before is None or now.fell_back != before.fell_back):  # masters repeat it in every status
             events.append(("FellBack", now.fell_back))
     fresh = now.quarantined - (before.quarantined if before is not None else 0)
     if fresh > 0:
@@ -189,7 +189,7 @@ def _problems(progress: JobProgress) -> tuple[tuple[str, str], ...]:
 
 
 def _trained_again(before: JobProgress, now: JobProgress) -> int:
-    """Positions that were done and are to be trained again: as this master says, or by the end of an earlier one."""
+    """Positions to be trained again: by this master's count, or lost with an earlier master."""
     return _undone(before, now) + (_missed(before, now) if now.lineage > before.lineage else 0)
 
 
@@ -205,7 +205,9 @@ def _missed(before: JobProgress, now: JobProgress) -> int:
 
 
 def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, int]]:
-    """Counts begin anew with each master and with each process of a server."""
+    """Servers and their newly taken over buckets; counts start at 0 with each master and with each process of a
+    server.
+    """
     known = dict(before.buckets_taken_over) if before.term == now.term else {}
     for server, count in now.buckets_taken_over:
         fresh = count - known.get(server, 0)
@@ -253,7 +255,7 @@ def early_exit_problem(progress: JobProgress | None, *, has_servers: bool) -> st
 class WhyNoAnswer(StrEnum):
     """Why a job's progress is not known."""
 
-    SILENT = "no answer"  # it starts, has ended, is cut off, stands still or hangs
+    SILENT = "no answer"  # starting, ended, partitioned, stopped or hung
     NOT_LEADING = "an answer, but no status"  # it does not lead
 
 

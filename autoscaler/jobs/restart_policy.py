@@ -1,12 +1,14 @@
-"""Restart policy: when a silent master or parameter server must hang, and when one that failed is started again.  Pure.
+"""Restart policy: after which silence a process counts as hung, and after which pause a failed one is restarted.
 
-A process that ends is started again at once; one that is stopped or hangs (SIGSTOP, a deadlock, a disk that never
-answers) would keep its job waiting for ever.  Its silence is no proof of that, so the limits lie beyond what passes by
-itself: a silent connection ends after 15 s and made anew within 6 (`master.api.wire.grpc_options`),
-and an etcd that is away or another leader are *answers* (`progress.WhyNoAnswer`).  Killing too early costs a take-over
-or a roll-back, no sample.  A server is heard of through its master: connected to it or not.
+Pure.
 
-Not here: asking (`master_connections`), killing and starting again (`clusters.local.pods.hung_processes`).  On
+A process that ends is restarted at once; one that is stopped or hangs (SIGSTOP, a deadlock, a disk that never
+answers) would keep its job waiting permanently.  Silence alone proves nothing, so the limits exceed transient causes:
+a silent connection ends after 15 s and is made again within 6 s (`master.api.wire.grpc_options`), and an etcd that is
+away or another leader are *answers* (`progress.WhyNoAnswer`).  Killing too early costs a take-over or a roll-back, no
+sample.  A server's silence is known through its master: connected to it or not.
+
+Not here: polling (`master_connections`), killing and restarting (`clusters.local.pods.hung_processes`).  On
 Kubernetes the kubelet does both: liveness probes (`clusters.kubernetes.builders`).
 """
 
@@ -16,13 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 SILENCE_LIMIT_S: Final = 30.0
-"""Of one that has been heard of before."""
+"""Silence after which a process that has answered before counts as hung."""
 
 START_LIMIT_S: Final = 120.0
-"""Of one that never was: it may still be starting on a machine with much else to do."""
+"""The same for a process that never answered: it may still be starting on a busy machine."""
 
 LONGEST_POLL_GAP_S: Final = 5.0
-"""Longer between two questions and it was the asker who stood still: that time says nothing about the master."""
+"""A longer gap between two polls means that the poller itself was stopped; such a gap does not count as silence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class MasterSilence:
 
     process: str
     has_answered: bool
-    silent_since_s: float  # the last answer, or the first question of those that were asked without a gap
+    silent_since_s: float  # the last answer, or the first of the polls without a gap
     polled_at_s: float
 
     @property
@@ -44,7 +46,7 @@ class MasterSilence:
 
 
 def observe_answer(before: MasterSilence | None, process: str, *, has_answered: bool, now_s: float) -> MasterSilence:
-    """Return what is known after one more question to this process."""
+    """Update the silence of a process after one more poll."""
     if before is None or before.process != process:
         return MasterSilence(process=process, has_answered=has_answered, silent_since_s=now_s, polled_at_s=now_s)
     if has_answered or now_s - before.polled_at_s > LONGEST_POLL_GAP_S:
@@ -55,9 +57,9 @@ def observe_answer(before: MasterSilence | None, process: str, *, has_answered: 
 
 LONGEST_PAUSE_S: Final = 30.0
 STEADY_AFTER_S: Final = 10.0
-"""A process that ran this long has started well; its next failure is a first one again."""
+"""Run time after which a process counts as started; its next failure is counted as the first."""
 
 
 def pause_s(failures: int) -> float:
-    """Return the pause before a restart after so many failures in a row: 0, 1, 2, 4, ... up to 30 s."""
+    """Pause before a restart, by the number of failures in a row: 0, 1, 2, 4, ... up to 30 s."""
     return 0.0 if failures <= 1 else min(LONGEST_PAUSE_S, 2.0 ** (min(failures, 10) - 2))

@@ -1,11 +1,10 @@
-"""The number of parameter servers that a job's master is set to, read from the pods that stand.  Pure.
+"""The number of parameter servers that a job's master is set to, derived from the existing pods.  Pure.
 
-The planner decides the number of servers, the cluster creates and ends pods, the master moves the buckets.  The master
-is set to one number n, again and again until it holds (level-triggered): n servers, with the ordinals 0 to n - 1.  A
-pod that comes raises n at once.  A pod that is deleted or lost lowers n at once if it was the last, never below the
-minimum.  A server that is lost in the middle is missed: the master gives the one in its place a reconnect window to
-come, and goes on with those that are there (ADR 0315; docs/protocol-moves.md).  Not here: asking masters
-(`master_connections`).
+The planner decides the number of servers, the cluster creates and ends pods, the master moves the buckets.  The
+master is set to n servers, with ordinals from 0, again and again until it holds (level-triggered).  A pod that comes
+raises n at once.  A pod that is deleted or lost lowers n at once if it was the last, never below the minimum.  For a
+server lost in the middle the master waits one reconnect window for its replacement, then continues without it
+(ADR 0315; docs/protocol-moves.md).  Not here: polling masters (`master_connections`).
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ EXIT_OWNING: Final = 75
 
 
 def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
-    """Return the n of a job whose servers with these ordinals stand and are not leaving; never below the minimum.
+    """Number of servers for a job with these active ordinals; never below the minimum.
 
-    A gap counts: where one in the middle was drained, the one in its place may stand beyond, and must not be sent away.
+    A gap counts too: the replacement of a drained server may have a higher ordinal and must stay.
     """
     return max([minimum, *(ordinal + 1 for ordinal in standing)])
 
 
 def describe_servers(wanted: int, standing: Iterable[int]) -> str:
-    """So many servers, as the cluster side wants them: where a number below `wanted` is nobody's, people are told."""
+    """Number of servers in words, with the vacant ordinals below `wanted`."""
     held = sorted(ordinal for ordinal in standing if ordinal < wanted)
     vacant = sorted(set(range(wanted)) - set(held))
     if not vacant:
@@ -49,9 +48,9 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def loss_of(code: int | None, exit_description: str) -> str:
-    """Return what was lost with a deleted server that ended with this code; empty: nothing, it left in order.
+    """Loss caused by a deleted server, by its exit code; empty if it handed everything over.
 
-    One that SIGTERM itself has ended was still starting: a server hears it before it knows its master.
+    A server ended by SIGTERM itself was still starting: it had no handler yet, and held nothing.
     """
     if code in {0, -SIGTERM}:
         return ""
@@ -63,7 +62,7 @@ def loss_of(code: int | None, exit_description: str) -> str:
 
 
 def only_copies_of(ordinal: int, progress: JobProgress | None) -> int:
-    """Return how many buckets only this server has, as its master said last; 0 also if that is not known."""
+    """Number of buckets whose only copy this server has, by the master's last report; 0 if unknown."""
     if progress is None or not progress.lineage:
         return 0
     owned = dict(progress.buckets)

@@ -1,17 +1,16 @@
 """The ratio of trainers to parameter servers, measured where the job's file says `trainersPerServer: auto`.  Pure.
 
-The ratio begins as if nothing had been said, and then follows what the trainers measure: when they wait for servers
-much of their time it falls, when fewer servers would still keep nobody waiting it rises.  Between the two lies a wide
-band, and a number of trainers and servers is judged once it has stood for a while, by the mean of what was measured
-meanwhile: by the model no change calls for its opposite.  The planner takes the ratio as it takes a number from the
-file, with all of its windows: servers come into free room only, leave voluntarily, and neither keeps the web waiting
-(ADR 0117).
+The ratio starts at its default and follows the trainers' measured waiting time: it falls while they wait much, and
+rises when fewer servers would do.  Between the two thresholds it stays.  A number of trainers and servers is judged
+after it has been stable for `SETTLED_S`, by the mean of the samples since; by the model no change triggers its
+reversal.  The planner takes the ratio as it takes a number from the file, with all of its windows: servers come into
+free room only, leave voluntarily, and no web pod waits for either (ADR 0117).
 
 The model of the bottleneck.  A trainer's time is computing and waiting for servers to answer pulls and pushes; each
 server has its share of the model, so what a trainer waits for falls with their number: `w` of the time with n servers
 is `w n / m` with m, while computing stays as it is.  A job then trains 1 / (1 - w + w n / m) times as fast.  That is
-the most that m servers can give: round trips, and a machine whose processors are all busy, do not become fewer.  The
-SDK measures `w` (`Progress.waiting_share`), averaged over the trainers that train (`progress`).
+an upper bound: more servers shorten neither round trips nor a saturated machine's computing.  The SDK measures `w`
+(`Progress.waiting_share`), averaged over the trainers that train (`progress`).
 """
 
 from __future__ import annotations
@@ -24,23 +23,27 @@ from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.api_types import MOST_REPLICAS, TRAINERS_PER_SERVER, ReplicaBounds
 
 SETTLED_S: Final = 30.0
-"""Trainers and servers have been as many for so long: longer than a move of buckets leaves them unsettled."""
+"""Time with unchanged numbers of trainers and servers before the ratio is judged; longer than a move of buckets
+takes.
+"""
 
 FEWER_SUFFICE_SHARE: Final = 0.1
-"""Fewer servers are enough if trainers would wait for them at most this part of their time.  Far below what calls for
-more (`WAITING_SHARE`): between the two nothing changes."""
+"""Waiting share below which fewer servers are enough.
+
+It is far below what calls for more (`WAITING_SHARE`): between the two nothing changes.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRatio:
-    """`trainers_per_server` is what holds; the rest is what it is judged by next.  Seconds on the caller's clock."""
+    """Measured ratio; the other fields are the samples for its next change.  Seconds on the caller's clock."""
 
     trainers_per_server: int = TRAINERS_PER_SERVER
     trainers: int = 0  # so many of both have stood since then
     servers: int = 0
     since_s: float = 0.0
     observations: int = 0
-    waiting_share: float = 0.0  # on average, of those looks
+    waiting_share: float = 0.0  # mean over `observations`
 
     def describe_change(self, before: ServerRatio) -> str:
         """For people: why it changed from `before`."""
@@ -52,7 +55,7 @@ class ServerRatio:
 
 
 def parse_ratio(text: Any) -> ServerRatio:
-    """Return the ratio that an earlier leader wrote; the first one if that is no number of trainers."""
+    """Return the ratio that an earlier leader wrote; the default if the text is not a valid ratio."""
     is_number = isinstance(text, int) and not isinstance(text, bool) and 1 <= text <= MOST_REPLICAS
     return ServerRatio(trainers_per_server=text) if is_number else ServerRatio()
 
@@ -84,7 +87,7 @@ def observe_ratio(before: ServerRatio, progress: JobProgress, replicas: ReplicaB
 
 
 def plan_ratio(seen: ServerRatio, replicas: ReplicaBounds) -> int:
-    """Return how many trainers a server is to serve, by what so many of both have measured."""
+    """Next ratio, by the waiting share measured with these replicas."""
     ratio, servers = seen.trainers_per_server, seen.servers
     if hint := find_hint(servers=servers, waiting_share=seen.waiting_share):
         wanted = min(hint.better, replicas.maximum)
@@ -110,13 +113,13 @@ def _lowered(trainers: int, servers: int, wanted: int) -> int:
 
 
 WAITING_SHARE: Final = 0.25
-"""Less waiting is the price of a model kept elsewhere: a second server would give at most 14 %."""
+"""Waiting share above which servers count as the bottleneck; below it a second server gains at most 14 %."""
 
 LEAST_GAIN: Final = 0.1
 """One server more is named as long as it gives at least so much over one fewer."""
 
 MOST_TIMES_PRESENT: Final = 2
-"""So many times the present number at most: further away the model is a guess; it is measured again there."""
+"""Largest suggested number, as a multiple of the present one; the model is unreliable beyond it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """Health of a job: whether it trains, and whether its checkpoints go through, from what its master says.
 
-They are two because they cost different things.  While commits fail training goes on, and nothing is lost but if
-servers are: somebody who restarts such a job loses what its last checkpoint lacks.  Each message says whether training
-goes on, what it costs while it lasts and what to do; no message has a number that moves, each would be news.
+The two are separate conditions, since they have different costs.  While commits fail, training continues and nothing
+is lost; restarting the job then loses all work since its last checkpoint.  Each message states whether training
+continues, what that costs and what to do.  Messages contain no changing numbers, since each change would be a new
+event.
 
 Pure, and the same on Kubernetes (`operator.status`) and on this machine (`clusters.local.run.object_documents`).
 """
@@ -19,10 +20,10 @@ from autoscaler.jobs.progress import JobProgress, MalformedAnswer, MissingAnswer
 from master.api.master_status import TRAINING_PHASES, JobPhase
 
 UNANSWERED_LIMIT_S: Final = 15.0
-"""A master that answered and does not for so long is told of: longer than another one takes to lead (M5)."""
+"""Silence of a master after which it is reported; longer than a fail-over takes (M5)."""
 
 OVERDUE_INTERVALS: Final = 10
-"""So many times `checkpoint.everySeconds` without a commit, while samples are trained, are too long."""
+"""Checkpoints are overdue after this many times `checkpoint.everySeconds` without a commit."""
 
 _DO_NOT_DELETE: Final = "leave trainers and servers alone, they have what no checkpoint has"
 _CHECK_MASTER: Final = "see the master's pod and its log (edl logs tj/NAME --master)"
@@ -63,12 +64,12 @@ URGENT: Final = frozenset(
     }
     | {HealthReason.COMMIT_FAILS, HealthReason.STORE_UNAVAILABLE, HealthReason.OVERDUE}
 )
-"""What matters more than a job's size; a start is no trouble."""
+"""Reasons that take precedence over the reason of a job's size; a start is not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthVerdict:
-    """`holds`: True, False, or None where nobody knows."""
+    """Verdict of one condition.  `holds`: True, False or None (unknown)."""
 
     holds: bool | None
     reason: HealthReason
@@ -164,7 +165,7 @@ def checkpoint_verdict(report: MasterReport) -> HealthVerdict:
 def master_report(
     contact: MasterContact, *, every_s: float, now_s: float, format_since: Callable[[float], str]
 ) -> MasterReport:
-    """Return what people are told now.  `format_since` writes since when the master has been silent."""
+    """Report on the master as of now.  `format_since` formats since when the master has not answered."""
     since_s = max(contact.unanswered_since_s, contact.started_at_s)
     is_reported = isinstance(contact.missing_answer, MalformedAnswer) or now_s - since_s >= UNANSWERED_LIMIT_S
     uncommitted_s = uncommitted_since_s(contact)
@@ -178,9 +179,9 @@ def master_report(
 
 
 def uncommitted_since_s(contact: MasterContact) -> float | None:
-    """Since when what is trained is in no checkpoint: the last one, or the job's start or resume where that is later.
+    """Start of the uncommitted training: the last checkpoint, or a later start or resume.
 
-    None: it has not started, or all that was trained is in one.
+    None if the job has not started or everything is committed.
     """
     progress = contact.progress_since_start
     if contact.started_at_s == -inf or (progress is not None and progress.done <= progress.committed):

@@ -1,12 +1,12 @@
-"""One term of a leader: all that runs while this operator leads, begun afresh with every term.
+"""Leader term: everything that runs while this operator leads, built anew for every term.
 
     watches -> cache -> view -> loop -> writes                  (clusters.kubernetes, loop)
                   `-> job store <-> controllers -> writes       (controllers)
                             `-> status, events, metrics
 
-The lives of jobs begin when everything has been listed: what a job's status says is judged by the pods that stand.
-A term needs no Lease and no kopf: edits come through its own watches.  Who adds jobs to `wakeups` as well (`process.
-kopf_handlers`) has them looked at a moment earlier.
+Job lifecycles start after the first full listing, because a job's status is checked against its pods. A term needs no
+Lease and no kopf: edits come through its own watches.  Who adds jobs to `wakeups` as well (`process. kopf_handlers`)
+has them looked at a moment earlier.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Rhythm:
 
 
 _NAMESPACED_KINDS: Final = tuple(kind for kind in WATCHED_KINDS if kind.is_namespaced and kind != PODS)
-"""The kinds that `TermSettings.namespaces` narrows; pods and nodes are everybody's room and are read everywhere."""
+"""The kinds that `TermSettings.namespaces` narrows; pods and nodes are always read cluster-wide, because they share
+capacity.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +200,7 @@ class LeaderTerm:
 
     @property
     def wakeups(self) -> WorkQueue:
-        """The queue of jobs to look at now."""
+        """Queue of jobs to reconcile now."""
         return self.store.to_reconcile
 
     @property
@@ -219,7 +221,7 @@ class LeaderTerm:
 
     @property
     def problem(self) -> str:
-        """What keeps the operator from its work now: a kind that is not watched, or the cluster's own set-up."""
+        """Problem that blocks the operator: an unwatched kind, or a faulty cluster set-up."""
         return next(iter((*self.watching.problems.values(), *self.store.cluster_problems().values())), "")
 
     def _handle_pass(self, done: LoopPass) -> None:

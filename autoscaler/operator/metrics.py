@@ -99,11 +99,11 @@ class Metrics:
             self._writes.labels(type(action).__name__, outcome.result.value).inc()
 
     def count_resize(self, cause: str, role: Role) -> None:
-        """A job's size was changed by EDL."""
+        """Count one resize by EDL."""
         (self._server_resizes if role is Role.SERVER else self._resizes).labels(cause).inc()
 
     def count_server_moves(self, under_way: Collection[ServerMove], pods: Callable[[], Iterable[Pod]]) -> None:
-        """Count what became of the servers that were to move: given up are those that stand where they stood.
+        """Count finished and abandoned server moves; an abandoned move leaves the server in place.
 
         `under_way`: by the newest plan; `pods`: all of them, after it.
         """
@@ -130,21 +130,23 @@ class Metrics:
         self._etcd_full.set(is_full)
 
     def count_error(self, name: JobName, task: str, retry_at_s: float) -> None:
-        """A step failed for this job, or object that is no job's, alone.  `retry_at_s`: when it is tried again."""
+        """Count one isolated fault, of a job or another object.
+
+        `retry_at_s`: when it is tried again.
+        """
         self._failed.setdefault(name, {})[task] = retry_at_s
         self._errors.labels(*_where(name), task).inc()
 
     def forget_errors(self, now_s: float) -> None:
-        """Errors of steps that should have been tried `ERRORS_KEPT_S` ago and did not fail then are not shown any more.
-
-        So nothing stays of objects that are gone, of which nobody says so.
+        """Drop error series that were due for a retry more than `ERRORS_KEPT_S` ago; this also cleans up deleted
+        objects.
         """
         for name, failed in tuple(self._failed.items()):
             for step in [step for step, retry_at_s in failed.items() if retry_at_s + ERRORS_KEPT_S <= now_s]:
                 self._forget_error(name, step)
 
     def count_eviction(self, by: str, role: str) -> None:
-        """A pod was made to leave."""
+        """Count one terminated pod."""
         self._evictions.labels(by, role).inc()
 
     def set_job(self, name: JobName, status: Mapping[str, Any], *, checkpoint_every_s: float) -> None:
@@ -197,7 +199,7 @@ class Metrics:
             _remove(gauge, *where)
 
     def forget_jobs(self) -> None:
-        """Another operator tells of them now."""
+        """Drop the series of all jobs: another operator leads and exports them."""
         self.set_held_up(())
         self._etcd.clear()
         self._etcd_full.set(0)

@@ -2,8 +2,8 @@
 
 It differs from the strict form of `master.api.document` in these points:
 
-* A field that holds nothing (None, 0, "", False, empty) by default and in fact is left out; a setting whose default
-  says something is always written, so that a later default changes no old file.
+* A field whose default is empty (None, 0, "", False) is omitted while it is empty; a setting with a non-empty
+  default is always written, so that a later default changes no old file.
 * `cpu_milli` and `memory_bytes` are quantities, `"cpu": "500m"` and `"memory": "8Gi"`: exact, whatever the amount.
 * Sets are sorted lists; pairs with a text in front, labels say, are objects.
 * Items of a list have names that are unique and can be printed.
@@ -33,14 +33,14 @@ SIGNED: Final = frozenset({"priority"})
 """Numbers that may be below zero: surplus has the priorities -1 to -8."""
 
 REPEATED: Final = object()
-"""Stands for a field that was written twice; `snapshot_file` puts it there, since JSON readers keep the last one."""
+"""Marker for a duplicate field; `snapshot_file` inserts it, since JSON readers keep the last one."""
 
 _LARGEST: Final = 2**63 - 1
 _KINDS: Final = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 
 
 class SnapshotError(DocumentError):
-    """What is wrong with a field, and what to write instead (`hint`)."""
+    """Error of one field; `hint`: what to write instead."""
 
     hint = ""
 
@@ -136,7 +136,7 @@ class SnapshotCodec(JsonCodec):
 
     def write(self, shape: Shape, value: Any) -> Any:
         if isinstance(shape, Optional) and isinstance(value, float) and not isfinite(value):
-            return None  # of an optional number, not known and NaN mean the same
+            return None  # NaN of an optional number means unknown
         if (inner := _paired(shape)) is not None:
             pairs = value.items() if isinstance(value, Mapping) else value
             return self._write_pairs(inner, pairs if isinstance(value, tuple) else sorted(pairs))

@@ -67,7 +67,7 @@ def from_document(content: Any) -> SnapshotContent:
 
 
 def check_requests(snapshot: SnapshotContent) -> None:
-    """Raise InvalidSpecError for a job whose trainers ask for nothing: they would fit anywhere, and prove nothing."""
+    """Raise InvalidSpecError for a job whose trainers ask for nothing: they would fit on every node."""
     for number, job in enumerate(snapshot.view.jobs):
         if not any(amount > 0 for _, amount in job.trainer.shape.requests.amounts()):
             path = f"view.jobs[{number}].trainer.shape.requests"

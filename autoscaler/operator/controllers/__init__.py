@@ -1,1 +1,4 @@
-"""Controllers of all jobs: they read the cluster, ask masters and write objects.  What they share is `store`."""
+"""Controllers of all jobs: they read the cluster, poll masters and write objects.
+
+They share state through `store`.
+"""

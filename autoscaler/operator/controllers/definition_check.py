@@ -1,8 +1,8 @@
-"""Check that the cluster's definition of TrainingJob is as new as this operator needs it.
+"""Check that the cluster's TrainingJob CRD is new enough for this operator.
 
-helm does not upgrade what was installed with `crd.install: false`, and somebody may roll a definition back.  An older
-one drops fields that it does not know, unseen: what users wrote and what EDL reports.  So an operator that needs more
-says so and makes no pod (`problem`), instead of guessing; what runs goes on.
+helm does not upgrade a CRD installed with `crd.install: false`, and a user may roll a CRD back.  An older CRD
+silently drops unknown fields: what users wrote and what EDL reports.  The operator then reports the problem
+(`problem`) and creates no pods; running pods continue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME: Final = f"{TRAINING_JOBS.plural}.{TRAINING_JOBS.group}"
 REVISION: Final = "edl.dev/crd-revision"  # an annotation
 NEEDED: Final = 1
 CHECK_EVERY_S: Final = 60.0
-CHECK_AGAIN_S: Final = 5.0  # while something is wrong: somebody is about to mend it
+CHECK_AGAIN_S: Final = 5.0  # while there is a problem
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def problem_of(definition: Mapping[str, Any] | None) -> str:
 
 
 class DefinitionCheck:
-    """Writes `definition_problem` into the store; when it changes, every job and the plan are looked at again."""
+    """Writes `definition_problem` into the store; when it changes, all jobs are reconciled and planned again."""
 
     def __init__(self, api: Api, store: JobStore) -> None:
         self._api = api
@@ -55,7 +55,7 @@ class DefinitionCheck:
             await asyncio.sleep(CHECK_EVERY_S if is_known and not self._store.definition_problem else CHECK_AGAIN_S)
 
     async def check(self) -> bool:
-        """Return True if an answer came; without one the last problem stands."""
+        """Return True if an answer came; without one the last problem is kept."""
         try:
             problem = problem_of(await self._api.get(CUSTOM_RESOURCE_DEFINITIONS, NAME))
         except NotFoundError:

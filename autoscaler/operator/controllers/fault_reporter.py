@@ -11,7 +11,7 @@ from autoscaler.operator.store.job_store import JobStore
 
 
 class FaultReporter(FaultLog):
-    """Logs as well."""
+    """Fault listener that logs, counts and emits an event for each fault."""
 
     def __init__(self, store: JobStore, metrics: Metrics) -> None:
         self._store = store

@@ -1,11 +1,12 @@
-"""Controller of all TrainingJobs: brings each job's life up to date with what stands, and does what the life asks for.
+"""Controller of all TrainingJobs: updates each job's lifecycle from the observed objects and carries out its effects.
 
-`jobs.lifecycle` decides, `job_store` keeps, `pod_failures` judges pods that ended, `progress_poller` asks masters; this
-module looks at what stands.  It is level-triggered: what a life asks for is read from its stage and done until it
-stands, so that a lost event or a refused write costs time alone.  Sizes are the planner's.
+`jobs.lifecycle` decides, `job_store` keeps, `pod_failures` handles ended pods, `progress_poller` polls masters. It is
+level-triggered: effects are derived from the lifecycle stage and repeated until observed, so a lost event or a
+refused write only causes delay.  Sizes are the planner's.
 
-A pod that has ended is deleted once it is judged, for its name is used again.  The pod that ended its job stays until
-the status says so: an operator that dies between finds it and comes to the same end (ADR 0152).
+An ended pod is deleted once its end has been handled, for its name is used again.  The pod that ended its job stays
+until the status shows the ending: after an operator's crash the next leader finds it and reaches the same result (ADR
+0152).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
 
 TICK_S: Final = 0.5
-DELETE_AGAIN_S: Final = 5.0  # a deletion that has not shown by then is written once more
+DELETE_AGAIN_S: Final = 5.0  # a deletion that no watch has shown by then is repeated
 AT_ONCE: Final = 16  # deletions at the same time
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class JobController:
             await self._failures.close()
 
     async def reconcile(self, name: JobName) -> None:
-        """Take in what stands of a job and do what its life asks for.  Raises ClusterError."""
+        """Reconcile one job: observe its objects and carry out its lifecycle effects.  Raises ClusterError."""
         store, job = self._store, self._store.objects.jobs.get(name)
         if job is None:
             self._forget(name)
@@ -105,7 +106,7 @@ class JobController:
                 await self._delete_job(job)
             elif master is not None and store.records[name].life.state is JobState.ACTIVE:
                 await self._writer.keep_master_count(job, master)
-            await self._restore_grace(job, pods)  # last: where it is refused, the rest is done
+            await self._restore_grace(job, pods)  # last, so that a refusal stops nothing else
         store.to_write_status.add(name)
         self._owned.queue_if_edited(job)
 
@@ -116,7 +117,7 @@ class JobController:
             self._store.change(job, waiting_since_s=since_s)
 
     def _forget(self, name: JobName) -> None:
-        """Drop what is kept of a job that cannot be read; of one that is gone, all of it."""
+        """Drop the state of an unreadable or deleted job."""
         record = self._store.records.pop(name, None)
         if record is not None:
             self._poller.forget(record.job)
@@ -128,7 +129,7 @@ class JobController:
             self._reporter.forget(name)
 
     def _handle_departures(self, job: KubeJob, pods: Sequence[Raw]) -> None:
-        """Report once of each pod that is made to leave, and by whom; forget those that are gone."""
+        """Report each departing pod once, with its cause; drop pods that are gone."""
         record = self._store.records[job.key]
         there = frozenset(uid_of(raw) for raw in pods)
         departed = record.departed & there
@@ -156,7 +157,7 @@ class JobController:
     # ---- writes -------------------------------------------------------------------------------------------------
 
     async def _stop(self, job: KubeJob, pods: Sequence[Raw], master: Raw | None) -> None:
-        """Delete what the job's life wants gone."""
+        """Delete the pods and masters of roles that must stop."""
         life = self._store.records[job.key].life
         roles = leaving_roles(life)
         unwanted = []
@@ -172,7 +173,7 @@ class JobController:
             await self._writer.delete_master(master)
 
     async def _restore_grace(self, job: KubeJob, pods: Sequence[Raw]) -> None:
-        """Shorten the grace of pods that somebody deleted with a longer one than their own spec gives."""
+        """Shorten the grace period of pods that a user deleted with a longer one than their spec's."""
         now_s = self._store.clock()
         for raw in pods:
             grace_s = None if has_ended(raw) else grace_beyond(raw)
@@ -228,7 +229,7 @@ class JobController:
                 self._reconcile_at_s[name] = self._store.clock()
             if again_at_s := self._store.errors.retry_at_s(name, GuardedTask.LIFE):
                 self._reconcile_at_s[name] = again_at_s
-            await asyncio.sleep(0)  # others have their turn
+            await asyncio.sleep(0)  # yield to other tasks
 
     def _pop_due(self) -> list[JobName]:
         now_s, errors = self._store.clock(), self._store.errors

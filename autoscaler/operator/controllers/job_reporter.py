@@ -59,7 +59,7 @@ _DEPARTURES: Final = {
         "it was let go: what it held has been moved to the others",
     ),
 }
-"""What is said of a pod that leaves; deletions by EDL are said by the planner's decision."""
+"""Event texts of departing pods by cause; deletions by EDL are reported by the planner's decision."""
 
 
 class JobReporter:
@@ -72,7 +72,7 @@ class JobReporter:
         self._observed = ObservedPlanner(policy)
 
     def handle_pass(self, done: LoopPass) -> None:
-        """Take in one pass of the loop.  Never blocks."""
+        """Handle one pass of the loop.  Never blocks."""
         now_s = self._store.clock()
         self._metrics.decision_s.observe(max(0.0, now_s - done.plan.planned_at_s))
         self._metrics.count_writes(done.applied)
@@ -93,13 +93,13 @@ class JobReporter:
                 self._report_writes(job, applied)
 
     def handle_departure(self, job: KubeJob, role: Role, end: PodTermination) -> None:
-        """Take in that a pod leaves or has ended.  Call once for each pod."""
+        """Handle the departure of a pod.  Call once for each pod."""
         self._metrics.count_eviction(end.cause.value, role.value)
         if end.cause not in _DEPARTURES:
             return
         author, reason, text = _DEPARTURES[end.cause]
         pods, backoff = self._store.objects.pods(job), self._store.cluster.start_backoff(job.key)
-        is_starting = self._store.objects.master(job) is None  # no pod of a running job loses its race: it had a node
+        is_starting = self._store.objects.master(job) is None  # a pod of a running job already has its node
         if end.cause is TerminationCause.USER and is_starting and backoff.hold_until_s > self._store.clock():
             author, reason, text = (
                 ResizeAuthor.EDL,
@@ -196,10 +196,10 @@ class JobReporter:
 
 
 class ObservedPlanner:
-    """Plans what EDL would do for jobs that are only observed (`mode: observe`).
+    """Planner for observed jobs (`mode: observe`).
 
-    The plan that is carried out leaves them as they stand: no other job gives them room or waits for theirs.  What
-    their status and events say comes from a second plan of the same moment, of which nothing is written.
+    The executed plan leaves their sizes alone and frees no capacity for them.  Their status and events come from a
+    second plan of the same instant, which is never executed.
     """
 
     def __init__(self, policy: Policy) -> None:

@@ -1,7 +1,6 @@
-"""Writer of what a job's life asks for: its pods, its master Deployment, its own object.  Reads a pod's last lines.
+"""Writes and deletions for a job's lifecycle: pods, master Deployment, TrainingJob; and the end of a pod's log.
 
-Every write means this very object (UID), the end of a job also as it was looked at (resourceVersion), and may be
-repeated: what is gone already is as it should be.
+Every write has a UID precondition, a job's deletion also a resourceVersion; writes are idempotent.
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ LOG_LIMIT_S: Final = 2.0
 
 
 class JobWriter:
-    """Writes through a fenced `api`; pods through the cluster, so that the next view knows.  Raises ClusterError."""
+    """Writes through a fenced `api`; pods are deleted through the cluster adapter, so that the next view shows it.
+
+    Raises ClusterError.
+    """
 
     def __init__(self, api: Api, store: JobStore) -> None:
         self._api = api
@@ -44,11 +46,11 @@ class JobWriter:
         await self._delete(DEPLOYMENTS, deployment, Preconditions(uid=deployment["metadata"]["uid"]))
 
     async def keep_master_count(self, job: KubeJob, deployment: Raw) -> None:
-        """Scale a Deployment of masters back that somebody scaled to another number than the job's spec names.
+        """Restore the replica count of a master Deployment that a user has scaled.
 
-        Without a master nobody hands out batches, and the job's trainers hold their room for nothing.  The count is
-        applied (server-side) as EDL's own field, so that others see whose it is.  Whoever scales it again and again is
-        answered once in `SCALE_AGAIN_S`.  What else somebody edits in the Deployment is theirs.
+        Without a master the job's trainers get no leases and occupy capacity in vain.  The count is server-side
+        applied, so that its field owner is visible; it is restored at most once per `SCALE_AGAIN_S`.  Other edits of
+        the Deployment are left alone.
         """
         now_s, uid = self._store.clock(), uid_of(deployment)
         self._scaled_at_s = {of: at_s for of, at_s in self._scaled_at_s.items() if now_s < at_s + SCALE_AGAIN_S}
@@ -65,7 +67,7 @@ class JobWriter:
         self._store.events.emit(job, JobEvent(reason="MastersRestored", message=message, is_warning=True))
 
     async def shorten_grace(self, pod: Raw, grace_s: int) -> None:
-        """Have this very pod, which is leaving, end within so many seconds of its first deletion."""
+        """Shorten the grace period of this terminating pod, counted from its first deletion."""
         metadata = pod["metadata"]
         with suppress(NotFoundError, ConflictError):  # it is gone, or is another pod
             await self._api.delete(
@@ -86,7 +88,9 @@ class JobWriter:
         await self._delete(TRAINING_JOBS, job, only)
 
     async def tail(self, raw: Raw, container: str) -> str:
-        """Return the last lines that the container wrote; empty if they do not come within `LOG_LIMIT_S`."""
+        """Return the last lines that the container wrote; empty if the API server does not answer within
+        `LOG_LIMIT_S`.
+        """
         found = bytearray()
         metadata = raw["metadata"]
         with suppress(ClusterError, TimeoutError):

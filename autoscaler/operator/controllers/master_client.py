@@ -1,4 +1,4 @@
-"""Client of a job's masters: finds the one that leads, asks it for progress and sets the number of servers."""
+"""Client of a job's masters: finds the leader, polls its progress and sets the number of servers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from master.api.servers_answer import ServersAnswer
 
 
 class MasterClient:
-    """Asks each master pod by its own address, so that the answer of a standby is not taken for the leader's.
+    """Polls each master pod at its own address, so that a standby is not mistaken for the leader.
 
-    `socket_of` names the Unix socket of a job's master by the job's store name, where all pods run on this machine and
-    need no TLS.
+    `socket_of` names the Unix socket of a job's master by the job's store name, where all pods run on this machine
+    and need no TLS.
     """
 
     def __init__(
@@ -31,7 +31,9 @@ class MasterClient:
         self._socket_of = socket_of
 
     async def poll(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | MissingAnswer:
-        """Return the pod that leads and what it says; REFUSED if some answer and none leads, as while etcd is away."""
+        """Return the pod that leads and what it says; REFUSED if masters answer but none leads, as while etcd is
+        unreachable.
+        """
         addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := self._address(job, raw))}
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
         best: MissingAnswer = WhyNoAnswer.SILENT
@@ -45,7 +47,7 @@ class MasterClient:
         return best
 
     async def set_servers(self, job: KubeJob, leader: Raw, count: int) -> ServersAnswer | None:
-        """Set the number of servers at the master that leads; return None if it does not answer."""
+        """Set the number of servers at the leading master; return None if it does not answer."""
         door = await self._endpoint(job, self._address(job, leader))
         answer = WhyNoAnswer.SILENT if door is None else await self._masters.set_servers(door, count)
         return answer if isinstance(answer, ServersAnswer) else None

@@ -1,14 +1,13 @@
 """Objects that a job owns beside pods and master: Secrets, a Service, a PodDisruptionBudget, a user of etcd.
 
-`prepare` makes them before the first pod, which mounts them.  After that they are healed when somebody has deleted or
-changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
-once a minute those of a job of which a pod does not start.  Certificates are renewed long before they end
-(`builders.job_identity`).  A new job's Secrets are created, since none of them stands yet; all other writes are
-server-side applies of the whole object, so doing it twice is doing it once.  What somebody else has made under such a
-name is left alone, and said.
+`prepare` creates them before the first pod, which mounts them.  Later, deleted or changed ones are restored: Services
+and budgets by a list once a minute; Secrets (which EDL may not list) by a read every 10 minutes, or every minute for
+a job with a pod that does not start.  Certificates are renewed early (`builders.job_identity`).  A new job's Secrets
+are created, since none of them exists yet; all other writes are server-side applies of the complete object, and
+idempotent. An object of somebody else under such a name is left alone and reported.
 
-An identity that stands is never replaced while it is whole: running pods are known by it.  Of one that has lost a part,
-token and authority are kept if anything of them is left.
+A complete identity is never replaced, because running pods authenticate with it.  Of an incomplete one, token and
+authority are kept if they can be read.
 """
 
 from __future__ import annotations
@@ -64,7 +63,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedState:
-    """What was made for a job.  Another spec, or another job under the name, calls for making it again."""
+    """State of the objects made for a job; a changed spec, or another job of the same name, requires making them
+    again.
+    """
 
     uid: str
     core_pods: int
@@ -72,10 +73,10 @@ class OwnedState:
 
 
 class OwnedObjects:
-    """Makes and heals what all jobs own.
+    """Creates and restores the owned objects of all jobs.
 
-    `now` tells the time of day with its zone; an empty `namespaces` means all; `accounts` is None where there is no
-    etcd.
+    `now` returns the wall-clock time with its zone; an empty `namespaces` means all; `accounts` is None where there
+    is no etcd.
     """
 
     def __init__(
@@ -100,9 +101,9 @@ class OwnedObjects:
         self._news = asyncio.Event()
 
     async def prepare(self, job: KubeJob, *, may_be_new: bool = True) -> None:
-        """Make all of it stand as the job's spec wants it.  Raises ClusterError.
+        """Create or update all objects of the job by its spec.  Raises ClusterError.
 
-        `may_be_new`: a job of which nothing is known has most likely nothing yet.
+        `may_be_new`: try creation first, since the job most likely has no objects yet.
         """
         async with self._turns.setdefault(job.key, asyncio.Lock()):
             kept = self._kept.get(job.key)
@@ -112,7 +113,7 @@ class OwnedObjects:
             if kept is not None and kept.core_pods == core:
                 return
             budget = build_budget(job, core)
-            if kept is not None and kept.core_pods != NOT_CHECKED:  # an edit moves the budget, no more
+            if kept is not None and kept.core_pods != NOT_CHECKED:  # an edit changes only the budget
                 identity = kept.identity
                 await self._api.apply(DISRUPTION_BUDGETS, budget)
             else:
@@ -125,7 +126,7 @@ class OwnedObjects:
             self._kept[job.key] = OwnedState(uid=job.uid, core_pods=core, identity=identity)
 
     async def identity_of(self, job: KubeJob) -> JobIdentity | None:
-        """Return what the job's members are known by; None while there is none.  Raises ClusterError."""
+        """Credentials of the job; None if they do not exist yet.  Raises ClusterError."""
         kept = self._kept.get(job.key)
         if kept is not None and kept.uid == job.uid:
             return kept.identity
@@ -135,14 +136,14 @@ class OwnedObjects:
         return identity
 
     def queue_if_edited(self, job: KubeJob) -> None:
-        """Have what the job owns made anew soon, if its spec or its servers call for another budget than was made."""
+        """Queue the job if its spec or servers require another disruption budget."""
         kept = self._kept.get(job.key)
         if kept is not None and kept.uid == job.uid and kept.core_pods != self._core_pods(job):
             self._edited.add(job.key)
             self._news.set()
 
     def forget(self, key: str) -> None:
-        """Drop what is kept of a job that is gone; the garbage collector takes what it owned."""
+        """Drop the state of a deleted job; the garbage collector deletes its objects."""
         self._kept.pop(key, None)
         self._turns.pop(key, None)
 
@@ -201,9 +202,9 @@ class OwnedObjects:
     # ---- identities ---------------------------------------------------------------------------------------------
 
     async def _make_identity(self, job: KubeJob) -> JobIdentity | None:
-        """Make a new job's identity without a look at what stands; return None where anything stands already.
+        """Create a new job's identity without reading first; None if any of it exists already.
 
-        The authority's Secret comes first: where another one stands, nothing was written.
+        The authority's Secret is created first, so a conflict there means that nothing was written.
         """
         identity = issue_identity(job, self._now())
         etcd = self._access(None)
@@ -221,21 +222,23 @@ class OwnedObjects:
         whole_one = _identity(authority, member, master)
         if whole_one is not None:
             identity = renew_identity(whole_one, job, now) if is_renewal_due(whole_one, now) else whole_one
-        else:  # what is left keeps token and authority, by which running pods know each other
+        else:  # keep token and authority, with which running pods authenticate each other
             left = _identity(authority, member, member) or _identity(authority, master, master)
             identity = issue_identity(job, now) if left is None else renew_identity(left, job, now)
         etcd = self._access(master)
-        for body in build_secrets(job, identity, etcd, master):  # applied also when it stands: etcd's files may be new
+        for body in build_secrets(
+            job, identity, etcd, master
+        ):  # also applied to an existing Secret: etcd's files may have changed
             await self._api.apply(SECRETS, body)
         await self._make_account(job, etcd)
         return identity
 
     def _access(self, master: Raw | None) -> EtcdAccess:
-        """Return how the job's masters reach etcd; a password of the job's own is the one in the master's Secret."""
+        """Etcd access of the job's masters; their own password is taken from the master's Secret."""
         return replace(self._etcd, password=etcd_password_of(master)) if self._etcd.is_separate else self._etcd
 
     async def _make_account(self, job: KubeJob, etcd: EtcdAccess) -> None:
-        """After the Secret, which is where the password is found again."""
+        """Create the job's etcd user.  It runs after the Secret is stored, which keeps the password."""
         if self._accounts is not None:
             await self._accounts.make(job, etcd.password)
 
@@ -254,7 +257,7 @@ class OwnedObjects:
         await self._api.apply(kind, body)
 
     async def _own(self, kind: Kind, name: str, job: KubeJob) -> Raw | None:
-        """The object, if it stands.  Raises what `check_own` does: an apply would overwrite what others made."""
+        """The object, if it exists.  Raises what `check_own` does: an apply would overwrite what others made."""
         try:
             raw = await self._api.get(kind, name, namespace=job.namespace)
         except NotFoundError:

@@ -1,11 +1,11 @@
-"""Why a job's pod ended by itself, and what follows.
+"""Pod failures: why a pod ended on its own, and what follows.
 
-A trainer is judged after one more question to the job's master, since one that ends because the data has ended has not
-failed; so is a server that ended with 0, since its master may have released it.  All pods that wait for that question
-are answered by one, once the master has rested: pods that end all the time cost no more of the operator than their
-master's answers may, and keep no other job's pods waiting (ADR 0190).  Each pod is judged once by one leader, which
-remembers its UID until it is gone.  The next leader judges again what still stands, and the status does not count that
-(`job_status`): a crash can forget a failure, none is counted twice.
+A trainer's end is handled after one more poll of the job's master, since a trainer that ends because the data has
+ended has not failed; so is the end of a server with code 0, since its master may have released it.  One poll serves
+all pods that wait for it, and respects the master's pause, so a crash-looping job costs the operator no more than
+polling does, and delays no other job's pods (ADR 0190).  A leader handles each pod once (by UID).  The next leader
+handles existing ended pods again, and the status does not count these (`job_status`): a crash may lose a failure, and
+none is counted twice.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from autoscaler.operator.job.pod_termination import PodTermination, TerminationC
 from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
 
-CONCURRENT_HANDLINGS: Final = 16  # judged at the same time
+CONCURRENT_HANDLINGS: Final = 16  # pods handled concurrently
 
 log = logging.getLogger(__name__)
 
 
 class PodFailures:
-    """Judges the pods that ended.  `tasks`: the judgements under way."""
+    """Handler of ended pods.  `tasks`: the handlings in progress."""
 
     def __init__(self, store: JobStore, writer: JobWriter, poller: ProgressPoller, reporter: JobReporter) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
@@ -54,10 +54,10 @@ class PodFailures:
         self._turn = asyncio.Semaphore(CONCURRENT_HANDLINGS)
         self._polls: dict[JobName, asyncio.Lock] = {}
         self._moments = count()
-        self._polled_at: dict[JobName, int] = {}  # the moment at which the last question began
+        self._polled_at: dict[JobName, int] = {}  # start of the last poll
 
     def handle_ended(self, job: KubeJob, raw: Raw) -> None:
-        """Judge a pod that has ended and that nobody deleted."""
+        """Handle a pod that has ended without having been deleted."""
         record, role, uid = self._store.record_of(job), role_of(raw), uid_of(raw)
         is_paused = self._store.errors.is_paused(job.key, GuardedTask.POD_END)
         if uid in record.handled or uid in self._handling or role is None or is_paused:
@@ -78,7 +78,7 @@ class PodFailures:
         task.add_done_callback(lambda _: self._end_handling(job.key, uid))
 
     def handle_deleted_server(self, job: KubeJob, raw: Raw) -> None:
-        """Emit whether a server that was deleted, and has ended, had the time to hand over what it held."""
+        """Emit an event whether a deleted server had handed over its buckets before its end."""
         record, uid = self._store.record_of(job), uid_of(raw)
         if role_of(raw) is not Role.SERVER or uid in record.handled or not record.life.needs_model:
             return
@@ -87,7 +87,7 @@ class PodFailures:
         assert end is not None, f"{key_of(raw)} has ended"
         lost = loss_of(end.code, end.exit_description)
         if not lost and record.life.state is not JobState.ACTIVE:
-            return  # it is suspended: they all leave
+            return  # it is suspended: all its servers are deleted
         self._store.events.emit(
             job,
             JobEvent(
@@ -99,12 +99,12 @@ class PodFailures:
         )
 
     def forget(self, job: JobName) -> None:
-        """Drop what is kept of a job that is gone."""
+        """Drop the state of a deleted job."""
         self._polls.pop(job, None)
         self._polled_at.pop(job, None)
 
     async def close(self) -> None:
-        """Cancel all judgements under way."""
+        """Cancel all handlings in progress."""
         for task in tuple(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -124,7 +124,7 @@ class PodFailures:
             log.warning("the end of %s could not be judged: %s; tried again", end.pod, error)
 
     async def _poll_master(self, job: KubeJob) -> None:
-        """Return once the job's master has been asked how far it is, later than this was called."""
+        """Wait for a poll of the job's master that begins after this call."""
         called_at = next(self._moments)
         async with self._polls.setdefault(job.key, asyncio.Lock()):
             if self._polled_at.get(job.key, -1) > called_at:
@@ -134,14 +134,16 @@ class PodFailures:
             async with self._turn:
                 began_at = next(self._moments)
                 await self._poller.poll(job)
-                self._polled_at[job.key] = began_at  # a question that fails answers nobody
+                self._polled_at[job.key] = began_at  # a failed poll serves no waiter
 
     def _apply_end(self, job: KubeJob, raw: Raw, role: Role, end: PodTermination, description: str) -> None:
         record, now_s = self._store.find(job), self._store.clock()
         if record is None:
             return
         if role is Role.TRAINER and end.code == 0 and record.progress is not None and record.progress.is_trained:
-            self._store.change(job, handled=record.handled | {end.uid})  # told the end, while somebody may still save
+            self._store.change(
+                job, handled=record.handled | {end.uid}
+            )  # the master reported the end; a final save may still run
             self._reporter.handle_departure(job, role, end)
             return
         if role is Role.SERVER and was_released(raw, end, record):
@@ -151,7 +153,7 @@ class PodFailures:
         blocklist = add_failure(record.blocklist, end.node, now_s) if end.node is not None else record.blocklist
         self._store.change(job, blocklist=blocklist, handled=record.handled | {end.uid})
         if record.life.state is not JobState.ACTIVE:
-            return  # it has ended while its master was asked
+            return  # the job has ended during the poll
         name: str = raw["metadata"]["name"]
         self._reporter.handle_departure(job, role, end)
         if role is Role.TRAINER:

@@ -1,13 +1,12 @@
-"""Polls each job's master for its progress, in a rhythm of the job's own.
+"""Poller of the jobs' masters, for their progress.
 
-A job whose master answered is polled again soon; one whose master did not, later and later, behind a semaphore of its
-own.  Many masters may fall silent together, where a part of the network is lost: each of them waits once more behind
-the semaphore of those that answer, so that one is wide.
+An answering master is polled every `POLL_EVERY_S`; a silent one less and less often, within a separate concurrency
+limit.  When many masters fall silent at once (a network partition), each still times out once within the limit of
+answering masters, so that limit is large.  A user may run any program as master, and decoding a huge answer takes
+seconds of CPU; after such an answer the master is not polled for a while, so that a job's cost stays proportional to
+its pods (A11).
 
-A master may be any program of its job's owner, and to read a long answer takes seconds of a core.  So an answer that
-was dear to read is followed by a rest, and what one job costs is in proportion to the pods that it has (A11).
-
-Not here: how a master is asked (`master_client`), what a pod's end means (`pod_failures`).
+Not here: how a master is polled (`master_client`), what a pod's end means (`pod_failures`).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ CONCURRENT_SILENT: Final = (
 POLL_LIMIT_S: Final = 5.0  # of the whole question: up to three masters, a second each, and the job's Secrets
 
 DECODE_SHARE: Final = 1 / 200
-"""Of a core, for the answers of one job: twice that for one of `PODS_PER_SHARE` pods, and so on."""
+"""Share of a CPU core for decoding one job's answers; a job of `PODS_PER_SHARE` pods gets twice as much."""
 
 PODS_PER_SHARE: Final = 25
 
@@ -79,13 +78,13 @@ class ProgressPoller:
         self._closing: list[KubeJob] = []  # whose connections are still to be closed
 
     def forget(self, job: KubeJob) -> None:
-        """The job is gone: connections to its masters are closed once nobody waits for their answer."""
+        """Close the connections to a deleted job's masters once no poll is in flight."""
         self._next.pop(job.key, None)
         self._paused_until_s.pop(job.key, None)
         self._closing.append(job)
 
     def pause_left_s(self, job: KubeJob) -> float:
-        """Return how long the job's master is to be left alone from now on; not above 0: it may be asked."""
+        """Seconds until the job's master may be polled again; 0 or less: now."""
         return self._paused_until_s.get(job.key, 0.0) - self._store.clock()
 
     async def run(self) -> None:
@@ -107,13 +106,13 @@ class ProgressPoller:
                 await asyncio.sleep(self._tick_s)
 
     def pollable(self) -> list[KubeJob]:
-        """Return the jobs whose masters may have something to say and do not rest."""
+        """Jobs whose masters are due for a poll."""
         now_s, records = self._store.clock(), self._store.records.values()
         living = (one.job for one in records if one.life.stage is not lives.LifeStage.OVER)
         return [job for job in living if now_s >= self._paused_until_s.get(job.key, 0.0)]
 
     async def poll(self, job: KubeJob) -> bool:
-        """Bring the job's progress up to date; return False if its master does not say how far it is."""
+        """Poll the job's master and update its progress; False if it gave none."""
         masters = active_pods(self._store.objects.pods(job), Role.MASTER)
         answer = await self._masters.poll(job, masters)
         if isinstance(answer, tuple):
@@ -166,7 +165,7 @@ class ProgressPoller:
             ratio=self._measure_ratio(record, progress),
         )
         if bucket_owners_of(store.records[job.key], now_s) != owning:
-            store.request_plan()  # a server that waited for that may take another's place
+            store.request_plan()  # a waiting replacement server may be complete now
         if before is not None and progress.done > before.done:
             store.handle(job, lives.BatchesCompleted())
         if progress.has_failed:
@@ -176,7 +175,7 @@ class ProgressPoller:
         store.to_write_status.add(job.key)
 
     def _handle_no_answer(self, record: JobRecord, answer: MissingAnswer) -> None:
-        """Keep since when no master has said how far the job is; emit a malformed answer at once, and once."""
+        """Record since when no progress is known; emit one event for a malformed answer."""
         store, now_s = self._store, self._store.clock()
         problem = answer.problem if isinstance(answer, MalformedAnswer) else ""
         store.change(
@@ -204,12 +203,12 @@ class ProgressPoller:
 
 
 def pause_after(decode_s: float, *, pods: int) -> float:
-    """Return how long a master of a job with so many pods rests after an answer that took `decode_s` of a core."""
+    """Pause before the next poll, by the last answer's decode time and the job's number of pods."""
     return decode_s / (DECODE_SHARE * (1 + pods / PODS_PER_SHARE))
 
 
 def _checkpoint_at_s(record: JobRecord, progress: JobProgress, now_s: float) -> float:
-    """Return when the last checkpoint was committed; where the master does not know, what was known before stands."""
+    """Return when the last checkpoint was committed; if the master does not know, the earlier value is kept."""
     return record.checkpoint_at_s if progress.checkpoint_age_s is None else now_s - progress.checkpoint_age_s
 
 

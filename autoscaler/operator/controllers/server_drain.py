@@ -1,14 +1,15 @@
-"""Draining of parameter servers: which number of servers a job's master is set to, and when a server may be deleted.
+"""Draining of parameter servers: the number of servers that a job's master is set to, and when a server may be
+deleted.
 
-The planner wants a number, the operator creates and deletes pods, the master moves what servers hold.  The master is
-set to one number, n servers with the ordinals 0 to n - 1, whenever it counts on another: read off the pods that stand,
-so a new leader says the same (`jobs.server_count`).  A pod that comes raises it.  A server that the planner wants gone
-lowers it and *drains*: its pod stays until the master says that the server holds nothing.  Nobody waits for its room
-meanwhile, whereas a pod that has been deleted has its grace and no more.  A silent master keeps no server for ever:
-then the server gets SIGTERM and empties itself within its grace, if anybody answers *it*.  A master that answers
-without leading is not silent: its etcd is away, and with it all who could take what the server holds (ADR 0156).
+The planner decides a number, the operator creates and deletes pods, the master moves buckets.  The master is set to n
+servers with the ordinals 0 to n - 1; n is derived from the existing pods, so a new leader computes the same
+(`jobs.server_count`).  A new pod raises n.  A server that the planner deletes lowers n and *drains*: its pod stays
+until the master reports that it owns no bucket.  No pod waits for its capacity meanwhile; a deleted pod would have
+its grace period only.  If the master is silent for `SILENCE_LIMIT_S`, the server is deleted anyway and hands over
+within its grace period.  A master that answers without leading does not count as silent: etcd is unreachable, and no
+server could take over buckets (ADR 0156).
 
-Whatever takes a server by force (a node's drain, a gang that leaves whole, the end of its job) does not come by here.
+Forced deletions (a node's drain, a gang that is deleted as one, the end of its job) bypass this module.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from autoscaler.operator.store.event_recorder import JobEvent
 from autoscaler.operator.store.job_store import JobStore
 
 VOLUNTARY: Final = frozenset({Cause.RATIO, Cause.EDIT})
-"""Why a server of a job that goes on leaves of its own accord: fewer trainers, or its owner's wish."""
+"""Causes of voluntary server deletions in an active job: fewer trainers, or an edited count."""
 
 log = logging.getLogger(__name__)
 
@@ -60,21 +61,21 @@ def plan_server_count(
 ) -> int:
     """Return the number of servers to set the master to.
 
-    `current`: what the master counts on now; `target`: what the planner wants; the rest are ordinals.  A shrink that an
-    earlier leader began goes on although the planner of this term may still be waiting out a window before it says so.
-    A server of `successors` stands beside the one that it replaces, and counts as one more until that has gone.
+    `current`: the number that the master is set to; `target`: the planner's; the rest are ordinals.  A shrink that an
+    earlier leader began continues, even while a window of the new leader's planner delays the decision.  A server in
+    `successors` counts as one more until the server that it replaces is gone.
     """
     count = servers_wanted(sizes.minimum, (ordinal for ordinal in active if ordinal not in draining))
-    count = min(count, sizes.maximum + SPARE_ORDINALS)  # whatever pods somebody else has made
+    count = min(count, sizes.maximum + SPARE_ORDINALS)  # in spite of pods that users created
     enough = max(sizes.minimum, target) <= sum(ordinal < current for ordinal in active if ordinal not in draining)
     kept = max([current, *(ordinal + 1 for ordinal in successors)])
     return kept if enough and kept < count else count
 
 
 def drain_problem(drain: ServerDrain, record: JobRecord, now_s: float) -> str:
-    """Return why the server's pod is not deleted yet; empty: it may be.
+    """Return why the server's pod is not deleted yet; empty if it may be.
 
-    The reason has no numbers: each would be one more status.
+    The reason contains no changing numbers: each would be one more write of the status.
     """
     progress = record.progress
     answered_s = max(drain.since_s, record.progress_at_s, record.refused_at_s)
@@ -98,12 +99,12 @@ class ServerDrains:
         self._store = store
         self._masters = masters
 
-    # ---- what the planner wants gone ----------------------------------------------------------------------------
+    # ---- planned deletions ----------------------------------------------------------------------------
 
     def begin(self, action: DeletePod) -> str:
-        """Have the server of a planned deletion drain.
+        """Begin to drain the server of a planned deletion.
 
-        Return why its pod is not deleted yet; empty: it may be, or it is no server that can drain.
+        Return why its pod must stay; empty if it may be deleted.
         """
         record = self._store.records.get(action.job)
         if action.role is not Role.SERVER or action.cause not in VOLUNTARY or record is None:
@@ -140,19 +141,19 @@ class ServerDrains:
             progress = await self._set_count(job, raw, progress, count)
         record = self._store.records.get(job.key)
         if record is not None and record.drains:
-            self._store.request_plan()  # what the planner was refused may go now
+            self._store.request_plan()  # a refused deletion may succeed now
         return progress
 
     def _plan_count(self, job: KubeJob, progress: JobProgress) -> int | None:
-        """Return the number of servers to set; None: the master is left alone."""
+        """Return the number of servers to set; None: do not change the master's number."""
         record, decision = self._store.records.get(job.key), self._store.plan_report_of(job.key).decision
         if job.spec.server is None or record is None or decision is None or not self._store.may_write(job):
             return None
         if record.life.state is not JobState.ACTIVE:
-            return None  # a job that ends takes its servers along
+            return None  # an ending job keeps its number
         ended = [raw for raw in self._servers(job) if has_ended(raw) and not is_leaving(raw)]
         if any(uid_of(raw) not in record.handled for raw in ended):
-            return None  # the master may have released it: it is judged by the number that has held until now
+            return None  # an ended server may have been released: keep the number until its end is handled
         there, drains = self._active_servers(job), record.drains
         return plan_server_count(
             job.spec.server.replicas,
@@ -183,16 +184,16 @@ class ServerDrains:
         return {PodName(key_of(raw)): raw for raw in active_pods(self._servers(job), Role.SERVER)}
 
     def _servers(self, job: KubeJob) -> list[Raw]:
-        """Return the job's servers, standing or not."""
+        """Return the job's servers, active or not."""
         pods = self._store.objects.pods(job)
         return [raw for raw in pods if role_of(raw) is Role.SERVER and has_consistent_name(raw, job.name)]
 
 
 class DrainGuard:
-    """The cluster as the planner's loop has it: a server is not deleted before it has drained.
+    """Decorator of the cluster port: a server is deleted only after it has drained.
 
-    A watch may show a pod leaving before the write that made it leave has returned.  So each deletion is noted before
-    it is written, or the pod's end would be put down to a person.
+    A watch may show a deletion before the write returns, so each deletion is recorded before it is written; otherwise
+    it would be attributed to a user.
     """
 
     def __init__(self, inner: Cluster, store: JobStore, drains: ServerDrains) -> None:

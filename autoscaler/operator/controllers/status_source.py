@@ -21,14 +21,14 @@ from autoscaler.operator.store.job_store import JobStore
 
 
 class StatusSource:
-    """Makes statuses anew from what is known now."""
+    """Computes the status of each job from the present state."""
 
     def __init__(self, store: JobStore, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
 
     def status_of(self, name: JobName) -> Raw | None:
-        """Return the job's status as it should stand; None: there is no such job."""
+        """Desired status of the job; None for an unknown job."""
         store, raw = self._store, self._store.objects.raw(name)
         if raw is None:
             return None

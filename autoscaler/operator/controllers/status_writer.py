@@ -1,9 +1,8 @@
-"""Writer of every TrainingJob's status, by server-side apply on its subresource, when it differs from what stands.
+"""Writer of every TrainingJob's status, by server-side apply on its subresource, when it differs from the stored one.
 
-Bounded: at most `MOST_PER_S` writes; one job's when it is due (`StatusQueue`), so that a resize is one write where pods
-start fast, and at most every `progress_every_s` where only its progress has moved.  A status that somebody else has
-changed differs too, and is put right.  What the server itself leaves out, as its definition of the kind is older than
-the operator, is not written again and again.
+Bounded: at most `MOST_PER_S` writes; a job's status is written once it has settled (`StatusQueue`), and at most every
+`progress_every_s` if only its progress changed.  Status edits by others are reverted.  Fields that an older CRD drops
+are not rewritten every time.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class StatusWriter:
         self._store = store
         self._source = source
         self._written_at_s: dict[JobName, float] = {}
-        self._kept: dict[JobName, tuple[Raw, Raw]] = {}  # what was written last, and what the server made of it
+        self._kept: dict[JobName, tuple[Raw, Raw]] = {}  # the status last written, and as the server stored it
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -59,7 +58,7 @@ class StatusWriter:
             await queue.wait()
 
     async def write(self, job: JobName) -> bool:
-        """Write the job's status if it says something new; return True if a write was tried."""
+        """Write the job's status if it has changed; return True if a write was tried."""
         queue = self._store.to_write_status
         queue.remove(job)
         raw, status = self._store.objects.raw(job), self._source.status_of(job)
@@ -78,7 +77,7 @@ class StatusWriter:
         try:
             await self._apply(job, raw, status)
         except (NotFoundError, ConflictError):
-            return True  # it has gone, or is another one now: the watch will tell
+            return True  # deleted or replaced; the watch will show it
         except ClusterError as error:
             log.warning("status of job %s: %s; trying again", job, error)
             queue.delay(job, now_s + PROGRESS_EVERY_S)

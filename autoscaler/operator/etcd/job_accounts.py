@@ -1,8 +1,8 @@
 """Accounts of jobs in etcd, made before a job's first pod and dropped some time after the job (ADR 0165).
 
-A job's name there holds the start of its UID, so that a job made again under its name has other keys and another user.
-Nothing holds a TrainingJob back when it is deleted (ADR 0152): what it had is found by its record and dropped once the
-API server says that the job is gone, and has said so for a while, in which its masters end.
+A job's name in etcd contains the start of its UID, so a re-created job has other keys and another user.  TrainingJobs
+have no finalizer (ADR 0152): a deleted job's user and keys are found by their record in etcd and deleted `GONE_FOR_S`
+after the API server reports the job deleted, when its masters have ended.
 
 This module is the one of the cluster side that knows the master's store; `master.store.etcd.etcd_accounts` does the
 writing.
@@ -38,12 +38,12 @@ MANAGES_SPACE: Final = "EDL_ETCD_KEEPS_ROOM"
 ADMIN_PASSWORD_FILE: Final = "EDL_ETCD_ADMIN_PASSWORD_FILE"  # noqa: S105  the variable's name, no password
 SWEEP_EVERY_S: Final = 60.0
 GONE_FOR_S: Final = 120.0
-"""Its pods have their grace, in which a master commits once more."""
-DROP_PAUSE_S: Final = 0.2  # five jobs a second: a thousand that go at once stand in nobody's way
+"""Delay before a deleted job's account is dropped; its master may still commit within its grace period."""
+DROP_PAUSE_S: Final = 0.2  # five jobs a second, so that a mass deletion does not load etcd
 PAUSE_S: Final = 5.0
-"""An etcd that did not answer is asked again after this; until then nobody waits for its deadline."""
+"""Pause after etcd did not answer; calls within it fail at once instead of waiting for a deadline."""
 CLUSTER: Final = "kube-system"
-"""The namespace whose UID tells clusters apart: it stands in each one, and for ever."""
+"""Namespace whose UID identifies the cluster; it exists in every cluster and is never re-created."""
 
 EtcdAnswer = TypeVar("EtcdAnswer")
 log = logging.getLogger(__name__)
@@ -51,9 +51,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountSettings:
-    """How the operator reaches etcd.  `is_separate`: as a user that makes users, so that each job has its own user.
+    """Etcd settings of the operator.  `is_separate`: the operator's user creates a user for each job.
 
-    `manages_space`: etcd is EDL's alone, so the operator compacts it and bars jobs that fill it (`space_keeper`).
+    `manages_space`: etcd belongs to EDL alone; the operator compacts it and bars jobs that fill it (`space_keeper`).
     """
 
     config: EtcdConfig
@@ -62,7 +62,10 @@ class AccountSettings:
 
 
 def read_account_settings(environ: Mapping[str, str] = os.environ) -> AccountSettings | None:
-    """None where masters have no etcd.  Raises InvalidSpecError with the variable's name."""
+    """Read the settings from the environment; None if masters have no etcd.
+
+    Raises InvalidSpecError with the variable's name.
+    """
     user, file = environ.get(ADMIN_USER, ""), environ.get(ADMIN_PASSWORD_FILE, "")
     if bool(user) != bool(file):
         raise InvalidSpecError(ADMIN_PASSWORD_FILE if user else ADMIN_USER, "is not set", "the two go together")
@@ -114,8 +117,8 @@ class JobAccounts:
     async def make(self, job: KubeJob, password: str) -> None:
         """Make the job's user, with this password and rights to the job's keys alone.
 
-        Where jobs share a user the job is recorded, if that can be: it waits for no etcd that it may not even use.
-        Raises ClusterError otherwise: TemporaryError while etcd does not answer, PermanentError when it refuses.
+        If jobs share a user, the job is only recorded, as far as etcd answers; the start does not wait for it. Raises
+        ClusterError otherwise: TemporaryError while etcd does not answer, PermanentError when it refuses.
         """
         name = store_name(job.namespace, job.name, job.uid)
         try:
@@ -145,7 +148,10 @@ class JobAccounts:
                 log.warning("what deleted jobs had in etcd could not be looked through: %s", error)
 
     async def sweep(self) -> None:
-        """Drop what is due; what fails for one job waits.  Raises ClusterError while etcd is away."""
+        """Delete all due accounts; a failure with one job is retried later.
+
+        Raises ClusterError while etcd is away.
+        """
         for name in await self.due():
             try:
                 await self._call(partial(EtcdAccounts.drop, job=name))
@@ -207,7 +213,7 @@ class JobAccounts:
             return self._etcd
 
     async def _check(self, etcd: EtcdAccounts) -> None:
-        """Raise TemporaryError where users of their own would separate nobody: etcd may be about to be set up."""
+        """Raise TemporaryError if etcd does not enforce its users yet (authentication is off)."""
         if self.is_separate and await etcd.is_open():
             raise TemporaryError(
                 "etcd shows the jobs' keys to whoever comes without a user: turn its authentication on, and give the "

@@ -1,13 +1,13 @@
-"""Keeper of space in EDL's own etcd: one job that fills it stops the commits of all, until it is found (ADR 0165).
+"""Keeper of space in EDL's own etcd: one job that fills it would stop the commits of all jobs (ADR 0165).
 
-While etcd has room nothing is done but to ask for its size and the number of keys.  Once it fills, or there are more
-keys than masters write, each job's prefix is looked at, history is compacted, and what jobs write is watched until
-the next round.  A job that took more than its due is barred: its user has no rights any more, what no master writes is
-deleted, the job is given up.  Then files are defragmented and the alarm ends.
+Normally only the size and the number of keys are polled.  When etcd fills, or has more keys than masters write, each
+job's prefix is measured, history is compacted, and write rates are sampled until the next round.  A job above its
+limits is barred: its user loses all rights, keys that no master writes are deleted, and the job is failed.  Then
+files are defragmented and the alarm ends.
 
-The bounds.  A master keeps twelve keys, mostly a few kilobytes.  The largest is the list of moves under way, 190 bytes
-for each of at most 4,096 buckets and never above 512 KiB, written anew as each move ends: megabytes a second while
-servers change.  The bounds lie above that, and hold only once etcd fills: nobody is barred from an etcd with room.
+The bounds.  A master keeps twelve keys, mostly a few kilobytes.  The largest is the list of moves under way, 190
+bytes for each of at most 4,096 buckets and never above 512 KiB, written anew as each move ends: megabytes a second
+while servers change.  The bounds lie above that, and apply only once etcd fills.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 CHECK_EVERY_S: Final = 2.0
 _CONCURRENT_MEASUREMENTS: Final = 16
-"""Jobs that are looked at: one after the other a thousand of them take half a minute where etcd is flooded."""
+"""Jobs measured concurrently; one by one, a thousand would take half a minute on a loaded etcd."""
 
 log = logging.getLogger(__name__)
 
 
 class JobFailer(Protocol):
-    """Where jobs that took too much are given up."""
+    """Port by which a job that took too much space is failed."""
 
     def fail_over_etcd(self, name_in_etcd: str, excess: str) -> None:
         """Have the job of this name in etcd fail.  Must neither block nor raise."""
@@ -44,7 +44,7 @@ class JobFailer(Protocol):
 
 
 class EtcdSpaceKeeper:
-    """Watches how full etcd is, and makes room in it."""
+    """Monitors etcd's size and frees space."""
 
     def __init__(self, accounts: JobAccounts, jobs: JobFailer, metrics: Metrics) -> None:
         self._accounts = accounts
@@ -67,7 +67,7 @@ class EtcdSpaceKeeper:
             await upkeep.close()
 
     async def check(self, upkeep: EtcdUpkeep) -> bool:
-        """Look once; return True if etcd fills.  A round then takes `WINDOW_S`, or less where a job was found.
+        """Check once; True if etcd fills up.  The check then takes up to `WINDOW_S`.
 
         Raises ClusterError, MasterError.
         """
@@ -132,23 +132,23 @@ LEAST_BYTES: Final = 1024**2
 WINDOW_S: Final = 2.0
 FREE_KEYS: Final = 10_000
 KEYS_OF_A_JOB: Final = 16
-"""Of all jobs on average, before somebody looks: an empty key takes 86 bytes of etcd's file and some 480 of its memory,
-which ends long before the quota does.
+"""Average number of keys per job above which jobs are measured: an empty key takes 86 bytes of etcd's file and some
+480 of its memory, which ends long before the quota does.
 """
 
 
 def is_filling(size: EtcdSize) -> bool:
-    """True if etcd fills: three quarters of its quota are left to find out which job fills it."""
+    """True if a quarter of the quota is used; the rest leaves time to find the job that fills it."""
     return size.is_full or size.used_bytes >= size.quota_bytes // 4 or size.file_bytes >= size.quota_bytes // 2
 
 
 def are_many(keys: int, *, jobs: int) -> bool:
-    """True if there are more keys than the masters of so many jobs write."""
+    """True if there are more keys than the masters of `jobs` jobs write."""
     return keys > max(FREE_KEYS, KEYS_OF_A_JOB * jobs)
 
 
 def is_defragmentation_due(size: EtcdSize) -> bool:
-    """True if half of a large file is free, or so much that a full etcd has room again: free pages count as well."""
+    """True if half of a large file is free, or enough to end the alarm of a full etcd: free pages count as well."""
     is_half_free = size.used_bytes <= size.file_bytes // 2
     ends_alarm = size.is_full and _has_space(size.used_bytes, size) and not _has_space(size.file_bytes, size)
     return size.file_bytes >= size.quota_bytes // 2 and (is_half_free or ends_alarm)
@@ -164,12 +164,12 @@ def _has_space(file_bytes: int, size: EtcdSize) -> bool:
 
 
 def most_bytes(size: EtcdSize, jobs: int) -> int:
-    """Return how many bytes each of so many jobs may have: half of the quota together, or what a master needs."""
+    """Most bytes of each job: together half of the quota, but never less than a master needs."""
     return min(MOST_BYTES, max(LEAST_BYTES, size.quota_bytes // 2 // max(1, jobs)))
 
 
 def jobs_above_size(stored: Mapping[str, JobFootprint], *, most_bytes: int) -> Mapping[str, str]:
-    """Return the jobs that have too much, each with what it has, in words."""
+    """Return the jobs that store too much, each with a text of how much."""
     return {
         job: f"{one.keys:,} keys with {one.stored_bytes:,} bytes or more (at most {MOST_KEYS} with {most_bytes:,})"
         for job, one in stored.items()
@@ -183,7 +183,7 @@ def most_written(size: EtcdSize) -> int:
 
 
 def jobs_above_rate(written: Mapping[str, int], *, most_bytes: int) -> Mapping[str, str]:
-    """Return the jobs that write too much, each with how much, in words."""
+    """Return the jobs that write too much, each with a text of how much."""
     return {
         job: f"{count:,} bytes written within {WINDOW_S:g} s (at most {most_bytes:,})"
         for job, count in written.items()

@@ -1,1 +1,1 @@
-"""One job as the operator knows it: its record, its pods, how they ended.  Pure."""
+"""State of one job in the operator: record, pods, terminations.  Pure."""

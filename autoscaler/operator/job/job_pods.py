@@ -1,6 +1,6 @@
 """Pods of one job: which of them stay, have ended or are leaving, and in which roles the job is present.  Pure.
 
-A pod counts only if the job owns it: labels alone can be anybody's.
+A pod counts only if the job owns it: anybody can set labels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
 
-UNSTARTED_S: Final = 20.0  # images are here by then, mostly
+UNSTARTED_S: Final = 20.0  # images are usually pulled by then
 
 RawPod = TypeVar("RawPod", bound=Mapping[str, Any])
 
@@ -31,7 +31,7 @@ _ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.M
 
 
 def own_pods(job: KubeJob, pods: Iterable[RawPod]) -> list[RawPod]:
-    """Return the pods of this very job.  A master's owner is a ReplicaSet: its label is believed."""
+    """Return the pods of this very job.  Masters are matched by label alone, because their owner is a ReplicaSet."""
     return [raw for raw in pods if _is_own(job, raw)]
 
 
@@ -60,15 +60,15 @@ def ordinal_of(raw: Raw) -> int:
 
 
 def is_leaving(raw: Raw) -> bool:
-    """True if somebody has deleted the pod and it has not ended yet, or has just ended."""
+    """True if the pod has a deletion timestamp."""
     return bool(text(raw, "metadata", "deletionTimestamp"))
 
 
 def grace_beyond(raw: Raw) -> int | None:
     """Return the grace of the pod's own spec if somebody deleted the pod with a longer one; else None.
 
-    Who may delete a pod may name any grace, a year too.  The pod would work on, as one that is leaving: its job had
-    another in its place, and whoever needs the room waited for it (A11).
+    A user who may delete pods can choose any grace period, even a year; the pod would then hold its capacity although
+    its job already has a replacement (A11).
     """
     own_s = whole(raw, "spec", "terminationGracePeriodSeconds", default=LONGEST_GRACE_S)
     return own_s if whole(raw, "metadata", "deletionGracePeriodSeconds") > own_s else None
@@ -85,7 +85,7 @@ def is_gated(raw: Raw) -> bool:
 
 
 def is_ready(raw: Raw) -> bool:
-    """True if the pod is ready and stays."""
+    """True if the pod is ready and not terminating."""
     return condition_of(raw, "Ready").get("status") == "True" and not is_leaving(raw) and not has_ended(raw)
 
 
@@ -121,7 +121,7 @@ def active_pods_by_role(pods: Iterable[RawPod]) -> dict[Role, list[RawPod]]:
 
 
 def has_active_trainer(pods: Collection[Raw]) -> bool:
-    """True if a trainer is at work that nobody has deleted."""
+    """True if an active trainer exists."""
     return bool(active_pods(pods, Role.TRAINER))
 
 

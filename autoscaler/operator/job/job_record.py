@@ -1,4 +1,4 @@
-"""The record that the operator keeps of one job beside its object, and what the planner is told of it.  Pure.
+"""The record that the operator keeps of one job beside its object, and its facts for the planner.  Pure.
 
 All of a record can be lost: `recovery` makes it anew from what stands.
 """
@@ -26,20 +26,20 @@ from autoscaler.operator.job.node_blocklist import NodeBlocklist, blocked_nodes
 from autoscaler.operator.job.pod_termination import PodTermination
 from master.api.master_status import JobPhase
 
-RESYNC_S: Final = 30.0  # a job of which nothing is heard is looked at that often
-SOON_S: Final = 1.0  # one that is on its way somewhere
+RESYNC_S: Final = 30.0  # period of reconciling a job without changes
+SOON_S: Final = 1.0  # the same for a job in transition
 SHORTEST_AGE_S: Final = 5.0
-LONGEST_S: Final = 1e9  # thirty years: whoever says less of a rate says nothing
-WAITING_STEPS: Final = 20  # shares of time are told in so many parts of one
+LONGEST_S: Final = 1e9  # 30 years; a longer estimate counts as unknown
+WAITING_STEPS: Final = 20  # shares of time are rounded to 1/20
 
 
 SERVING: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING, JobPhase.COMPLETE})
-"""A master in another phase does not know all its servers yet, so what it does not name may still own a bucket."""
+"""Phases in which a master knows the owners of all buckets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerDrain:
-    """A parameter server that the planner wants gone, and whose pod stays for now."""
+    """Drain of a parameter server that the planner deletes."""
 
     ordinal: int
     since_s: float
@@ -47,39 +47,39 @@ class ServerDrain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """Instants on the cluster's clock.  Sets hold UIDs of pods that still stand."""
+    """State of one job in the operator.  Instants are on the cluster's clock; sets hold UIDs of existing pods."""
 
     job: KubeJob
     life: Life
     blocklist: NodeBlocklist = field(default_factory=NodeBlocklist)
     progress: JobProgress | None = None
     progress_at_s: float = -inf
-    refused_at_s: float = -inf  # a master answered, and had no status to tell: none leads
-    missing_answer: MissingAnswer | None = None  # what came in place of the last answer; None: it came
-    unanswered_since_s: float = -inf  # the first question since the last answer that got none
-    checkpoint_at_s: float = -inf  # the last one that anybody knows of
-    waiting_since_s: float | None = None  # for room to start in; while it is suspended it waits for nothing
+    refused_at_s: float = -inf  # last answer of a master that does not lead
+    missing_answer: MissingAnswer | None = None  # why the last poll failed; None: it was answered
+    unanswered_since_s: float = -inf  # the first failed poll since the last answer
+    checkpoint_at_s: float = -inf  # last known commit
+    waiting_since_s: float | None = None  # since when the job waits for capacity to start; None while suspended
     ratio: ServerRatio = field(default_factory=ServerRatio)  # where it is measured
     leader: str = ""  # the master's pod that answered last
     server_failures: int = 0  # of servers, in a row
     server_failed_at_s: float = -inf
-    deleted_by_edl: frozenset[str] = frozenset()  # told to leave by EDL
-    departed: frozenset[str] = frozenset()  # whose leaving has been accounted for
-    handled: frozenset[str] = frozenset()  # ended, and it is known why
-    released: frozenset[str] = frozenset()  # servers on which the master did not count at some time
+    deleted_by_edl: frozenset[str] = frozenset()  # deleted by EDL
+    departed: frozenset[str] = frozenset()  # departure already reported
+    handled: frozenset[str] = frozenset()  # end already handled
+    released: frozenset[str] = frozenset()  # servers that the master has released
     drains: Mapping[PodName, ServerDrain] = field(default_factory=dict)  # of servers
-    count_refusal: str = ""  # why its master does not take the number of servers; empty: it does
-    resizes_before: tuple[Raw, ...] = ()  # what earlier leaders told of them, newest first; for people, never read
+    count_refusal: str = ""  # why its master refuses the number of servers; empty: it does not
+    resizes_before: tuple[Raw, ...] = ()  # resizes in the status of earlier leaders, newest first; only displayed
 
     @property
     def hold_until_s(self) -> float:
-        """No pod is created before: the pause after failures of trainers, or of servers."""
+        """End of the pause after failures of trainers or servers; no pod is created before."""
         servers_s = self.server_failed_at_s + pause_s(self.server_failures)
         return max(self.life.hold_until_s, servers_s if self.server_failures else 0.0)
 
 
 def facts_of(record: JobRecord, now_s: float) -> JobRuntime:
-    """Return what the planner is told.  Ages and times are coarse: not every answer of a master is a new view."""
+    """Facts for the planner.  Ages are rounded, so that not every poll changes the view."""
     progress = record.progress
     return JobRuntime(
         state=record.life.state,
@@ -104,7 +104,7 @@ def bucket_owners_of(record: JobRecord, now_s: float) -> BucketOwners | None:
 
 
 def master_contact_of(record: JobRecord) -> MasterContact:
-    """Return what `jobs.training_health` judges the job's master by."""
+    """Contact with the job's master, for `jobs.training_health`."""
     started_at_s = record.life.started_at_s
     return MasterContact(
         progress=record.progress,
@@ -117,7 +117,7 @@ def master_contact_of(record: JobRecord) -> MasterContact:
 
 
 def master_report_of(record: JobRecord, now_s: float, offset_s: float) -> MasterReport:
-    """Return what people are told of the job's master; silence since a date, so that the words do not change."""
+    """Report on the job's master; silence is given as a date, so that the text does not change."""
 
     def format_since(since_s: float) -> str:
         return f"since {to_time(since_s - offset_s)}"
@@ -128,7 +128,7 @@ def master_report_of(record: JobRecord, now_s: float, offset_s: float) -> Master
 
 
 def alerted_uncommitted_since_s(record: JobRecord) -> float | None:
-    """Return since when what is trained is in no checkpoint; None: all is, or the job does not train."""
+    """Start of the uncommitted training; None if all is committed or the job does not train."""
     return (
         training_health.uncommitted_since_s(master_contact_of(record))
         if record.life.stage is LifeStage.ACTIVE
@@ -137,26 +137,26 @@ def alerted_uncommitted_since_s(record: JobRecord) -> float | None:
 
 
 def waiting_since_s(record: JobRecord, *, has_started: bool, is_managed: bool, now_s: float) -> float | None:
-    """Since when the job waits for room to start in; None: it does not wait, or not for EDL."""
+    """Since when the job waits for capacity to start; None: it does not wait, or EDL does not manage it."""
     if record.life.stage is not LifeStage.ACTIVE or has_started or not is_managed:
         return None
     return now_s if record.waiting_since_s is None else record.waiting_since_s
 
 
 def is_ratio_measured(job: KubeJob) -> bool:
-    """True if the job's file says `trainersPerServer: auto`."""
+    """True if the job's spec has `trainersPerServer: auto`."""
     return job.spec.server is not None and job.spec.server.is_ratio_measured
 
 
 def count_server_failure(record: JobRecord, now_s: float) -> JobRecord:
-    """Count one more server that ended by itself; the first one after a while is a first one again."""
+    """Count one more server that ended by itself; after a pause without failures the count starts at 1."""
     is_first = now_s - record.server_failed_at_s > pause_s(record.server_failures) + STEADY_AFTER_S
     failures = 1 if is_first else record.server_failures + 1
     return replace(record, server_failures=failures, server_failed_at_s=now_s)
 
 
 def leaving_roles(life: Life) -> frozenset[Role]:
-    """Return the roles whose pods have to leave now; what is left of a suspended job the planner takes away."""
+    """Roles whose pods must be deleted now; the planner deletes the remaining pods of a suspended job."""
     match life.stage:
         case LifeStage.SUSPENDING | LifeStage.STOPPING:
             return frozenset(STOP_ORDER[: life.stopped_role_count])
@@ -181,7 +181,7 @@ def next_reconcile_at_s(life: Life, now_s: float) -> float:
 
 
 def released_servers(job: KubeJob, servers: Iterable[Raw], progress: JobProgress | None) -> frozenset[str]:
-    """Return the UIDs of the servers on which the master does not count: it releases them once they hold nothing."""
+    """UIDs of servers beyond the master's number; it releases them once they own nothing."""
     if progress is None:
         return frozenset()
     consistent = (raw for raw in servers if has_consistent_name(raw, job.name))

@@ -1,7 +1,7 @@
 """Blocklist of nodes on which a job's pods keep failing, and on which it starts none for a while.  Pure.
 
-One failure says nothing about a node; three of one job on the same node in ten minutes do (a broken GPU, a full disk).
-The blocklist is lost with the leader: three more failures then, at most.
+One failure says nothing about a node; three of one job on the same node in ten minutes do (a broken GPU, a full
+disk). A new leader starts with an empty blocklist, which costs at most three more failures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_NODES: Final[frozenset[NodeName]] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBlocklist:
-    """By node, when the job's pods failed there, the oldest first."""
+    """Blocklist of one job: failure times by node, oldest first."""
 
     failed_at_s: Mapping[NodeName, tuple[float, ...]] = field(default_factory=dict)
 

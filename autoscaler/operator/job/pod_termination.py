@@ -1,11 +1,11 @@
 """Termination of a job's pod, read from the pod alone: who wanted it to end, or what went wrong.  Pure.
 
-A pod that was deleted has a `deletionTimestamp`, whoever deleted it; a disruption names its author in a condition; what
-the kubelet ended says so in `status.reason`.  Any other pod ended by itself: for a trainer that is a failure while
-there is data to train (`jobs.lifecycle`).
+A pod that was deleted has a `deletionTimestamp`, whoever deleted it; a disruption names its author in a condition; a
+pod that the kubelet ended has a `status.reason`.  Any other pod ended by itself: for a trainer that is a failure
+while there is data to train (`jobs.lifecycle`).
 
-Who was deleted by EDL is known to EDL alone (`deleted_by_edl`).  After a change of leader such a pod counts as one that
-a person deleted.
+Only EDL knows which pods it deleted (`deleted_by_edl`).  After a change of leader such a pod counts as one that a
+person deleted.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _GENERIC_REASONS: Final = frozenset({"Completed", "Error"})  # these say no more
 
 
 class TerminationCause(StrEnum):
-    """Who made a pod leave."""
+    """Cause of a pod's termination."""
 
     EDL = "edl"
     SCHEDULER = "scheduler"  # it preempted the pod for another one
     DRAIN = "drain"  # the eviction API, or a taint
     NODE = "node"  # the kubelet was short of something, shut down, or is gone
     USER = "user"  # deleted by somebody, who does not say why
-    MASTER = "master"  # a server that its job's master has let go: it had handed over what it held
+    MASTER = "master"  # a server that its master released after it had handed over its buckets
     OWN_EXIT = "itself"  # nobody asked it to
 
 

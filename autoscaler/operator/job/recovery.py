@@ -1,9 +1,9 @@
 """Recovery of a job's life by a new leader, from the job's object, its status and its pods.  Pure.
 
-What stands decides; the status is believed where nothing that stands speaks against it (ADR 0152):
+Existing pods decide; the status is used only where no pod contradicts it (ADR 0152):
 
 - An ending (Completed, Failed) is believed only while no trainer stands that was not deleted: EDL writes it only then.
-  Beside standing trainers it is forged or somebody's mistake, and the job goes on.
+  If trainers still run, the ending is forged or a mistake, and the job continues.
 - Failures in a row are believed up to one below the limit: a number alone ends no job.
 - The start is believed between the job's creation and that of its oldest pod.
 - The last checkpoint's instant and the one since when the job waits are believed up to now: alerts alone rest on them.
@@ -31,7 +31,7 @@ _ENDINGS: Final = (JobEnding.COMPLETED, JobEnding.FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundJob:
-    """What a new leader finds of a job: its status, its pods, and the roles that are present."""
+    """Observed job: its status, its pods, and the roles that are present."""
 
     status: Raw
     pods: Collection[Raw]
@@ -59,7 +59,7 @@ def recover_life(job: KubeJob, found: FoundJob, *, offset_s: float, now_s: float
         )
     failures = max(0, min(whole(found.status, "failures"), max(1, policy.backoff_limit) - 1))
     stage = _stage(job, found)
-    stopped = int(stage is LifeStage.SUSPENDING)  # its trainers have been, at least
+    stopped = int(stage is LifeStage.SUSPENDING)  # at least the trainers have been stopped
     return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped_role_count=stopped)
 
 
@@ -94,7 +94,7 @@ def recover_checkpoint_at_s(status: Raw, *, offset_s: float, now_s: float) -> fl
 
 
 def recover_waiting_since_s(job: KubeJob, status: Raw, *, offset_s: float, now_s: float) -> float | None:
-    """Since when the job waits, as told, or since its creation where nobody has looked at it yet; None: unknown."""
+    """Since when the job waits: by its status, or its creation if it has no status yet; None: unknown."""
     created_s = job.created_at_s + offset_s
     if not status:
         return min(created_s, now_s)

@@ -1,1 +1,1 @@
-"""Which operator may write: the Lease and the decisions about it."""
+"""Leader election: the Lease and the decisions about it."""

@@ -8,7 +8,7 @@ anybody else can have waited long enough:
     renewal sent ---- retry period ---- renew deadline ---- lease duration
                       renews again      writes no more      somebody else may take it
 
-An operator that was stopped and goes on finds its deadline passed before it can write.  The Lease's resourceVersion
+An operator that was paused and resumes finds its deadline passed before it can write.  The Lease's resourceVersion
 keeps two writers apart.  Instants are seconds of a clock that runs on while the machine sleeps.
 """
 
@@ -22,10 +22,11 @@ from autoscaler.errors import InvalidSpecError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """Raises InvalidSpecError unless duration_s > renew_deadline_s > retry_s > 0.
+    """Timing of the Lease; Kubernetes' defaults.
 
-    Kubernetes' own defaults.  Between deadline and duration lies the time in which a write that had been let through
-    is answered or given up (`api_port.REQUEST_TIMEOUT_S`); an operator that stops in order gives its Lease back.
+    Raises InvalidSpecError unless duration_s > renew_deadline_s > retry_s > 0.  The time between deadline and
+    duration covers writes that were in flight (`api_port.REQUEST_TIMEOUT_S`); an operator that stops in order
+    releases its Lease.
     """
 
     duration_s: int = 15  # the API keeps whole seconds
@@ -50,7 +51,7 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseCandidate:
-    """What one operator knows of the Lease.  `held_until_s`: it may write before that instant."""
+    """State of one candidate for the Lease.  `held_until_s`: it may write before that instant."""
 
     identity: str
     timing: LeaseTiming
@@ -73,7 +74,7 @@ class WriteLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryAt:
-    """Look again then."""
+    """Decision: read the Lease again at `until_s`."""
 
     until_s: float
 

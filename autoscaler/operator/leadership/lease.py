@@ -2,11 +2,11 @@
 
     won -> work(fenced API) until the Lease is lost -> cancel the work, wait for its end -> campaign again
 
-`may_write` is what the fence (`FencedApi`) asks before every write; it rests on the clock alone, so a process that was
-stopped has its answer at once.  The Lease itself is written past the fence: its resourceVersion is its own.
+`FencedApi` calls `may_write` before every write; the answer depends on the clock alone, so it is correct even right
+after the process was paused.  The Lease itself is written past the fence: its resourceVersion is its own.
 
-The work of each term is begun anew: a deposed leader keeps nothing in its memory (A9).  Work that ends by an error of
-its own ends the process.
+Each term starts its work from nothing: a deposed leader keeps nothing in its memory (A9).  An error of the work ends
+the process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 class LeaseHolder:
     """One operator's side of the Lease NAMESPACE/NAME.
 
-    `clock` runs on while the machine sleeps; `wall_s` tells the time of day, which is written for people.
+    `clock` runs on while the machine sleeps; `wall_s` is the time of day, written for people only.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LeaseHolder:
     # ---- one try ------------------------------------------------------------------------------------------------
 
     async def _campaign_once(self) -> float:
-        """Look, decide, write; return how long to wait before the next try."""
+        """Read the Lease, decide, write; return the pause before the next try."""
         try:
             if not self.may_write():
                 await self._observe()
@@ -131,7 +131,7 @@ class LeaseHolder:
         try:
             raw = await (self._create(spec) if write.over is None else self._replace(write.over, spec))
         except (ConflictError, AlreadyExistsError, NotFoundError):
-            await self._observe()  # perhaps it was ourselves, and the answer was lost
+            await self._observe()  # our own write may have succeeded without an answer
             return
         was_leading = self.may_write()
         self._candidate = renew_hold(self._candidate, to_record(raw), sent_s=sent_s)
@@ -159,7 +159,7 @@ class LeaseHolder:
         return await self._api.patch(LEASES, self._name, {"spec": spec}, namespace=self._namespace, only=only)
 
     async def _give_back(self) -> None:
-        """Empty the Lease, so that nobody waits for its end."""
+        """Release the Lease, so that the next leader need not wait for its expiry."""
         held, self._candidate = self.may_write(), resign(self._candidate)
         over = self._candidate.seen
         if not held or over is None:
@@ -188,7 +188,7 @@ async def run_terms(lease: LeaseHolder, api: Api, work: Callable[[Api], Awaitabl
     `work` gets an `api` that refuses every write once the term is over.  It has ended before the next term begins, and
     before the Lease is given back.  Raises what it raises.
     """
-    async with asyncio.TaskGroup() as tasks:  # which ends the campaign last: what the work writes is still ours
+    async with asyncio.TaskGroup() as tasks:  # the campaign ends last, so that the work still holds the Lease
         tasks.create_task(lease.run(), name="lease")
         while True:
             await lease.wait_won()

@@ -1,9 +1,9 @@
-"""kopf handlers: they have an edited TrainingJob looked at at once, and log the edit field by field.
+"""kopf handlers: queue an edited TrainingJob at once, and log the edit field by field.
 
-An edit may come here before the term's own watches show it.  Nothing depends on a handler being called or being in
-time: lives, sizes and owned objects are made to stand from what the watches show.  kopf writes nothing here, so that
-there is nothing to fence: its progress and what it saw last stay in memory, it posts no events, and no handler asks
-for a finalizer (no timer, no daemon, deletions are optional).
+An edit may come here before the term's own watches show it.  Correctness does not depend on the handlers: the watches
+of the term show every change.  kopf writes nothing here, so that there is nothing to fence: its progress and what it
+saw last stay in memory, it posts no events, and no handler asks for a finalizer (no timer, no daemon, deletions are
+optional).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class MemoryProgress(kopf.ProgressStorage):
-    """Storage of how far kopf is with an object.  Handlers here are one step, so there is nothing to remember."""
+    """Progress storage of kopf, without content: handlers here have one step."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -50,7 +50,7 @@ class MemoryProgress(kopf.ProgressStorage):
 
 
 class MemoryDiffBase(kopf.DiffBaseStorage):
-    """Storage of what kopf saw last of each object, by UID: sizes and policies, for a template may be of any length."""
+    """Diff storage of kopf in memory, by UID; templates are left out, since they may be huge."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class MemoryDiffBase(kopf.DiffBaseStorage):
         self._seen[body.metadata.uid] = essence
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """Drop a deleted object."""
         self._seen.pop(uid, None)
 
 
@@ -104,7 +104,7 @@ def make_registry(wakeups: WorkQueue, seen: MemoryDiffBase, login: Callable[...,
 
 
 def edit_of(path: tuple[str, ...], before: Any, after: Any) -> JobEvent | None:
-    """Return what is worth a line in the log of the edit of one field; the job's life reports suspensions."""
+    """Return the log line for the edit of one field, or None; the job's lifecycle reports suspensions."""
     match path:
         case ("trainer", "replicas"):
             if after:
@@ -128,7 +128,7 @@ def edit_of(path: tuple[str, ...], before: Any, after: Any) -> JobEvent | None:
 
 
 def make_settings(seen: MemoryDiffBase) -> kopf.OperatorSettings:
-    """Make kopf a reader that writes nothing."""
+    """Settings under which kopf writes nothing."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True  # the one kind is known
@@ -200,4 +200,4 @@ async def run_kopf(wakeups: WorkQueue, *, kubeconfig: Path | None, namespaces: C
     try:
         await asyncio.shield(served)
     finally:
-        stop.set()  # and nobody waits for it: it has nothing to finish
+        stop.set()  # kopf has no work to finish, so nothing waits for it

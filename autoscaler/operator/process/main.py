@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 async def run(settings: OperatorSettings) -> None:
-    """Run until SIGTERM or SIGINT.  Raises PermanentError when there is no way to the API server."""
+    """Run until SIGTERM or SIGINT.  Raises PermanentError if the API server cannot be configured."""
     if settings.kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # where kopf looks for it
     stop = asyncio.Event()
@@ -58,7 +58,7 @@ async def run(settings: OperatorSettings) -> None:
 
 
 class OperatorProcess:
-    """A candidate for the Lease, and a leader now and then."""
+    """The operator process: a candidate for the Lease, and a leader while it holds it."""
 
     def __init__(self, api: Api, settings: OperatorSettings, metrics: Metrics) -> None:
         self._api = api
@@ -80,7 +80,7 @@ class OperatorProcess:
         await run_terms(self._lease, self._api, self._lead)
 
     def state(self) -> OperatorState:
-        """Return what probes are told."""
+        """State for the probes."""
         term = self._term
         if term is None:
             return OperatorState(knows_leader=bool(self._lease.holder), is_leading=False)
@@ -93,7 +93,7 @@ class OperatorProcess:
         )
 
     def render_metrics(self) -> bytes:
-        """Return what Prometheus reads."""
+        """Metrics in Prometheus' text format."""
         term = self._term
         self._metrics.leading.set(self._lease.may_write())
         self._metrics.view_age_s.set(term.view_age_s if term is not None else 0.0)
@@ -121,7 +121,7 @@ class OperatorProcess:
 
 
 _NO_INFO_LOGS: Final = ("kopf", "aiohttp.access")
-"""Libraries that tell what they do at INFO."""
+"""Libraries whose INFO logs are suppressed."""
 
 
 class JsonLines(logging.Formatter):
@@ -147,6 +147,6 @@ def set_up_logs(level: str) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("kopf._core.reactor.running").setLevel(
         logging.ERROR
-    )  # it misses the signals that it must not have
+    )  # asyncio's own handler would swallow signals
     for name in _NO_INFO_LOGS:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))

@@ -3,9 +3,9 @@
     edl operator --listen 0.0.0.0:8080 --policy /etc/edl/policy.yaml --lease NAMESPACE/NAME
 
 From the environment: EDL_NAME (this pod's name), EDL_IMAGE (for masters and servers whose template names none),
-EDL_ELASTIC_SERVERS (true: parameter servers come and go with their trainers), EDL_MOVE_SERVERS (true: besides, they go
-to where they waste least), and EDL_ETCD_* as a master reads them: each job's masters are handed them on, but for user
-and password where EDL_ETCD_ADMIN_USER and EDL_ETCD_ADMIN_PASSWORD_FILE name a user that makes one for each job (0165).
+EDL_ELASTIC_SERVERS (true: the number of parameter servers follows the trainers), EDL_MOVE_SERVERS (true: servers may
+also move to nodes where they waste less), and EDL_ETCD_* for the masters.  User and password are not passed on if
+EDL_ETCD_ADMIN_USER and EDL_ETCD_ADMIN_PASSWORD_FILE name a user that creates one for each job (ADR 0165).
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class ProbeAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """`kubeconfig` None: the service account of the pod that this process runs in."""
+    """Settings of the operator process.
+
+    `kubeconfig` None: the service account of the pod that this process runs in.
+    """
 
     listen: ProbeAddress
     lease_namespace: str

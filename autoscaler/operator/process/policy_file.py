@@ -4,8 +4,8 @@
     upWindowSeconds: 3
     headroom: [{cpu: "2", memory: 4Gi, count: 3}]
 
-The names are derived from the fields, so a new field can be set as soon as it exists.  The chart's `policy` values have
-the same names (charts/edl/values.schema.json).  Nothing that this version does not know is passed over.
+The names are derived from the fields, so a new field can be set as soon as it exists.  The chart's `policy` values
+have the same names (charts/edl/values.schema.json).  Unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"
 POLICY_KEY: Final = "policy.yaml"
 
 LONGEST_S: Final = 31_536_000.0
-"""A year: longer is a slip."""
+"""A year; a longer duration is a mistake."""
 
 _DEFAULTS: Final = Policy(reclaim=Reclaim.SCHEDULER)
 _IRREGULAR_NAMES: Final = {"is_frozen": "freeze"}

@@ -1,7 +1,7 @@
 """Probes of the operator: /healthz, /readyz and /metrics on one port.
 
-*Healthy*: this process answers and, while it leads, its loop goes round.  *Ready*: it knows who leads; a leader has
-seen the cluster.  An API server that does not answer makes nobody unhealthy: a restart would not help.
+*Healthy*: the process answers and, while it leads, the loop makes passes.  *Ready*: it knows the leader; a leader has
+listed the cluster.  An unreachable API server does not make the operator unhealthy: a restart would not help.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class OperatorState:
 
     @property
     def is_healthy(self) -> bool:
-        """True if a restart could only harm."""
+        """True unless the loop hangs."""
         return not self.is_leading or self.passed_s is None or self.passed_s < STUCK_AFTER_S
 
     @property
     def is_ready(self) -> bool:
-        """True if this operator does its work, or could do it at once."""
+        """True if this operator leads and is synced, or could take over."""
         return self.is_synced if self.is_leading else self.knows_leader
 
 
@@ -44,7 +44,7 @@ class OperatorState:
 async def serve_probes(
     address: ProbeAddress, *, state: Callable[[], OperatorState], render: Callable[[], bytes]
 ) -> AsyncIterator[int]:
-    """Inside, the port is open; the value is its number.  Raises OSError."""
+    """Serve the probes inside the context, which yields the port.  Raises OSError."""
     listening = listen_at(address.host, address.port)
     port: int = listening.getsockname()[1]
     pages: dict[str, Callable[[], Page]] = {

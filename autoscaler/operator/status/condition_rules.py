@@ -29,7 +29,7 @@ from autoscaler.operator.status.status_inputs import StatusInputs, reason_of
 _NOT_TRAINING: Final = frozenset(
     {HealthReason.PROBLEM, HealthReason.MASTER_UNREACHABLE, HealthReason.NO_LEADER, HealthReason.MALFORMED_ANSWER}
 )
-"""Of Progressing: a matter more urgent than its size."""
+"""Reasons of Progressing that take precedence over the reason for the size."""
 
 TOO_MUCH_IN_ETCD: Final = "it took more of etcd, which all jobs share, than is its due"
 """How the message begins of a job that was given up for what it stored in etcd."""
@@ -54,8 +54,9 @@ def conditions_of(inputs: StatusInputs) -> tuple[Condition, ...]:
 
 
 def main_reason(conditions: Sequence[Condition]) -> str:
-    """The reason that says most, for a column of a table: how it ended, else what keeps it from training, from its
-    minimum, from checkpoints, from its next size."""
+    """Most important reason, for a table column: the ending, else the obstacle to training, to its minimum, to
+    checkpoints, to its next size.
+    """
     by_kind = {one.type: one for one in conditions}
     for kind in (ConditionType.FAILED, ConditionType.COMPLETED, ConditionType.SUSPENDED):
         if kind in by_kind and by_kind[kind].status is ConditionStatus.TRUE:
@@ -83,7 +84,7 @@ def _by_urgency(by_kind: Mapping[ConditionType, Condition]) -> Iterator[Conditio
 
 
 def has_started(inputs: StatusInputs) -> bool:
-    """True if the job's gang stands: the master is made once the other pods are bound."""
+    """True if the gang has started: the master exists, which is created after all other pods are bound."""
     return inputs.has_master
 
 
@@ -117,19 +118,19 @@ def _admitted(inputs: StatusInputs) -> Condition:
 
 
 def _stuck(inputs: StatusInputs) -> str:
-    """Return why kube-scheduler finds no node for a pod of the job, if that is not for want of room."""
+    """Return why kube-scheduler finds no node for a pod of the job, if capacity is not the reason."""
     pods = (raw for role in inputs.active_pods for raw in inputs.active_pods[role])
     return next(filter(None, map(unschedulable_reason, pods)), "")
 
 
 def _last_start(inputs: StatusInputs) -> Condition | None:
-    """Return why the last start came to nothing, if that is what keeps the job waiting."""
+    """Why the last start failed, if the job waits because of it."""
     race, refused = inputs.start_backoff, inputs.plan_report.refusal
     if race.refusal:  # gates lifted or not
         return false_condition(
             ConditionType.ADMITTED, reason_of(race.refusal, is_final=True) or "Refused", race.refusal
         )
-    if refused is not None:  # the last try; one that only lost its room was done first, which clears this
+    if refused is not None:  # the last attempt was refused; an attempt that was accepted clears the refusal
         return false_condition(ConditionType.ADMITTED, refused.reason, refused.message)
     if race.unschedulable_reason:
         return false_condition(

@@ -18,11 +18,11 @@ LONGEST_MESSAGE: Final = 1024
 
 
 class ConditionType(StrEnum):
-    ADMITTED = "Admitted"  # its gang has been given room
-    READY = "Ready"  # all that it cannot run without serves
-    SCALED = "Scaled"  # it has the size that EDL wants for it now
+    ADMITTED = "Admitted"  # its gang has capacity
+    READY = "Ready"  # all core pods are ready
+    SCALED = "Scaled"  # its size is the target size
     PROGRESSING = "Progressing"  # samples are being trained
-    CHECKPOINTS_CURRENT = "CheckpointsCurrent"  # what is trained comes into checkpoints
+    CHECKPOINTS_CURRENT = "CheckpointsCurrent"  # training is committed to checkpoints
     DEGRADED = "Degraded"  # it has started and runs with less than its minimum
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -58,7 +58,7 @@ def unknown_condition(kind: ConditionType, reason: str, message: str = "") -> Co
 def write_conditions(
     conditions: Iterable[Condition], before: RawRead, *, generation: int, now_unix_s: float
 ) -> list[Raw]:
-    """Return conditions as the API has them.  `before`: the status that stands, whose times are kept."""
+    """Return conditions as the API has them.  `before`: the stored status, whose transition times are kept."""
     standing = {text(one, "type"): one for one in parts({"status": before}, "status", "conditions")}
     return [_write(one, standing.get(one.type), generation, now_unix_s) for one in conditions]
 

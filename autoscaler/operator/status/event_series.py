@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 SERIES_S: Final = 600.0
-"""After so long without one the next is a new event; the API server keeps events for an hour."""
+"""Gap after which a repetition is a new event; the API server keeps events for an hour."""
 
 WRITE_EVERY_S: Final = 30.0
 MOST: Final = 2_000
-"""Remembered: an event about each of 500 jobs, several times over."""
+"""Most series in memory."""
 
 SeriesKey: TypeAlias = tuple[str, str, str]  # UID of the job, reason, words
 
@@ -40,14 +40,14 @@ class RecentEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateEvent:
-    """Say it."""
+    """Effect: create the event."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseCount:
-    """Raise the count of what was said."""
+    """Effect: raise the count of an existing event."""
 
     name: str
     count: int

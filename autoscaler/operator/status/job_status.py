@@ -1,7 +1,7 @@
 """Status of a TrainingJob, from the inputs of one instant.  Pure.
 
 The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the cluster's clock, out the time of day;
-`offset_s` lies between.  What of a status is ever read back: `job.recovery`.
+`offset_s` lies between.  `job.recovery` is the only reader of a stored status.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def status_of(inputs: StatusInputs, *, now_s: float, offset_s: float) -> Raw:
 def unreadable_status(error: InvalidSpecError, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
     """Return the status of a job that EDL cannot read: why, with the field's path, and nothing that was known before.
 
-    But for the time of its start: while that stands the definition keeps the template of its pods from changing.
+    Its start time is kept, because the CRD's rules forbid template changes while it is set.
     """
     told = (conditions.false_condition(ConditionType.ADMITTED, "InvalidSpec", str(error)),)
     return {
@@ -82,7 +82,9 @@ def unreadable_status(error: InvalidSpecError, before: RawRead, *, generation: i
 
 
 def internal_error_status(problem: str, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
-    """Return the status of a job whose status EDL fails to make: all that stands, and `problem` beside it (A11)."""
+    """Return the status of a job whose status EDL fails to make: the stored status, with `problem` in its condition
+    Scaled (A11).
+    """
     scaled = conditions.false_condition(ConditionType.SCALED, "InternalError", problem)
     condition = conditions.write_conditions((scaled,), before, generation=generation, now_unix_s=now_unix_s)
     others = [
@@ -92,12 +94,12 @@ def internal_error_status(problem: str, before: RawRead, *, generation: int, now
 
 
 def is_over(inputs: StatusInputs) -> bool:
-    """True if the status may name the job's ending: each trainer is seen to be leaving, or gone (ADR 0152)."""
+    """True if the status may show the job's ending: every trainer is terminating or gone (ADR 0152)."""
     return inputs.record.life.ending in {JobEnding.COMPLETED, JobEnding.FAILED} and not inputs.active_pods[Role.TRAINER]
 
 
 def differs_only_in_progress(one: RawRead, other: RawRead) -> bool:
-    """True if the two statuses differ in nothing but how far the job is."""
+    """True if two statuses differ only in progress."""
     return _less_progress(one) == _less_progress(other)
 
 
@@ -109,7 +111,7 @@ def _less_progress(status: RawRead) -> RawRead:
 
 
 def _failures(inputs: StatusInputs) -> int:
-    """Failures in a row, less those whose pods still stand: whoever leads next judges these again (ADR 0152)."""
+    """Failures in a row, without those whose pods still exist: the next leader would count these again (ADR 0152)."""
     life, record = inputs.record.life, inputs.record
     if life.advances != life.advances_at_failure:
         return 0
@@ -157,7 +159,7 @@ def _servers(inputs: StatusInputs, sizes: ReplicaBounds) -> Raw:
         servers["trainersPerServer"] = inputs.record.ratio.trainers_per_server
     if progress is not None:
         servers["wanted"] = progress.servers_wanted
-    if progress is not None and progress.copies > 1 and progress.lineage and there:  # somebody holds a model
+    if progress is not None and progress.copies > 1 and progress.lineage and there:  # a server owns buckets
         servers |= {"copies": progress.copies, "alone": progress.single_copy_buckets}
     return servers
 
@@ -204,7 +206,7 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
 
 
 def _resizes(inputs: StatusInputs, offset_s: float) -> list[RawRead]:
-    """A change of leader is no end of the job's story: what earlier ones told is told on."""
+    """Resizes in the status, including those that earlier leaders wrote."""
     own = [_resize(one, offset_s) for one in inputs.plan_report.resizes]
     return [*own, *inputs.record.resizes_before][:MOST]
 

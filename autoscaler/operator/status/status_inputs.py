@@ -21,21 +21,21 @@ from autoscaler.operator.job.job_record import JobRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusInputs:
-    """`problems`: one-word reason to message, of what keeps EDL from doing its work."""
+    """Inputs of one job's status.  `problems`: reason (one word) to message, of obstacles to EDL's work."""
 
     record: JobRecord
     plan_report: PlanReport
     start_backoff: StartBackoff
     pods: Sequence[Raw]
     has_master: bool
-    previous: Raw  # the status as it stands
+    previous: Raw  # the stored status
     master_report: MasterReport  # of its master
     priority: int | None  # None: there is no such class
     is_contested: bool = False
     is_observed: bool = False
     problems: Mapping[str, str]
-    draining: Mapping[str, str] = field(default_factory=dict)  # servers that are to go, and why each of them stays yet
-    active_pods: Mapping[Role, Sequence[Raw]] = field(init=False)  # the pods that stand, by role
+    draining: Mapping[str, str] = field(default_factory=dict)  # draining servers, and why each is not deleted yet
+    active_pods: Mapping[Role, Sequence[Raw]] = field(init=False)  # active pods by role
 
     def __post_init__(self) -> None:
         consistent = [raw for raw in self.pods if has_consistent_name(raw, self.job.name)]
@@ -57,7 +57,7 @@ class WriteRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport:
-    """What the planner's passes have said of one job."""
+    """Planner's report on one job."""
 
     decision: Decision | None = None
     refusal: WriteRefusal | None = None
@@ -65,14 +65,14 @@ class PlanReport:
 
 
 def deserves_event(decision: Decision) -> bool:
-    """True if people should read of the decision: not of a size that stays, nor of a job that has none any more."""
+    """True if the decision is worth an event: the size changes and the job has not ended."""
     if decision.reason is Reason.EXCLUDED:
-        return False  # told as an error of the job (`fault_isolation`)
+        return False  # reported as an error of the job (`fault_isolation`)
     return decision.reason is not Reason.KEPT and decision.bottleneck is not Bottleneck.NOT_ACTIVE
 
 
 def reason_of(refusal: str, *, is_final: bool = False) -> str:
-    """Return one word for why the API server refused a write; empty for what is part of normal life (room just taken).
+    """Return one word for why the API server refused a write; empty for an expected refusal (capacity just taken).
 
     `is_final`: the same would be refused again.
     """
@@ -103,7 +103,7 @@ BURST_S: Final = 10.0
 
 
 class ResizeAuthor(StrEnum):
-    """Who wanted another size."""
+    """Author of a resize."""
 
     EDL = "edl"
     SCHEDULER = "scheduler"
@@ -115,7 +115,7 @@ class ResizeAuthor(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeRecord:
-    """`at_s` on the cluster's clock."""
+    """One resize, as the status shows it.  `at_s`: on the cluster's clock."""
 
     at_s: float
     before: int

@@ -1,1 +1,1 @@
-"""What the controllers share: the job store, the objects that it reads, queues of jobs, the recorder of events."""
+"""State that the controllers share: the job store, the objects that it reads, job queues, the event recorder."""

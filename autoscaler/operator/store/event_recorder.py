@@ -1,7 +1,7 @@
 """Recorder of events about jobs (`events.k8s.io/v1`), behind a bounded queue.
 
-Events are for people: one that cannot be written is dropped with a line in the log, and nothing waits for it.  Each job
-has an allowance of events, for what its master says is its owner's to choose (A11).
+Events are for people: one that cannot be written is dropped with a line in the log, and nothing waits for it.  Each
+job has a limited allowance of events, because a user's master can cause any number (A11).
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ LONGEST_NOTE: Final = 1024  # bytes, the API's
 
 BURST: Final = 50
 ONE_MORE_EVERY_S: Final = 10.0
-"""Events of one job: so many at once, and one more after so long.  Those of others wait behind none beyond that."""
+"""Token bucket of one job's events: burst size, and seconds per further event; other jobs' events do not wait behind
+it.
+"""
 
 MOST_JOBS: Final = 10_000  # jobs whose allowance is remembered
 
@@ -40,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
-    """Something that a user should read about a job.  `pod`: NAMESPACE/NAME, where one is concerned."""
+    """Event about a job for its user.  `pod`: NAMESPACE/NAME, where one is concerned."""
 
     reason: str
     message: str
@@ -63,7 +65,7 @@ class EventSubject(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadJob:
-    """A TrainingJob that EDL need not be able to read."""
+    """Event subject from a raw TrainingJob, readable or not."""
 
     name: str
     namespace: str
@@ -84,7 +86,7 @@ class _QueuedEvent:
 
 
 class EventRecorder:
-    """`wall_s` tells the time of day, `identity` which operator reports."""
+    """Recorder of events.  `wall_s`: time of day; `identity`: the reporting operator."""
 
     def __init__(self, api: Api, *, identity: str, wall_s: Callable[[], float], errors: JobErrors) -> None:
         self.dropped = 0
@@ -132,7 +134,7 @@ class EventRecorder:
                 case None:
                     pass
         except NotFoundError:
-            self._sent = forget_event(self._sent, subject)  # it was kept its hour
+            self._sent = forget_event(self._sent, subject)  # the API server has expired it
         except ClusterError as error:
             self.dropped += 1
             self._sent = forget_event(self._sent, subject)

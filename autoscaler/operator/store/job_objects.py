@@ -1,4 +1,4 @@
-"""What stands on the cluster of each job, as the watches have brought it.  Nothing is written here."""
+"""Objects of each job in the cache, read-only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autoscaler.operator.store.work_queue import WorkQueue
 class JobCache(ObjectCache):
     """An object cache that adds each job to `changed_jobs` when its object, its master or one of its pods changes.
 
-    The job of a pod that is gone is read from the pod's name; a wrong guess costs one look at a job.
+    The job of a pod that is gone is read from the pod's name; a wrong guess only reconciles one job in vain.
     """
 
     def __init__(self, errors: JobErrors, *, namespaces: Mapping[Kind, tuple[str, ...]] | None = None) -> None:
@@ -72,7 +72,7 @@ class JobObjects:
         return self.views.jobs.invalid
 
     def is_contested(self, job: JobName) -> bool:
-        """True if somebody else's autoscaler owns the job's number of trainers (A10)."""
+        """True if a HorizontalPodAutoscaler owns the job's number of trainers (A10)."""
         return job in self.views.jobs.contested
 
     def raw(self, job: JobName) -> Raw | None:
@@ -88,7 +88,7 @@ class JobObjects:
         return self.cache.get(PODS, (namespace, name))
 
     def master(self, job: KubeJob) -> Raw | None:
-        """Return the Deployment of the job's masters, if it stands."""
+        """Return the Deployment of the job's masters, if it exists."""
         raw = self.cache.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
         if raw is None or controller_of(raw).get("uid") != job.uid or raw["metadata"].get("deletionTimestamp"):
             return None

@@ -1,8 +1,8 @@
-"""What the operator keeps of all jobs, and which of them a controller has to act on next.
+"""Job store: records, reports and queues of all jobs.
 
 The controllers (`job_controller`, `pod_failures`, `progress_poller`, `server_drain`, `job_reporter`, `status_writer`)
-read and write this store in place of calling each other.  `jobs.lifecycle` decides what a job's life becomes; the
-effects of a life are read from its stage (`job_record.leaving_roles`), so none can be lost.
+read and write this store in place of calling each other.  `jobs.lifecycle` decides; effects are derived from the
+lifecycle stage (`job_record.leaving_roles`), so none can be lost.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class JobStore:
             self.records[job.key] = replace(record, **fields)
 
     def handle(self, job: KubeJob, event: lives.LifeEvent) -> bool:
-        """Let the job's life react to an event.  Return True if nothing has to be kept of the job any more."""
+        """Apply an event to the job's lifecycle.  True if the job's record can be dropped."""
         record = self.find(job)
         if record is None:
             return False
@@ -134,33 +134,33 @@ class JobStore:
         return self.plan_reports.get(job, PlanReport())
 
     def record_deletion(self, job: JobName, pod: str) -> None:
-        """EDL is about to delete this pod (NAMESPACE/NAME) on the planner's word."""
+        """Record that EDL is about to delete this pod (NAMESPACE/NAME) by a planned action."""
         record = self.records.get(job)
         if record is not None:
             uids = {uid_of(raw) for raw in self.objects.pods(record.job) if key_of(raw) == pod}
             self.change(record.job, deleted_by_edl=record.deleted_by_edl | uids)
 
     def fail_over_etcd(self, name_in_etcd: str, excess: str) -> None:
-        """The job of this name in etcd may use it no more and so can commit nothing: it fails."""
+        """Fail the job of this etcd name: it is barred from etcd and cannot commit."""
         namespace, name, _ = split_store_name(name_in_etcd)
         job = self.objects.jobs.get(JobName(job_key(namespace, name)))
         if job is not None and store_name(job.namespace, job.name, job.uid) == name_in_etcd:
             reason = f"{TOO_MUCH_IN_ETCD}: {excess}; its checkpoints stand: make it anew to go on"
-            with self.errors.isolate(job.key, GuardedTask.LIFE):  # who looks at etcd looks at all jobs
+            with self.errors.isolate(job.key, GuardedTask.LIFE):  # the space keeper handles all jobs
                 self.handle(job, lives.GivenUp(reason=reason))
 
     def request_plan(self) -> None:
-        """What the planner is told of a job may have changed."""
+        """Request a new plan because a job's facts may have changed."""
         self.cluster.touch()
 
-    # ---- what others are told of a job --------------------------------------------------------------------------
+    # ---- facts for other components --------------------------------------------------------------------------
 
     def may_write(self, job: KubeJob) -> bool:
         """True if EDL acts on the job, False if it only shows what it would do."""
         return not self.is_frozen and job.spec.mode is Mode.MANAGE
 
     def facts(self, job: KubeJob) -> JobRuntime:
-        """Return what the planner is told of the job.  The record of a new job begins with this call.
+        """Facts about the job for the planner.  The record of a new job begins with this call.
 
         Nothing is created for any job while the priority classes would make EDL do harm (`docs/kubernetes.md`).
         """
@@ -169,7 +169,7 @@ class JobStore:
         return replace(facts, hold_until_s=NEVER_S) if is_held else facts
 
     def problems_of(self, job: KubeJob) -> Mapping[str, str]:
-        """Return what keeps EDL from its work for the job: one-word reason to message."""
+        """Problems that block EDL for the job: one-word reason to message."""
         problems = {
             "PriorityClassTooLow": self._rank_problem(job),
             "LimitRange": self.objects.views.jobs.refused.get(job.key, ""),

@@ -1,6 +1,6 @@
-"""Queues of jobs that a controller has to act on: what one controller adds, another one takes.
+"""Work queues of jobs between controllers.
 
-Adding a job twice before it is taken is adding it once.
+A job that is added twice before it is taken is in the queue once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LONGEST_SETTLING: Final = 3.0  # times that, however its changes go on
 
 
 class WorkQueue:
-    """Jobs to look at now."""
+    """Queue of jobs to reconcile now."""
 
     def __init__(self) -> None:
         self._jobs: set[JobName] = set()
         self._added = asyncio.Event()
 
     def add(self, job: JobName) -> None:
-        """Have the job looked at soon."""
+        """Add a job."""
         self._jobs.add(job)
         self._added.set()
 
@@ -49,7 +49,7 @@ class WorkQueue:
 
 
 class StatusQueue:
-    """Jobs whose status may differ from what was written, and from when on each may be written.
+    """Queue of jobs whose status may need a write, with the earliest time for each.
 
     A job is due once nothing has changed for `settle_s`, at the latest three times that after the first change, and
     not before the pause after a write that failed.
@@ -64,7 +64,7 @@ class StatusQueue:
         self._added = asyncio.Event()
 
     def add(self, job: JobName) -> None:
-        """The job's status may have changed."""
+        """Mark the job's status as possibly changed."""
         now_s = self._clock()
         since_s = self._since_s.setdefault(job, now_s)
         due_s = min(now_s + self._settle_s, since_s + LONGEST_SETTLING * self._settle_s)
@@ -76,7 +76,7 @@ class StatusQueue:
         self._due_s[job] = until_s
 
     def remove(self, job: JobName) -> None:
-        """The job's status is being written."""
+        """Remove the job; its status is being written."""
         self._due_s.pop(job, None)
         self._since_s.pop(job, None)
 
