@@ -27,7 +27,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.counterfactual.change import ChangeKind, Ladder, PlanInputs
 from autoscaler.planner.counterfactual.increments import RUNGS, format_increment, only, unit_for
-from autoscaler.planner.placement.gpu_reserve import needs_per_device, would_block_devices
+from autoscaler.planner.placement.device_reserve import needs_per_device, would_block_devices
 
 NODES_TRIED: Final = 3
 """Most candidate nodes for more of one resource, and most kinds of new nodes."""
@@ -172,7 +172,7 @@ def node_ladders(inputs: PlanInputs, job: Job, missing: Resources) -> Iterator[L
 
 
 def holds_surplus(inputs: PlanInputs, node: Node, unit: Resources) -> bool:
-    """True if surplus may take this much of such a node without the GPU reserve."""
+    """True if surplus may take this much of such a node without the device reserve."""
     if not inputs.policy.gpus_keep_room:
         return True
     active = (job.trainer.shape.requests for job in inputs.view.jobs if job.state is JobState.ACTIVE)

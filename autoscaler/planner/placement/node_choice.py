@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from autoscaler.planner.placement.gpu_reserve import nodes_with_blocked_devices
+from autoscaler.planner.placement.device_reserve import nodes_with_blocked_devices
 from autoscaler.planner.placement.waste import ABOVE_SLACK, waste_of
 from autoscaler.planner.working_copy.free_capacity import NodeScores
 from autoscaler.planner.working_copy.node_arrays import Mask
@@ -150,7 +150,7 @@ def nodes_by_waste(
 ) -> Iterator[int]:
     """Yield all nodes that `least_waste` could choose, in its order.
 
-    The GPU reserve is never used by surplus, and by core pods only if no other node fits.
+    The device reserve is never used by surplus, and by core pods only if no other node fits.
     """
     spoiled = nodes_with_blocked_devices(copy, shape)
     if spoiled is None:

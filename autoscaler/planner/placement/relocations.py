@@ -20,7 +20,7 @@ import numpy as np
 
 from autoscaler.domain import JobName, Pod
 from autoscaler.planner.placement.colocation import nodes_closed_to
-from autoscaler.planner.placement.gpu_reserve import nodes_with_blocked_devices
+from autoscaler.planner.placement.device_reserve import nodes_with_blocked_devices
 from autoscaler.planner.placement.packing_patterns import minus
 from autoscaler.planner.placement.waste import waste_of
 from autoscaler.planner.working_copy.node_arrays import Mask

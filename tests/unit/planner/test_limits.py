@@ -227,6 +227,17 @@ def gpu_job(name, kind, count=1, *, low=1, high=8):
     return Job(name=name, trainer=trainer, master=MasterSpec(shape=Shape(requests=Resources())))
 
 
+def test_a_device_that_a_node_shares_keeps_no_cores():
+    """Sixteen cores never serve a thousand pieces of an RDMA card; four cards of their own keep theirs."""
+    shared, own = "rdma/hca_shared_devices_a", "nvidia.com/mlnxnics"
+    for card, pieces, size in ((shared, 1_000, 8), (own, 4, 4)):
+        jobs = [job("cpu", high=8), gpu_job("net", card, low=1, high=1)]
+        jobs[1] = replace(jobs[1], trainer=replace(jobs[1].trainer, shape=Shape(requests=typed(card, 1, 4_000))))
+        assert sizes(settled([Node(name="n", allocatable=typed(card, pieces, 20_000))], jobs)) == {"cpu": 8, "net": 1}
+        driver = settled([Node(name="n", allocatable=typed(card, pieces, 20_000))], jobs, KEEPS)
+        assert sizes(driver) == {"cpu": size, "net": 1}, card
+
+
 @pytest.fixture
 def mixed():
     """Eight GPUs of one kind on two nodes, four of another on a third."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autoscaler.domain import ClusterView, Headroom, Policy, Quota, QuotaLimit, Resources, Shape, Workload
 from autoscaler.errors import InvalidSpecError, InvalidViewError
 from autoscaler.planner.phases.p1_external_pods import headroom_of
-from autoscaler.planner.placement.gpu_reserve import needs_per_device
+from autoscaler.planner.placement.device_reserve import needs_per_device
 from autoscaler.planner.placement.packing_patterns import MOST_KINDS, most_wanted
 from autoscaler.planner.sharing.change_limits import pays_off
 from autoscaler.planner.working_copy.grades import GRADES, grade_of

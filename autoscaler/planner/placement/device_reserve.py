@@ -1,9 +1,12 @@
-"""GPU reserve: the cpu and memory that a node's free GPUs will need (`Policy.gpus_keep_room`).
+"""Device reserve: the cpu and memory that a node's free devices will need (`Policy.gpus_keep_room`).
 
-A pod without GPUs that fills the cores of a GPU node makes its free GPUs unusable. So each node keeps, for every free
-GPU, as much cpu and memory as the most demanding active job asks for with each of them. Pods that take GPUs
-themselves are never held back, and external pods go where their scheduler sends them. Surplus never takes the
-reserve; a core pod takes it only where no other room is left, since a job that cannot start uses no GPU either.
+A pod without devices that fills the cores of a GPU node makes its free GPUs unusable. So each node keeps, for every
+free device, as much cpu and memory as the most demanding active job requests with each of them. Pods that take
+devices themselves are never held back, and external pods go where their scheduler sends them. Surplus never takes the
+reserve; a core pod takes it only if no other node fits, since a job that cannot start uses no device either.
+
+A node that offers more pieces of a device than it has cores shares the device (an RDMA card is often offered a thousand
+times). Its pieces are not scarce, so nothing is kept for them.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ def counts_as_device(resource: str) -> bool:
 
 
 def devices_of(requests: Resources) -> dict[str, int]:
-    """Return how many of which devices are asked for."""
+    """Return the number of requested pieces, by device."""
     return {name: amount for name, amount in requests.amounts() if amount > 0 and counts_as_device(name)}
 
 
 def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:
-    """Return, by device, the most cpu and memory that any of these requests asks for with each piece."""
+    """Return, by device, the most cpu and memory that any of these requests has for each piece."""
     needs: dict[str, Resources] = {}
     for requests in shapes:
         for device, pieces in devices_of(requests).items():
@@ -49,16 +52,21 @@ def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:
     return needs
 
 
-def would_block_devices(requests: Resources, room: Resources, needs: Mapping[str, Resources]) -> bool:
-    """True if surplus that takes this much of an empty room leaves less than the free devices there need."""
+def is_shared(pieces: int, cpu_milli: int) -> bool:
+    """True if a node offers more pieces of a device than it has cores."""
+    return 1000 * pieces > cpu_milli
+
+
+def would_block_devices(requests: Resources, allocatable: Resources, needs: Mapping[str, Resources]) -> bool:
+    """True if surplus that takes this much of an empty node leaves less than the node's devices will need."""
     if devices_of(requests):
         return False
-    left = room - requests
+    left = allocatable - requests
     return any(
-        (requests.cpu_milli > 0 and left.cpu_milli < bundles * need.cpu_milli)
-        or (requests.memory_bytes > 0 and left.memory_bytes < bundles * need.memory_bytes)
+        (requests.cpu_milli > 0 and left.cpu_milli < pieces * need.cpu_milli)
+        or (requests.memory_bytes > 0 and left.memory_bytes < pieces * need.memory_bytes)
         for device, need in needs.items()
-        if (bundles := room.amount(device)) > 0
+        if (pieces := allocatable.amount(device)) > 0 and not is_shared(pieces, allocatable.cpu_milli)
     )
 
 
@@ -69,7 +77,8 @@ def nodes_with_blocked_devices(copy: WorkingCopy, shape: int) -> Mask | None:
     capacity, blocked = copy.capacity, np.zeros(len(copy.capacity), dtype=np.bool_)
     cpu_milli, memory_bytes = copy.shapes.amounts[shape][:2]
     for column, cpu_each, memory_each in device_needs(copy).rows:
-        pieces = np.maximum(capacity.later[column], 0)
+        is_kept = 1000 * capacity.whole[column] <= capacity.whole[CPU]  # not `is_shared`
+        pieces = np.where(is_kept, np.maximum(capacity.later[column], 0), 0)
         if cpu_milli:
             blocked |= ((pieces > 0) & (capacity.later[CPU] - cpu_milli < pieces * cpu_each)).astype(np.bool_)
         if memory_bytes:
@@ -79,19 +88,19 @@ def nodes_with_blocked_devices(copy: WorkingCopy, shape: int) -> Mask | None:
 
 @dataclass(frozen=True, slots=True)
 class DeviceNeeds:
-    """(column, cpu, memory) for each device that jobs ask for: what each free piece of it will need."""
+    """(column, cpu, memory) for each device that jobs request: the need of each free piece."""
 
     rows: tuple[tuple[int, int, int], ...]
 
 
 def device_needs(copy: WorkingCopy) -> DeviceNeeds:
-    """Return what the active jobs' devices need, worked out once a plan."""
+    """Return the needs of the active jobs' devices, computed once a plan."""
 
-    def work_out() -> DeviceNeeds:
+    def compute() -> DeviceNeeds:
         active = (job.spec for job in copy.jobs.values() if job.spec.state is JobState.ACTIVE)
         needs = needs_per_device(job.trainer.shape.requests for job in active)
         columns = copy.shapes.columns
         found = ((device, need) for device, need in sorted(needs.items()) if device in columns)
         return DeviceNeeds(tuple((columns.index(device), need.cpu_milli, need.memory_bytes) for device, need in found))
 
-    return copy.cache.get(DeviceNeeds, work_out)
+    return copy.cache.get(DeviceNeeds, compute)
