@@ -173,14 +173,14 @@ class Decision:
 class DemandState(StrEnum):
     """What became of the demand of an external pod."""
 
-    CAPACITY_FREE = "CapacityFree"
-    CAPACITY_DRAINING = "CapacityDraining"
-    SHRUNK_FOR = "ShrunkFor"
-    NO_CAPACITY = "NoCapacity"  # no surplus could help
+    CAPACITY_FREE = "CapacityFree"  # it fits now, where the scheduler would put it
+    CAPACITY_DRAINING = "CapacityDraining"  # it fits once pods that are leaving have left
+    SHRUNK_FOR = "ShrunkFor"  # this plan removes trainers for it
+    NO_CAPACITY = "NoCapacity"  # no surplus could help, or its priority is below core's
     NEVER_FITS = "NeverFits"  # not even an empty node could hold it
-    SCHEDULER_REFUSED = "SchedulerRefused"
-    LEFT_TO_SCHEDULER = "LeftToScheduler"
-    NOT_MODELLED = "NotModelled"
+    SCHEDULER_REFUSED = "SchedulerRefused"  # it did not use capacity that it had
+    LEFT_TO_SCHEDULER = "LeftToScheduler"  # the scheduler has not tried it yet, or may preempt for it itself
+    NOT_MODELLED = "NotModelled"  # its constraints are beyond the fit test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,8 +102,10 @@ def place_row(copy: WorkingCopy, shape: int, wants: Sequence[Want]) -> None:
         copy.external.answer(want, DemandState.CAPACITY_FREE, copy.capacity.names[at])
     made = {made.pod for made in copy.view.history.rooms_made}
     left = wants[len(places) :]
-    for (is_low, is_promised), row in groupby(left, key=lambda want: (want.rank <= SURPLUS_RANK, want.name in made)):
-        if is_low:
+    for (is_below_core, is_promised), row in groupby(
+        left, key=lambda want: (want.rank <= SURPLUS_RANK, want.name in made)
+    ):
+        if is_below_core:  # nothing is vacated for it: waiting gangs, which P4 places later, come first
             for want in row:
                 copy.external.answer(want, DemandState.NO_CAPACITY)
         elif is_promised:

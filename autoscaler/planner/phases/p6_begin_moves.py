@@ -112,7 +112,7 @@ def has_wanted_servers(copy: WorkingCopy, job: PlannedJob) -> bool:
     return (
         staying_server_count(job) == wanted
         and len(job.ordinals[Role.SERVER]) < wanted + MOVES_PER_JOB
-        and job.free_ordinal(Role.SERVER, spare=MOVES_PER_JOB) is not None
+        and job.free_ordinal(Role.SERVER, extra=MOVES_PER_JOB) is not None
     )
 
 
@@ -134,7 +134,7 @@ def begin_move(copy: WorkingCopy, relocation: Relocation) -> bool:
     if not evict_for_move(copy, relocation.at, relocation.shape, len(names), beneficiary=names[0]):
         return False
     for source in relocation.sources:
-        job, ordinal = source.job, source.job.free_ordinal(Role.SERVER, spare=MOVES_PER_JOB)
+        job, ordinal = source.job, source.job.free_ordinal(Role.SERVER, extra=MOVES_PER_JOB)
         if ordinal is not None:
             job_name, name, node = job.spec.name, source.pod.name, copy.capacity.names[relocation.at]
             move = ServerMove(job=job_name, pod=name, node=node, ordinal=ordinal, since_s=copy.now_s)

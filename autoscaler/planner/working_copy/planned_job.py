@@ -213,15 +213,15 @@ class PlannedJob:
         """Return CORE while the job has fewer core trainers than its minimum (`beside-the-scheduler.md` 6)."""
         return Tier.CORE if self.core < self.spec.trainer.min_replicas else Tier.SURPLUS
 
-    def free_ordinal(self, role: Role, *, spare: int = 0) -> int | None:
+    def free_ordinal(self, role: Role, *, extra: int = 0) -> int | None:
         """Return the smallest ordinal that no pod of this role has, leaving ones included.
 
         Servers are numbered below their count, by which their master knows them: where a leaving pod still has the last
-        of these numbers there is None until it is gone (ADR 0121). A server that replaces another may have a `spare`
-        number beyond (ADR 0118).
+        of these numbers there is None until it is gone (ADR 0121). A server that replaces another may have one of
+        `extra` numbers beyond (ADR 0118).
         """
         ordinal = self.free_from[role] = next(self.free_ordinals(role))
-        return None if role is Role.SERVER and ordinal >= self.server_limit + spare else ordinal
+        return None if role is Role.SERVER and ordinal >= self.server_limit + extra else ordinal
 
     def free_ordinals(self, role: Role) -> Iterator[int]:
         """Yield the ordinals that no pod of this role has, from the smallest on."""

@@ -23,6 +23,7 @@ CORE_VALUE: Final = 0  # of the built-in class `edl-core`: the cluster's default
 Rank = tuple[int, int]
 
 SURPLUS_RANK: Final[Rank] = (CORE_VALUE, 0)
+"""Just below core: the rank of all surplus with `reclaim: planner`, above all of it with `reclaim: scheduler`."""
 
 ordinal_of: Final = attrgetter("ordinal")
 

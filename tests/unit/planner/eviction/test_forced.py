@@ -6,6 +6,7 @@ from math import nan
 import pytest
 
 from autoscaler.domain import (
+    Bottleneck,
     Cause,
     DeletePod,
     DemandState,
@@ -15,6 +16,7 @@ from autoscaler.domain import (
     Reclaim,
     Resources,
     Role,
+    Tier,
     Workload,
 )
 from tests.property.planner_cases import Driver
@@ -124,6 +126,36 @@ def test_pod_below_surplus_takes_nothing():
     driver = settled([node("a")], [job("j")])
     driver.cluster.put(web("w", priority=-1))
     assert deletions(driver.plan()) == []
+
+
+@pytest.mark.parametrize("reclaim", Reclaim)
+@pytest.mark.parametrize("can_preempt", [False, True])
+def test_pod_below_core_takes_no_trainer_even_of_a_lower_class(reclaim, can_preempt):
+    """The scheduler may preempt surplus of class -5 for a pod of -3; EDL does not."""
+    driver = settled([node("a")], [job("j")], replace(CALM, reclaim=reclaim))
+    for pod in list(driver.cluster.pods.values()):
+        if pod.tier is Tier.SURPLUS:
+            driver.cluster.put(replace(pod, priority=-5 if reclaim is Reclaim.SCHEDULER else 0))
+    driver.cluster.put(web("w", priority=-3, can_preempt=can_preempt))
+    driver.cluster.advance(10.0)
+    plan = driver.plan()
+    assert deletions(plan) == []
+    assert demand(plan, "w").state is DemandState.NO_CAPACITY
+
+
+@pytest.mark.parametrize("priority", [-3, 0])
+def test_pod_below_core_leaves_vacating_capacity_to_waiting_gangs(priority):
+    """One core is being vacated: a gang of core's value gets it before a pod of -3, and after one of its own value."""
+    policy = replace(CALM, reclaim=Reclaim.SCHEDULER)
+    driver = settled([node("a", 2_000)], [job("j", low=2, high=2)], policy)
+    victim = driver.cluster.pods["j-trainer-1"]
+    driver.cluster.put(replace(victim, phase=PodPhase.TERMINATING))
+    driver.cluster.put(job("j", low=1, high=1), job("gang", low=1, high=1))
+    driver.cluster.put(web("w", priority=priority))
+    plan = driver.plan()
+    is_served = demand(plan, "w").state is DemandState.CAPACITY_DRAINING
+    assert is_served == (priority == 0)
+    assert (decision(plan, "gang").bottleneck is Bottleneck.CAPACITY_DRAINING) == (priority < 0)
 
 
 def test_unjudged_and_unmodelled_pods_take_nothing():
