@@ -7,9 +7,12 @@ import os
 import secrets
 
 import pytest
+import pytest_asyncio
 from kubernetes import client
 
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from tests.cluster.accounts import open_client, write_account_kubeconfig
+from tests.cluster.chart_control_plane import operate
 from tests.cluster.control_plane import start_control_plane
 from tests.cluster.kwok_nodes import create_nodes, delete_nodes
 from tests.cluster.toolbox import find_tools
@@ -97,3 +100,20 @@ def account(control_plane, api, core, namespace, tmp_path):
         )
 
     return make
+
+
+@pytest_asyncio.fixture
+async def raw(control_plane):
+    """The administrator's connection, as the product opens it."""
+    opened = await connect(control_plane.kubeconfig)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(scope="module")
+def operator(plane, admin, tmp_path_factory):
+    """One operator for all tests of a module, which each leaves well; it has logged no traceback."""
+    with operate(tmp_path_factory.mktemp("operator"), plane, admin) as process:
+        process.wait_leading()
+        yield process
+    assert "Traceback" not in process.log.read_text(encoding="utf-8")

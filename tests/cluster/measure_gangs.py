@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,7 @@ from tests.cluster.accounts import open_client
 from tests.cluster.api_call_costs import calls_in
 from tests.cluster.chart_control_plane import LEASE, start_charted, take_place, write_operator_kubeconfig
 from tests.cluster.kwok_nodes import NodeShape, create_nodes
+from tests.cluster.measure_large import run_each
 from tests.cluster.operator_process import OperatorProcess
 from tests.cluster.percentiles import spread_of
 from tests.cluster.pod_watch import follow_pods
@@ -43,7 +44,6 @@ NODE_CPU: Final = 8
 POD_CPU: Final = "500m"
 MASTER_CPU: Final = 1
 SPARE: Final = 1.5  # so much more room than all jobs need
-AT_ONCE: Final = 16
 PATIENCE_S: Final = 60.0
 LONGEST_S: Final = 3600.0
 
@@ -101,7 +101,7 @@ async def _measure(kubeconfig: Path, operator: OperatorProcess, count: int) -> d
     watching = asyncio.create_task(follow_pods(api, scope, starts.see, listed=listed))
     await listed.wait()
     calls, cpu_s, from_s = calls_in(operator.get("/metrics")[1]), operator.cpu_s(), time.monotonic()
-    await _each(_submit(api, starts, number) for number in range(count))
+    await run_each(_submit(api, starts, number) for number in range(count))
     submitted_s = time.monotonic() - from_s
     await _until(f"all {count} have started", lambda: len(starts.started_s) == count, starts)
     all_s = max(starts.started_s.values()) - from_s
@@ -154,13 +154,3 @@ async def _until(what: str, holds: Callable[[], bool], starts: Starts) -> None:
             told = len(starts.started_s)
             print(json.dumps({"started": told, "at_s": round(max(starts.started_s.values()), 1)}), flush=True)
         await asyncio.sleep(0.2)
-
-
-async def _each(calls: Iterable[Awaitable[None]]) -> None:
-    turn = asyncio.Semaphore(AT_ONCE)
-
-    async def one(call: Awaitable[None]) -> None:
-        async with turn:
-            await call
-
-    await asyncio.gather(*(one(call) for call in calls))

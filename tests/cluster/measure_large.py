@@ -78,8 +78,8 @@ async def _measure(
     api = await connect(kubeconfig, policy=ConnectionPolicy(request_timeout_s=PATIENCE_S))
     jobs = [f"{NAMESPACES[number % len(NAMESPACES)]}/job-{number:03d}" for number in range(round(500 * part))]
     external = round(10_000 * part) - (TRAINERS + 2) * len(jobs)
-    await _each(_external_pod(api, number, nodes[number % len(nodes)]) for number in range(external))
-    await _each(_put(api, key, number, nodes) for number, key in enumerate(jobs))
+    await run_each(_external_pod(api, number, nodes[number % len(nodes)]) for number in range(external))
+    await run_each(_put(api, key, number, nodes) for number, key in enumerate(jobs))
     print(f"{external} external pods, {len(jobs)} jobs, {len(nodes)} nodes", flush=True)
 
     ledger = Ledger(api=api)
@@ -245,7 +245,7 @@ async def _put_pod(api: Api, job: KubeJob, seat: CreatePod) -> None:
     await api.create(PODS, body)
 
 
-async def _each(calls: Iterable[Awaitable[None]]) -> None:
+async def run_each(calls: Iterable[Awaitable[None]]) -> None:
     turn = asyncio.Semaphore(AT_ONCE)
 
     async def one(call: Awaitable[None]) -> None:

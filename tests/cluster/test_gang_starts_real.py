@@ -5,7 +5,7 @@ import json
 import pytest
 from kubernetes import client
 
-from tests.cluster.chart_control_plane import job_of, open_admin, operate, start_charted
+from tests.cluster.chart_control_plane import job_of, open_admin, start_charted
 from tests.cluster.trainingjobs import GROUP
 from tests.harness.waiting import wait_for
 
@@ -24,14 +24,6 @@ def plane(cluster_tools, tmp_path_factory):
 def admin(plane):
     with open_admin(plane, cpu="40", nodes=3) as api:
         yield api
-
-
-@pytest.fixture(scope="module")
-def operator(plane, admin, tmp_path_factory):
-    with operate(tmp_path_factory.mktemp("operator"), plane, admin) as process:
-        process.wait_leading()
-        yield process
-    assert "Traceback" not in process.log.read_text(encoding="utf-8")
 
 
 def submit(plane, namespace, body):

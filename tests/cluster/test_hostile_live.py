@@ -5,7 +5,7 @@ import json
 import pytest
 from kubernetes import client
 
-from tests.cluster.chart_control_plane import job_of, open_admin, operate, start_charted
+from tests.cluster.chart_control_plane import job_of, open_admin, start_charted
 from tests.cluster.hostile_manifests import CASES, Judge, by_judge
 from tests.cluster.trainingjobs import GONE, GROUP, make_job
 from tests.harness.waiting import wait_for
@@ -29,14 +29,6 @@ def plane(cluster_tools, tmp_path_factory):
 def admin(plane):
     with open_admin(plane, cpu="40", nodes=4) as api:
         yield api
-
-
-@pytest.fixture(scope="module")
-def operator(plane, admin, tmp_path_factory):
-    with operate(tmp_path_factory.mktemp("operator"), plane, admin) as process:
-        process.wait_leading()
-        yield process
-    assert "Traceback" not in process.log.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import signal
 from contextlib import suppress
 
 import pytest
-import pytest_asyncio
 
 from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, RefusedBy, UnavailableError
@@ -19,13 +18,6 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     SECRETS,
 )
 from tests.harness.waiting import BUDGET_S
-
-
-@pytest_asyncio.fixture
-async def raw(control_plane):
-    opened = await connect(control_plane.kubeconfig)
-    yield opened
-    await opened.close()
 
 
 def pod(namespace, **container):

@@ -8,10 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-import pytest_asyncio
-
 from autoscaler.clusters.kubernetes.api.api_port import EventType, Scope
-from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
 from autoscaler.clusters.kubernetes.cache.object_cache import ObjectCache, key_of
 from autoscaler.clusters.kubernetes.cache.reflector import Reflector, WatchPolicy
@@ -40,13 +37,6 @@ class ListeningStore(ObjectCache):
         super().note_progress(kind, at_s=at_s, source=source)
         assert self.heard_at_s(kind, source) == at_s
         self.silent_turns[kind].append(at_s)
-
-
-@pytest_asyncio.fixture
-async def raw(control_plane):
-    opened = await connect(control_plane.kubeconfig)
-    yield opened
-    await opened.close()
 
 
 @asynccontextmanager

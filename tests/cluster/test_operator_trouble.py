@@ -14,7 +14,7 @@ from kubernetes import client
 
 from autoscaler.domain.policy import Policy
 from tests.cluster.api_call_costs import Cost, calls_in
-from tests.cluster.chart_control_plane import CHART, has_right, job_of, open_admin, operate, start_charted
+from tests.cluster.chart_control_plane import CHART, has_right, job_of, open_admin, start_charted
 from tests.cluster.kwok_nodes import make_pod
 from tests.harness.waiting import wait_for, wait_unchanged
 
@@ -40,15 +40,6 @@ def plane(cluster_tools, tmp_path_factory):
 def admin(plane):
     with open_admin(plane, cpu="6") as api:
         yield api
-
-
-@pytest.fixture(scope="module")
-def operator(plane, admin, tmp_path_factory):
-    """One for all tests: each leaves it well."""
-    with operate(tmp_path_factory.mktemp("operator"), plane, admin) as process:
-        process.wait_leading()
-        yield process
-    assert "Traceback" not in process.log.read_text(encoding="utf-8")
 
 
 @pytest.fixture

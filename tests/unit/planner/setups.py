@@ -1,7 +1,11 @@
 """Few words for small clusters in the planner's and the loop's tests."""
 
+from dataclasses import replace
+
 from autoscaler.domain import Job, MasterSpec, Node, Pod, PodPhase, Policy, Resources, Role, ServerSpec, Shape, Tier
 from autoscaler.domain import TrainerSpec as Trainers
+from tests.property.planner_cases import Driver
+from tests.unit.clusters.memory_cluster import MemoryCluster
 
 CALM = Policy(up_window_s=0.0, down_window_s=0.0, quiet_window_s=0.0, burst_window_s=0.0, victim_age_s=0.0)
 
@@ -53,3 +57,16 @@ def decision(plan, name):
 
 def demand(plan, name):
     return next(demand for demand in plan.demands if demand.pod == name)
+
+
+def on_pool(spec, pool):
+    """The job with trainers that select the nodes of this pool."""
+    wanted = replace(spec.trainer.shape, node_selector=frozenset({("pool", pool)}))
+    return replace(spec, trainer=replace(spec.trainer, shape=wanted))
+
+
+def settled(nodes, jobs, policy=CALM):
+    """The driver of these jobs on these nodes, once plans change nothing."""
+    driver = Driver(MemoryCluster(nodes, jobs), policy)
+    driver.settle()
+    return driver

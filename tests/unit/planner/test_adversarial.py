@@ -10,15 +10,8 @@ from autoscaler.domain import ClusterView as View
 from autoscaler.domain import Shape as PodShape
 from autoscaler.errors import InvalidViewError
 from autoscaler.planner import Memo, plan
-from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, decision, demand, job, node, shape, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, decision, demand, job, node, settled, shape, web
 
 
 @pytest.mark.parametrize("exact", [2**53 + 1, 2**62, 2**80])

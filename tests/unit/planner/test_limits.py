@@ -23,15 +23,7 @@ from autoscaler.domain import (
     TrainerSpec,
 )
 from autoscaler.planner import plan
-from tests.property.planner_cases import Driver
-from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, decision, demand, job, node, shape, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, decision, demand, job, node, settled, shape, web
 
 
 def sizes(driver):

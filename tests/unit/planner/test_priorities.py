@@ -5,22 +5,11 @@ from dataclasses import replace
 from autoscaler.domain import Admission, Bottleneck, Cause, DeletePod, DemandState, PodPhase
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, decision, job, node, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, decision, job, node, on_pool, settled, web
 
 
 def sizes(driver):
     return {decision.job: decision.now for decision in driver.plan().decisions}
-
-
-def on_pool(spec, pool):
-    wanted = replace(spec.trainer.shape, node_selector=frozenset({("pool", pool)}))
-    return replace(spec, trainer=replace(spec.trainer, shape=wanted))
 
 
 def test_higher_class_drinks_first():

@@ -16,20 +16,9 @@ from autoscaler.domain import (
 from autoscaler.planner import plan
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, decision, job, node, shape, web
+from tests.unit.planner.setups import CALM, decision, job, node, on_pool, settled, shape, web
 
 ONE = Resources(cpu_milli=1_000)
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
-
-
-def on_pool(spec, pool):
-    wanted = replace(spec.trainer.shape, node_selector=frozenset({("pool", pool)}))
-    return replace(spec, trainer=replace(spec.trainer, shape=wanted))
 
 
 def test_all_quotas_of_a_namespace_hold_at_once():

@@ -6,12 +6,7 @@ import pytest
 
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, decision, job, node
-
-
-def on_pool(spec, pool):
-    wanted = replace(spec.trainer.shape, node_selector=frozenset({("pool", pool)}))
-    return replace(spec, trainer=replace(spec.trainer, shape=wanted))
+from tests.unit.planner.setups import CALM, decision, job, node, on_pool
 
 
 @pytest.mark.parametrize(("flags", "share"), [({"is_cordoned": True}, 0.25), ({"is_ready": False}, 0.5)])

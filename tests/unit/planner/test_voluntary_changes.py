@@ -17,13 +17,7 @@ from autoscaler.domain import (
 )
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, decision, job, node, shape, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, decision, job, node, settled, shape, web
 
 
 def grown(driver, *nodes):

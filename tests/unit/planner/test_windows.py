@@ -7,13 +7,7 @@ from autoscaler.planner import record_applied
 from autoscaler.planner.counterfactual import PlanInputs, size_after
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, decision, job, node, shape, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, decision, job, node, settled, shape, web
 
 
 def deletions(plan):

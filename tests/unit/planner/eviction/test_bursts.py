@@ -8,13 +8,7 @@ from autoscaler.domain import Bottleneck, Cause, DeletePod, PodPhase, Role
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
 from tests.unit.planner.eviction.test_waste import nodes_of, with_servers
-from tests.unit.planner.setups import CALM, decision, job, node, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, decision, job, node, settled, web
 
 
 def sizes(driver):

@@ -13,15 +13,7 @@ from autoscaler.domain import (
     Workload,
 )
 from autoscaler.planner import still_valid
-from tests.property.planner_cases import Driver
-from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, job, node, shape, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, job, node, settled, shape, web
 
 
 def held(driver, planned, *, begun=()):

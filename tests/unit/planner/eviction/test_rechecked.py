@@ -8,13 +8,7 @@ from autoscaler.domain import Capabilities, Cause, CreatePod, DeletePod, Policy,
 from autoscaler.planner import still_valid
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, demand, job, node, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, demand, job, node, settled, web
 
 
 def held(driver, planned, policy=CALM):

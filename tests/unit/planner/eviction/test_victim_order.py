@@ -7,13 +7,7 @@ from autoscaler.planner import Memo
 from autoscaler.planner.placement.victims import Candidates, NodeCapacity, in_fair_order
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, demand, job, node, shape, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, demand, job, node, settled, shape, web
 
 
 def leaving(driver):

@@ -19,13 +19,7 @@ from autoscaler.domain import (
 from autoscaler.planner import still_valid
 from tests.property.planner_cases import Driver
 from tests.unit.clusters.memory_cluster import MemoryCluster
-from tests.unit.planner.setups import CALM, decision, job, node, web
-
-
-def settled(nodes, jobs, policy=CALM):
-    driver = Driver(MemoryCluster(nodes, jobs), policy)
-    driver.settle()
-    return driver
+from tests.unit.planner.setups import CALM, decision, job, node, settled, web
 
 
 def standing(name, on, cpu_milli=1_000):
