@@ -23,6 +23,7 @@ from autoscaler.clusters.local.machine.process_environment import device_list, i
 from autoscaler.clusters.local.machine.processes import Command
 from autoscaler.clusters.local.run_files.run_folder import RunFolder
 from autoscaler.domain import Role
+from master.api.checkpoints.storage import is_path
 from master.api.host.unix_sockets import SCHEME
 
 _OF_PORTS: Final = ("EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_TLS_DIR")
@@ -69,6 +70,8 @@ class PodCommands:
         }
         master = self.socket_of(told["EDL_JOB"])
         listen = {Role.MASTER: master, Role.SERVER: f"{SCHEME}{self.folder.sockets}"}.get(Role(told["EDL_ROLE"]))
+        if "EDL_HISTORY" in kept and _goes_on_in_its_folder(kept):
+            kept["EDL_HISTORY"] = ""
         return kept | {"EDL_MASTER": master} | ({"EDL_LISTEN": listen} if listen else {})
 
     def _mount_identity(self, pod: Raw) -> Path:
@@ -82,6 +85,14 @@ class PodCommands:
         for file, content in part(secret, "data").items():
             _write_private(folder / file, base64.b64decode(content))
         return folder
+
+
+def _goes_on_in_its_folder(told: Mapping[str, str]) -> bool:
+    """True if a master without a history of its own takes that of its checkpoint folder, which this run alone has.
+
+    An object store cannot be locked: another run there would go on in the same history, and each delete the other's.
+    """
+    return not told.get("EDL_CHECKPOINT_START") and is_path(told["EDL_CHECKPOINT_URI"])
 
 
 def _argv_of(container: Raw) -> tuple[str, ...]:
