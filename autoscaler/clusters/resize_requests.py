@@ -17,14 +17,14 @@ class ResizeState:
 
     desired: int
     present: int
-    leaving: int = 0
-    moving: int = 0
+    terminating: int = 0
+    moving_buckets: int = 0
     is_suspended: bool = False  # the job: its pods terminate whatever is desired
 
     @property
     def is_settled(self) -> bool:
         """True if the resize before is complete."""
-        return self.present == self.desired and not self.leaving and not self.moving
+        return self.present == self.desired and not self.terminating and not self.moving_buckets
 
     def describe(self, count: int) -> str:
         """Return what becomes of the resize before, now that `count` is set (0: EDL decides); empty if complete."""
@@ -34,13 +34,15 @@ class ResizeState:
             return ""
         if count == self.desired:
             return f"the resize to {self.desired} continues: {self._state()}"
-        ends = "; pods and buckets that are already moving finish first" if self.leaving or self.moving else ""
+        ends = (
+            "; pods and buckets that are already moving finish first" if self.terminating or self.moving_buckets else ""
+        )
         return f"replaces the resize to {self.desired}: {self._state()}{ends}"
 
     def _state(self) -> str:
         counts = [f"{self.present} of {self.desired} present"]
-        counts += [f"{self.leaving} terminating"] if self.leaving else []
-        counts += [f"{_counted(self.moving, 'bucket')} moving"] if self.moving else []
+        counts += [f"{self.terminating} terminating"] if self.terminating else []
+        counts += [f"{_counted(self.moving_buckets, 'bucket')} moving"] if self.moving_buckets else []
         return ", ".join(counts)
 
 

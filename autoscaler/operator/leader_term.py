@@ -216,8 +216,8 @@ class LeaderTerm:
     @property
     def view_age_s(self) -> float:
         """The age of the view on which decisions rest."""
-        heard_at_s = self.cache.oldest_heard_at_s(AGED_KINDS)
-        return self._clock() - (self._passed_at_s if heard_at_s is None else heard_at_s)
+        confirmed_at_s = self.cache.oldest_confirmed_at_s(AGED_KINDS)
+        return self._clock() - (self._passed_at_s if confirmed_at_s is None else confirmed_at_s)
 
     @property
     def problem(self) -> str:

@@ -33,9 +33,9 @@ class ListeningStore(ObjectCache):
         super().apply_event(kind, event, at_s=at_s, source=source)
         self.events.add(event.type)
 
-    def note_progress(self, kind, *, at_s, source):
-        super().note_progress(kind, at_s=at_s, source=source)
-        assert self.heard_at_s(kind, source) == at_s
+    def record_progress(self, kind, *, at_s, source):
+        super().record_progress(kind, at_s=at_s, source=source)
+        assert self.confirmed_at_s(kind, source) == at_s
         self.silent_turns[kind].append(at_s)
 
 
@@ -71,7 +71,7 @@ async def make(raw, namespace, name):
 
 
 def age_s(store):
-    return time.monotonic() - store.oldest_heard_at_s(KINDS)
+    return time.monotonic() - store.oldest_confirmed_at_s(KINDS)
 
 
 async def test_quiet_store_is_heard_of_at_the_end_of_every_turn(raw, namespace, monkeypatch):
@@ -93,7 +93,7 @@ async def test_quiet_store_is_heard_of_at_the_end_of_every_turn(raw, namespace, 
         assert watching.problems == {}
         for kind, heard_s in store.silent_turns.items():
             assert sorted(set(heard_s)) == heard_s
-            assert store.heard_at_s(kind, namespace) >= heard_s[-1]
+            assert store.confirmed_at_s(kind, namespace) >= heard_s[-1]
 
 
 async def test_store_comes_to_the_truth_after_a_standstill(control_plane, raw, namespace):

@@ -205,7 +205,7 @@ class PerturbedApi:
 
     def _as_it_stood(self, kind, scope, lag):
         """The listing before the last `lag` changes that the server remembers, of all kinds."""
-        changes = self._server.history.remembered()[-lag:]
+        changes = self._server.history.kept_changes()[-lag:]
         items = {key_of(item): item for item in self._server.all(kind)}
         for change in reversed(changes):
             if change.kind == kind:

@@ -74,9 +74,9 @@ class InvariantChecker:
     def _check_age(self, verb, kind, name):
         if self.store is None or kind not in {PODS, DEPLOYMENTS}:
             return
-        heard_at_s = self.store.oldest_heard_at_s(AGED_KINDS)
-        if heard_at_s is None or now() - heard_at_s > TOO_OLD_S:
-            age = "nothing is known" if heard_at_s is None else f"the view is {now() - heard_at_s:.1f} s old"
+        confirmed_at_s = self.store.oldest_confirmed_at_s(AGED_KINDS)
+        if confirmed_at_s is None or now() - confirmed_at_s > TOO_OLD_S:
+            age = "nothing is known" if confirmed_at_s is None else f"the view is {now() - confirmed_at_s:.1f} s old"
             self._say(f"A7: {verb} {kind.plural} {name} while {age}")
 
     def _check_promises(self, node_name):

@@ -27,7 +27,7 @@ class LaggingServer:
 
     def stop(self, behind):
         """Show nothing newer than what stood `behind` changes ago."""
-        changes = self._server.history.remembered()[-behind:] if behind else ()
+        changes = self._server.history.kept_changes()[-behind:] if behind else ()
         self._ceiling = changes[0].version - 1 if changes else self._server.history.version
 
     def catch_up(self):
@@ -39,7 +39,7 @@ class LaggingServer:
         if self._ceiling is None:
             return self._server.all(kind)
         items = {key_of(item): item for item in self._server.all(kind)}
-        for change in reversed(self._server.history.remembered()):
+        for change in reversed(self._server.history.kept_changes()):
             if change.version <= self._ceiling:
                 break
             if change.kind == kind:

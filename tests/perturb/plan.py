@@ -109,8 +109,8 @@ def at_rest():
         run.come_back()
 
     async def forget(run):
-        run.server.history.forget(run.server.history.version)
-        run.server.history.cut()
+        run.server.history.compact(run.server.history.version)
+        run.server.history.disconnect_all()
 
     for name, do in (("restarted", restart), ("API server away", leave), ("history forgotten", forget)):
         yield Trial(family="at rest", name=name, moments=(TimedAction(at_s=None, do=do),))

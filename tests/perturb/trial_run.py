@@ -121,7 +121,7 @@ class Run:
     def go_away(self, error):
         """The API server answers every call with this, and its watches break."""
         self.api.away = error
-        self.server.history.cut()
+        self.server.history.disconnect_all()
 
     def come_back(self):
         self.api.away = None

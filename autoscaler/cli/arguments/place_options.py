@@ -37,7 +37,7 @@ def parse_place_selector(params: dict[str, Any]) -> PlaceSelector:
         kubeconfig=params.pop("kubeconfig", None),
         context=params.pop("context", None),
         namespace=params.pop("namespace", None),
-        is_everywhere=bool(params.pop("is_everywhere", False)),
+        is_all_namespaces=bool(params.pop("is_all_namespaces", False)),
     )
 
 
@@ -110,5 +110,5 @@ _PLACE_OPTIONS: Final = (
     ),
 )
 _ALL_NAMESPACES_OPTION: Final = click.option(
-    "-A", "--all-namespaces", "is_everywhere", is_flag=True, help="List objects of all namespaces of the cluster."
+    "-A", "--all-namespaces", "is_all_namespaces", is_flag=True, help="List objects of all namespaces of the cluster."
 )

@@ -72,12 +72,12 @@ class PlaceSelector:
     kubeconfig: str | None = None
     context: str | None = None
     namespace: str | None = None
-    is_everywhere: bool = False
+    is_all_namespaces: bool = False
 
     @property
     def has_cluster_options(self) -> bool:
         """True if an option is given that only a cluster has."""
-        return any((self.kubeconfig, self.context, self.namespace, self.is_everywhere))
+        return any((self.kubeconfig, self.context, self.namespace, self.is_all_namespaces))
 
     @contextmanager
     def open(self, *, changes: bool = False) -> Iterator[Place]:
@@ -88,7 +88,9 @@ class PlaceSelector:
             return
         from autoscaler.cli.kubernetes.cluster_place import open_cluster  # noqa: PLC0415 - not for --help, nor for runs
 
-        with open_cluster(self.kubeconfig, self.context, self.namespace, is_everywhere=self.is_everywhere) as place:
+        with open_cluster(
+            self.kubeconfig, self.context, self.namespace, is_all_namespaces=self.is_all_namespaces
+        ) as place:
             if choice.is_guess and changes:
                 hint = f"-n {place.namespace} or --on kubernetes means the cluster ({place.title}), --run DIR a run"
                 raise CommandError(Exit.USAGE, f"no run is live below ./{RUNS}; choose a place: {hint}")

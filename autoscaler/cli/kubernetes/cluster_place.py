@@ -53,7 +53,7 @@ _EVENTS_DESCRIBED: Final = 12
 
 @contextmanager
 def open_cluster(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, is_everywhere: bool
+    kubeconfig: str | None, context: str | None, namespace: str | None, *, is_all_namespaces: bool
 ) -> Iterator[ClusterPlace]:
     """The cluster that the options select, until the end of the block.  Raises CommandError."""
     from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy  # noqa: PLC0415 - not for runs
@@ -66,7 +66,7 @@ def open_cluster(
             api = runner.run(connect(target.kubeconfig, context=target.context, policy=policy))
         except ClusterError as error:
             raise CommandError(Exit.NOT_FOUND, str(error)) from None
-        reader = ObjectReader(api=api, namespace=target.namespace, is_everywhere=is_everywhere)
+        reader = ObjectReader(api=api, namespace=target.namespace, is_all_namespaces=is_all_namespaces)
         try:
             yield ClusterPlace(runner, reader, ObjectWriter(reader), title=target.title)
         finally:
@@ -103,7 +103,7 @@ class ClusterPlace:
         scope = Scope(namespace=namespace, fields=f"metadata.name={short}") if name else self._reader.scope()
         for one in self._iterate(watch_objects(self._reader.api, known, scope if known.is_namespaced else Scope())):
             if not name or text(one, "metadata", "name") == short:
-                yield ObjectList(objects=[one], columns=self._columns(has_namespaces=self._reader.is_everywhere))
+                yield ObjectList(objects=[one], columns=self._columns(has_namespaces=self._reader.is_all_namespaces))
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
         return iter(self._do(self._describe(parse_type(kind), name)))
@@ -115,7 +115,7 @@ class ClusterPlace:
             yield decode(chunk)
 
     def events(self, *, is_watching: bool) -> Iterator[EventLine]:
-        wide = self._reader.is_everywhere
+        wide = self._reader.is_all_namespaces
         found: Iterator[Raw] = (
             self._iterate(self._reader.follow_events()) if is_watching else iter(self._do(self._reader.events()))
         )
@@ -206,7 +206,7 @@ class ClusterPlace:
     async def _get(self, kind: str, name: str) -> ObjectList:
         objects = [await self._reader.find(kind, name)] if name else await self._reader.list_all(kind)
         used = await self._reader.requests_by_node() if kind == "node" else None
-        wide = self._reader.is_everywhere and not name
+        wide = self._reader.is_all_namespaces and not name
         return ObjectList(objects=objects, columns=self._columns(used=used, has_namespaces=wide))
 
     async def _describe(self, kind: str, name: str) -> list[str]:

@@ -68,7 +68,7 @@ async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> Cluste
     errors = JobErrors(lambda: now_s)
     store = ObjectCache(errors)
     for kind, listing in listings.items():
-        store.apply_listing(kind, listing, asked_at_s=now_s)
+        store.apply_listing(kind, listing, requested_at_s=now_s)
     views = ViewBuilder(
         store,
         reclaim=policy.reclaim,

@@ -33,11 +33,11 @@ _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReader:
-    """Reads of one cluster.  `is_everywhere`: listings are of all namespaces.  Raises ClusterError and CommandError."""
+    """Reads of one cluster.  With `is_all_namespaces` listings are of all.  Raises ClusterError and CommandError."""
 
     api: Api
     namespace: str
-    is_everywhere: bool = False
+    is_all_namespaces: bool = False
 
     def split(self, name: str) -> tuple[str, str]:
         """Namespace and name of `NAME` or `NAMESPACE/NAME`."""
@@ -68,7 +68,7 @@ class ObjectReader:
 
     def scope(self) -> Scope:
         """Scope of a listing: the namespace, or all."""
-        return Scope() if self.is_everywhere else Scope(namespace=self.namespace)
+        return Scope() if self.is_all_namespaces else Scope(namespace=self.namespace)
 
     async def requests_by_node(self) -> Mapping[str, Resources] | None:
         """Requests of the pods on each node; None if the user may not list all pods."""

@@ -164,7 +164,7 @@ def under_way(job: Raw, of: str) -> ResizeState:
     return ResizeState(
         desired=(pinned or whole(status, "target")) if status and not is_suspended else there,
         present=there,
-        leaving=whole(status, "leaving") + draining,
+        terminating=whole(status, "leaving") + draining,
         is_suspended=is_suspended,
     )
 

@@ -65,7 +65,7 @@ class RunPlace(ClusterPlace):
 
     def __init__(self, runner: asyncio.Runner, api: Api, folder: RunFolder) -> None:
         namespace, *others = namespaces_of(folder)
-        reader = ObjectReader(api=api, namespace=namespace, is_everywhere=bool(others))
+        reader = ObjectReader(api=api, namespace=namespace, is_all_namespaces=bool(others))
         super().__init__(runner, reader, ObjectWriter(reader, empties_nodes=True), title=folder.root.name)
         self._folder = folder
 

@@ -27,7 +27,7 @@ from autoscaler.clusters.kubernetes.objects.fields import controller_of
 from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
 from autoscaler.clusters.kubernetes.parsing.server_replacement import replacement_annotation
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
-from autoscaler.clusters.kubernetes.writes.capacity_check import find_capacity_problem, find_standing_pods
+from autoscaler.clusters.kubernetes.writes.capacity_check import find_capacity_problem, find_existing_pods
 from autoscaler.clusters.kubernetes.writes.create_backoff import CreateBackoff
 from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
 from autoscaler.domain import (
@@ -87,7 +87,7 @@ class KubernetesCluster:
             runtime_of=lambda job: self._with_start_backoff(job, runtime_of(job)),
             expected=self._writer.expected,
             errors=errors,
-            leaves_observed=True,
+            fixes_observed=True,
             elastic_servers=settings.elastic_servers,
             moves_servers=settings.moves_servers,
         )
@@ -102,7 +102,7 @@ class KubernetesCluster:
             errors=errors,
             is_frozen=is_frozen,
         )
-        self._turned_away = CreateBackoff()
+        self._create_backoff = CreateBackoff()
         self._news = asyncio.Event()
         self._unsettled = asyncio.Event()
 
@@ -220,9 +220,11 @@ class KubernetesCluster:
             return refused("masters are replaced by their Deployment")
         shape = shapes_of(job, avoid=facts.avoided_nodes)[seat.role]
         held = self._gangs.reserved_seats(view, besides=[seat])
-        if problem := find_capacity_problem(view, [(seat.node, shape)], find_standing_pods(view, [seat]), held=held):
+        if problem := find_capacity_problem(
+            view, [(seat.node, shape)], find_existing_pods(view, [seat]), reserved=held
+        ):
             return refused(problem)
-        if told := self._turned_away.refusal(seat.job, seat.tier, self._clock()):
+        if told := self._create_backoff.refusal(seat.job, seat.tier, self._clock()):
             return refused(told)
         replaces = ""
         if seat.replaces is not None:
@@ -233,10 +235,10 @@ class KubernetesCluster:
         try:
             await self._writer.create_tied(job, seat, avoid=facts.avoided_nodes, replaces=replaces)
         except ForbiddenError as error:
-            self._turned_away.retain(self.views.jobs.known)
-            self._turned_away.record(seat.job, seat.tier, error, self._clock())
+            self._create_backoff.retain(self.views.jobs.known)
+            self._create_backoff.record(seat.job, seat.tier, error, self._clock())
             raise
-        self._turned_away.forget(seat.job, seat.tier)
+        self._create_backoff.forget(seat.job, seat.tier)
         return DONE
 
     async def _admit(self, action: AdmitGang, job: KubeJob, view: ClusterView) -> WriteOutcome:

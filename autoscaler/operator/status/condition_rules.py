@@ -136,10 +136,10 @@ def _last_start(inputs: StatusInputs) -> Condition | None:
         return false_condition(
             ConditionType.ADMITTED,
             "Unschedulable",
-            f"kube-scheduler, {race.lost} times in a row: {race.unschedulable_reason}",
+            f"kube-scheduler, {race.lost_races} times in a row: {race.unschedulable_reason}",
         )
-    if race.is_taken:
-        detail = f"{race.lost} times in a row others took the room that was proved for it"
+    if race.is_capacity_taken:
+        detail = f"{race.lost_races} times in a row others took the room that was proved for it"
         return false_condition(ConditionType.ADMITTED, "CapacityLost", detail)
     return None
 

@@ -92,11 +92,11 @@ class Stage:
 
 
 @contextmanager
-def stage(*, is_everywhere=False, wrap=lambda api: api):
+def stage(*, is_all_namespaces=False, wrap=lambda api: api):
     """The stage and the place that `edl` would open on it."""
     with asyncio.Runner() as runner:
         made = Stage(runner)
-        reader = ObjectReader(api=wrap(made.api), namespace=NAMESPACE, is_everywhere=is_everywhere)
+        reader = ObjectReader(api=wrap(made.api), namespace=NAMESPACE, is_all_namespaces=is_all_namespaces)
         yield made, ClusterPlace(runner, reader, ObjectWriter(reader), title="context test")
 
 

@@ -57,7 +57,7 @@ def test_tables_of_a_cluster(digits):
 
 def test_all_namespaces_say_which():
     """With -A a column more, and things of everywhere."""
-    with stage(is_everywhere=True) as (made, place):
+    with stage(is_all_namespaces=True) as (made, place):
         made.make(kinds.PODS, raw_pod("web-1", namespace="default", node="n1"))
         assert table(place, "pods")[1].split()[:2] == ["default", "web-1"]
 

@@ -43,7 +43,7 @@ users:
         (PlaceSelector(run=Path("r")), ALL_AROUND, LOCAL),
         (PlaceSelector(namespace="n"), PlaceEnvironment(has_edl_run=True, has_live_run=True), CLUSTER),
         (PlaceSelector(context="c"), PlaceEnvironment(edl_on="local"), CLUSTER),
-        (PlaceSelector(is_everywhere=True), PlaceEnvironment(has_live_run=True), CLUSTER),
+        (PlaceSelector(is_all_namespaces=True), PlaceEnvironment(has_live_run=True), CLUSTER),
         (PlaceSelector(on="local"), ALL_AROUND, LOCAL),
         (PlaceSelector(on="kubernetes"), PlaceEnvironment(has_live_run=True), CLUSTER),
         (PlaceSelector(), ALL_AROUND, CLUSTER),

@@ -179,7 +179,7 @@ def test_a_watch_ends_with_the_run(stage, folder, monkeypatch):
     assert next(found).objects[0]["metadata"]["name"] == "digits"
     monkeypatch.setattr(stage.api, "watch", SocketApi(folder.control_socket()).watch)
     monkeypatch.setattr(stage.api, "list", SocketApi(folder.control_socket()).list)
-    stage.server.history.cut()
+    stage.server.history.disconnect_all()
     assert list(found) == []
 
 

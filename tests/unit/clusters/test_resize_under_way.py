@@ -14,7 +14,7 @@ from autoscaler.clusters.resize_requests import ResizeState
         (ResizeState(desired=3, present=3), 2, ""),
         (ResizeState(desired=4, present=3), 2, "replaces the resize to 4: 3 of 4 present"),
         (
-            ResizeState(desired=2, present=2, leaving=1),
+            ResizeState(desired=2, present=2, terminating=1),
             3,
             (
                 "replaces the resize to 2: 2 of 2 present, 1 terminating; "
@@ -22,7 +22,7 @@ from autoscaler.clusters.resize_requests import ResizeState
             ),
         ),
         (
-            ResizeState(desired=3, present=3, moving=12),
+            ResizeState(desired=3, present=3, moving_buckets=12),
             0,
             (
                 "replaces the resize to 3: 3 of 3 present, 12 buckets moving; "
@@ -31,12 +31,12 @@ from autoscaler.clusters.resize_requests import ResizeState
         ),
         (ResizeState(desired=3, present=1), 3, "the resize to 3 continues: 1 of 3 present"),
         (
-            ResizeState(desired=1, present=1, leaving=2),
+            ResizeState(desired=1, present=1, terminating=2),
             1,
             "the resize to 1 continues: 1 of 1 present, 2 terminating",
         ),
         (
-            ResizeState(desired=0, present=0, leaving=2, is_suspended=True),
+            ResizeState(desired=0, present=0, terminating=2, is_suspended=True),
             3,
             "the job is suspended: the size applies once it is resumed",
         ),

@@ -121,7 +121,7 @@ class OperatorBench:
     async def refresh(self):
         """What the watches would bring."""
         for kind in WATCHED_KINDS:
-            self.cache.apply_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
+            self.cache.apply_listing(kind, await self.api.list(kind, EVERYWHERE), requested_at_s=self.now_s)
         self.cluster.view()
 
     async def round(self):

@@ -65,7 +65,7 @@ class Term:
     async def watch(self):
         for kind in WATCHED_KINDS:
             listing = await self.bench.api.list(kind, EVERYWHERE)
-            self.leading.cache.apply_listing(kind, listing, asked_at_s=self.bench.now_s)
+            self.leading.cache.apply_listing(kind, listing, requested_at_s=self.bench.now_s)
         self.leading.cluster.view()
 
     async def step(self, times=1):

@@ -12,14 +12,14 @@ from typing import Final
 RESOLUTION_S: Final = 1.0  # of the header `Date` (RFC 9110)
 
 
-def clock_ahead_s(date: str, *, asked_s: float, heard_s: float) -> float | None:
+def clock_ahead_s(date: str, *, sent_s: float, received_s: float) -> float | None:
     """Return the smallest possible skew in seconds, negative for a clock that is behind; None for an invalid date.
 
-    `asked_s`, `heard_s`: Unix time here before the request was sent and after the response came.
+    `sent_s`, `received_s`: Unix time here before the request was sent and after the response came.
     """
     try:
-        said_s = parsedate_to_datetime(date).timestamp()
+        date_s = parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
-    least_s, most_s = said_s - heard_s, said_s + RESOLUTION_S - asked_s
+    least_s, most_s = date_s - received_s, date_s + RESOLUTION_S - sent_s
     return max(0.0, least_s) + min(0.0, most_s)

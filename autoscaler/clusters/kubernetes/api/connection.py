@@ -126,10 +126,10 @@ class ApiConnection:
         configuration: Configuration,
         load: LoadCredentials,
         policy: ConnectionPolicy,
-        hear_clock: ReportSkew = ignore_skew,
+        report_skew: ReportSkew = ignore_skew,
     ) -> None:
         self.policy: Final = policy
-        self._hear_clock = hear_clock
+        self._report_skew = report_skew
         self._date = ""  # header of the last response
         self._configuration = configuration
         self._load = load
@@ -144,14 +144,14 @@ class ApiConnection:
         ends_s = time.monotonic() + limit_s
         last = stop_before_delay(limit_s) if request.is_write else stop_after_delay(self.policy.budget_s)
         retrying = AsyncRetrying(
-            retry=retry_if_exception(self._is_worth_another),
+            retry=retry_if_exception(self._is_retryable),
             stop=stop_after_attempt(self.policy.attempts) | last,
             wait=_RetryWait(self.policy.longest_wait_s),
             reraise=True,
         )
         whole = (request, aiohttp.ClientTimeout(total=limit_s))
         sending = partial(_within, request, ends_s) if request.is_write else lambda: whole
-        return await retrying(self._ask_once, request, sending, most_bytes)
+        return await retrying(self._send_once, request, sending, most_bytes)
 
     @asynccontextmanager
     async def stream(
@@ -171,19 +171,19 @@ class ApiConnection:
         """Close every connection."""
         await self._pool.close()
 
-    async def _ask_once(self, request: ApiRequest, sending: NextAttempt, most_bytes: int | None) -> Any:
+    async def _send_once(self, request: ApiRequest, sending: NextAttempt, most_bytes: int | None) -> Any:
         async with self._answer(sending) as answer:
-            said = bytearray()
+            body = bytearray()
             async for chunk in answer.content.iter_any():
-                said += chunk
-                if most_bytes is not None and len(said) > most_bytes:
+                body += chunk
+                if most_bytes is not None and len(body) > most_bytes:
                     raise TooLongError(f"{request.description}: more than {most_bytes:,} bytes")
         try:
-            return decode_json(said)
+            return decode_json(body)
         except (ValueError, RecursionError) as error:  # a proxy's page
             raise UnavailableError(f"{request.description}: {error}", may_have_happened=request.is_write) from error
 
-    def _is_worth_another(self, error: BaseException) -> bool:
+    def _is_retryable(self, error: BaseException) -> bool:
         match error:
             case ThrottledError():
                 return error.retry_after_s <= self.policy.longest_wait_s
@@ -196,7 +196,7 @@ class ApiConnection:
     async def _answer(self, sending: NextAttempt) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield a 2xx response with its body unread; failures within the block are raised as `errors`."""
         request, limits = sending()
-        asked_s = time.time()
+        sent_s = time.time()
         try:
             answer = await self._send(request, limits)
             if answer.status == 401:  # not carried out; the token file may hold a newer token
@@ -204,24 +204,24 @@ class ApiConnection:
                 async with asyncio.timeout(limits.total):
                     await self._load(self._configuration)
                 answer = await self._send(*sending())
-            self._look_at_clock(answer, asked_s)
+            self._observe_clock(answer, sent_s)
             async with answer:
                 if answer.status >= 300:
-                    await _refuse(request, answer)
+                    await _raise_refusal(request, answer)
                 yield answer
         except aiohttp.ClientConnectorError as error:  # before a byte was sent
             raise UnavailableError(f"{request.description}: {error}", may_have_happened=False) from error
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
-            told = str(error) or type(error).__name__
-            raise UnavailableError(f"{request.description}: {told}", may_have_happened=request.is_write) from error
+            message = str(error) or type(error).__name__
+            raise UnavailableError(f"{request.description}: {message}", may_have_happened=request.is_write) from error
 
-    def _look_at_clock(self, answer: aiohttp.ClientResponse, asked_s: float) -> None:
+    def _observe_clock(self, answer: aiohttp.ClientResponse, sent_s: float) -> None:
         date = answer.headers.get("Date", "")
         if date == self._date:
             return
         self._date = date
-        if (ahead_s := clock_ahead_s(date, asked_s=asked_s, heard_s=time.time())) is not None:
-            self._hear_clock(ahead_s)
+        if (ahead_s := clock_ahead_s(date, sent_s=sent_s, received_s=time.time())) is not None:
+            self._report_skew(ahead_s)
 
     async def _send(self, request: ApiRequest, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
@@ -241,11 +241,11 @@ def _within(request: ApiRequest, ends_s: float) -> tuple[ApiRequest, aiohttp.Cli
     left_s = round(ends_s - time.monotonic(), 2)
     if left_s <= 0:
         raise UnavailableError(f"{request.description}: its deadline has passed", may_have_happened=False)
-    told = replace(request, query={**request.query, "timeout": f"{left_s:g}s"})
-    return told, aiohttp.ClientTimeout(total=left_s)
+    limited = replace(request, query={**request.query, "timeout": f"{left_s:g}s"})
+    return limited, aiohttp.ClientTimeout(total=left_s)
 
 
-async def _refuse(request: ApiRequest, answer: aiohttp.ClientResponse) -> None:
+async def _raise_refusal(request: ApiRequest, answer: aiohttp.ClientResponse) -> None:
     raw = await answer.read()
     try:
         status = decode_json(raw)
@@ -254,7 +254,7 @@ async def _refuse(request: ApiRequest, answer: aiohttp.ClientResponse) -> None:
     raise error_of_status(
         answer.status,
         status,
-        doing=request.description,
+        description=request.description,
         is_write=request.is_write,
         is_secret=request.is_secret,
         retry_after=answer.headers.get("Retry-After"),
@@ -272,10 +272,10 @@ class _Pool(RESTClientObject):
         self, method: str, url: str, *, headers: Mapping[str, str], body: Raw | None, limits: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         """Return the response with its body unread."""
-        asked = super().request(  # type: ignore[no-untyped-call]
+        pending = super().request(  # type: ignore[no-untyped-call]
             method, url, headers=dict(headers), body=body, _request_timeout=limits
         )
-        answer = await asked
+        answer = await pending
         response: aiohttp.ClientResponse = answer.response
         return response
 
@@ -310,5 +310,5 @@ class _RetryWait(wait_base):
 
     def __call__(self, retry_state: RetryCallState) -> float:
         error = retry_state.outcome.exception() if retry_state.outcome else None
-        asked_s = error.retry_after_s if isinstance(error, ThrottledError) else 0.0
-        return max(asked_s, self._pause(retry_state))
+        retry_after_s = error.retry_after_s if isinstance(error, ThrottledError) else 0.0
+        return max(retry_after_s, self._pause(retry_state))

@@ -145,6 +145,6 @@ class FencedApi(ApiDecorator):
         self._check(f"{verb} {kind.plural}")
         return nullcontext()
 
-    def _check(self, doing: str) -> None:
+    def _check(self, description: str) -> None:
         if not self._may_write():
-            raise NotLeadingError(f"{doing}: this process does not lead")
+            raise NotLeadingError(f"{description}: this process does not lead")

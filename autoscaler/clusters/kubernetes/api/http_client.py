@@ -47,7 +47,7 @@ _PAGE_BYTES: Final = 8 << 20
 _OBJECT_BYTES: Final = 32 << 20
 """Byte limit of a page with one object: 1.5 MB in etcd may be 9 MB of JSON (`<` is \\u003c)."""
 
-_FEWER: Final = 8  # the next page has this many times fewer objects after one that was too long
+_PAGE_SHRINK_FACTOR: Final = 8  # the next page has this many times fewer objects after one that was too long
 
 
 async def connect(
@@ -80,11 +80,11 @@ class HttpApi:
     async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
         """See `Api.list`."""
         items: list[Raw] = []
-        trim = self._trimmers.get(kind, _as_it_is)
-        size, rest = _PAGE_SIZE, ""
+        trim = self._trimmers.get(kind, _untrimmed)
+        size, continue_token = _PAGE_SIZE, ""
         timeout_s = self._connection.policy.page_timeout_s
         while True:
-            query = _selectors(scope) | {"limit": str(size)} | ({"continue": rest} if rest else {})
+            query = _selectors(scope) | {"limit": str(size)} | ({"continue": continue_token} if continue_token else {})
             request = ApiRequest(description=f"list {kind.plural}", path=kind.path(scope.namespace), query=query)
             try:
                 most_bytes = _PAGE_BYTES if size > 1 else _OBJECT_BYTES
@@ -92,11 +92,11 @@ class HttpApi:
             except TooLongError:
                 if size == 1:
                     raise
-                size = max(1, size // _FEWER)
+                size = max(1, size // _PAGE_SHRINK_FACTOR)
                 continue
-            some, version, rest = parse_list_page(page, kind, doing=request.description)
+            some, version, continue_token = parse_list_page(page, kind, description=request.description)
             items += [trim_or_keep(item, trim) for item in some]
-            if not rest:
+            if not continue_token:
                 return Listing(items=tuple(items), resource_version=version)
             size = min(2 * size, _PAGE_SIZE)
 
@@ -104,13 +104,13 @@ class HttpApi:
         self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
     ) -> AsyncGenerator[WatchEvent, None]:
         """See `Api.watch`."""
-        trim = self._trimmers.get(kind, _as_it_is)
+        trim = self._trimmers.get(kind, _untrimmed)
         turn = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": since}
         query = _selectors(scope) | turn | {"timeoutSeconds": str(max(1, round(timeout_s)))}
         request = ApiRequest(description=f"watch {kind.plural}", path=kind.path(scope.namespace), query=query)
         async with self._connection.stream(request, total_s=timeout_s + silence_s, silence_s=silence_s) as body:
             async for line in join_lines(body):
-                event = parse_watch_line(line, kind, doing=request.description)
+                event = parse_watch_line(line, kind, description=request.description)
                 is_whole = event.type is EventType.BOOKMARK
                 yield event if is_whole else replace(event, object=trim_or_keep(event.object, trim))
 
@@ -118,7 +118,7 @@ class HttpApi:
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
     ) -> Raw:
         """See `Api.get`."""
-        return await self._ask(_request("get", kind, namespace, name, subresource))
+        return await self._send(_request("get", kind, namespace, name, subresource))
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
         """See `Api.create`."""
@@ -135,7 +135,7 @@ class HttpApi:
         namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
         request = _request("apply", kind, namespace, name, subresource)
         query = {"fieldManager": self._manager, "force": "true" if is_forced else "false"}
-        return await self._ask(
+        return await self._send(
             replace(request, method="PATCH", query=query, body=with_type(body, kind), content_type=APPLY_PATCH)
         )
 
@@ -152,7 +152,7 @@ class HttpApi:
         """See `Api.patch`."""
         request = _request("patch", kind, namespace, name, subresource)
         query, body = {"fieldManager": self._manager}, with_preconditions(change, only)
-        return await self._ask(replace(request, method="PATCH", query=query, body=body, content_type=MERGE_PATCH))
+        return await self._send(replace(request, method="PATCH", query=query, body=body, content_type=MERGE_PATCH))
 
     async def delete(
         self,
@@ -172,7 +172,7 @@ class HttpApi:
             options["propagationPolicy"] = propagation.value
         if only != ANY:
             options["preconditions"] = only.as_fields()
-        await self._ask(replace(_request("delete", kind, namespace, name), method="DELETE", body=options))
+        await self._send(replace(_request("delete", kind, namespace, name), method="DELETE", body=options))
 
     async def log(
         self,
@@ -185,8 +185,8 @@ class HttpApi:
         is_previous: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         """See `Api.log`."""
-        said = {"follow": is_followed, "previous": is_previous}
-        query = {"container": container, "tailLines": tail_lines} | {key: "true" for key, on in said.items() if on}
+        flags = {"follow": is_followed, "previous": is_previous}
+        query = {"container": container, "tailLines": tail_lines} | {key: "true" for key, on in flags.items() if on}
         request = ApiRequest(
             description=f"log of pod {namespace}/{pod}",
             path=f"{PODS.path(namespace, pod)}/log",
@@ -205,19 +205,19 @@ class HttpApi:
         namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
         request = _request("create", kind, namespace, name)
         path, query = kind.path(namespace), {"fieldManager": self._manager, **options}
-        return await self._ask(replace(request, method="POST", path=path, query=query, body=with_type(body, kind)))
+        return await self._send(replace(request, method="POST", path=path, query=query, body=with_type(body, kind)))
 
-    async def _ask(self, request: ApiRequest) -> Raw:
+    async def _send(self, request: ApiRequest) -> Raw:
         answer = await self._connection.send(request)
-        return parse_object(answer, doing=request.description, is_write=request.is_write)
+        return parse_object(answer, description=request.description, is_write=request.is_write)
 
 
 def _request(
     verb: str, kind: Kind, namespace: str | None, name: str, subresource: Subresource | None = None
 ) -> ApiRequest:
     where = f"{namespace}/{name}" if namespace else name
-    doing = f"{verb} {kind.plural} {where}"
-    return ApiRequest(description=doing, path=kind.path(namespace, name, subresource), is_secret=kind == SECRETS)
+    description = f"{verb} {kind.plural} {where}"
+    return ApiRequest(description=description, path=kind.path(namespace, name, subresource), is_secret=kind == SECRETS)
 
 
 def _selectors(scope: Scope) -> dict[str, str]:
@@ -225,7 +225,7 @@ def _selectors(scope: Scope) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
-def _as_it_is(obj: Raw) -> Raw:
+def _untrimmed(obj: Raw) -> Raw:
     return obj
 
 
@@ -242,5 +242,5 @@ async def join_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         for begun in more:
             yield b"".join(parts)
             parts = [begun]
-    if rest := b"".join(parts):
-        yield rest
+    if last_line := b"".join(parts):
+        yield last_line

@@ -34,76 +34,76 @@ from autoscaler.errors import ClusterError
 
 _QUOTED: Final = 80  # characters of a response in a message
 
-_MOST_LEVELS: Final = 100
+_MOST_NESTING_LEVELS: Final = 100
 """Nesting depth that is kept of a body too deep for Python; a pod has a dozen levels."""
 
 _TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
-_SIGN: Final = re.compile(rb'[\[{](?:[^"\[\]{}]++|' + _TEXT + rb")*+[\]}]|" + _TEXT + rb"|[\[{\]}]", re.DOTALL)
+_TOKEN: Final = re.compile(rb'[\[{](?:[^"\[\]{}]++|' + _TEXT + rb")*+[\]}]|" + _TEXT + rb"|[\[{\]}]", re.DOTALL)
 """A list or mapping without another one in it, a text, or the begin or end of a list or mapping."""
 
 
-def decode_json(said: bytes | bytearray) -> Any:
-    """Decode JSON; in a body too deep for Python, null replaces what lies below `_MOST_LEVELS`.
+def decode_json(body: bytes | bytearray) -> Any:
+    """Decode JSON; in a body too deep for Python, null replaces what lies below `_MOST_NESTING_LEVELS`.
 
     An API server accepts 10,000 levels (managed fields, unknown fields), and one such object would make the list of its
     kind unreadable (A11).  Nothing that EDL reads lies so deep.  Raises ValueError or RecursionError for invalid JSON.
     """
     try:
-        return json.loads(said)
+        return json.loads(body)
     except RecursionError:
-        return json.loads(_without_depths(bytes(said)))
+        return json.loads(_truncate_nesting(bytes(body)))
 
 
-def _without_depths(said: bytes) -> bytes:
+def _truncate_nesting(body: bytes) -> bytes:
     kept: list[bytes] = []
     depth = start = 0
-    for sign in _SIGN.finditer(said):
+    for sign in _TOKEN.finditer(body):
         match sign[0]:
             case b"[" | b"{":
                 depth += 1
-                if depth == _MOST_LEVELS + 1:
-                    kept += [said[start : sign.start()], b"null"]
+                if depth == _MOST_NESTING_LEVELS + 1:
+                    kept += [body[start : sign.start()], b"null"]
             case b"]" | b"}":
-                if depth == _MOST_LEVELS + 1:
+                if depth == _MOST_NESTING_LEVELS + 1:
                     start = sign.end()
                 depth -= 1
             case _:  # nothing goes deeper in it
                 pass
-    return b"".join([*kept, said[start:]])
+    return b"".join([*kept, body[start:]])
 
 
-def parse_watch_line(line: bytes, kind: Kind, *, doing: str) -> WatchEvent:
+def parse_watch_line(line: bytes, kind: Kind, *, description: str) -> WatchEvent:
     """Parse one line of a watch.  Raises the error of an ERROR event, MalformedError for an invalid line."""
     try:
-        told = decode_json(line)
-        type_, obj = told["type"], told["object"]
+        decoded = decode_json(line)
+        type_, obj = decoded["type"], decoded["object"]
         if type_ == "ERROR":
-            raise error_of_status(int(obj.get("code") or 500), obj, doing=doing, is_write=False)
+            raise error_of_status(int(obj.get("code") or 500), obj, description=description, is_write=False)
         event = WatchEvent(type=EventType(type_), object=_object(obj, kind))
         if event.type is not EventType.BOOKMARK:
             _check_named(event.object)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _malformed(doing, line.decode(errors="replace")) from error
+        raise _malformed(description, line.decode(errors="replace")) from error
     return event
 
 
-def parse_list_page(page: object, kind: Kind, *, doing: str) -> tuple[list[Raw], str, str]:
+def parse_list_page(page: object, kind: Kind, *, description: str) -> tuple[list[Raw], str, str]:
     """Return a page's objects, its version and its `continue` token, empty on the last page.  Raises MalformedError."""
     try:
-        told: Any = page
-        items = [_object(item, kind) for item in told["items"] or ()]
+        decoded: Any = page
+        items = [_object(item, kind) for item in decoded["items"] or ()]
         for item in items:
             _check_named(item)
-        metadata = told["metadata"]
+        metadata = decoded["metadata"]
         return items, str(int(str(metadata["resourceVersion"]))), str(metadata.get("continue") or "")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _malformed(doing, str(page)) from error
+        raise _malformed(description, str(page)) from error
 
 
-def parse_object(answer: object, *, doing: str, is_write: bool) -> Raw:
+def parse_object(answer: object, *, description: str, is_write: bool) -> Raw:
     """Return the object, or the Status, of a response.  Raises UnavailableError for an invalid one."""
     if not isinstance(answer, dict) or not isinstance(answer.get("metadata", {}), dict):
-        raise UnavailableError(_words(doing, str(answer)), may_have_happened=is_write)
+        raise UnavailableError(_unexpected_response(description, str(answer)), may_have_happened=is_write)
     return without_managed_fields(answer)
 
 
@@ -123,12 +123,12 @@ def _check_named(item: Raw) -> None:
         raise TypeError("an object without a name")
 
 
-def _malformed(doing: str, said: str) -> MalformedError:
-    return MalformedError(_words(doing, said))
+def _malformed(description: str, body: str) -> MalformedError:
+    return MalformedError(_unexpected_response(description, body))
 
 
-def _words(doing: str, said: str) -> str:
-    return f"{doing}: unexpected response: {said[:_QUOTED]!r}"
+def _unexpected_response(description: str, body: str) -> str:
+    return f"{description}: unexpected response: {body[:_QUOTED]!r}"
 
 
 _LONGEST_MESSAGE: Final = 500
@@ -143,24 +143,30 @@ _REFUSALS: Final = (
 
 
 def error_of_status(
-    code: int, status: object, *, doing: str, is_write: bool, is_secret: bool = False, retry_after: str | None = None
+    code: int,
+    status: object,
+    *,
+    description: str,
+    is_write: bool,
+    is_secret: bool = False,
+    retry_after: str | None = None,
 ) -> ClusterError:
     """Return the error for a response of this HTTP `code` and body `status` (a Status object, or anything else).
 
-    `doing` opens the message ("create pods default/x"); with `is_secret` the message quotes names of fields alone.
+    `description` opens the message ("create pods default/x"); with `is_secret` the message quotes field names alone.
     """
-    told = status if isinstance(status, dict) and status.get("kind") == "Status" else {}
-    reason = str(told.get("reason") or "")
-    details = _dict(told.get("details"))
+    found = status if isinstance(status, dict) and status.get("kind") == "Status" else {}
+    reason = str(found.get("reason") or "")
+    details = _dict(found.get("details"))
     causes = [_dict(cause) for cause in details.get("causes") or ()]
-    words = "" if is_secret else str(told.get("message") or "")
-    message = f"{doing}: {words or reason or f'HTTP {code}'}"[:_LONGEST_MESSAGE]
+    quoted = "" if is_secret else str(found.get("message") or "")
+    message = f"{description}: {quoted or reason or f'HTTP {code}'}"[:_LONGEST_MESSAGE]
     wait_s = _retry_s(details, retry_after)
     match code:
         case 401 | 429:
             return (UnauthorizedError if code == 401 else ThrottledError)(message, retry_after_s=wait_s)
         case 403:
-            return ForbiddenError(message, _refusal_of(str(told.get("message") or ""), causes))
+            return ForbiddenError(message, _refusal_of(str(found.get("message") or ""), causes))
         case 404 | 410:
             return (NotFoundError if code == 404 else ExpiredError)(message)
         case 409:
@@ -182,7 +188,7 @@ def _dict(value: object) -> dict[str, Any]:
 def _refusal_of(message: str, causes: list[dict[str, Any]]) -> RefusedBy:
     if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
         return RefusedBy.NAMESPACE_TERMINATING
-    return next((refusal for words, refusal in _REFUSALS if words.search(message)), RefusedBy.ADMISSION)
+    return next((refusal for pattern, refusal in _REFUSALS if pattern.search(message)), RefusedBy.ADMISSION)
 
 
 def _problem(cause: dict[str, Any], *, is_secret: bool) -> FieldProblem:
@@ -191,11 +197,11 @@ def _problem(cause: dict[str, Any], *, is_secret: bool) -> FieldProblem:
 
 
 def _retry_s(details: dict[str, Any], retry_after: str | None) -> float:
-    for told in (retry_after, details.get("retryAfterSeconds")):
+    for given in (retry_after, details.get("retryAfterSeconds")):
         try:
-            asked_s = float(told or "")
+            retry_after_s = float(given or "")
         except (TypeError, ValueError):
             continue
-        if asked_s >= 0:  # and a number
-            return min(asked_s, _LONGEST_RETRY_S)
+        if retry_after_s >= 0:  # and a number
+            return min(retry_after_s, _LONGEST_RETRY_S)
     return _DEFAULT_RETRY_S

@@ -139,18 +139,18 @@ def etcd_password_of(master: Raw | None) -> str:
 
 
 def build_secrets(
-    job: KubeJob, identity: JobIdentity, etcd: EtcdAccess, standing: Raw | None = None
+    job: KubeJob, identity: JobIdentity, etcd: EtcdAccess, current: Raw | None = None
 ) -> tuple[dict[str, Any], ...]:
     """Return the bodies of the three Secrets, the authority's first: without it members' certificates could not be
     renewed.
 
-    `standing`: the master's Secret as it is.  Files of etcd that `etcd` no longer contains stay in it, because running
+    `current`: the master's Secret as it is.  Files of etcd that `etcd` no longer contains stay in it, because running
     masters use them.
 
     """
     known = {"ca.crt": identity.authority.certificate, TOKEN: identity.token.encode()}
-    said = {file: getattr(etcd, name) for name, file in ETCD_KEYS.items()} | {password_file(etcd): etcd.password}
-    files = _etcd_files(standing or {}) | {file: content.encode() for file, content in said.items() if content}
+    etcd_files = {file: getattr(etcd, name) for name, file in ETCD_KEYS.items()} | {password_file(etcd): etcd.password}
+    files = _etcd_files(current or {}) | {file: content.encode() for file, content in etcd_files.items() if content}
     return (
         _secret(job, authority_secret(job.name), {"ca.crt": known["ca.crt"], "ca.key": identity.authority.key}),
         _secret(job, member_secret(job.name), known | _files(identity.member)),

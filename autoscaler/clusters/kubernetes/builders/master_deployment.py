@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.builders.member_pods import (
+    has_no_command,
     owner_reference,
-    runs_our_program,
     template_metadata,
     with_identity,
     with_program,
@@ -28,7 +28,7 @@ from autoscaler.clusters.kubernetes.builders.pod_security import with_restricted
 from autoscaler.clusters.kubernetes.objects.fields import Raw, parts
 from autoscaler.clusters.kubernetes.objects.labels import master_selector, pod_labels, role_labels
 from autoscaler.clusters.kubernetes.objects.names import master_name, master_secret
-from autoscaler.clusters.kubernetes.objects.node_affinity import keep_to_willing_nodes, prefer_apart, prefer_nodes
+from autoscaler.clusters.kubernetes.objects.node_affinity import prefer_nodes, prefer_spread, require_allowed_nodes
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import NodeName, Role, Tier
 
@@ -46,12 +46,12 @@ def build_master(
     """
     template = job.template(Role.MASTER)
     labels = pod_labels(job.name, Role.MASTER, ordinal=None, tier=Tier.CORE)
-    spec = prefer_apart(keep_to_willing_nodes(template.spec, avoid=avoid), master_selector(job.name))
+    spec = prefer_spread(require_allowed_nodes(template.spec, avoid=avoid), master_selector(job.name))
     spec = prefer_nodes(spec, seats) if seats else spec
     spec = with_identity(spec, template, master_variables(job, settings.etcd), secret=master_secret(job.name))
-    said = spec["containers"][template.container]
-    own = with_program(said, _COMMAND, settings.image)
-    probes = {"readinessProbe": _readiness()} | ({"livenessProbe": _liveness()} if runs_our_program(said) else {})
+    container = spec["containers"][template.container]
+    own = with_program(container, _COMMAND, settings.image)
+    probes = {"readinessProbe": _readiness()} | ({"livenessProbe": _liveness()} if has_no_command(container) else {})
     spec["containers"][template.container] = {**probes, **own, "ports": _ports(own)}
     spec |= {
         "priorityClassName": job.spec.priority_class,

@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.builders.pod_security import with_restricted
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
 from autoscaler.clusters.kubernetes.objects.labels import API_VERSION, GATE, pod_labels
 from autoscaler.clusters.kubernetes.objects.names import member_secret, pod_name
-from autoscaler.clusters.kubernetes.objects.node_affinity import keep_to_willing_nodes, tie_to_node
+from autoscaler.clusters.kubernetes.objects.node_affinity import require_allowed_nodes, tie_to_node
 from autoscaler.clusters.kubernetes.parsing.priority_classes import LEVEL_SURPLUS, surplus_class
 from autoscaler.clusters.kubernetes.parsing.role_templates import RoleTemplate
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
@@ -41,8 +41,8 @@ def build_pod(
 ) -> dict[str, Any]:
     """Return the body of a trainer or server: gated without a node (`ungate_patch`), or tied to the seat's node."""
     template = job.template(seat.role)
-    grace_s = grace_of(template, seat.tier, settings)
-    spec = keep_to_willing_nodes(template.spec, avoid=avoid)
+    grace_s = grace_period_s(template, seat.tier, settings)
+    spec = require_allowed_nodes(template.spec, avoid=avoid)
     if is_gated:
         spec["schedulingGates"] = [{"name": GATE}]
     else:
@@ -50,11 +50,11 @@ def build_pod(
     variables = member_variables(job, seat.role, ordinal=seat.ordinal, tier=seat.tier, grace_s=grace_s)
     spec = with_identity(spec, template, variables, secret=member_secret(job.name))
     if seat.role is Role.SERVER:
-        said = spec["containers"][template.container]
-        own = with_program(said, _SERVER_COMMAND, settings.image)
-        spec["containers"][template.container] = {**_liveness(said), **own, "ports": _ports(own)}
+        container = spec["containers"][template.container]
+        own = with_program(container, _SERVER_COMMAND, settings.image)
+        spec["containers"][template.container] = {**_liveness(container), **own, "ports": _ports(own)}
     spec |= {
-        "priorityClassName": class_of(job, seat, settings),
+        "priorityClassName": priority_class_of(job, seat, settings),
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": int(grace_s),
     }
@@ -82,7 +82,7 @@ def ungate_patch(pod: Raw, node: NodeName) -> dict[str, Any]:
     return {"spec": {"schedulingGates": gates, "affinity": tied["affinity"]}}
 
 
-def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
+def priority_class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
     """Return the PriorityClass of a pod (`beside-the-scheduler.md` 1 to 4); its preemption policy comes with it.
 
     With `reclaim: planner` surplus has a class of core's value, so that the scheduler never preempts it.
@@ -92,7 +92,7 @@ def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
     return LEVEL_SURPLUS if settings.reclaim is Reclaim.PLANNER else surplus_class(max(1, seat.grade))
 
 
-def grace_of(template: RoleTemplate, tier: Tier, settings: BuildSettings) -> float:
+def grace_period_s(template: RoleTemplate, tier: Tier, settings: BuildSettings) -> float:
     """Grace period in whole seconds: the value in the pod's spec and in its environment.
 
     Core keeps the user's grace period; surplus gets at most the cluster's (rule 7).
@@ -134,7 +134,7 @@ def with_identity(spec: Raw, template: RoleTemplate, variables: list[dict[str, A
     return {**spec, "containers": containers, "volumes": [*volumes, identity]}
 
 
-def runs_our_program(container: Raw) -> bool:
+def has_no_command(container: Raw) -> bool:
     """True if the user named neither a command nor arguments."""
     return not container.get("command") and not container.get("args")
 
@@ -142,7 +142,7 @@ def runs_our_program(container: Raw) -> bool:
 def with_program(container: Raw, command: tuple[str, ...], image: str) -> dict[str, Any]:
     """Return the container with the role's own program and image where the user named none."""
     told = dict(container)
-    if runs_our_program(container):
+    if has_no_command(container):
         told["command"] = list(command)
     told.setdefault("image", image)
     return told
@@ -154,7 +154,7 @@ def _liveness(container: Raw) -> dict[str, Any]:
     The probe uses the data port up to the end of the handshake.  Images of users get no probe, since they may lack the
     program.  A server that hangs ignores SIGTERM too, so the probe's grace period is short.
     """
-    if not runs_our_program(container) or container.get("image"):
+    if not has_no_command(container) or container.get("image"):
         return {}
     timing = {
         "initialDelaySeconds": 60,

@@ -40,22 +40,22 @@ _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 def member_variables(job: KubeJob, role: Role, *, ordinal: int, tier: Tier, grace_s: float) -> list[dict[str, Any]]:
     """Return the variables of a trainer or server."""
-    told = _told(job, role) | {
+    values = _job_variables(job, role) | {
         "EDL_ORDINAL": str(ordinal),
         "EDL_TIER": tier.value,
         "EDL_GRACE_S": _number(grace_s),
         "EDL_CHECKPOINT_EVERY_S": _number(job.spec.checkpoint.every_s),
     }
     if role is Role.SERVER:
-        told["EDL_LISTEN"] = f"0.0.0.0:{SERVER_PORT}"
-    variables = [_from_field("EDL_NAME", "metadata.name"), *_written(told)]
+        values["EDL_LISTEN"] = f"0.0.0.0:{SERVER_PORT}"
+    variables = [_from_field("EDL_NAME", "metadata.name"), *_as_env_list(values)]
     return [*variables, _from_field("EDL_ADVERTISE", "status.podIP")] if role is Role.SERVER else variables
 
 
 def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
     """Return the variables of a master."""
     spec = job.spec
-    told = _told(job, Role.MASTER) | {
+    values = _job_variables(job, Role.MASTER) | {
         "EDL_LISTEN": f"0.0.0.0:{MASTER_PORT}",
         "EDL_METRICS_LISTEN": f"0.0.0.0:{METRICS_PORT}",
         "EDL_CHECKPOINT_EVERY_S": _number(spec.checkpoint.every_s),
@@ -74,12 +74,12 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
         "EDL_ETCD_KEY_FILE": etcd.key and ETCD_KEYS["key"],
         "EDL_ETCD_PASSWORD_FILE": password_file(etcd) if etcd.password or etcd.is_separate else "",
     }
-    told |= {name: f"{IDENTITY_FOLDER}/{file}" for name, file in files.items() if file}
+    values |= {name: f"{IDENTITY_FOLDER}/{file}" for name, file in files.items() if file}
     if spec.server is not None:
-        told |= {"EDL_AFTER_LOSS": spec.server.after_loss.value, "EDL_COPIES": str(spec.server.copies)}
+        values |= {"EDL_AFTER_LOSS": spec.server.after_loss.value, "EDL_COPIES": str(spec.server.copies)}
     if etcd.user or etcd.is_separate:
-        told["EDL_ETCD_USER"] = store_name(job.namespace, job.name, job.uid) if etcd.is_separate else etcd.user
-    return [_from_field("EDL_NAME", "metadata.name"), *_written(told)]
+        values["EDL_ETCD_USER"] = store_name(job.namespace, job.name, job.uid) if etcd.is_separate else etcd.user
+    return [_from_field("EDL_NAME", "metadata.name"), *_as_env_list(values)]
 
 
 def password_file(etcd: EtcdAccess) -> str:
@@ -87,18 +87,18 @@ def password_file(etcd: EtcdAccess) -> str:
     return OWN_PASSWORD if etcd.is_separate else SHARED_PASSWORD
 
 
-def merge_variables(said: Sequence[Raw], container: Raw, template: RoleTemplate) -> list[dict[str, Any]]:
+def merge_variables(edl_variables: Sequence[Raw], container: Raw, template: RoleTemplate) -> list[dict[str, Any]]:
     """Return EDL's variables, the user's, and thread counts by the CPU request unless either sets them."""
-    names = {text(variable, "name") for variable in said}
+    names = {text(variable, "name") for variable in edl_variables}
     own = [dict(variable) for variable in parts(container, "env") if text(variable, "name") not in names]
     names |= {text(variable, "name") for variable in own}
     threads = str(max(1, math.ceil(pod_request(template.spec).cpu_milli / 1000)))
     defaults = {"PYTHONUNBUFFERED": "1"} | dict.fromkeys(_THREAD_VARIABLES, threads)
     missing = {name: value for name, value in defaults.items() if name not in names}
-    return [*map(dict, said), *own, *_written(missing)]
+    return [*map(dict, edl_variables), *own, *_as_env_list(missing)]
 
 
-def _told(job: KubeJob, role: Role) -> dict[str, str]:
+def _job_variables(job: KubeJob, role: Role) -> dict[str, str]:
     return {
         "EDL_ENV_VERSION": ENVIRONMENT_VERSION,
         "EDL_JOB": store_name(job.namespace, job.name, job.uid),
@@ -110,8 +110,8 @@ def _told(job: KubeJob, role: Role) -> dict[str, str]:
     }
 
 
-def _written(told: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [{"name": name, "value": value} for name, value in told.items()]
+def _as_env_list(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _from_field(name: str, path: str) -> dict[str, Any]:

@@ -13,15 +13,15 @@ from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
 
 def with_restricted_defaults(spec: Raw) -> dict[str, Any]:
     """Return the pod's spec with the restricted defaults, and without a token of the API server."""
-    told = dict(spec)
-    told["securityContext"] = _of_pod(spec)
+    found = dict(spec)
+    found["securityContext"] = _of_pod(spec)
     for kind in ("containers", "initContainers"):
         if containers := parts(spec, kind):
-            told[kind] = [{**container, "securityContext": _of_container(container)} for container in containers]
-    told.setdefault("enableServiceLinks", False)
+            found[kind] = [{**container, "securityContext": _of_container(container)} for container in containers]
+    found.setdefault("enableServiceLinks", False)
     if "serviceAccountName" not in spec:
-        told.setdefault("automountServiceAccountToken", False)
-    return told
+        found.setdefault("automountServiceAccountToken", False)
+    return found
 
 
 def _of_pod(spec: Raw) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 
 EXPECTATION_LIMIT_S: Final = 10.0  # a watch that is silent for that long is stale, and then EDL writes nothing at all
 
-ObjectPlace: TypeAlias = tuple[Kind, Key]
+ObjectRef: TypeAlias = tuple[Kind, Key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,8 @@ ExpectationT = TypeVar("ExpectationT", ExpectedCreation, ExpectedDeletion)
 class Expectations:
     """Expected creations and deletions, by kind and key."""
 
-    creations: Mapping[ObjectPlace, ExpectedCreation] = field(default_factory=dict)
-    deletions: Mapping[ObjectPlace, ExpectedDeletion] = field(default_factory=dict)
+    creations: Mapping[ObjectRef, ExpectedCreation] = field(default_factory=dict)
+    deletions: Mapping[ObjectRef, ExpectedDeletion] = field(default_factory=dict)
 
     def with_creation(self, kind: Kind, body: Raw, *, now_s: float) -> Expectations:
         """Expect the object of a create request whose outcome is not known yet."""
@@ -70,23 +70,23 @@ class Expectations:
         A11).
         """
         creations = _open(self.creations, lambda place, _: find(*place) is None, now_s, errors)
-        deletions = _open(self.deletions, lambda place, one: _stays(find(*place), one), now_s, errors)
+        deletions = _open(self.deletions, lambda place, one: _is_unchanged(find(*place), one), now_s, errors)
         if len(creations) == len(self.creations) and len(deletions) == len(self.deletions):
             return self
         return Expectations(creations=creations, deletions=deletions)
 
     def is_leaving(self, kind: Kind, obj: Raw) -> bool:
         """True if EDL has deleted this very object."""
-        told = self.deletions.get((kind, key_of(obj)))
-        return told is not None and told.uid == obj["metadata"]["uid"]
+        expectation = self.deletions.get((kind, key_of(obj)))
+        return expectation is not None and expectation.uid == obj["metadata"]["uid"]
 
 
 def _open(
-    entries: Mapping[ObjectPlace, ExpectationT],
-    is_open: Callable[[ObjectPlace, ExpectationT], bool],
+    entries: Mapping[ObjectRef, ExpectationT],
+    is_open: Callable[[ObjectRef, ExpectationT], bool],
     now_s: float,
     errors: JobErrors,
-) -> dict[ObjectPlace, ExpectationT]:
+) -> dict[ObjectRef, ExpectationT]:
     """Return the expectations that still count."""
     found = {}
     for place, one in entries.items():
@@ -100,6 +100,6 @@ def _open(
     return found
 
 
-def _stays(obj: Raw | None, told: ExpectedDeletion) -> bool:
+def _is_unchanged(obj: Raw | None, expectation: ExpectedDeletion) -> bool:
     """True if the cache shows the object as if it had not been deleted."""
-    return obj is not None and obj["metadata"]["uid"] == told.uid and "deletionTimestamp" not in obj["metadata"]
+    return obj is not None and obj["metadata"]["uid"] == expectation.uid and "deletionTimestamp" not in obj["metadata"]

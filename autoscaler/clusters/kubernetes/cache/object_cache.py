@@ -97,23 +97,23 @@ class ObjectCache:
 
     def version(self, kind: Kind, source: str = CLUSTER) -> int:
         """Return the version after which a watch continues; 0 before the first list."""
-        return self._stream(kind).told[source].version
+        return self._stream(kind).progress[source].version
 
-    def heard_at_s(self, kind: Kind, source: str = CLUSTER) -> float | None:
+    def confirmed_at_s(self, kind: Kind, source: str = CLUSTER) -> float | None:
         """Return when the server last confirmed the state of the kind; None before the first list."""
-        return self._stream(kind).told[source].heard_at_s
+        return self._stream(kind).progress[source].confirmed_at_s
 
     def is_synced(self, kinds: Iterable[Kind]) -> bool:
         """True if every source of these kinds has been listed."""
-        return all(told.version for kind in kinds for told in self._stream(kind).told.values())
+        return all(progress.version for kind in kinds for progress in self._stream(kind).progress.values())
 
-    def oldest_heard_at_s(self, kinds: Iterable[Kind]) -> float | None:
+    def oldest_confirmed_at_s(self, kinds: Iterable[Kind]) -> float | None:
         """Return the age limit of these kinds: every change before this instant is in the cache.  None unless all are
         synced.
         """
-        heard = [told.heard_at_s for kind in kinds for told in self._stream(kind).told.values()]
-        known = [at_s for at_s in heard if at_s is not None]
-        return min(known) if known and len(known) == len(heard) else None
+        confirmed = [progress.confirmed_at_s for kind in kinds for progress in self._stream(kind).progress.values()]
+        known = [at_s for at_s in confirmed if at_s is not None]
+        return min(known) if known and len(known) == len(confirmed) else None
 
     def pop_changes(self) -> Mapping[Kind, frozenset[Key]]:
         """Return the keys of objects that were added, changed or removed since the last call."""
@@ -122,11 +122,11 @@ class ObjectCache:
             self._streams[kind].changed.clear()
         return found
 
-    def apply_listing(self, kind: Kind, listing: Listing, *, asked_at_s: float, source: str = CLUSTER) -> bool:
+    def apply_listing(self, kind: Kind, listing: Listing, *, requested_at_s: float, source: str = CLUSTER) -> bool:
         """Store a list of one source; return False, with nothing changed, if the cache is newer."""
         stream, version = self._stream(kind), int(listing.resource_version)
-        told = stream.told[source]
-        if version < told.version:
+        progress = stream.progress[source]
+        if version < progress.version:
             return False
         keys = [
             self._errors.attempt(raw_object_key(kind.plural, item), GuardedTask.KEEP, partial(key_of, item))
@@ -141,40 +141,40 @@ class ObjectCache:
                 self._errors.attempt(
                     object_key(kind.plural, *place), GuardedTask.KEEP, partial(stream.put, place, item)
                 )
-        told.version, told.heard_at_s = version, asked_at_s
+        progress.version, progress.confirmed_at_s = version, requested_at_s
         return True
 
     def apply_event(self, kind: Kind, event: WatchEvent, *, at_s: float, source: str = CLUSTER) -> None:
         """Apply one event; a repetition changes nothing.  Raises InvariantViolationError before the first list."""
         stream, version = self._stream(kind), int(event.resource_version)
-        told = stream.told[source]
-        if not told.version:
+        progress = stream.progress[source]
+        if not progress.version:
             raise InvariantViolationError(f"{kind.plural}: an event before the first listing")
-        told.heard_at_s = at_s
-        if version <= told.version:
+        progress.confirmed_at_s = at_s
+        if version <= progress.version:
             return
-        told.version = version
+        progress.version = version
         match event.type:
             case EventType.ADDED | EventType.MODIFIED:
                 with self._errors.isolate(raw_object_key(kind.plural, event.object), GuardedTask.KEEP):
                     stream.put(key_of(event.object), event.object)
             case EventType.DELETED:
                 with self._errors.isolate(raw_object_key(kind.plural, event.object), GuardedTask.KEEP):
-                    gone = key_of(event.object)
-                    if stream.versions.get(gone, version) <= version:
-                        stream.drop(gone)
+                    deleted = key_of(event.object)
+                    if stream.versions.get(deleted, version) <= version:
+                        stream.drop(deleted)
             case EventType.BOOKMARK:
                 pass
 
-    def note_progress(self, kind: Kind, *, at_s: float, source: str = CLUSTER) -> None:
+    def record_progress(self, kind: Kind, *, at_s: float, source: str = CLUSTER) -> None:
         """Record that the server reported no change up to this instant."""
-        self._stream(kind).told[source].heard_at_s = at_s
+        self._stream(kind).progress[source].confirmed_at_s = at_s
 
     def put_written(self, kind: Kind, obj: Raw) -> None:
         """Store the answer to an own write, unless the stream has passed its version."""
         stream, key = self._stream(kind), key_of(obj)
-        told = stream.told.get(CLUSTER) or stream.told.get(key[0])
-        if told is not None and told.version and int(obj["metadata"]["resourceVersion"]) > told.version:
+        progress = stream.progress.get(CLUSTER) or stream.progress.get(key[0])
+        if progress is not None and progress.version and int(obj["metadata"]["resourceVersion"]) > progress.version:
             stream.put(key, obj)
 
     def _stream(self, kind: Kind) -> _KindStream:
@@ -188,7 +188,7 @@ class _SourceProgress:
     """How far one source has come: every change up to `version` is in the cache."""
 
     version: int = 0
-    heard_at_s: float | None = None
+    confirmed_at_s: float | None = None
 
 
 class _KindStream:
@@ -199,7 +199,7 @@ class _KindStream:
         self.shown: Mapping[Key, Raw] = MappingProxyType(self.objects)
         self.versions: dict[Key, int] = {}
         self.changed: set[Key] = set()
-        self.told = {source: _SourceProgress() for source in sources}
+        self.progress = {source: _SourceProgress() for source in sources}
         self._trim = trim
 
     def put(self, key: Key, obj: Raw) -> None:
@@ -229,8 +229,8 @@ class StaleViewError(TemporaryError):
 
 def check_fresh(store: ObjectCache, now_s: float) -> None:
     """Raise StaleViewError unless the server confirmed all kinds that age within `STALE_LIMIT_S`."""
-    heard_at_s = store.oldest_heard_at_s(AGED_KINDS)
-    if heard_at_s is None:
+    confirmed_at_s = store.oldest_confirmed_at_s(AGED_KINDS)
+    if confirmed_at_s is None:
         raise StaleViewError("not all of the cluster has been listed yet")
-    if now_s - heard_at_s > STALE_LIMIT_S:
-        raise StaleViewError(f"the view is {now_s - heard_at_s:.1f} s old; at most {STALE_LIMIT_S:g} s")
+    if now_s - confirmed_at_s > STALE_LIMIT_S:
+        raise StaleViewError(f"the view is {now_s - confirmed_at_s:.1f} s old; at most {STALE_LIMIT_S:g} s")

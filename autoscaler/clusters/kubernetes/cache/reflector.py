@@ -73,28 +73,28 @@ class Reflector:
                 tasks.create_task(self._follow(kind, source), name=f"watch {kind.plural} {source}".rstrip())
 
     async def _follow(self, kind: Kind, source: str) -> None:
-        failures, is_listed, asked_at_s = 0, False, self._now()
+        failures, is_listed, requested_at_s = 0, False, self._now()
         while True:
-            heard_at_s = self._store.heard_at_s(kind, source)
+            confirmed_at_s = self._store.confirmed_at_s(kind, source)
             try:
-                if not is_listed or self._now() - asked_at_s > self._policy.relist_s:
-                    asked_at_s = self._now()
+                if not is_listed or self._now() - requested_at_s > self._policy.relist_s:
+                    requested_at_s = self._now()
                     await self._list(kind, source)
                     is_listed = True
                 await self._turn(kind, source)
                 self._clear_problem(kind, source)
                 failures = 0
             except ClusterError as error:
-                self._note_problem(kind, source, error)
-                has_come_on = is_listed and self._store.heard_at_s(kind, source) != heard_at_s
+                self._record_problem(kind, source, error)
+                has_progressed = is_listed and self._store.confirmed_at_s(kind, source) != confirmed_at_s
                 is_listed = is_listed and isinstance(error, UnavailableError | ThrottledError)
-                failures = 1 if has_come_on and is_listed else failures + 1  # a list is expensive, and no progress
+                failures = 1 if has_progressed and is_listed else failures + 1  # a list is expensive, and no progress
                 await asyncio.sleep(self._pause_s(failures, error))
 
     async def _list(self, kind: Kind, source: str) -> None:
-        asked_at_s = self._now()
+        requested_at_s = self._now()
         listing = await self._api.list(kind, _scope(source))
-        if not self._store.apply_listing(kind, listing, asked_at_s=asked_at_s, source=source):
+        if not self._store.apply_listing(kind, listing, requested_at_s=requested_at_s, source=source):
             message = f"list {kind.plural}: version {listing.resource_version} is older than what is known"
             raise ExpiredError(message)
         self._notify()
@@ -110,9 +110,9 @@ class Reflector:
                     self._notify()
         if self._now() - began_at_s < policy.turn_s / 2:  # a server that shuts down ends every watch at once
             raise UnavailableError(f"watch {kind.plural}: ended early", may_have_happened=False, retry_after_s=0.0)
-        self._store.note_progress(kind, at_s=self._now(), source=source)
+        self._store.record_progress(kind, at_s=self._now(), source=source)
 
-    def _note_problem(self, kind: Kind, source: str, error: ClusterError) -> None:
+    def _record_problem(self, kind: Kind, source: str, error: ClusterError) -> None:
         """Keep the problem; log it once, however often the watch is retried."""
         if (kind, source) not in self.problems and not isinstance(error, ExpiredError):
             log.warning("%s are not followed%s: %s", kind.plural, source and f" in {source}", error)
@@ -126,8 +126,8 @@ class Reflector:
         """Return a growing pause, scattered so that kinds and operators do not retry all at once."""
         policy = self._policy
         pause_s = min(policy.first_pause_s * 2.0 ** min(failures - 1, 16), policy.longest_pause_s)
-        asked_s = error.retry_after_s if isinstance(error, ThrottledError) else 0.0
-        return max(asked_s, pause_s * (0.5 + self._jitter() / 2))
+        retry_after_s = error.retry_after_s if isinstance(error, ThrottledError) else 0.0
+        return max(retry_after_s, pause_s * (0.5 + self._jitter() / 2))
 
 
 def _scope(source: str) -> Scope:

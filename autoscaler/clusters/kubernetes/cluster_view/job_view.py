@@ -57,7 +57,7 @@ class TrackedJobs:
     another autoscaler owns (A10).  `refused` jobs get no pods, because a LimitRange forbids them, and why.  `by_uid`
     finds the owner of a pod.
 
-    With `leaves_observed` a job in mode observe keeps its size in the plan: no capacity is reserved for its growth, and
+    With `fixes_observed` a job in mode observe keeps its size in the plan: no capacity is reserved for its growth, and
     none is expected from it.  `observed` has the job as it would be planned if EDL acted on it.
 
     A job that fails for an unexpected reason is invalid, or stays as it was (`errors`, A11).
@@ -71,7 +71,7 @@ class TrackedJobs:
         offset_s: float,
         runtime_of: RuntimeOf,
         errors: JobErrors,
-        leaves_observed: bool = False,
+        fixes_observed: bool = False,
     ) -> None:
         self.known: dict[JobName, KubeJob] = {}
         self.invalid: dict[JobName, InvalidSpecError] = {}
@@ -84,12 +84,12 @@ class TrackedJobs:
         self._offset_s = offset_s
         self._runtime_of = runtime_of
         self._errors = errors
-        self._leaves_observed = leaves_observed
+        self._fixes_observed = fixes_observed
         self._generations: dict[JobName, int] = {}
         self._planned: dict[JobName, Job] = {}
         self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # without its runtime
 
-    def read(self, changes: ChangedKeys) -> set[JobName]:
+    def parse_changes(self, changes: ChangedKeys) -> set[JobName]:
         """Parse what has changed; return the jobs that were added, removed or replaced under their name."""
         raws, moved = self._store.objects(TRAINING_JOBS), set[JobName]()
         if changes.get(LIMIT_RANGES):
@@ -119,7 +119,7 @@ class TrackedJobs:
             self.contested = frozenset(job for job in found if job is not None)
         return moved
 
-    def plan(self, classes: PriorityClasses, trainers: Mapping[JobName, int]) -> ViewDelta[Job, JobName]:
+    def to_planner_jobs(self, classes: PriorityClasses, trainers: Mapping[JobName, int]) -> ViewDelta[Job, JobName]:
         """Return the planner's jobs that are new or different.  `trainers`: how many run, of `counted` jobs."""
         self.observed = {}
         planned: dict[JobName, Job] = {}
@@ -145,8 +145,8 @@ class TrackedJobs:
     @property
     def counted(self) -> frozenset[JobName]:
         """The jobs whose size is the number of trainers that they have."""
-        left = (name for name, job in self.known.items() if self._leaves_observed and job.spec.mode is Mode.OBSERVE)
-        return self.contested.union(left)
+        observed = (name for name, job in self.known.items() if self._fixes_observed and job.spec.mode is Mode.OBSERVE)
+        return self.contested.union(observed)
 
     def active(self) -> dict[JobName, KubeJob]:
         """Return the jobs that want to run, as of the last `plan`."""
@@ -214,8 +214,8 @@ class TrackedJobs:
         # if the parsing of its pods fails, it is not known which of them run
         is_held = job.key in self.refused or self._errors.fails(job.key, GuardedTask.PODS)
         hold_until_s = NEVER_S if is_held else facts.hold_until_s
-        told = (facts.state, hold_until_s, facts.checkpoint_age_s, facts.remaining_s, facts.waiting_share)
-        if told != _life_of(planned):  # of hundreds that wait nothing is copied
+        runtime = (facts.state, hold_until_s, facts.checkpoint_age_s, facts.remaining_s, facts.waiting_share)
+        if runtime != _life_of(planned):  # of hundreds that wait nothing is copied
             planned = replace(
                 planned,
                 state=facts.state,
@@ -224,13 +224,13 @@ class TrackedJobs:
                 remaining_s=facts.remaining_s,
                 waiting_share=facts.waiting_share,
             )
-        if not self._leaves_observed or job.spec.mode is not Mode.OBSERVE:
+        if not self._fixes_observed or job.spec.mode is not Mode.OBSERVE:
             return planned
         self.observed[job.key] = planned
-        return as_it_stands(planned, trainers)
+        return with_fixed_size(planned, trainers)
 
 
-def as_it_stands(job: Job, trainers: int) -> Job:
+def with_fixed_size(job: Job, trainers: int) -> Job:
     """Return the job for a planner that cannot change it: nothing is created, and nothing can be deleted."""
     held = replace(job, hold_until_s=NEVER_S)
     if not trainers:

@@ -7,7 +7,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import Key, ObjectCache
 from autoscaler.clusters.kubernetes.cluster_view.view_delta import ChangedKeys, ViewDelta
 from autoscaler.clusters.kubernetes.objects.fields import controller_of, created_at_s, text
 from autoscaler.clusters.kubernetes.parsing.node_objects import (
-    ARRIVAL_S,
+    DAEMONS_EXPECTED_S,
     DaemonSet,
     parse_daemonset,
     parse_node,
@@ -24,28 +24,30 @@ class TrackedNodes:
         self._offset_s = offset_s
         self._daemonsets: tuple[DaemonSet, ...] = ()
         self._young: set[Key] = set()
-        self._bare: dict[Key, Node] = {}  # new nodes, before capacity is kept for DaemonSets
+        self._before_reservation: dict[Key, Node] = {}  # new nodes, before capacity is kept for DaemonSets
         self._read_as: dict[Key, Node] = {}
 
-    def read(self, changes: ChangedKeys, now_s: float) -> ViewDelta[Node, NodeName]:
+    def parse_changes(self, changes: ChangedKeys, now_s: float) -> ViewDelta[Node, NodeName]:
         """Return the nodes that are new or different."""
         raws = self._store.objects(NODES)
         if changes.get(DAEMON_SETS):
             self._daemonsets = tuple(parse_daemonset(raw) for raw in self._store.objects(DAEMON_SETS).values())
         changed = set(changes.get(NODES, ()))
         dirty = changed | self._young
-        self._bare = {key: node for key, node in self._bare.items() if key in self._young and key not in changed}
-        self._young = {key for key in dirty if key in raws and now_s < self._grown_up_at_s(key)}
-        arrived = self._arrivals() if self._young and self._daemonsets else {}
-        brought: ViewDelta[Node, NodeName] = ViewDelta()
+        self._before_reservation = {
+            key: node for key, node in self._before_reservation.items() if key in self._young and key not in changed
+        }
+        self._young = {key for key in dirty if key in raws and now_s < self._daemons_due_at_s(key)}
+        arrived = self._daemonsets_by_node() if self._young and self._daemonsets else {}
+        delta: ViewDelta[Node, NodeName] = ViewDelta()
         for key in dirty:
             if (raw := raws.get(key)) is None:
                 if self._read_as.pop(key, None) is not None:
-                    brought.gone.add(NodeName(key[1]))
+                    delta.gone.add(NodeName(key[1]))
                 continue
-            bare = self._bare.get(key) or parse_node(raw)
+            bare = self._before_reservation.get(key) or parse_node(raw)
             if key in self._young:
-                self._bare[key] = bare
+                self._before_reservation[key] = bare
             node = reserve_for_daemons(
                 bare,
                 created_at_s=created_at_s(raw) + self._offset_s,
@@ -55,13 +57,13 @@ class TrackedNodes:
             )
             if self._read_as.get(key) != node:
                 self._read_as[key] = node
-                brought.found.append(node)
-        return brought
+                delta.found.append(node)
+        return delta
 
-    def _grown_up_at_s(self, key: Key) -> float:
-        return created_at_s(self._store.objects(NODES)[key]) + self._offset_s + ARRIVAL_S
+    def _daemons_due_at_s(self, key: Key) -> float:
+        return created_at_s(self._store.objects(NODES)[key]) + self._offset_s + DAEMONS_EXPECTED_S
 
-    def _arrivals(self) -> dict[str, set[str]]:
+    def _daemonsets_by_node(self) -> dict[str, set[str]]:
         """Return by new node the DaemonSets that have a pod there."""
         found: dict[str, set[str]] = {name: set() for _, name in self._young}
         for raw in self._store.objects(PODS).values():

@@ -29,7 +29,7 @@ from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim
 from autoscaler.domain.view import check
 from autoscaler.fault_isolation import GuardedTask, JobErrors, object_key
 
-MANY_ORDINALS = 10_000  # beyond it, ordinals of deleted masters are dropped
+MOST_ORDINALS_KEPT = 10_000  # beyond it, ordinals of deleted masters are dropped
 
 SIZED = frozenset({PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY})
 
@@ -66,19 +66,19 @@ class TrackedPods:
             reclaim=reclaim,
             offset_s=offset_s,
         )
-        self._said: dict[Key, JobName] = {}  # pod -> the job that its label names
+        self._job_by_label: dict[Key, JobName] = {}  # pod -> the job that its label names
         self._labelled: dict[JobName, set[Key]] = {}  # the other way round
-        self._read_as: dict[Key, Pod] = {}
+        self._parsed: dict[Key, Pod] = {}
         self._seats: dict[JobName, dict[PodName, Pod]] = {}
-        self._seated_as: dict[JobName, KubeJob | None] = {}  # the job from which the reserved seats were derived
-        self._unseated: set[JobName] = set()
+        self._seats_of: dict[JobName, KubeJob | None] = {}  # the job from which the reserved seats were derived
+        self._seats_due: set[JobName] = set()
         self._stamps: dict[JobName, int] = {}
         self._stamping = count(1)  # for all jobs, so that no job gets a number twice
 
-    def read(self, changes: ChangedKeys, moved: Iterable[JobName]) -> ViewDelta[Pod, PodName]:
-        """Return the pods that are new or different.  `moved`: jobs that were added, removed or replaced."""
-        touched = set(moved) | self._read_masters(changes)
-        dirty = set(changes.get(PODS, ())) | self._take_expectations()
+    def parse_changes(self, changes: ChangedKeys, changed_jobs: Iterable[JobName]) -> ViewDelta[Pod, PodName]:
+        """Return the pods that are new or different.  `changed_jobs`: jobs that were added, removed or replaced."""
+        touched = set(changed_jobs) | self._read_masters(changes)
+        dirty = set(changes.get(PODS, ())) | self._update_expectations()
         for key in dirty:
             with self._errors.isolate(object_key("pod", *key), GuardedTask.READ):
                 touched |= self._index(key, self._find(key))
@@ -87,26 +87,26 @@ class TrackedPods:
                 self._number_masters(job)
             dirty |= self._labelled.get(job, set())
         dirty |= self._successors
-        brought: ViewDelta[Pod, PodName] = ViewDelta()
-        self._read_all(dirty, brought)
-        self._unseated |= touched
+        delta: ViewDelta[Pod, PodName] = ViewDelta()
+        self._read_all(dirty, delta)
+        self._seats_due |= touched
         for job in touched:
             if job in self._labelled:
                 self._stamps[job] = next(self._stamping)
             else:
                 self._stamps.pop(job, None)
-        return brought
+        return delta
 
-    def reserve_master_seats(self, jobs: Mapping[JobName, KubeJob], brought: ViewDelta[Pod, PodName]) -> None:
-        """Add reserved seats of masters to `brought`, and remove those that are no longer reserved.
+    def reserve_master_seats(self, jobs: Mapping[JobName, KubeJob], delta: ViewDelta[Pod, PodName]) -> None:
+        """Add reserved seats of masters to `delta`, and remove those that are no longer reserved.
 
         `jobs`: those that want to run.
         """
-        edited = {job for job in self._seats if jobs.get(job) is not self._seated_as.get(job)}
-        for job in self._unseated | edited:
+        edited = {job for job in self._seats if jobs.get(job) is not self._seats_of.get(job)}
+        for job in self._seats_due | edited:
             with self._errors.isolate(job, GuardedTask.MASTER_NODES):
-                self._reserve_master_seats(job, jobs.get(job), brought)
-        self._unseated.clear()
+                self._reserve_master_seats(job, jobs.get(job), delta)
+        self._seats_due.clear()
 
     def trainers(self, jobs: Iterable[JobName]) -> dict[JobName, int]:
         """Return how many trainers of each job run or are pending."""
@@ -114,7 +114,7 @@ class TrackedPods:
             job: sum(
                 pod.role is Role.TRAINER and pod.phase in SIZED
                 for key in self._labelled.get(job, ())
-                if (pod := self._read_as.get(key)) is not None
+                if (pod := self._parsed.get(key)) is not None
             )
             for job in jobs
         }
@@ -126,8 +126,8 @@ class TrackedPods:
 
     def seat_nodes(self, job: JobName) -> list[NodeName]:
         """Return the nodes reserved for the masters, by the annotation of the gang's pods."""
-        told = (text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._standing(job))
-        return next(([NodeName(node) for node in line.split(",")] for line in told if line), [])
+        annotations = (text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._live_pods(job))
+        return next(([NodeName(node) for node in line.split(",")] for line in annotations if line), [])
 
     def stamp(self, job: JobName) -> int:
         """Return a number that differs after each change of the job's pods; 0: it has none."""
@@ -141,7 +141,7 @@ class TrackedPods:
     def _pod(self, namespace: str, name: str) -> Raw | None:
         return self._store.get(PODS, (namespace, name))
 
-    def _take_expectations(self) -> set[Key]:
+    def _update_expectations(self) -> set[Key]:
         """Update the expectations; return the pods that they concern."""
         before, self._counted_on = self._counted_on, self._expected()
         if before is self._counted_on:
@@ -149,7 +149,7 @@ class TrackedPods:
         places = {*before.creations, *before.deletions, *self._counted_on.creations, *self._counted_on.deletions}
         return {key for kind, key in places if kind == PODS}
 
-    def _read_all(self, keys: set[Key], brought: ViewDelta[Pod, PodName]) -> None:
+    def _read_all(self, keys: set[Key], delta: ViewDelta[Pod, PodName]) -> None:
         """Parse these pods, and unreadable ones again; a failure concerns its job alone (A11)."""
         before = set(self._unread.values())
         again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, GuardedTask.PODS)}
@@ -163,17 +163,17 @@ class TrackedPods:
         for key in (*(all_keys - masters), *masters):  # masters last: their seats depend on the other pods
             self._unread.pop(key, None)
             try:
-                self._read(key, self._find(key), brought)
+                self._read(key, self._find(key), delta)
             except Exception as error:  # noqa: BLE001 - noted below, once for each job
-                self._unread[key] = self._said.get(key) or object_key("pod", *key)
+                self._unread[key] = self._job_by_label.get(key) or object_key("pod", *key)
                 failed[self._unread[key]] = error
-                self._errors.attempt(object_key("pod", *key), GuardedTask.PODS, partial(self._occupy, key, brought))
+                self._errors.attempt(object_key("pod", *key), GuardedTask.PODS, partial(self._occupy, key, delta))
         for job, last in failed.items():
             self._errors.record_failure(job, GuardedTask.PODS, last)
         for job in before.difference(self._unread.values()):
             self._errors.clear_failure(job, GuardedTask.PODS)
 
-    def _occupy(self, key: Key, brought: ViewDelta[Pod, PodName]) -> None:
+    def _occupy(self, key: Key, delta: ViewDelta[Pod, PodName]) -> None:
         """Let a pod that cannot be parsed occupy its capacity as an external one, unless it is known from before.
 
         It occupies its node, or the node that EDL tied it to, since the scheduler is about to bind it there.  An ended
@@ -181,9 +181,9 @@ class TrackedPods:
         """
         raw = self._store.get(PODS, key)
         if raw is not None and text(raw, "status", "phase") in ENDED_PHASES:
-            self._leave(key, brought)
+            self._remove(key, delta)
             return
-        before = self._read_as.get(key)
+        before = self._parsed.get(key)
         is_known = before is not None and (before.role is not Role.EXTERNAL or before.node is not None)
         if raw is None or is_known:
             return
@@ -191,7 +191,7 @@ class TrackedPods:
         pin = None if node or gates_of(raw) else split_node_pin(shape_of_spec(raw["spec"], part(raw, "status")))[1]
         if not node and pin is None:
             return
-        self._read_as[key] = pod = Pod(
+        self._parsed[key] = pod = Pod(
             name=PodName(f"{key[0]}/{key[1]}"),
             role=Role.EXTERNAL,
             tier=Tier.EXTERNAL,
@@ -201,42 +201,42 @@ class TrackedPods:
             nominated_node=pin,
             created_at_s=0.0,
         )
-        brought.found.append(pod)
+        delta.found.append(pod)
 
-    def _read(self, key: Key, raw: Raw | None, brought: ViewDelta[Pod, PodName]) -> None:
+    def _read(self, key: Key, raw: Raw | None, delta: ViewDelta[Pod, PodName]) -> None:
         pod = None if raw is None else parse_pod(raw, self._context)
         self._successors.discard(key)
         if raw is None or pod is None:
-            self._leave(key, brought)
+            self._remove(key, delta)
             return
         if pod.phase is not PodPhase.TERMINATING and self._counted_on.is_leaving(PODS, raw):
             pod = replace(pod, phase=PodPhase.TERMINATING)
         if pod.role is Role.MASTER:
-            pod = self._seated(pod)
+            pod = self._with_reserved_node(pod)
         elif pod.role is Role.SERVER and pod.job is not None and (old := find_replaced_pod(raw, self._pod)) is not None:
             self._successors.add(key)
             pod = as_replacement(pod, old, self._owning(pod.job))
-        if self._read_as.get(key) != pod:
+        if self._parsed.get(key) != pod:
             check(pod)
-            self._read_as[key] = pod
-            brought.found.append(pod)
+            self._parsed[key] = pod
+            delta.found.append(pod)
 
-    def _leave(self, key: Key, brought: ViewDelta[Pod, PodName]) -> None:
+    def _remove(self, key: Key, delta: ViewDelta[Pod, PodName]) -> None:
         """Remove the pod from the view."""
-        if self._read_as.pop(key, None) is not None:
-            brought.gone.add(PodName(f"{key[0]}/{key[1]}"))
+        if self._parsed.pop(key, None) is not None:
+            delta.gone.add(PodName(f"{key[0]}/{key[1]}"))
 
     def _index(self, key: Key, raw: Raw | None) -> set[JobName]:
         """Index the pod by the job that its label names; return the jobs concerned."""
         namespace = key[0]
-        said = text(raw, "metadata", "labels", JOB) if raw is not None else ""
-        after, before = (job_key(namespace, said) if said else None), self._said.pop(key, None)
+        label = text(raw, "metadata", "labels", JOB) if raw is not None else ""
+        after, before = (job_key(namespace, label) if label else None), self._job_by_label.pop(key, None)
         if before is not None and before != after:
             self._labelled[before].discard(key)
             if not self._labelled[before]:
                 del self._labelled[before]
         if after is not None:
-            self._said[key] = after
+            self._job_by_label[key] = after
             self._labelled.setdefault(after, set()).add(key)
         return {job for job in (before, after) if job is not None}
 
@@ -265,7 +265,7 @@ class TrackedPods:
         uids = {text(raw, "metadata", "uid") for raw in self._master_pods(job)}
         known = {uid: self._ordinals[uid] for uid in uids if uid in self._ordinals}
         self._ordinals |= assign_master_ordinals(known, uids)
-        if len(self._ordinals) > MANY_ORDINALS:
+        if len(self._ordinals) > MOST_ORDINALS_KEPT:
             alive = {text(raw, "metadata", "uid") for raw in self._store.objects(PODS).values()}
             for uid in self._ordinals.keys() - alive:
                 del self._ordinals[uid]
@@ -277,14 +277,14 @@ class TrackedPods:
         raw = self._find(key)
         return raw is not None and text(raw, "metadata", "labels", ROLE) == Role.MASTER.value
 
-    def _seated(self, pod: Pod) -> Pod:
+    def _with_reserved_node(self, pod: Pod) -> Pod:
         """Return a pending master's pod with its reserved node, until the scheduler has judged it."""
         if pod.job is None or pod.phase is not PodPhase.PENDING or pod.place or pod.unschedulable_since_s is not None:
             return pod
         nodes = self.seat_nodes(pod.job)
         return replace(pod, nominated_node=nodes[pod.ordinal]) if pod.ordinal < len(nodes) else pod
 
-    def _reserve_master_seats(self, job: JobName, known: KubeJob | None, brought: ViewDelta[Pod, PodName]) -> None:
+    def _reserve_master_seats(self, job: JobName, known: KubeJob | None, delta: ViewDelta[Pod, PodName]) -> None:
         """Reserve seats for masters that do not exist yet, or release them."""
         seats: dict[PodName, Pod] = {}
         if known is not None:
@@ -305,15 +305,15 @@ class TrackedPods:
                     ordinal=ordinal,
                 )
         before = self._seats.pop(job, {})
-        self._seated_as.pop(job, None)
-        brought.gone.update(before.keys() - seats.keys())
-        brought.found.extend(pod for name, pod in seats.items() if before.get(name) != pod)
+        self._seats_of.pop(job, None)
+        delta.gone.update(before.keys() - seats.keys())
+        delta.found.extend(pod for name, pod in seats.items() if before.get(name) != pod)
         if seats:
-            self._seats[job], self._seated_as[job] = seats, known
+            self._seats[job], self._seats_of[job] = seats, known
 
-    def _standing(self, job: JobName) -> Iterable[Raw]:
+    def _live_pods(self, job: JobName) -> Iterable[Raw]:
         """Yield the job's pods that are in the view and do not terminate."""
         for key in self._labelled.get(job, ()):
-            pod, raw = self._read_as.get(key), self._find(key)
+            pod, raw = self._parsed.get(key), self._find(key)
             if raw is not None and pod is not None and pod.job == job and pod.phase in SIZED:
                 yield raw

@@ -20,7 +20,7 @@ class ViewBuilder:
     """Builds the planner's view of the object cache; `jobs`, `pods` and `classes` are as of the last `build`.
 
     `offset_s` converts Unix time to the cluster's clock.  `expected`: own writes that no watch has shown yet.
-    `elastic_servers`: the number of parameter servers may change; `moves_servers`: and their nodes.  `leaves_observed`:
+    `elastic_servers`: the number of parameter servers may change; `moves_servers`: and their nodes.  `fixes_observed`:
     see `TrackedJobs`.  `errors` isolates failures of single jobs and objects.
     """
 
@@ -35,14 +35,14 @@ class ViewBuilder:
         errors: JobErrors,
         elastic_servers: bool = False,
         moves_servers: bool = False,
-        leaves_observed: bool = False,
+        fixes_observed: bool = False,
     ) -> None:
         self._store = store
         self._reclaim = reclaim
         self.classes = PriorityClasses()
         self._errors = errors
         self.jobs = TrackedJobs(
-            store, offset_s=offset_s, runtime_of=runtime_of, errors=errors, leaves_observed=leaves_observed
+            store, offset_s=offset_s, runtime_of=runtime_of, errors=errors, fixes_observed=fixes_observed
         )
         self.pods = TrackedPods(
             store,
@@ -63,12 +63,12 @@ class ViewBuilder:
         changes = self._store.pop_changes()
         if changes.get(PRIORITY_CLASSES):
             self.classes = parse_priority_classes(self._store.objects(PRIORITY_CLASSES).values())
-        moved = self.jobs.read(changes)
-        pods = self.pods.read(changes, moved)
-        jobs = self.jobs.plan(self.classes, self.pods.trainers(self.jobs.counted))
+        moved = self.jobs.parse_changes(changes)
+        pods = self.pods.parse_changes(changes, moved)
+        jobs = self.jobs.to_planner_jobs(self.classes, self.pods.trainers(self.jobs.counted))
         self.pods.reserve_master_seats(self.jobs.active(), pods)
-        nodes = self._nodes.read(changes, now_s)
-        workloads = self._workloads.read(changes, self.classes, now_s)
+        nodes = self._nodes.parse_changes(changes, now_s)
+        workloads = self._workloads.parse_changes(changes, self.classes, now_s)
         quotas = read_quotas(self._store, self._reclaim, self._errors) if changes.get(RESOURCE_QUOTAS) else None
         is_new = any((pods, jobs, nodes, workloads, quotas is not None))
         self._view = self._view.evolve(
@@ -82,7 +82,7 @@ class ViewBuilder:
             gone_workloads=workloads.gone,
             quotas=quotas,
             revision=self._view.revision + is_new,
-            observed_at_s=self._store.oldest_heard_at_s(AGED_KINDS) or 0.0,
+            observed_at_s=self._store.oldest_confirmed_at_s(AGED_KINDS) or 0.0,
             is_synced=self._store.is_synced(WATCHED_KINDS),
         )
         return self._view

@@ -26,7 +26,7 @@ ANNOUNCED_S: Final = 20.0
 class AnnouncedGrowth:
     """Growth that a workload has announced: since when, and how many pods it had created."""
 
-    made: int
+    created_pods: int
     since_s: float
 
 
@@ -45,19 +45,21 @@ class TrackedWorkloads:
         self._read_as: dict[Key, Workload] = {}
         self._announced: dict[Key, AnnouncedGrowth] = {}
 
-    def read(self, changes: ChangedKeys, classes: PriorityClasses, now_s: float) -> ViewDelta[Workload, WorkloadName]:
+    def parse_changes(
+        self, changes: ChangedKeys, classes: PriorityClasses, now_s: float
+    ) -> ViewDelta[Workload, WorkloadName]:
         """Return the workloads that are new or different."""
         raws, dirty = self._store.objects(DEPLOYMENTS), set(changes.get(DEPLOYMENTS, ()))
         if changes.get(POD_AUTOSCALERS):
             dirty |= self._read_scalers()
         if changes.get(PRIORITY_CLASSES):
             dirty |= raws.keys()
-        dirty |= {key for key, told in self._announced.items() if self._is_over(key, told, now_s)}
-        brought: ViewDelta[Workload, WorkloadName] = ViewDelta()
+        dirty |= {key for key, announced in self._announced.items() if self._is_expired(key, announced, now_s)}
+        delta: ViewDelta[Workload, WorkloadName] = ViewDelta()
         for key in dirty:
             with self._errors.isolate(object_key("deployment", *key), GuardedTask.READ):
-                self._read(key, raws.get(key), classes, now_s, brought)
-        return brought
+                self._read(key, raws.get(key), classes, now_s, delta)
+        return delta
 
     def _read(
         self,
@@ -65,36 +67,40 @@ class TrackedWorkloads:
         raw: Raw | None,
         classes: PriorityClasses,
         now_s: float,
-        brought: ViewDelta[Workload, WorkloadName],
+        delta: ViewDelta[Workload, WorkloadName],
     ) -> None:
         workload = None if raw is None else parse_workload(raw, self._scalers.get(key), classes)
         if raw is not None and workload is not None:
-            workload = self._believed(key, workload, whole(raw, "status", "replicas"), now_s)
+            workload = self._without_expired_growth(key, workload, whole(raw, "status", "replicas"), now_s)
         if workload is None:
             self._announced.pop(key, None)
             if self._read_as.pop(key, None) is not None:
-                brought.gone.add(WorkloadName(f"{key[0]}/{key[1]}"))
+                delta.gone.add(WorkloadName(f"{key[0]}/{key[1]}"))
         elif self._read_as.get(key) != workload:
             self._read_as[key] = workload
-            brought.found.append(workload)
+            delta.found.append(workload)
 
-    def _believed(self, key: Key, workload: Workload, made: int, now_s: float) -> Workload:
+    def _without_expired_growth(self, key: Key, workload: Workload, made: int, now_s: float) -> Workload:
         """Return the workload without growth that was announced too long ago."""
-        told = self._announced.pop(key, None)
-        if told is not None and made <= told.made:
-            told = self._announced[key] = replace(told, made=made)  # none has come; some may have gone
+        announced = self._announced.pop(key, None)
+        if announced is not None and made <= announced.created_pods:
+            announced = self._announced[key] = replace(announced, created_pods=made)  # none came, some may have gone
         elif workload.desired_replicas > made:
-            told = self._announced[key] = AnnouncedGrowth(made=made, since_s=now_s)
-        if told is None or workload.desired_replicas <= made:
+            announced = self._announced[key] = AnnouncedGrowth(created_pods=made, since_s=now_s)
+        if announced is None or workload.desired_replicas <= made:
             return workload
-        if now_s < told.since_s + ANNOUNCED_S:
+        if now_s < announced.since_s + ANNOUNCED_S:
             return workload
         return replace(workload, desired_replicas=made, max_replicas=min(made, workload.max_replicas))
 
-    def _is_over(self, key: Key, told: AnnouncedGrowth, now_s: float) -> bool:
+    def _is_expired(self, key: Key, announced: AnnouncedGrowth, now_s: float) -> bool:
         """True if the workload's growth still counts and has now expired."""
         known = self._read_as.get(key)
-        return known is not None and known.desired_replicas > told.made and now_s >= told.since_s + ANNOUNCED_S
+        return (
+            known is not None
+            and known.desired_replicas > announced.created_pods
+            and now_s >= announced.since_s + ANNOUNCED_S
+        )
 
     def _read_scalers(self) -> set[Key]:
         """Read the targets of all autoscalers again; return the Deployments concerned."""

@@ -33,23 +33,23 @@ class GangPods:
     def __init__(self, store: ObjectCache, views: ViewBuilder) -> None:
         self._store = store
         self._views = views
-        self._looked: dict[JobName, tuple[str, int, GangStatus]] = {}  # UID, and stamp of its pods at that time
+        self._status_cache: dict[JobName, tuple[str, int, GangStatus]] = {}  # UID, and stamp of its pods at that time
         self._started: dict[JobName, str] = {}  # UID of jobs whose master's Deployment has been seen
 
     def observe(self, job: KubeJob) -> GangStatus:
         """Return the job's status, computed anew only when a pod of the job has changed."""
-        stamp, kept = self._views.pods.stamp(job.key), self._looked.get(job.key)
+        stamp, kept = self._views.pods.stamp(job.key), self._status_cache.get(job.key)
         if self._started.get(job.key) != job.uid and self.has_master(job):
             self._started[job.key] = job.uid
         if kept is None or kept[0] != job.uid or kept[1] != stamp:
-            kept = self._looked[job.key] = (job.uid, stamp, self._standing(job))
+            kept = self._status_cache[job.key] = (job.uid, stamp, self._standing(job))
         is_starting = self._started.get(job.key) != job.uid
         return kept[2] if kept[2].is_starting == is_starting else replace(kept[2], is_starting=is_starting)
 
     def forget_gone(self) -> None:
         """Drop what is kept of jobs that are gone."""
-        for name in self._looked.keys() - self._views.jobs.known.keys():
-            del self._looked[name]
+        for name in self._status_cache.keys() - self._views.jobs.known.keys():
+            del self._status_cache[name]
         for name in self._started.keys() - self._views.jobs.known.keys():
             del self._started[name]
 

@@ -32,7 +32,11 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import GangStarts, GangS
 from autoscaler.clusters.kubernetes.objects.labels import GATE
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
-from autoscaler.clusters.kubernetes.writes.capacity_check import NodeSeat, find_capacity_problem, find_standing_pods
+from autoscaler.clusters.kubernetes.writes.capacity_check import (
+    NodePlacement,
+    find_capacity_problem,
+    find_existing_pods,
+)
 from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
 from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, NodeName, Role, Shape
@@ -182,7 +186,7 @@ class GangStarter:
         """Return until when the job creates nothing, because its starts failed or were refused."""
         return self.starts.backoff(job.key).held_until_s(job.generation)
 
-    def reserved_seats(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[NodeSeat]:
+    def reserved_seats(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[NodePlacement]:
         """Return the capacity proved for gangs whose gates are being removed, as far as the view does not show it.
 
         `besides`: seats requested now, which would be counted twice.
@@ -226,7 +230,7 @@ class GangStarter:
         shapes = shapes_of(job, avoid=self._views.jobs.runtime(job).avoided_nodes)
         rooms = ((seat.node, shapes[seat.role]) for seat in action.pods)
         held = self.reserved_seats(view, besides=action.pods)
-        return find_capacity_problem(view, rooms, find_standing_pods(view, action.pods), held=held)
+        return find_capacity_problem(view, rooms, find_existing_pods(view, action.pods), reserved=held)
 
     async def _lift(self, job: JobName, lift: GateLift, gated: list[tuple[Raw, NodeName]]) -> None:
         """Remove the gates.  After a lost answer the capacity stays reserved: the patch may have been applied."""

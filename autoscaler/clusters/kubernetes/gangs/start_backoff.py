@@ -33,7 +33,7 @@ LONGEST_PAUSE_S: Final = 300.0  # of a job that the API server refuses
 FORGOTTEN_AFTER_S: Final = 60.0
 """A running job's backoff is cleared if the job has created nothing for this long after a pause."""
 
-TAKEN_AFTER: Final = 3
+LOST_RACES_REPORTED: Final = 3
 """Lost races in a row before `CapacityLost` is reported: other pods take the capacity as soon as it is proved."""
 
 
@@ -41,13 +41,13 @@ TAKEN_AFTER: Final = 3
 class StartBackoff:
     """Failed starts of one job, and until when it pauses.
 
-    `refusal`: the API server's message, if a refusal ended the last start; `refused` counts such refusals in a row, and
+    `refusal`: the API server's message, if a refusal ended the last start; `refusals` counts those in a row, and
     `generation` is that of the refused definition.  `unschedulable_reason`: kube-scheduler's message about a late pod,
     where the reason is not lack of capacity.
     """
 
-    lost: int = 0
-    refused: int = 0
+    lost_races: int = 0
+    refusals: int = 0
     hold_until_s: float = 0.0
     refusal: str = ""
     refused_at_s: float = 0.0
@@ -55,9 +55,9 @@ class StartBackoff:
     unschedulable_reason: str = ""
 
     @property
-    def is_taken(self) -> bool:
+    def is_capacity_taken(self) -> bool:
         """True if other pods take the proved capacity again and again."""
-        return self.lost >= TAKEN_AFTER
+        return self.lost_races >= LOST_RACES_REPORTED
 
     def held_until_s(self, generation: int) -> float:
         """Return when the job may try again.  A job edited since its refusal waits for the first pause at most."""
@@ -209,7 +209,9 @@ def _backoff_after_binding(before: StartRecord, item: GangStatus, now_s: float) 
 
 def back_off(race: StartBackoff, now_s: float) -> StartBackoff:
     """Return the backoff after one more failed start."""
-    return StartBackoff(lost=race.lost + 1, hold_until_s=now_s + PAUSES_S[min(race.lost, len(PAUSES_S) - 1)])
+    return StartBackoff(
+        lost_races=race.lost_races + 1, hold_until_s=now_s + PAUSES_S[min(race.lost_races, len(PAUSES_S) - 1)]
+    )
 
 
 def record_refusal(starts: GangStarts, job: JobName, now_s: float, refusal: str, *, generation: int) -> GangStarts:
@@ -218,11 +220,11 @@ def record_refusal(starts: GangStarts, job: JobName, now_s: float, refusal: str,
     Pauses of refusals in a row double beyond `PAUSES_S`.  `generation`: of the definition that was refused.
     """
     account = starts.record(job)
-    race, refused = back_off(account.backoff, now_s), account.backoff.refused + 1
-    if refused > len(PAUSES_S):
-        pause_s = min(PAUSES_S[0] * 2.0 ** min(refused - 1, 16), LONGEST_PAUSE_S)
+    race, refusals = back_off(account.backoff, now_s), account.backoff.refusals + 1
+    if refusals > len(PAUSES_S):
+        pause_s = min(PAUSES_S[0] * 2.0 ** min(refusals - 1, 16), LONGEST_PAUSE_S)
         race = replace(race, hold_until_s=now_s + pause_s)
-    race = replace(race, refused=refused, refusal=refusal, refused_at_s=now_s, generation=generation)
+    race = replace(race, refusals=refusals, refusal=refusal, refused_at_s=now_s, generation=generation)
     return GangStarts(records={**starts.records, job: replace(account, begun=None, backoff=race)})
 
 

@@ -44,7 +44,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-_NOBODYS: Final = frozenset(
+_UNOWNED: Final = frozenset(
     {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "name", "namespace"}
     | {"resourceVersion", "uid"}
 )
@@ -106,7 +106,7 @@ def _fields(obj: Raw) -> Iterator[tuple[Path, Any]]:
         if name in {"apiVersion", "kind"}:
             continue
         if name == "metadata":
-            own = {key: inner for key, inner in value.items() if key not in _NOBODYS}
+            own = {key: inner for key, inner in value.items() if key not in _UNOWNED}
             yield from _leaves(("metadata",), own) if own else ()
         else:
             yield from _leaves((name,), value)

@@ -24,25 +24,25 @@ def _collect_one(server: MemoryServer, kind: Kind, obj: Raw) -> None:
     metadata = obj["metadata"]
     finalizers, uid = metadata.get("finalizers") or [], metadata["uid"]
     if "deletionTimestamp" not in metadata:
-        if _is_left_behind(server, obj):
+        if _is_orphaned(server, obj):
             server.delete(kind, metadata.get("namespace"), metadata["name"], propagation=Propagation.BACKGROUND)
     elif ORPHAN in finalizers:
         for other, dependent in _dependents(server, uid):
             kept = [ref for ref in dependent["metadata"]["ownerReferences"] if ref["uid"] != uid]
             server.rewrite(other, dependent, _with_metadata(dependent, ownerReferences=kept))
-        _let_go(server, kind, obj, ORPHAN)
+        _remove_finalizer(server, kind, obj, ORPHAN)
     elif FOREGROUND in finalizers:
         dependents = _dependents(server, uid)
         for other, dependent in dependents:
             if "deletionTimestamp" not in dependent["metadata"]:
                 server.delete(other, dependent["metadata"].get("namespace"), dependent["metadata"]["name"])
         if not dependents:
-            _let_go(server, kind, obj, FOREGROUND)
+            _remove_finalizer(server, kind, obj, FOREGROUND)
     elif CONTENT in finalizers and not _contents(server, metadata["name"]):
-        _let_go(server, kind, obj, CONTENT)
+        _remove_finalizer(server, kind, obj, CONTENT)
 
 
-def _is_left_behind(server: MemoryServer, obj: Raw) -> bool:
+def _is_orphaned(server: MemoryServer, obj: Raw) -> bool:
     owners = obj["metadata"].get("ownerReferences") or []
     living = {one["metadata"]["uid"] for kind in server.kinds() for one in server.all(kind)} if owners else set()
     if owners and not any(ref["uid"] in living for ref in owners):
@@ -65,7 +65,7 @@ def _dependents(server: MemoryServer, uid: str) -> list[tuple[Kind, Raw]]:
     ]
 
 
-def _let_go(server: MemoryServer, kind: Kind, obj: Raw, finalizer: str) -> None:
+def _remove_finalizer(server: MemoryServer, kind: Kind, obj: Raw, finalizer: str) -> None:
     kept = [one for one in obj["metadata"]["finalizers"] if one != finalizer]
     server.rewrite(kind, obj, _with_metadata(obj, finalizers=kept))
 

@@ -33,8 +33,8 @@ from autoscaler.clusters.kubernetes.memory_api.memory_server import MemoryServer
 from autoscaler.clusters.kubernetes.memory_api.object_rules import check_known_fields, has_status
 from autoscaler.clusters.kubernetes.memory_api.selectors import parse_scope
 
-_LAST_SIGN_S: Final = 2.0  # before its end a watch gets a bookmark, as from a real server
-_SOON_S: Final = 1e-6  # below the resolution of an event loop's clock
+_FINAL_BOOKMARK_S: Final = 2.0  # before its end a watch gets a bookmark, as from a real server
+_SHORTEST_WAIT_S: Final = 1e-6  # below the resolution of an event loop's clock
 
 
 class MemoryApi:
@@ -55,14 +55,14 @@ class MemoryApi:
     ) -> AsyncGenerator[WatchEvent, None]:
         """See `Api.watch`."""
         history, matches, version = self._server.history, parse_scope(scope), int(since)
-        cuts, bookmarks = history.cuts, history.bookmarks
+        disconnects, bookmarks = history.disconnects, history.bookmarks
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + timeout_s
-        signs_at = ends_at - min(_LAST_SIGN_S, timeout_s / 2)
+        signs_at = ends_at - min(_FINAL_BOOKMARK_S, timeout_s / 2)
         with history.waiting() as woken:
             while True:
                 woken.clear()
-                if history.cuts != cuts:
+                if history.disconnects != disconnects:
                     raise UnavailableError(f"watch {kind.plural}: connection lost", may_have_happened=False)
                 changes = history.since(version)
                 for change in changes:
@@ -73,10 +73,13 @@ class MemoryApi:
                 if changes:
                     continue  # more events may have come while these were yielded
                 version = history.version
-                if history.bookmarks != bookmarks or signs_at - _SOON_S <= loop.time() < ends_at - _SOON_S:
+                if (
+                    history.bookmarks != bookmarks
+                    or signs_at - _SHORTEST_WAIT_S <= loop.time() < ends_at - _SHORTEST_WAIT_S
+                ):
                     bookmarks, signs_at = history.bookmarks, math.inf
                     yield _bookmark(kind, version)
-                if loop.time() >= ends_at - _SOON_S:
+                if loop.time() >= ends_at - _SHORTEST_WAIT_S:
                     return
                 left_s = min(signs_at, ends_at) - loop.time()
                 try:
@@ -187,12 +190,12 @@ class MemoryApi:
             "apiVersion": "autoscaling/v1",
             "kind": "Scale",
             "metadata": {key: metadata[key] for key in kept if key in metadata},
-            "spec": {"replicas": _at(obj, paths.wanted)},
-            "status": {"replicas": _at(obj, paths.standing)},
+            "spec": {"replicas": _at(obj, paths.desired)},
+            "status": {"replicas": _at(obj, paths.current)},
         }
 
     def _scaled(self, kind: Kind, change: Raw) -> Raw:
-        *outer, last = self._server.scales[kind].wanted
+        *outer, last = self._server.scales[kind].desired
         nested: Raw = {last: change.get("spec", {}).get("replicas")}
         for name in reversed(outer):
             nested = {name: nested}

@@ -45,9 +45,9 @@ WINDOW: Final = 10_000  # changes remembered for watches
 FOREGROUND: Final = "foregroundDeletion"  # removed once all dependents are gone
 ORPHAN: Final = "orphan"  # removed once no dependent refers to the object
 CONTENT: Final = "kubernetes"  # of a namespace: removed once it is empty
-_HOLDS: Final = {Propagation.FOREGROUND: FOREGROUND, Propagation.ORPHAN: ORPHAN}
+_DELETION_FINALIZERS: Final = {Propagation.FOREGROUND: FOREGROUND, Propagation.ORPHAN: ORPHAN}
 _ENDED: Final = frozenset({"Failed", "Succeeded"})
-_SERVERS_OWN: Final = frozenset(
+_SERVER_FIELDS: Final = frozenset(
     {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation"}
     | {"name", "namespace", "resourceVersion", "uid"}
 )
@@ -57,13 +57,13 @@ _SERVERS_OWN: Final = frozenset(
 class ScalePaths:
     """Paths of the desired and current replicas in a kind's `/scale`."""
 
-    wanted: tuple[str, ...]
-    standing: tuple[str, ...]
+    desired: tuple[str, ...]
+    current: tuple[str, ...]
 
 
 DEFAULT_SCALES: Final[Mapping[Kind, ScalePaths]] = {
-    DEPLOYMENTS: ScalePaths(wanted=("spec", "replicas"), standing=("status", "replicas")),
-    TRAINING_JOBS: ScalePaths(wanted=("spec", "trainer", "replicas"), standing=("status", "trainers", "ready")),
+    DEPLOYMENTS: ScalePaths(desired=("spec", "replicas"), current=("status", "replicas")),
+    TRAINING_JOBS: ScalePaths(desired=("spec", "trainer", "replicas"), current=("status", "trainers", "ready")),
 }
 
 
@@ -160,8 +160,8 @@ class MemoryServer:
         metadata = _json(wanted["metadata"])
         said = Preconditions(uid=metadata.get("uid"), resource_version=metadata.get("resourceVersion"))
         check_preconditions(kind, before, said)
-        kept = {name: value for name, value in before["metadata"].items() if name in _SERVERS_OWN}
-        metadata = {name: value for name, value in metadata.items() if name not in _SERVERS_OWN} | kept
+        kept = {name: value for name, value in before["metadata"].items() if name in _SERVER_FIELDS}
+        metadata = {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS} | kept
         obj = prepare_update(kind, before, _json(wanted) | {"metadata": metadata}, is_status=is_status)
         _check_finalizers(kind, before, obj)
         self._admit(kind, obj, before)
@@ -185,8 +185,8 @@ class MemoryServer:
         check_preconditions(kind, before, only)
         metadata = dict(before["metadata"])
         wanted_s, left_s = _grace_s(kind, before, grace_s), metadata.get("deletionGracePeriodSeconds")
-        if left_s is None and propagation in _HOLDS:
-            metadata["finalizers"] = [*(metadata.get("finalizers") or []), _HOLDS[propagation]]
+        if left_s is None and propagation in _DELETION_FINALIZERS:
+            metadata["finalizers"] = [*(metadata.get("finalizers") or []), _DELETION_FINALIZERS[propagation]]
         if left_s is None or wanted_s < left_s:
             metadata |= {"deletionGracePeriodSeconds": wanted_s, "deletionTimestamp": self._time(wanted_s)}
         after = before | {"metadata": metadata}

@@ -85,10 +85,10 @@ def check_known_fields(kind: Kind, body: Raw) -> None:
     template = {part: pod[part] for part in ("metadata", "spec") if part in pod}
     unknown = [finding.path for finding in check_fields(template) if finding.problem == UNKNOWN_FIELD]
     if unknown:
-        told = ", ".join(f'unknown field "{where}{format_path(path)}"' for path in unknown)
+        messages = ", ".join(f'unknown field "{where}{format_path(path)}"' for path in unknown)
         version = kind.api_version.rpartition("/")[2]
         lead = f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}'
-        raise BadRequestError(f"{lead}: strict decoding error: {told}")
+        raise BadRequestError(f"{lead}: strict decoding error: {messages}")
 
 
 def prepare_update(kind: Kind, before: Raw, after: Raw, *, is_status: bool) -> Raw:

@@ -44,10 +44,10 @@ class WatchHistory:
 
     def __init__(self, window: int) -> None:
         self.version = 1
-        self.cuts = 0  # how often every watch has been cut
+        self.disconnects = 0  # how often every watch has been disconnected
         self.bookmarks = 0  # how often every idle watch has been sent a bookmark
         self._window = window
-        self._forgotten = 1
+        self._compacted_version = 1
         self._changes: list[ObjectChange] = []
         self._waiting: set[asyncio.Event] = set()
 
@@ -55,18 +55,18 @@ class WatchHistory:
         """Add a change under the current version, and wake all watches."""
         self._changes.append(ObjectChange(version=self.version, kind=kind, before=before, after=after))
         if len(self._changes) > 2 * self._window:
-            self.forget(self._changes[-self._window - 1].version)
+            self.compact(self._changes[-self._window - 1].version)
         self._wake()
 
-    def forget(self, version: int) -> None:
+    def compact(self, version: int) -> None:
         """Compact: no watch can start before `version` any more."""
         self._changes = [change for change in self._changes if change.version > version]
-        self._forgotten = max(self._forgotten, version)
+        self._compacted_version = max(self._compacted_version, version)
         self._wake()
 
-    def cut(self) -> None:
+    def disconnect_all(self) -> None:
         """End every watch as a lost connection does."""
-        self.cuts += 1
+        self.disconnects += 1
         self._wake()
 
     def bookmark(self) -> None:
@@ -74,14 +74,14 @@ class WatchHistory:
         self.bookmarks += 1
         self._wake()
 
-    def remembered(self) -> tuple[ObjectChange, ...]:
+    def kept_changes(self) -> tuple[ObjectChange, ...]:
         """Return all changes that are kept, in order."""
         return tuple(self._changes)
 
     def since(self, version: int) -> list[ObjectChange]:
         """Return the changes after `version`.  Raises ExpiredError, or UnavailableError for a future version."""
-        if version < self._forgotten:
-            raise ExpiredError(f"too old resource version: {version} ({self._forgotten})")
+        if version < self._compacted_version:
+            raise ExpiredError(f"too old resource version: {version} ({self._compacted_version})")
         if version > self.version:
             raise UnavailableError(
                 f"too large resource version: {version}, current: {self.version}", may_have_happened=False

@@ -22,7 +22,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def keep_to_willing_nodes(spec: Raw, *, avoid: Iterable[NodeName] = ()) -> dict[str, Any]:
+def require_allowed_nodes(spec: Raw, *, avoid: Iterable[NodeName] = ()) -> dict[str, Any]:
     """Return the pod's spec, for nodes that have not opted out and are not among `avoid`."""
     willing = {"key": OPT_OUT, "operator": "DoesNotExist"}
     elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(avoid)]
@@ -36,34 +36,34 @@ def tie_to_node(spec: Raw, node: NodeName) -> dict[str, Any]:
     )
 
 
-def prefer_apart(spec: Raw, labels: Raw) -> dict[str, Any]:
+def prefer_spread(spec: Raw, labels: Raw) -> dict[str, Any]:
     """Return the pod's spec, with a preference for nodes and zones without another pod of these labels."""
-    wishes = [
+    preferences = [
         {
             "weight": weight,
             "podAffinityTerm": {"topologyKey": key, "labelSelector": {"matchLabels": dict(labels)}},
         }
         for key, weight in (("kubernetes.io/hostname", 100), ("topology.kubernetes.io/zone", 50))
     ]
-    return _with_wishes(spec, "podAntiAffinity", wishes)
+    return _with_preferences(spec, "podAntiAffinity", preferences)
 
 
 def prefer_nodes(spec: Raw, nodes: Iterable[NodeName]) -> dict[str, Any]:
     """Return the pod's spec, with the strongest preference for these nodes; other nodes stay possible."""
-    wishes = [
+    preferences = [
         {
             "weight": 100,
             "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
         }
         for node in nodes
     ]
-    return _with_wishes(spec, "nodeAffinity", wishes)
+    return _with_preferences(spec, "nodeAffinity", preferences)
 
 
-def _with_wishes(spec: Raw, kind: str, wishes: Sequence[Raw]) -> dict[str, Any]:
+def _with_preferences(spec: Raw, kind: str, preferences: Sequence[Raw]) -> dict[str, Any]:
     affinity = part(spec, "affinity")
     before = part(affinity, kind)
-    merged = {**before, _PREFERRED: [*parts(before, _PREFERRED), *wishes]}
+    merged = {**before, _PREFERRED: [*parts(before, _PREFERRED), *preferences]}
     return {**spec, "affinity": {**affinity, kind: merged}}
 
 

@@ -59,9 +59,9 @@ def parse_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -
     written = whole(spec, "replicas", default=1)
     wanted = max(written, whole(scaler, "status", "desiredReplicas")) if written else 0
     most = whole(scaler, "spec", "maxReplicas")
-    if is_refused_pods(deployment):
+    if has_refused_pods(deployment):
         wanted = most = min(wanted, whole(deployment, "status", "replicas"))
-    elif not is_acted_upon(deployment):
+    elif not is_reconciled(deployment):
         wanted = min(wanted, whole(deployment, "status", "replicas"))
     class_name = text(template, "spec", "priorityClassName")
     value = classes.value_of(class_name)
@@ -74,13 +74,13 @@ def parse_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -
     )
 
 
-def is_refused_pods(deployment: Raw) -> bool:
+def has_refused_pods(deployment: Raw) -> bool:
     """True if the API server refused the Deployment's newest pods."""
     failure = condition_of(deployment, "ReplicaFailure")
     return (text(failure, "status"), text(failure, "reason")) == ("True", "FailedCreate")
 
 
-def is_acted_upon(deployment: Raw) -> bool:
+def is_reconciled(deployment: Raw) -> bool:
     """True if the Deployment's controller acts on its newest specification and will create pods.
 
     A paused Deployment may have no ReplicaSet, one that is being deleted grows no more, and one whose ReplicaSet a

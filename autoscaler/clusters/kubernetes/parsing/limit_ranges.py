@@ -22,12 +22,12 @@ _HOLDERS: Final = ("containers", "initContainers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitBounds:
-    """One line of a LimitRange: `least` and `most` by resource as written, `ratio` of limit to request."""
+    """One line of a LimitRange: `minimum` and `maximum` by resource as written, `ratio` of limit to request."""
 
     source: str
     is_of_pod: bool
-    least: tuple[tuple[str, str], ...] = ()
-    most: tuple[tuple[str, str], ...] = ()
+    minimum: tuple[tuple[str, str], ...] = ()
+    maximum: tuple[tuple[str, str], ...] = ()
     ratio: tuple[tuple[str, str], ...] = ()
 
 
@@ -109,8 +109,8 @@ def _limits_of(ranges: Iterable[Raw]) -> PodLimits:
                 LimitBounds(
                     source=text(raw, "metadata", "name"),
                     is_of_pod=kind == "Pod",
-                    least=_pairs(line, "min"),
-                    most=_pairs(line, "max"),
+                    minimum=_pairs(line, "min"),
+                    maximum=_pairs(line, "max"),
                     ratio=_pairs(line, "maxLimitRequestRatio"),
                 )
             )
@@ -160,13 +160,13 @@ def _with_requests(container: Raw, requests: Raw) -> Raw:
 
 def _exceeded(bounds: LimitBounds, requests: AmountsByName, limits: AmountsByName) -> Iterator[str]:
     """Yield the violations of one line; like the server, it requires an amount for each bounded resource."""
-    for name, written in bounds.least:
+    for name, written in bounds.minimum:
         least = amounts_of({name: written})[name]
         if requests.get(name, -1) < least:
             yield f"requests.{name} is below the minimum, {written}" if name in requests else f"requests no {name}"
         elif limits.get(name, least) < least:
             yield f"limits.{name} is below the minimum, {written}"
-    for name, written in bounds.most:
+    for name, written in bounds.maximum:
         most = amounts_of({name: written})[name]
         if name not in limits:
             yield f"has no limits.{name}; the maximum is {written}"

@@ -19,7 +19,7 @@ from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, 
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import READINESS_TAINTS, shape_of_template
 from autoscaler.domain import Node, NodeName, Resources, Shape, Taint, TaintEffect, Toleration
 
-ARRIVAL_S: Final = 60.0
+DAEMONS_EXPECTED_S: Final = 60.0
 """How long capacity of a new node is kept for its DaemonSets (`beside-the-scheduler.md` 12)."""
 
 LEAVING_TAINTS: Final = frozenset(
@@ -77,13 +77,14 @@ def parse_daemonset(raw: Raw) -> DaemonSet:
 def reserve_for_daemons(
     node: Node, *, created_at_s: float, daemonsets: Iterable[DaemonSet], arrived: AbstractSet[str], now_s: float
 ) -> Node:
-    """Return the node without the capacity of DaemonSets that have no pod there yet, until `ARRIVAL_S` after its
-    creation.
+    """Return the node without the capacity of DaemonSets that have no pod there yet.
+
+    The reservation ends `DAEMONS_EXPECTED_S` after the node's creation.
 
     `arrived`: names of the DaemonSets with a pod on this node, in any phase.  Times are on one clock.
 
     """
-    if now_s >= created_at_s + ARRIVAL_S:
+    if now_s >= created_at_s + DAEMONS_EXPECTED_S:
         return node
     missing = [d.shape.requests for d in daemonsets if d.name not in arrived and node.accepts(d.shape)]
     if not missing:

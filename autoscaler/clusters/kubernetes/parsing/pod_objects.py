@@ -46,7 +46,7 @@ LONGEST_COUNTED_GRACE_S: Final = 3_600
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 LONGEST_VERDICT: Final = 500  # characters: the scheduler counts nodes by reason, with every taint's name
 
-_OF_ROOM: Final = ("Insufficient", "Too many pods")
+_CAPACITY_REASONS: Final = ("Insufficient", "Too many pods")
 """What kube-scheduler's NodeResourcesFit says of a node that is full, as in "2 Insufficient cpu, 1 Too many pods"."""
 
 _ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.MASTER)}
@@ -66,7 +66,7 @@ class PodContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodSeat:
+class PodIdentity:
     """Job, role, tier and ordinal of one of EDL's pods."""
 
     job: JobName
@@ -79,7 +79,7 @@ def parse_pod(raw: Raw, context: PodContext) -> Pod | None:
     """Return the pod; None for one that does not count: it has ended, or waits behind the gate of its gang."""
     if text(raw, "status", "phase") in ENDED_PHASES:
         return None
-    seat = _seat_of(raw, context)
+    seat = _identity_of(raw, context)
     if seat is None:
         return _external_pod(raw, context)
     phase = _phase_of(raw)
@@ -138,7 +138,7 @@ def assign_master_ordinals(known: Mapping[str, int], uids: Iterable[str]) -> dic
 def _external_pod(raw: Raw, context: PodContext) -> Pod:
     spec, status = part(raw, "spec"), part(raw, "status")
     node = NodeName(text(spec, "nodeName")) or None
-    phase = PodPhase.STARTING if node and _leaves_late(raw) else _phase_of(raw)
+    phase = PodPhase.STARTING if node and _has_long_grace(raw) else _phase_of(raw)
     priority = whole(spec, "priority")
     return Pod(
         name=PodName(key_of(raw)),
@@ -164,7 +164,7 @@ def _external_shape(spec: Raw, status: Raw, *, is_bound: bool) -> Shape:
     return occupied_shape(spec, status) if is_bound else shape_of_spec(spec, status)
 
 
-def _seat_of(raw: Raw, context: PodContext) -> PodSeat | None:
+def _identity_of(raw: Raw, context: PodContext) -> PodIdentity | None:
     labels = part(raw, "metadata", "labels")
     job, role, tier = text(labels, JOB), _ROLES.get(text(labels, ROLE)), _TIERS.get(text(labels, TIER))
     if not job or role is None or tier is None:
@@ -185,10 +185,10 @@ def _seat_of(raw: Raw, context: PodContext) -> PodSeat | None:
     named = job_key(text(raw, "metadata", "namespace"), job)
     if not uid or context.jobs.get(uid) != named:
         return None
-    return PodSeat(job=named, role=role, tier=tier, ordinal=ordinal)
+    return PodIdentity(job=named, role=role, tier=tier, ordinal=ordinal)
 
 
-def _leaves_late(raw: Raw) -> bool:
+def _has_long_grace(raw: Raw) -> bool:
     """True if the pod's grace period is too long to count on its capacity."""
     return whole(raw, "metadata", "deletionGracePeriodSeconds") > LONGEST_COUNTED_GRACE_S
 
@@ -222,10 +222,10 @@ def unschedulable_reason(raw: Raw) -> str:
     An unbound volume claim is such a reason: no capacity that EDL could prove helps.
     """
     verdict = condition_of(raw, "PodScheduled")
-    told = text(verdict, "message")
-    is_told = verdict.get("status") == "False" and verdict.get("reason") == "Unschedulable"
-    lacks_room = any(phrase in told for phrase in _OF_ROOM)
-    return f"pod {key_of(raw)}: {told}"[:LONGEST_VERDICT] if is_told and told and not lacks_room else ""
+    reason = text(verdict, "message")
+    is_reported = verdict.get("status") == "False" and verdict.get("reason") == "Unschedulable"
+    lacks_capacity = any(phrase in reason for phrase in _CAPACITY_REASONS)
+    return f"pod {key_of(raw)}: {reason}"[:LONGEST_VERDICT] if is_reported and reason and not lacks_capacity else ""
 
 
 def _is_modelled(raw: Raw) -> bool:

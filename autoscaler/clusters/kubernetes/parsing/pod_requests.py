@@ -54,9 +54,9 @@ def of_containers(spec: Raw, status: Raw = EMPTY) -> AmountsByName:
     sidecars: AmountsByName = {}
     for container in parts(spec, "initContainers"):
         if container.get("restartPolicy") == "Always":
-            asked = _of_container(container, standing, is_infeasible=is_infeasible)
-            add(total, asked)
-            add(sidecars, asked)
+            own_requests = _of_container(container, standing, is_infeasible=is_infeasible)
+            add(total, own_requests)
+            add(sidecars, own_requests)
             raise_to(peak, sidecars)
         else:
             moment = dict(sidecars)
@@ -70,16 +70,16 @@ def _of_container(container: Raw, standing: Mapping[str, Raw], *, is_infeasible:
     """Return what one container occupies: the most of desired, in force and allocated; an infeasible resize does not
     count.
     """
-    asked = _wanted(container)
+    own_requests = _wanted(container)
     found = standing.get(text(container, "name"), EMPTY)
     in_force, allocated = part(found, "resources", "requests"), part(found, "allocatedResources")
     if not in_force and not allocated:
-        return asked
+        return own_requests
     if is_infeasible:
-        asked = {}
-    raise_to(asked, amounts_of(in_force))
-    raise_to(asked, amounts_of(allocated))
-    return asked
+        own_requests = {}
+    raise_to(own_requests, amounts_of(in_force))
+    raise_to(own_requests, amounts_of(allocated))
+    return own_requests
 
 
 def _wanted(container: Raw) -> AmountsByName:

@@ -24,7 +24,7 @@ _Scope: TypeAlias = tuple[str, str, frozenset[str]]
 _PREFIX: Final = "requests."
 _ALSO_REQUESTS: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _BY_CLASS: Final = "PriorityClass"
-_LISTED: Final = frozenset({"In", "DoesNotExist"})
+_CLASS_IN_LIST: Final = frozenset({"In", "DoesNotExist"})
 """Operators that match pods of the listed classes; all others match pods of no listed class.
 
 DoesNotExist lists none, and so matches no pod of EDL's.
@@ -42,7 +42,7 @@ def parse_quota(raw: Raw, reclaim: Reclaim) -> Quota | None:
     if not limits or not named <= {_BY_CLASS, *_TRAITS, *_OPPOSITES}:
         return None  # a scope of volume claims, not of pods
     lines = [(operator, values) for scope, operator, values in scopes if scope == _BY_CLASS]
-    listed = [values for operator, values in lines if operator in _LISTED]
+    listed = [values for operator, values in lines if operator in _CLASS_IN_LIST]
     core, grades = frozenset.intersection(*listed) if listed else None, _grades(lines, reclaim)
     if core is not None and grades is not None and not (core or grades):
         return None
@@ -51,7 +51,9 @@ def parse_quota(raw: Raw, reclaim: Reclaim) -> Quota | None:
         name=text(raw, "metadata", "name"),
         limits=limits,
         core_classes=core,
-        core_classes_not=frozenset[str]().union(*(values for operator, values in lines if operator not in _LISTED)),
+        core_classes_not=frozenset[str]().union(
+            *(values for operator, values in lines if operator not in _CLASS_IN_LIST)
+        ),
         grades=grades,
         traits=frozenset(_TRAITS[scope] for scope in named & _TRAITS.keys()),
         traits_not=frozenset(_OPPOSITES[scope] for scope in named & _OPPOSITES.keys()),
@@ -101,7 +103,7 @@ def _grades(lines: Iterable[_Line], reclaim: Reclaim) -> frozenset[int] | None:
 
 def _holds(line: _Line, name: str) -> bool:
     operator, values = line
-    return (name in values) is (operator in _LISTED)
+    return (name in values) is (operator in _CLASS_IN_LIST)
 
 
 _COUNTED: Final = ("cpu", "memory")  # what decides on the quality of service
@@ -112,7 +114,7 @@ _NEVER: Final = -1
 def traits_of(spec: Raw) -> frozenset[Trait]:
     """The traits of a pod of this spec, which LimitRanges have filled and `role_templates` has checked."""
     found = set[Trait]()
-    if not any(parse_quantity(amount) for amount in _asked(spec)):
+    if not any(parse_quantity(amount) for amount in _cpu_and_memory_amounts(spec)):
         found.add(Trait.BEST_EFFORT)
     if whole(spec, "activeDeadlineSeconds", default=_NEVER) >= 0:
         found.add(Trait.TERMINATING)
@@ -121,7 +123,7 @@ def traits_of(spec: Raw) -> frozenset[Trait]:
     return frozenset(found)
 
 
-def _asked(spec: Raw) -> Iterator[str | int | float]:
+def _cpu_and_memory_amounts(spec: Raw) -> Iterator[str | int | float]:
     """All amounts of cpu and memory, of the pod as a whole and of its containers."""
     for holder in (spec, *(one for name in _HOLDERS for one in parts(spec, name))):
         for kind in ("requests", "limits"):

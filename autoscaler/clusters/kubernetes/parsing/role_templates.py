@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
-from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED, keep_to_willing_nodes, tie_to_node
+from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED, require_allowed_nodes, tie_to_node
 from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, LONGEST_TEMPLATE, TOO_LONG, is_longer
 from autoscaler.clusters.kubernetes.parsing.object_trimming import trim_pod_spec
 from autoscaler.domain import NodeName, Role
@@ -105,7 +105,7 @@ def _check_lists(spec: Raw, path: str) -> None:
 def _check_length(spec: Raw, path: str) -> None:
     """Raise InvalidSpecError if the trimmed pod is too long, also with the terms that EDL adds to it."""
     *avoided, own = LONGEST_NAMES
-    built = tie_to_node(keep_to_willing_nodes(trim_pod_spec(spec), avoid=avoided), own)
+    built = tie_to_node(require_allowed_nodes(trim_pod_spec(spec), avoid=avoided), own)
     if is_longer(built, LONGEST_TEMPLATE - LONGEST):  # the rest is for labels, annotations and status
         hint = "EDL adds the nodes to avoid to each term of the node affinity: name fewer terms, with more values each"
         raise InvalidSpecError(path, "has too many terms of node affinity", hint)

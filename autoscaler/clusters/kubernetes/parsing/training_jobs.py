@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, part, text, whole
 from autoscaler.clusters.kubernetes.objects.names import job_key
-from autoscaler.clusters.kubernetes.objects.node_affinity import keep_to_willing_nodes
+from autoscaler.clusters.kubernetes.objects.node_affinity import require_allowed_nodes
 from autoscaler.clusters.kubernetes.objects.size_limits import LONGEST, TOO_LONG, beside_templates, is_longer
 from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, PodLimits
 from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
@@ -44,7 +44,7 @@ class KubeJob:
     is_deleting: bool
     limits: PodLimits = NO_LIMITS
     key: JobName = field(init=False)  # NAMESPACE/NAME, its name in views; used by every view
-    shapes_read: dict[frozenset[NodeName], Mapping[Role, Shape]] = field(
+    shape_cache: dict[frozenset[NodeName], Mapping[Role, Shape]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
     """Cache of `shapes_of` by avoided nodes; a starting job needs the shapes repeatedly."""
@@ -146,14 +146,14 @@ def to_planner_job(
 
 def shapes_of(job: KubeJob, *, avoid: frozenset[NodeName] = frozenset()) -> Mapping[Role, Shape]:
     """Return what the job's pods request, by role: equal to the shapes parsed from pods that `builders` made."""
-    if (known := job.shapes_read.get(avoid)) is not None:
+    if (known := job.shape_cache.get(avoid)) is not None:
         return known
     specs = {role: job.limits.fill(job.template(role).spec) for role in job.roles}
-    shapes = {role: shape_of_spec(keep_to_willing_nodes(spec, avoid=avoid)) for role, spec in specs.items()}
+    shapes = {role: shape_of_spec(require_allowed_nodes(spec, avoid=avoid)) for role, spec in specs.items()}
     if avoid:  # the nodes to avoid keep changing: keep one result beside that for all nodes
-        for others in [nodes for nodes in job.shapes_read if nodes]:
-            del job.shapes_read[others]
-    job.shapes_read[avoid] = shapes
+        for others in [nodes for nodes in job.shape_cache if nodes]:
+            del job.shape_cache[others]
+    job.shape_cache[avoid] = shapes
     return shapes
 
 

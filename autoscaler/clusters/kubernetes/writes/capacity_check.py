@@ -7,25 +7,29 @@ from typing import TypeAlias
 
 from autoscaler.domain import ClusterView, CreatePod, NodeName, PodName, PodPhase, Resources, Shape
 
-NodeSeat: TypeAlias = tuple[NodeName, Shape]
+NodePlacement: TypeAlias = tuple[NodeName, Shape]
 
 
 def find_capacity_problem(
-    view: ClusterView, seats: Iterable[NodeSeat], standing: Collection[PodName], *, held: Iterable[NodeSeat] = ()
+    view: ClusterView,
+    seats: Iterable[NodePlacement],
+    existing: Collection[PodName],
+    *,
+    reserved: Iterable[NodePlacement] = (),
 ) -> str:
     """Return why the seats do not all fit into free capacity; empty if they do.
 
-    `standing`: pods that occupy some of the seats already, so that their capacity is not counted twice.  `held`:
-    capacity of others that the view does not show yet.
+    `existing`: pods that occupy some of the seats already, so that their capacity is not counted twice.  `reserved`:
+    capacity of other pods that the view does not show yet.
     """
     wanted = tuple(seats)
     named = {node for node, _ in wanted}
     nodes = {node.name: node for node in view.nodes if node.name in named}
     free: dict[NodeName, Resources] = {name: node.allocatable for name, node in nodes.items()}
     for pod in view.pods:
-        if pod.place in free and pod.phase is not PodPhase.GATED and pod.name not in standing:
+        if pod.place in free and pod.phase is not PodPhase.GATED and pod.name not in existing:
             free[pod.place] -= pod.requests
-    for name, shape in held:
+    for name, shape in reserved:
         if name in free:
             free[name] -= shape.requests
     for name, shape in wanted:
@@ -38,7 +42,7 @@ def find_capacity_problem(
     return ""
 
 
-def find_standing_pods(view: ClusterView, seats: Iterable[CreatePod]) -> frozenset[PodName]:
+def find_existing_pods(view: ClusterView, seats: Iterable[CreatePod]) -> frozenset[PodName]:
     """Return the pods that occupy these very seats already, on their nodes.
 
     A terminating pod does not count: its capacity is not free until it is gone, for its own job neither (A1).

@@ -16,7 +16,9 @@ from autoscaler.domain import JobName, Tier
 PAUSES_S: Final = (10.0, 20.0, 40.0)
 """Pauses after the first, second and each later failure in a row; a lost gang start waits likewise."""
 
-LASTING: Final = frozenset({RefusedBy.QUOTA, RefusedBy.LIMIT_RANGE, RefusedBy.POD_SECURITY, RefusedBy.ADMISSION})
+LASTING_REFUSALS: Final = frozenset(
+    {RefusedBy.QUOTA, RefusedBy.LIMIT_RANGE, RefusedBy.POD_SECURITY, RefusedBy.ADMISSION}
+)
 """Refusals that last until somebody changes something.  Missing rights (RBAC) concern the operator, not a job."""
 
 
@@ -41,7 +43,7 @@ class CreateBackoff:
     def record(self, job: JobName, tier: Tier, error: ForbiddenError, now_s: float) -> None:
         """Record that the server refused a pod of this tier; refusals within one pause count once."""
         known = self._known.get((job, tier))
-        if error.refused_by not in LASTING or (known is not None and now_s < known.until_s):
+        if error.refused_by not in LASTING_REFUSALS or (known is not None and now_s < known.until_s):
             return
         times = 0 if known is None else known.times
         pause_s = PAUSES_S[min(times, len(PAUSES_S) - 1)]

@@ -181,8 +181,8 @@ class ControlRequests:
         return ResizeState(
             desired=wanted if life.state is JobState.ACTIVE else there,
             present=there,
-            leaving=len(pods) - len(staying),
-            moving=progress.moving if is_server and progress is not None else 0,
+            terminating=len(pods) - len(staying),
+            moving_buckets=progress.moving if is_server and progress is not None else 0,
             is_suspended=life.stage in {LifeStage.SUSPENDING, LifeStage.SUSPENDED},
         )
 

@@ -27,7 +27,7 @@ def clock():
 @pytest.fixture
 def server(clock):
     server = MemoryServer(now=lambda: clock.now_s, namespaces=("test",))
-    server.history.forget(server.history.version)
+    server.history.compact(server.history.version)
     return server
 
 

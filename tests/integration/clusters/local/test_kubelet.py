@@ -370,7 +370,7 @@ async def test_only_the_newest_events_are_kept(tmp_path, monkeypatch):
 
 def _of(plane, name):
     """What a watch of the pod was shown."""
-    changes = plane.server.history.remembered()
+    changes = plane.server.history.kept_changes()
     return [one for one in changes if one.kind == PODS and one.after and one.after["metadata"]["name"] == name]
 
 

@@ -55,7 +55,7 @@ class Bench:
     async def refresh(self):
         """What the watches would bring."""
         for kind in WATCHED_KINDS:
-            self.store.apply_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
+            self.store.apply_listing(kind, await self.api.list(kind, EVERYWHERE), requested_at_s=self.now_s)
 
     async def settle(self):
         """Everybody does what there is to do."""

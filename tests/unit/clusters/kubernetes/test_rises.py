@@ -124,7 +124,7 @@ class Town:
                 await self.hear(kind)
 
     async def hear(self, kind):
-        self.store.apply_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
+        self.store.apply_listing(kind, await self.api.list(kind, EVERYWHERE), requested_at_s=self.now_s)
 
     async def turn(self):
         """A moment passes: the others act, the watches bring what they bring, the loop makes a pass."""

@@ -4,7 +4,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryServer, collect
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import FieldOwner
 from autoscaler.clusters.kubernetes.objects.fields import condition_of
-from autoscaler.clusters.kubernetes.parsing.deployment_objects import is_acted_upon, is_refused_pods
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import has_refused_pods, is_reconciled
 from autoscaler.clusters.kubernetes.parsing.pod_objects import deployment_of
 from autoscaler.clusters.local.control_plane.deployment_controller import reconcile_deployments
 from autoscaler.fault_isolation import JobErrors
@@ -96,7 +96,7 @@ def test_the_status_tells_what_stands():
     make_ready(server, "web-local-0")
     reconcile_deployments(server, JobErrors(lambda: 0.0))
     deployment = server.get(DEPLOYMENTS, "default", "web")
-    assert is_acted_upon(deployment)
+    assert is_reconciled(deployment)
     assert deployment["status"]["replicas"] == 2
     assert deployment["status"]["readyReplicas"] == 1
     assert deployment["status"]["unavailableReplicas"] == 1
@@ -112,7 +112,7 @@ def test_a_refused_pod_is_told_as_a_failure_to_create():
     """Demand that cannot become pods is no demand: the planner keeps no room for it."""
     server = started(1, priorityClassName="there-is-none")
     deployment = server.get(DEPLOYMENTS, "default", "web")
-    assert is_refused_pods(deployment)
+    assert has_refused_pods(deployment)
     assert "there-is-none" in condition_of(deployment, "ReplicaFailure")["message"]
 
 

@@ -63,7 +63,7 @@ UNTOLD = frozenset(
             "_forget",
             "forget_job",
             "_external_pod",
-            "_leaves_late",
+            "_has_long_grace",
         ),  # of a job that is gone: it has no metric any more
     }
 )

@@ -228,7 +228,7 @@ async def test_a_start_whose_last_step_fails_ends_all_the_same():
     assert "aaa-trainer-0" in names(term, PODS)
     await step(term, int(START_LIMIT_S))
     assert "aaa-trainer-0" not in names(term, PODS)
-    assert term.leading.cluster.start_backoff(OTHER).lost == 1
+    assert term.leading.cluster.start_backoff(OTHER).lost_races == 1
 
 
 async def test_a_job_that_was_refused_is_tried_again_as_soon_as_it_is_edited():
@@ -237,7 +237,7 @@ async def test_a_job_that_was_refused_is_tried_again_as_soon_as_it_is_edited():
     add_job(term.server, small())
     for _ in range(200):
         await step(term)
-        if term.leading.cluster.start_backoff(OTHER).refused == 5:
+        if term.leading.cluster.start_backoff(OTHER).refusals == 5:
             break
     await step(term, 11)
     assert term.leading.cluster.start_backoff(OTHER).hold_until_s > term.bench.now_s + 100.0
@@ -266,7 +266,7 @@ async def test_an_edit_there_and_one_back_lift_no_pause(away):
         if (race := term.leading.cluster.start_backoff(OTHER)).refused_at_s not in refused_at_s:
             refused_at_s.append(race.refused_at_s)
     assert all(later - before >= 10.0 for before, later in pairwise(refused_at_s) if before)
-    assert race.refused >= 4
+    assert race.refusals >= 4
 
 
 async def test_another_job_under_the_old_name_begins_anew():
@@ -274,7 +274,7 @@ async def test_another_job_under_the_old_name_begins_anew():
     term = Term(around=lambda bench: Refusing(bench.api, INVALID, is_late=False))
     add_job(term.server, small())
     await step(term, USUAL_STEPS)
-    assert term.leading.cluster.start_backoff(OTHER).refused == 1
+    assert term.leading.cluster.start_backoff(OTHER).refusals == 1
     before = term.server.get(TRAINING_JOBS, "team-a", "aaa")
     term.server.rewrite(TRAINING_JOBS, before, before | {"metadata": before["metadata"] | {"uid": "another"}})
     term.api.error = None
@@ -294,7 +294,7 @@ async def test_a_fault_with_a_refused_jobs_gang_lifts_no_pause(monkeypatch):
     add_job(term.server, small())
     await step(term, USUAL_STEPS)
     before = term.leading.cluster.start_backoff(OTHER)
-    assert before.refused == 1
+    assert before.refusals == 1
 
     def look(pods, job):
         if job.key == OTHER:

@@ -67,7 +67,7 @@ def unheard(what, **kept):
         ({}, "Admitted", ("False", "FairShare")),
         ({"priority": None}, "Admitted", ("False", "PriorityClassMissing")),
         ({"problems": {"PriorityClasses": "edl-core is missing"}}, "Admitted", ("False", "PriorityClasses")),
-        ({"start_backoff": StartBackoff(lost=3)}, "Admitted", ("False", "CapacityLost")),
+        ({"start_backoff": StartBackoff(lost_races=3)}, "Admitted", ("False", "CapacityLost")),
         ({"is_observed": True}, "Admitted", ("False", "Observed")),
         ({"plan_report": PlanReport()}, "Admitted", ("Unknown", "NotPlanned")),
         (
@@ -82,10 +82,18 @@ def unheard(what, **kept):
         ({"pods": RUNNING[:2], "has_master": True}, "Scaled", ("False", "Growing")),
         ({"pods": (unplaced(UNBOUND),), "has_master": False}, "Admitted", ("False", "Unschedulable")),
         ({"pods": (unplaced(NO_ROOM),), "has_master": False}, "Admitted", ("False", "FairShare")),
-        ({"start_backoff": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Admitted", ("False", "Unschedulable")),
-        ({"start_backoff": StartBackoff(lost=1, unschedulable_reason=UNBOUND)}, "Scaled", ("False", "Unschedulable")),
         (
-            {"pods": RUNNING, "start_backoff": StartBackoff(lost=1, unschedulable_reason=UNBOUND)},
+            {"start_backoff": StartBackoff(lost_races=1, unschedulable_reason=UNBOUND)},
+            "Admitted",
+            ("False", "Unschedulable"),
+        ),
+        (
+            {"start_backoff": StartBackoff(lost_races=1, unschedulable_reason=UNBOUND)},
+            "Scaled",
+            ("False", "Unschedulable"),
+        ),
+        (
+            {"pods": RUNNING, "start_backoff": StartBackoff(lost_races=1, unschedulable_reason=UNBOUND)},
             "Scaled",
             ("True", "FairShare"),
         ),  # all are there
@@ -257,7 +265,7 @@ def test_copies_are_told_of_jobs_that_want_two_while_there_is_a_model():
     ("fields", "reason"),
     [
         ({"pods": (unplaced(UNBOUND), unplaced(UNBOUND, 1)), "has_master": False}, "Unschedulable"),
-        ({"start_backoff": StartBackoff(lost=2, unschedulable_reason=UNBOUND)}, "Unschedulable"),
+        ({"start_backoff": StartBackoff(lost_races=2, unschedulable_reason=UNBOUND)}, "Unschedulable"),
         ({"pods": (pod(0, is_ready=False), pod(1, is_ready=False), pod(0, "master"))}, "NotReady"),
         ({"pods": (*RUNNING[:2], RUNNING[3])}, "Max"),
     ],

@@ -16,7 +16,7 @@ def date_of(unix_s):
 
 
 @pytest.mark.parametrize(
-    ("said_s", "asked_s", "heard_s", "ahead_s"),
+    ("said_s", "sent_s", "received_s", "ahead_s"),
     [
         (NOON_S, NOON_S + 0.2, NOON_S + 0.3, 0.0),
         (NOON_S, NOON_S + 0.9, NOON_S + 1.5, 0.0),  # the second ended on its way
@@ -25,8 +25,8 @@ def date_of(unix_s):
         (NOON_S - 60.0, NOON_S, NOON_S + 0.5, -59.0),
     ],
 )
-def test_least_difference_that_explains_the_date_is_told(said_s, asked_s, heard_s, ahead_s):
-    assert clock_ahead_s(date_of(said_s), asked_s=asked_s, heard_s=heard_s) == pytest.approx(ahead_s)
+def test_least_difference_that_explains_the_date_is_told(said_s, sent_s, received_s, ahead_s):
+    assert clock_ahead_s(date_of(said_s), sent_s=sent_s, received_s=received_s) == pytest.approx(ahead_s)
 
 
 @given(
@@ -38,10 +38,10 @@ def test_least_difference_that_explains_the_date_is_told(said_s, asked_s, heard_
 def test_never_more_than_the_true_difference_is_told(ahead_s, before_s, after_s, now_s):
     """Whatever the delays: a slow machine raises no alarm, and what is told has the right sign."""
     said = date_of(int(NOON_S + now_s + ahead_s))
-    told = clock_ahead_s(said, asked_s=NOON_S + now_s - before_s, heard_s=NOON_S + now_s + after_s)
+    told = clock_ahead_s(said, sent_s=NOON_S + now_s - before_s, received_s=NOON_S + now_s + after_s)
     assert min(0.0, ahead_s) - 1e-3 <= told <= max(0.0, ahead_s) + 1e-3
 
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Sun, 99 Nov 2026 25:00:00 GMT", "\0"])
 def test_what_is_no_date_tells_nothing(date):
-    assert clock_ahead_s(date, asked_s=NOON_S, heard_s=NOON_S) is None
+    assert clock_ahead_s(date, sent_s=NOON_S, received_s=NOON_S) is None

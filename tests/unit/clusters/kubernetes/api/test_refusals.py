@@ -24,7 +24,7 @@ def status(code, reason="", message="", **details):
 
 
 def told(code, body=None, **how):
-    return error_of_status(code, body, doing="create pods n/x", is_write=how.pop("is_write", True), **how)
+    return error_of_status(code, body, description="create pods n/x", is_write=how.pop("is_write", True), **how)
 
 
 @pytest.mark.parametrize(

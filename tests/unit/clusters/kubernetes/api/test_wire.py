@@ -26,7 +26,7 @@ def line(**said):
 
 
 def test_an_event_is_read_with_kind_and_version_and_without_bookkeeping():
-    event = parse_watch_line(line(type="ADDED", object=ONE), CONFIG_MAPS, doing="watch configmaps")
+    event = parse_watch_line(line(type="ADDED", object=ONE), CONFIG_MAPS, description="watch configmaps")
     assert (event.type, event.object, event.resource_version) == (EventType.ADDED, BARE, "7")
 
 
@@ -47,7 +47,7 @@ def test_what_is_nested_too_deeply_is_cut_and_the_rest_is_read(opening, closing)
 def test_an_event_with_managed_fields_of_any_depth_is_read():
     fields = nested(5_000, opening='{"f:a":')
     said = f'{{"type": "ADDED", "object": {json.dumps(ONE).replace("[{}]", f"[{fields}]")}}}'
-    assert parse_watch_line(said.encode(), CONFIG_MAPS, doing="watch configmaps").object == BARE
+    assert parse_watch_line(said.encode(), CONFIG_MAPS, description="watch configmaps").object == BARE
 
 
 @pytest.mark.parametrize("said", [b"[" * 5_000, b'{"a":' * 3_000, b"[" * 2_000 + b'"a', b"]" * 9 + b"[" * 3_000])
@@ -58,7 +58,7 @@ def test_what_is_deep_and_no_json_is_refused(said):
 
 def test_a_bookmark_needs_no_name():
     told = parse_watch_line(
-        line(type="BOOKMARK", object={"metadata": {"resourceVersion": "9"}}), CONFIG_MAPS, doing="watch"
+        line(type="BOOKMARK", object={"metadata": {"resourceVersion": "9"}}), CONFIG_MAPS, description="watch"
     )
     assert told.resource_version == "9"
 
@@ -66,7 +66,7 @@ def test_a_bookmark_needs_no_name():
 def test_an_error_is_what_it_says():
     status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
     with pytest.raises(ExpiredError, match="watch configmaps: too old"):
-        parse_watch_line(line(type="ERROR", object=status), CONFIG_MAPS, doing="watch configmaps")
+        parse_watch_line(line(type="ERROR", object=status), CONFIG_MAPS, description="watch configmaps")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_error_is_what_it_says():
 )
 def test_a_line_that_is_none_is_told_from_an_event(said):
     with pytest.raises(MalformedError, match="watch configmaps: unexpected response"):
-        parse_watch_line(said, CONFIG_MAPS, doing="watch configmaps")
+        parse_watch_line(said, CONFIG_MAPS, description="watch configmaps")
 
 
 WORDS = ("type", "object", "metadata", "name", "namespace", "resourceVersion", "items", "continue")
@@ -110,10 +110,10 @@ JSON = st.recursive(
 def test_whatever_is_taken_for_an_event_the_store_can_take(type_, obj, more):
     metadata = {"name": "c", "resourceVersion": "7"} | (more if isinstance(more, dict) else {})
     store = ObjectCache(JobErrors(lambda: 0.0))
-    store.apply_listing(CONFIG_MAPS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
+    store.apply_listing(CONFIG_MAPS, Listing(items=(), resource_version="1"), requested_at_s=0.0)
     for said in (obj, {"metadata": metadata}):
         try:
-            event = parse_watch_line(line(type=type_, object=said), CONFIG_MAPS, doing="watch")
+            event = parse_watch_line(line(type=type_, object=said), CONFIG_MAPS, description="watch")
         except (MalformedError, UnavailableError):
             continue
         store.apply_event(CONFIG_MAPS, event, at_s=0.0)
@@ -121,8 +121,8 @@ def test_whatever_is_taken_for_an_event_the_store_can_take(type_, obj, more):
 
 def test_a_page_is_read_with_where_the_rest_is():
     page = {"metadata": {"resourceVersion": "8", "continue": "there"}, "items": [ONE]}
-    assert parse_list_page(page, CONFIG_MAPS, doing="list") == ([BARE], "8", "there")
-    assert parse_list_page({"metadata": {"resourceVersion": "8"}, "items": None}, CONFIG_MAPS, doing="list") == (
+    assert parse_list_page(page, CONFIG_MAPS, description="list") == ([BARE], "8", "there")
+    assert parse_list_page({"metadata": {"resourceVersion": "8"}, "items": None}, CONFIG_MAPS, description="list") == (
         [],
         "8",
         "",
@@ -147,11 +147,11 @@ def test_a_page_is_read_with_where_the_rest_is():
 )
 def test_a_page_that_is_none_is_refused(page):
     with pytest.raises(MalformedError, match="list configmaps: unexpected response"):
-        parse_list_page(page, CONFIG_MAPS, doing="list configmaps")
+        parse_list_page(page, CONFIG_MAPS, description="list configmaps")
 
 
 @pytest.mark.parametrize("answer", [None, [], "ok", {"metadata": 3}], ids=repr)
 def test_an_answer_that_is_no_object_leaves_open_whether_it_was_done(answer):
     with pytest.raises(UnavailableError) as refused:
-        parse_object(answer, doing="create configmaps n/c", is_write=True)
+        parse_object(answer, description="create configmaps n/c", is_write=True)
     assert refused.value.may_have_happened

@@ -41,7 +41,7 @@ class Truth(RuleBasedStateMachine):
 
     @initialize()
     def first_listing(self):
-        assert self.store.apply_listing(PODS, listing(10), asked_at_s=0.0)
+        assert self.store.apply_listing(PODS, listing(10), requested_at_s=0.0)
 
     @rule(name=NAMES, is_deleted=st.booleans())
     def something_changes(self, name, is_deleted):
@@ -79,7 +79,7 @@ class Truth(RuleBasedStateMachine):
     def relisted_from_a_server_that_lags(self, back):
         version = max(10, self.version - back)
         is_older = version < self.store.version(PODS)
-        taken = self.store.apply_listing(PODS, listing(version, *self.states[version].values()), asked_at_s=0.0)
+        taken = self.store.apply_listing(PODS, listing(version, *self.states[version].values()), requested_at_s=0.0)
         assert taken is not is_older
 
     @rule(name=NAMES)
@@ -132,10 +132,10 @@ TestTruth = Truth.TestCase
 def test_relisting_brings_back_what_was_swallowed():
     """A change that the stream lost for good shows in the next listing: come, changed and gone."""
     store = ObjectCache(JobErrors(lambda: 0.0))
-    store.apply_listing(PODS, listing(10, obj("changed", 3), obj("gone", 4)), asked_at_s=0.0)
+    store.apply_listing(PODS, listing(10, obj("changed", 3), obj("gone", 4)), requested_at_s=0.0)
     store.apply_event(PODS, event(EventType.BOOKMARK, obj("", 20)), at_s=1.0)
     store.pop_changes()
-    store.apply_listing(PODS, listing(20, obj("changed", 12), obj("come", 13)), asked_at_s=2.0)
+    store.apply_listing(PODS, listing(20, obj("changed", 12), obj("come", 13)), requested_at_s=2.0)
     assert {name for _, name in store.objects(PODS)} == {"changed", "come"}
     assert store.pop_changes() == {PODS: frozenset({("n", "changed"), ("n", "come"), ("n", "gone")})}
 
@@ -143,33 +143,33 @@ def test_relisting_brings_back_what_was_swallowed():
 def test_relisting_of_the_same_changes_nothing():
     store = ObjectCache(JobErrors(lambda: 0.0))
     same = obj("one", 3)
-    store.apply_listing(PODS, listing(10, same), asked_at_s=0.0)
+    store.apply_listing(PODS, listing(10, same), requested_at_s=0.0)
     store.pop_changes()
-    store.apply_listing(PODS, listing(11, json.loads(json.dumps(same))), asked_at_s=1.0)
+    store.apply_listing(PODS, listing(11, json.loads(json.dumps(same))), requested_at_s=1.0)
     assert store.pop_changes() == {}
     assert store.get(PODS, ("n", "one")) is same
 
 
 def test_kinds_are_apart():
     store = ObjectCache(JobErrors(lambda: 0.0))
-    store.apply_listing(PODS, listing(10, obj("one", 3)), asked_at_s=5.0)
+    store.apply_listing(PODS, listing(10, obj("one", 3)), requested_at_s=5.0)
     assert store.is_synced([PODS])
     assert not store.is_synced([PODS, CONFIG_MAPS])
-    assert store.oldest_heard_at_s([PODS, CONFIG_MAPS]) is None
-    store.apply_listing(CONFIG_MAPS, listing(10), asked_at_s=3.0)
-    assert store.oldest_heard_at_s([PODS, CONFIG_MAPS]) == 3.0
-    store.note_progress(CONFIG_MAPS, at_s=9.0)
-    assert store.oldest_heard_at_s([PODS, CONFIG_MAPS]) == 5.0
+    assert store.oldest_confirmed_at_s([PODS, CONFIG_MAPS]) is None
+    store.apply_listing(CONFIG_MAPS, listing(10), requested_at_s=3.0)
+    assert store.oldest_confirmed_at_s([PODS, CONFIG_MAPS]) == 3.0
+    store.record_progress(CONFIG_MAPS, at_s=9.0)
+    assert store.oldest_confirmed_at_s([PODS, CONFIG_MAPS]) == 5.0
     assert store.objects(CONFIG_MAPS) == {}
 
 
 def test_repetition_is_a_sign_of_life():
     """The server speaks, if only of what is known."""
     store = ObjectCache(JobErrors(lambda: 0.0))
-    store.apply_listing(PODS, listing(10), asked_at_s=0.0)
+    store.apply_listing(PODS, listing(10), requested_at_s=0.0)
     store.apply_event(PODS, event(EventType.ADDED, obj("one", 9)), at_s=7.0)
     assert store.objects(PODS) == {}
-    assert store.heard_at_s(PODS) == 7.0
+    assert store.confirmed_at_s(PODS) == 7.0
 
 
 def test_event_before_the_first_listing_is_our_bug():
@@ -188,13 +188,13 @@ def test_objects_of_the_whole_cluster_stand_without_a_namespace():
     node = {"metadata": {"name": "node", "resourceVersion": "3"}}
     assert key_of(node) == ("", "node")
     store = ObjectCache(JobErrors(lambda: 0.0))
-    store.apply_listing(NODES, listing(10, node), asked_at_s=0.0)
+    store.apply_listing(NODES, listing(10, node), requested_at_s=0.0)
     assert store.get(NODES, ("", "node")) is node
 
 
 def test_slim_leaves_out_what_nobody_reads():
     store = ObjectCache(JobErrors(lambda: 0.0), {PODS: lambda pod: {"metadata": pod["metadata"]}})
-    store.apply_listing(PODS, listing(10, obj("one", 3, status={"big": "x"})), asked_at_s=0.0)
+    store.apply_listing(PODS, listing(10, obj("one", 3, status={"big": "x"})), requested_at_s=0.0)
     store.apply_event(PODS, event(EventType.ADDED, obj("two", 11, status={"big": "x"})), at_s=0.0)
     assert all("status" not in pod for pod in store.objects(PODS).values())
 
@@ -202,24 +202,24 @@ def test_slim_leaves_out_what_nobody_reads():
 def test_namespaces_are_sources_of_their_own():
     """A listing of one says nothing of another, and the kind is as old as the oldest."""
     store = ObjectCache(JobErrors(lambda: 0.0), namespaces={PODS: ("n", "m")})
-    store.apply_listing(PODS, listing(10, obj("one", 3)), asked_at_s=1.0, source="n")
+    store.apply_listing(PODS, listing(10, obj("one", 3)), requested_at_s=1.0, source="n")
     assert not store.is_synced([PODS])
-    assert store.oldest_heard_at_s([PODS]) is None
-    store.apply_listing(PODS, listing(20, obj("one", 4, namespace="m")), asked_at_s=2.0, source="m")
+    assert store.oldest_confirmed_at_s([PODS]) is None
+    store.apply_listing(PODS, listing(20, obj("one", 4, namespace="m")), requested_at_s=2.0, source="m")
     assert store.is_synced([PODS])
     assert set(store.objects(PODS)) == {("n", "one"), ("m", "one")}
     assert (store.version(PODS, "n"), store.version(PODS, "m")) == (10, 20)
     store.apply_event(PODS, event(EventType.DELETED, obj("one", 12)), at_s=3.0, source="n")
-    store.apply_listing(PODS, listing(21), asked_at_s=4.0, source="m")
+    store.apply_listing(PODS, listing(21), requested_at_s=4.0, source="m")
     assert store.objects(PODS) == {}
-    assert store.oldest_heard_at_s([PODS]) == 3.0
+    assert store.oldest_confirmed_at_s([PODS]) == 3.0
 
 
 def test_answer_is_measured_by_its_own_namespace():
     """How far another one has come says nothing of it; what is followed nowhere is not kept."""
     store = ObjectCache(JobErrors(lambda: 0.0), namespaces={PODS: ("n", "m")})
-    store.apply_listing(PODS, listing(10), asked_at_s=0.0, source="n")
-    store.apply_listing(PODS, listing(20), asked_at_s=0.0, source="m")
+    store.apply_listing(PODS, listing(10), requested_at_s=0.0, source="n")
+    store.apply_listing(PODS, listing(20), requested_at_s=0.0, source="m")
     for namespace in ("n", "m", "other"):
         store.put_written(PODS, obj("one", 15, namespace=namespace))
     assert set(store.objects(PODS)) == {("n", "one")}
@@ -231,7 +231,7 @@ def test_object_that_cannot_be_kept_stops_no_stream(broken):
     errors = JobErrors(lambda: 0.0)
     store = ObjectCache(errors)
     items = (obj("one", 5), {"metadata": broken}, obj("three", 7))
-    assert store.apply_listing(PODS, Listing(items=items, resource_version="8"), asked_at_s=1.0)
+    assert store.apply_listing(PODS, Listing(items=items, resource_version="8"), requested_at_s=1.0)
     assert errors.fails(object_key("pods", "", broken.get("name", "")), GuardedTask.KEEP)
     assert {name for _, name in store.objects(PODS)} == {"one", "three"}
     bad = WatchEvent(type=EventType.MODIFIED, object={"metadata": broken | {"resourceVersion": "9"}})

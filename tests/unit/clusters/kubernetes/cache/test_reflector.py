@@ -56,8 +56,8 @@ class Stage:
 
     @property
     def age_s(self):
-        heard_at_s = self.store.oldest_heard_at_s(self.kinds)
-        return None if heard_at_s is None else virtual_time.now() - heard_at_s
+        confirmed_at_s = self.store.oldest_confirmed_at_s(self.kinds)
+        return None if confirmed_at_s is None else virtual_time.now() - confirmed_at_s
 
     def check(self):
         truth = {key_of(one): one for one in self.server.all(CONFIG_MAPS)}
@@ -118,7 +118,7 @@ def test_lost_connections_cost_no_listing_and_no_event():
         async with stage.watched():
             await asyncio.sleep(0.1)
             for number in range(20):
-                stage.server.history.cut()
+                stage.server.history.disconnect_all()
                 await stage.make(f"c-{number}")
                 await asyncio.sleep(1.0)
                 stage.check()
@@ -133,10 +133,10 @@ def test_forgotten_version_is_answered_by_a_listing():
         await stage.make("gone", "stays")
         async with stage.watched():
             await asyncio.sleep(0.1)
-            stage.server.history.cut()
+            stage.server.history.disconnect_all()
             await stage.drop("gone")
             await stage.make("come")
-            stage.server.history.forget(stage.server.history.version)
+            stage.server.history.compact(stage.server.history.version)
             await asyncio.sleep(1.0)
             stage.check()
             assert stage.api.listings == 2
@@ -180,10 +180,10 @@ class Away(MemoryApi):
 
     def __init__(self, server):
         super().__init__(server)
-        self.asked_at_s = []
+        self.requested_at_s = []
 
     async def list(self, kind, scope):
-        self.asked_at_s.append(virtual_time.now())
+        self.requested_at_s.append(virtual_time.now())
         raise UnavailableError("list: no answer", may_have_happened=False)
 
 
@@ -196,7 +196,7 @@ def test_pauses_double_up_to_the_longest_and_are_scattered_over_their_second_hal
         stage.api = Away(stage.server)
         async with stage.watched(jitter):
             await asyncio.sleep(60.0)
-        asked = stage.api.asked_at_s
+        asked = stage.api.requested_at_s
         pauses = [after - before for before, after in itertools.pairwise(asked)]
         wanted = [min(POLICY.first_pause_s * 2.0**number, POLICY.longest_pause_s) for number in range(len(pauses))]
         assert pauses == pytest.approx([part * pause_s for pause_s in wanted])
@@ -230,8 +230,8 @@ def test_server_that_has_travelled_back_is_not_believed():
             await asyncio.sleep(0.1)
             await stage.make("a", "b")
             await asyncio.sleep(0.1)
-            stage.server.history.cut()
-            stage.server.history.forget(stage.server.history.version - 2)
+            stage.server.history.disconnect_all()
+            stage.server.history.compact(stage.server.history.version - 2)
             stage.api.expire()
             await asyncio.sleep(1.0)
             assert names(stage.store) == {"a", "b"}
@@ -260,7 +260,7 @@ def test_server_away_for_a_minute_is_asked_seldom_and_caught_up_with(error):
         async with stage.watched():
             await asyncio.sleep(0.1)
             stage.api.away = error
-            stage.server.history.cut()
+            stage.server.history.disconnect_all()
             await asyncio.sleep(60.0)
             assert stage.age_s >= 60.0 - POLICY.turn_s
             assert str(error) in stage.watching.problems[CONFIG_MAPS, CLUSTER]
@@ -328,9 +328,9 @@ def test_store_comes_to_the_truth_whatever_happens_to_the_stream(steps, faults):
                         if standing:
                             await stage.drop(standing[0]["metadata"]["name"])
                     case "cut":
-                        stage.server.history.cut()
+                        stage.server.history.disconnect_all()
                     case "forget":
-                        stage.server.history.forget(stage.server.history.version)
+                        stage.server.history.compact(stage.server.history.version)
                     case "wait":
                         await asyncio.sleep(0.3)
             settled_s = POLICY.relist_s + 5 * POLICY.turn_s if EventFault.LOST in faults.values() else 60.0

@@ -36,10 +36,10 @@ class Watched:
         self.version += 1
         pod = raw_pod(node="n1", status={"phase": phase}, meta={"resourceVersion": str(self.version)})
         if self.version == 5:
-            self.store.apply_listing(PODS, Listing(items=(pod,), resource_version="5"), asked_at_s=0.0)
+            self.store.apply_listing(PODS, Listing(items=(pod,), resource_version="5"), requested_at_s=0.0)
         else:
             self.store.apply_event(PODS, WatchEvent(type=EventType.MODIFIED, object=pod), at_s=0.0)
-        return self.pods.read(self.store.pop_changes(), ())
+        return self.pods.parse_changes(self.store.pop_changes(), ())
 
 
 @pytest.mark.parametrize("was_read", [False, True])

@@ -178,7 +178,7 @@ class TestGangs:
         bench.now_s += BIND_LIMIT_S
         await bench.settle()
         assert bench.names() == set()
-        assert bench.cluster.start_backoff(JOB).lost == 1
+        assert bench.cluster.start_backoff(JOB).lost_races == 1
         (job,) = (await bench.cluster.observe()).jobs
         assert job.hold_until_s == bench.now_s + 10.0
 
@@ -197,7 +197,7 @@ class TestGangs:
             await bench.cluster.delete_pod(bench.store.get(PODS, ("team-a", "digits-trainer-0")))
         keeping.cancel()
         assert "deletionTimestamp" not in bench.raw("digits-trainer-0")["metadata"]
-        assert bench.cluster.start_backoff(JOB).lost == 0
+        assert bench.cluster.start_backoff(JOB).lost_races == 0
 
     async def test_a_quota_that_refuses_one_pod_deletes_the_set(self, bench, stage):
         def refuse(kind, wanted, _before):

@@ -66,7 +66,7 @@ def test_a_gang_whose_master_is_not_made_in_time_goes_whole():
     starts, (lost,) = look(starts, [standing], START_LIMIT_S)
     assert (lost.pods, starts.record(JOB).begun) == (standing.bound, None)
     assert "its master's Deployment was not created within 20 s" in lost.reason
-    assert starts.backoff(JOB) == StartBackoff(lost=1, hold_until_s=START_LIMIT_S + 10.0)
+    assert starts.backoff(JOB) == StartBackoff(lost_races=1, hold_until_s=START_LIMIT_S + 10.0)
 
 
 def test_a_start_that_is_refused_again_and_again_waits_longer_each_time():
@@ -109,7 +109,7 @@ def test_a_starting_gang_with_one_pod_left_over_goes_whole():
     starts, (lost,) = look(starts, [standing], 10.0)
     assert lost.pods == pods("server-0", "trainer-0")
     assert "team/digits-trainer-0 not bound within 10 s" in lost.reason
-    assert starts.backoff(JOB) == StartBackoff(lost=1, hold_until_s=20.0)
+    assert starts.backoff(JOB) == StartBackoff(lost_races=1, hold_until_s=20.0)
 
 
 def test_a_running_job_loses_that_pod_alone():
@@ -166,7 +166,7 @@ def test_pauses_double_and_three_lost_races_are_told():
         starts, _ = look(starts, [standing], now_s)
         starts, _ = look(starts, [standing], now_s + 10.0)
         pauses.append(starts.backoff(JOB).hold_until_s - (now_s + 10.0))
-        assert starts.backoff(JOB).is_taken is (attempt >= 2)
+        assert starts.backoff(JOB).is_capacity_taken is (attempt >= 2)
         now_s += 100.0
         starts, _ = look(starts, [gang()], now_s)  # nothing of it stands while it waits
     assert pauses == [10.0, 20.0, 40.0, 40.0]

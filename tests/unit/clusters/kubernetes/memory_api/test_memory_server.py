@@ -155,7 +155,7 @@ async def test_window_forgets_the_oldest(api, server):
     since = (await api.list(CONFIG_MAPS)).resource_version
     for number in range(20):
         await api.create(CONFIG_MAPS, config(f"c-{number}"))
-    assert len(server.history.remembered()) <= 10
+    assert len(server.history.kept_changes()) <= 10
     with pytest.raises(ExpiredError):
         await anext(api.watch(CONFIG_MAPS, since=since, timeout_s=1.0, silence_s=1.0))
 

@@ -154,7 +154,7 @@ def test_an_unknown_field_stays():
 
 def test_the_answer_to_a_write_is_held_without_it_too():
     store = JobCache(JobErrors(lambda: 0.0))
-    store.apply_listing(PODS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
+    store.apply_listing(PODS, Listing(items=(), resource_version="1"), requested_at_s=0.0)
     raw = external()
     raw["metadata"]["resourceVersion"] = "7"
     store.put_written(PODS, raw)

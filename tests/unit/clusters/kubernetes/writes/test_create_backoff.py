@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, RefusedBy
-from autoscaler.clusters.kubernetes.writes.create_backoff import LASTING, CreateBackoff
+from autoscaler.clusters.kubernetes.writes.create_backoff import LASTING_REFUSALS, CreateBackoff
 from autoscaler.domain import Tier
 
 QUOTA = ForbiddenError("exceeded quota: small", RefusedBy.QUOTA)
@@ -32,7 +32,7 @@ def test_only_what_lasts_is_remembered(refusal):
     """Rights that are missing are the operator's matter: somebody may give them at any moment."""
     turned = CreateBackoff()
     turned.record("j", Tier.CORE, ForbiddenError("no", refusal), 0.0)
-    assert bool(turned.refusal("j", Tier.CORE, 1.0)) is (refusal in LASTING)
+    assert bool(turned.refusal("j", Tier.CORE, 1.0)) is (refusal in LASTING_REFUSALS)
 
 
 def test_one_that_was_taken_or_whose_job_is_gone_is_forgotten():

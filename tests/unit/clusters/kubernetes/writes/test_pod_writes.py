@@ -94,7 +94,7 @@ class TestPods:
         pods = bench.cluster.views.pods
         assert bench.names() == set()
         assert before > pods.stamp(JOB) == 0
-        assert pods._labelled == pods._stamps == pods._said == pods._seats == {}
+        assert pods._labelled == pods._stamps == pods._job_by_label == pods._seats == {}
 
     async def test_a_name_held_by_a_pod_of_somebody_else_is_refused(self, bench, stage):
         await bench.cluster.apply(gang(stage))
