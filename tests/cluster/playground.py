@@ -50,7 +50,7 @@ VOLUME: Final = {
     },
 }
 """For the examples' claim: nothing is ever written to it."""
-TIDE: Final = 120
+RAISED: Final = 120
 """Web pods of one core each on 128 cores: the least that the two jobs need is left."""
 NOTES_TOLD: Final = 5
 UP_BUDGET_S: Final = 600.0
@@ -186,7 +186,7 @@ def _tell(folder: Path) -> int:
         "  kubectl get nodes\n"
         "  kubectl apply -f examples/kubernetes          # two training jobs beside a web service\n"
         "  kubectl get tj -w                             # they start and grow to MAX; Ctrl-C ends it\n"
-        f"  kubectl scale deployment/web --replicas={TIDE}   # the web's load rises\n"
+        f"  kubectl scale deployment/web --replicas={RAISED}   # the web's load rises\n"
         "  kubectl get tj -w                             # training shrinks for it\n"
         "  kubectl edl why tj/digits                     # why this size, and what would give more\n"
         "  kubectl scale deployment/web --replicas=2     # it falls\n"

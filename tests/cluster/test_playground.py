@@ -76,24 +76,24 @@ def trainers_of(said):
     return {job: [int(row[1]) for row in rows if row[0] == job and len(row) > 5] for job in ("digits", "squares")}
 
 
-def test_a_newcomer_types_what_the_page_says_and_sees_the_tide(playground, tmp_path):
+def test_a_newcomer_types_what_the_page_says_and_sees_jobs_shrink_and_grow(playground, tmp_path):
     """Line by line: the jobs grow, make way as the web rises, and come back as it falls."""
     code, told = playground("up")
     assert code == 0, told
     terminal = Terminal(tmp_path)
-    tides = []
+    sizes = []
     for line in SHOWN.findall(told):
         if not line.endswith(" -w"):
             said = terminal.type(line)
             assert said.count(" Ready ") == 8 or line != "kubectl get nodes"
             assert "trainers (2 to 8 allowed)" in said or "edl why" not in line
             continue
-        wanted = {"digits": (8, 8), "squares": (6, 6)} if len(tides) != 1 else {"digits": (2, 6), "squares": (2, 4)}
+        wanted = {"digits": (8, 8), "squares": (6, 6)} if len(sizes) != 1 else {"digits": (2, 6), "squares": (2, 4)}
         with terminal.watch(line) as shown:
             wait_for(f"{line}: {wanted}", partial(_stand, shown, wanted))
-            tides.append(trainers_of(shown()))
-    assert len(tides) == 3
-    assert max(tides[1]["digits"]) == 8, "seen while it moves"
+            sizes.append(trainers_of(shown()))
+    assert len(sizes) == 3
+    assert max(sizes[1]["digits"]) == 8, "seen while it moves"
     assert playground("up") == (0, told)
 
 

@@ -72,14 +72,14 @@ def operator(plane, admin, tmp_path):
 
 
 @pytest.fixture
-def tide(plane, core):
-    """The better node is taken, all but what the tide leaves when it falls: room for a trainer and a server."""
+def web_load(plane, core):
+    """The better node is taken, all but what is left when the web load is gone: room for a trainer and a server."""
     port = {"containerPort": PORT, "hostPort": PORT}
     stays = web("stays", "1")
     stays["spec"]["containers"][0]["ports"] = [port]
-    for pod in (stays, web("tide", "2900m")):
+    for pod in (stays, web("web-load", "2900m")):
         core.create_namespaced_pod(ELSEWHERE, pod)
-    yield lambda: core.delete_namespaced_pod("tide", ELSEWHERE, grace_period_seconds=0)
+    yield lambda: core.delete_namespaced_pod("web-load", ELSEWHERE, grace_period_seconds=0)
     plane.kubectl("delete", "trainingjobs", "--all", "-n", JOBS, "--ignore-not-found")
     for namespace in (JOBS, ELSEWHERE):
         plane.kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force", "--ignore-not-found")
@@ -121,9 +121,9 @@ def begin(plane, core, operator, **job):
     wait_for("the job stands", lambda: (servers(core), trainers(core)) == ({OLD: HOME}, 1))
 
 
-def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(plane, admin, core, operator, tide):
+def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(plane, admin, core, operator, web_load):
     begin(plane, core, operator)
-    tide()
+    web_load()
     wait_for("the new one beside the old one", lambda: servers(core) == {OLD: HOME, NEW: BETTER})
     wait_for("a trainer beside it", lambda: trainers(core) == 2)
     new, old = (core.read_namespaced_pod(name, JOBS) for name in (NEW, OLD))
@@ -169,11 +169,11 @@ def allowed(status):
     return status.desired_healthy, status.disruptions_allowed
 
 
-def test_one_that_the_scheduler_refuses_is_given_up_and_nothing_is_lost(plane, core, operator, tide):
+def test_one_that_the_scheduler_refuses_is_given_up_and_nothing_is_lost(plane, core, operator, web_load):
     """Its port is taken there, which only the scheduler knows."""
     begin(plane, core, operator, ports=[{"containerPort": PORT, "hostPort": PORT}])
     before = core.read_namespaced_pod(OLD, JOBS).metadata.uid
-    tide()
+    web_load()
     wait_for("it is given up", lambda: 'edl_server_moves_total{outcome="given up"} 1.0' in operator.get("/metrics")[1])
     wait_for("the new one is gone", lambda: servers(core) == {OLD: HOME})
     time.sleep(LOOKS_S)

@@ -139,13 +139,13 @@ def read_module(source: str, path: str) -> Module:
                 module.classes[node.name] = Class(attributes=set(_attributes(node)), bases=set(_base_names(node)))
             case ast.Expr(value=ast.Constant(value=str(text)) as constant):
                 prose.add(id(constant))
-                module.quoted += _quoted_in(text, node.lineno)
+                module.quoted += quoted_in(text, node.lineno)
             case ast.Constant(value=str(text)) if id(node) not in prose and " " not in text:
                 module.words.update(_WORD.findall(text))
         module.used.update(_identifiers(node))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            module.quoted += _quoted_in(token.string, token.start[0])
+            module.quoted += quoted_in(token.string, token.start[0])
     return module
 
 
@@ -153,7 +153,8 @@ def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _quoted_in(text: str, line: int) -> Iterator[tuple[int, str]]:
+def quoted_in(text: str, line: int) -> Iterator[tuple[int, str]]:
+    """The names in backticks of a text that begins at this line."""
     for match in _QUOTED.finditer(text):
         yield line + text.count("\n", 0, match.start()), match[1]
 

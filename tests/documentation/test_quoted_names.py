@@ -6,12 +6,13 @@ from typing import Final
 
 import pytest
 
-from tests.documentation.code_names import PRODUCT, CodeNames, read_modules
+from tests.documentation.code_names import PRODUCT, CodeNames, quoted_in, read_modules
+from tests.documentation.shown import ROOT
 
 MODULES: Final = read_modules()
 OF_PRODUCT: Final = {name: one for name, one in MODULES.items() if name.partition(".")[0] in PRODUCT}
 _FILE: Final = re.compile(r"\.(py|json|jsonl|yaml|diff|proto|io)$")
-_FIELD: Final = re.compile(r"(spec|status|metadata|limits|checkpoint)\.")
+_FIELD: Final = re.compile(r"(spec|status|metadata|limits|checkpoint|trainer|policy)\.")
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "edl.open": "`edl` is the name under which scripts import trainer_sdk",
@@ -37,6 +38,14 @@ def test_quoted_names_exist(modules):
         if not (name in ELSEWHERE or _FILE.search(name) or _FIELD.match(name) or names.has(name, quoted_in=path))
     ]
     assert not stale, "\n".join(stale)
+
+
+def test_names_in_the_glossary_exist():
+    """A definition that names a class or a module leads to it."""
+    names, page = CodeNames(MODULES), (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    quoted = [name for _, name in quoted_in(page, 1) if re.search("[A-Z_.]", name) and not _FIELD.match(name)]
+    assert quoted
+    assert [name for name in quoted if not names.has(name, quoted_in="autoscaler")] == []
 
 
 def test_each_exception_is_needed():

@@ -10,8 +10,8 @@ import pytest
 
 from tests.e2e.conftest import NODES
 from tests.e2e.day import END_BUDGET_S, Day
+from tests.e2e.node_fillers import NodeFillers
 from tests.e2e.product import MEMBERS, NAMESPACE, SEATS_PER_NODE, make_product
-from tests.e2e.tides import Tides
 from tests.harness.errors import HarnessError
 
 pytestmark = pytest.mark.timeout(2700)  # a day on each, and faults that are waited for
@@ -74,7 +74,7 @@ def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_
     day.begin(epochs=3 * EPOCHS, trainers=MOST, web=WEB)
     day.wait_trainers(MOST)
 
-    day.scale_web(WEB + 2)  # the tide rises: the surplus makes way
+    day.scale_web(WEB + 2)  # the web grows: surplus is preempted
     day.wait_trainers(MOST - 2)
     day.wait_told_who_made_way()
     day.scale_web(WEB)
@@ -196,16 +196,16 @@ def moving_servers(product):
 
 @pytest.mark.usefixtures("moving_servers")
 def test_a_server_moves_to_the_node_where_it_wastes_least_while_it_trains(day, pods, core):
-    """Seats of 300: left holds the server (150) and one, or two; right, once the tide has gone, one and the server."""
+    """Seats of 300: left holds the server (150) and one, or two; right, without the web load, one and the server."""
     left, right = NODES
-    tides = Tides(pods, core)
-    tides.leave(left, 640)
-    tides.leave(right, 490, tide=450)
+    fillers = NodeFillers(pods, core)
+    fillers.leave(left, 640)
+    fillers.leave(right, 490, load=450)
     day.begin(epochs=2 * EPOCHS, trainers=MOST, web=0, least=1, most_servers=1, server="150m")
     assert server_nodes(day) == {"digits-server-0": left}
     lineage = day.status("progress", "lineage")
 
-    tides.fall()
+    fillers.remove_load()
     day.wait_trainers(2)
     day.wait("the server stands on the other node", lambda: server_nodes(day) == {"digits-server-1": right})
     day.wait_told("Defragmentation", by="edl", role="server")

@@ -79,8 +79,8 @@ def check_numbers(decided, view):
 
 
 @st.composite
-def tides(draw):
-    """Nodes and jobs of a few cores, and a web of pods of 3 that comes and goes: places are good for one tide only."""
+def web_waves(draw):
+    """Nodes and jobs of a few cores, and a web of pods of 3 that comes and goes: places are good for one wave only."""
     cores = st.integers(6, 14)
     cluster = MemoryCluster(node(f"n{number}", 1_000 * draw(cores)) for number in range(draw(st.integers(2, 5))))
     jobs = []
@@ -101,7 +101,7 @@ def tides(draw):
     return cluster, [*(("submit", spec) for spec in jobs), *draw(events)]
 
 
-@given(st.one_of(tides(), st.tuples(clusters(), stories())), open_policies, st.randoms(use_true_random=False))
+@given(st.one_of(web_waves(), st.tuples(clusters(), stories())), open_policies, st.randoms(use_true_random=False))
 def test_every_turn_keeps_the_order_of_the_roles(scene, policy, chance):
     """Events fall into changes that are under way, and pods leave in any order."""
     cluster, story = scene
@@ -124,9 +124,9 @@ def test_every_turn_keeps_the_order_of_the_roles(scene, policy, chance):
             cluster.advance(0.3)
 
 
-@given(tides(), st.sampled_from([0, 1, 6]))
+@given(web_waves(), st.sampled_from([0, 1, 6]))
 def test_after_every_tide_servers_come_to_rest_in_their_number(scene, per_minute):
-    """After every tide: at rest each job has its servers, and waiting for an hour moves none."""
+    """After every wave: at rest each job has its servers, and waiting for an hour moves none."""
     cluster, story = scene
     make_elastic(cluster, moves=True)
     driver = Driver(cluster, replace(NO_GATES, server_moves_per_minute=per_minute, server_moves_percent_per_minute=100))

@@ -48,7 +48,7 @@ def sizes(cluster):
 
 
 async def test_jobs_share_a_cluster_give_way_to_the_web_and_take_the_room_back():
-    """The whole tide: two jobs of weight 2 to 1 fill 16 cpu, 6 web pods come and go."""
+    """The web rises and falls: two jobs of weight 2 to 1 fill 16 cpu, 6 web pods come and go."""
     names = [f"w{number}" for number in range(6)]
     events = [
         (1_020.0, lambda c: c.put(*(web(name, created_at_s=1_020.0) for name in names))),

@@ -123,25 +123,25 @@ def test_on_very_many_nodes_where_waste_is_not_weighed(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("is_apart", "tide", "places"),
+    ("is_apart", "web_load", "places"),
     [
         (False, {"a": 3_000, "b": 3_000}, ["a", "a"]),
         (True, {"a": 3_000, "b": 3_000}, ["a", "b"]),
         (True, {"a": 3_000, "b": 3_000, "low": 12_000}, ["a", "low"]),
     ],
 )
-def test_no_move_brings_one_beside_another(is_apart, tide, places):
+def test_no_move_brings_one_beside_another(is_apart, web_load, places):
     """The web has gone: a node of 10 wins a trainer when its server leaves, and loses none by a second one."""
     nodes = {"a": node("a", 10_000), "b": node("b", 10_000), "low": node("low", 12_000)}
     spec = with_servers(server_milli=2_000, high=9)
-    cluster = MemoryCluster([nodes[name] for name in tide], [spec])
+    cluster = MemoryCluster([nodes[name] for name in web_load], [spec])
     cluster.capabilities = Capabilities(servers_elastic=True, moves_servers=True)
-    for name, cpu_milli in tide.items():
+    for name, cpu_milli in web_load.items():
         cluster.put(replace(web(f"web-{name}", cpu_milli), phase=PodPhase.READY, node=name))
     driver = Driver(cluster, replace(CALM, server_moves_per_minute=0, server_moves_percent_per_minute=0))
     driver.settle()
     assert standing(driver, Role.SERVER) == ["a", "b"]
-    for name in tide:
+    for name in web_load:
         cluster.lose(f"web-{name}")
     cluster.put(replace(spec, servers=replace(spec.servers, prefers_anti_affinity=is_apart)))
     driver.settle()

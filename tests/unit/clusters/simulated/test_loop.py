@@ -1,4 +1,4 @@
-"""The loop and the planner, as they are, on the simulated cluster: the whole tide in virtual time."""
+"""The loop and the planner, as they are, on the simulated cluster: a rise and fall of the web in virtual time."""
 
 import pytest
 

@@ -28,9 +28,9 @@ LIMIT_S = int(CALM.shortfall_limit_s)
 
 
 class Scene(Term):
-    """Two nodes of 8 cores: server (2) and trainer (3.9) on n1, and the tide (5.9) on n2 beside what stays there (2).
+    """Two nodes of 8 cores: server (2) and trainer (3.9) on n1, and the web load (5.9) on n2 beside a pod (2).
 
-    Where the tide was there is room for trainer and server; n1 without its server holds another trainer.
+    Where the web load was there is room for trainer and server; n1 without its server holds another trainer.
     """
 
     def __init__(self, **more):
@@ -43,7 +43,7 @@ class Scene(Term):
         self.master = StandInMaster(self, count=1)
         self.follow()
         self.web("stays", "2")
-        self.web("tide", "5900m")
+        self.web("web-load", "5900m")
 
     def follow(self):
         self.leading.masters.poll, self.leading.masters.set_servers = self.master.poll, self.master.set_servers
@@ -82,7 +82,7 @@ async def after_the_tide(**more):
     await scene.live(8)
     assert (scene.servers, scene.trainers) == ({OLD: "n1"}, 1)
     scene.master.moving = 3
-    scene.server.finish("team-a", "tide")
+    scene.server.finish("team-a", "web-load")
     return scene
 
 

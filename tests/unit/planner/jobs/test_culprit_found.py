@@ -77,7 +77,7 @@ def plant(patch, holder, name, raised):
     replace_function(patch, holder, name, made)
 
 
-async def tide(loop, cluster, seconds=6):
+async def run_for(loop, cluster, seconds=6):
     """Let time pass and the loop go round; return the largest size of the honest job meanwhile."""
     largest = 0
     for _ in range(seconds):
@@ -95,14 +95,14 @@ async def live():
     errors = JobErrors(cluster.now)
     steps = []
     loop = Loop(cluster, CALM, listener=steps.append, errors=errors)
-    assert await tide(loop, cluster) > 2, "the honest job starts and grows"
+    assert await run_for(loop, cluster) > 2, "the honest job starts and grows"
     cluster.put(*(web(f"w{number}", 2_000, since_s=cluster.now_s) for number in range(2)))
-    await tide(loop, cluster)
+    await run_for(loop, cluster)
     assert all(cluster.pods[f"w{number}"].node for number in range(2)), "the honest job gives way"
     cluster.lose("w0")
     cluster.lose("w1")
     cluster.put(job("late", low=1, high=1))
-    assert await tide(loop, cluster) > 2, "the honest job takes its room back"
+    assert await run_for(loop, cluster) > 2, "the honest job takes its room back"
     assert any(pod.job == "late" for pod in cluster.pods.values()), "a job that comes later starts"
     return steps
 

@@ -1,12 +1,12 @@
-"""Two nodes that are full but for what a test leaves free, and a tide on one of them.
+"""Two nodes that are full but for what a test leaves free, and web load on one of them.
 
-    scene = Tides(pods, core)
+    scene = NodeFillers(pods, core)
     scene.leave("left", 640)
-    scene.leave("right", 490, tide=450)
+    scene.leave("right", 490, load=450)
     ...
-    scene.fall()
+    scene.remove_load()
 
-What stands on a node before is counted as it is, so that it does not matter where the chart's own pods went.
+Pods that are there already count, so that it does not matter where the chart's own pods went.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from kubernetes.utils.quantity import parse_quantity
 from tests.e2e.pods import Pods, make_pod
 from tests.harness.waiting import wait_for
 
-TIDE: Final = "tide"
+LOAD: Final = "web-load"
 
 
-class Tides:
+class NodeFillers:
     """In the namespace of `pods`; `core` is the administrator's client."""
 
     def __init__(self, pods: Pods, core: Any) -> None:
         self._pods = pods
         self._core = core
 
-    def leave(self, node: str, free_milli: int, *, tide: int = 0) -> None:
-        """Afterwards so many thousandths of a core are free there, but for what the tide has of them."""
+    def leave(self, node: str, free_milli: int, *, load: int = 0) -> None:
+        """Fill the node until `free_milli` thousandths of a core are free, but for what the web load takes of them."""
         self._run(f"filler-{node}", node, self.free_milli(node) - free_milli)
-        if tide:
-            self._run(TIDE, node, tide)
+        if load:
+            self._run(LOAD, node, load)
 
-    def fall(self) -> None:
-        """Afterwards the tide has gone."""
-        self._pods.delete(TIDE, grace_s=0)
-        wait_for("the tide falls", lambda: not self._pods.exists(TIDE))
+    def remove_load(self) -> None:
+        """Delete the web load and wait until it is gone."""
+        self._pods.delete(LOAD, grace_s=0)
+        wait_for("the web load is gone", lambda: not self._pods.exists(LOAD))
 
     def free_milli(self, node: str) -> int:
         """Thousandths of a core that no pod there asks for."""
