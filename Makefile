@@ -39,7 +39,7 @@ etcd: $(STAMP)
 	@$(BIN)/python -m autoscaler.etcd_server --ensure >/dev/null
 
 .PHONY: demo
-demo: $(STAMP) etcd ## two training jobs give way to a web service and take the room back (ARGS="--seed 7 --no-faults")
+demo: $(STAMP) etcd ## two training jobs shrink for a web service and grow back (ARGS="--seed 7 --no-faults")
 	@$(BIN)/python -m experiments.demo $(ARGS)
 
 .PHONY: experiments
@@ -61,7 +61,7 @@ lint: $(STAMP) ## format, lint, types, import contracts, class names, commit mes
 	@$(BIN)/python tools/check_names.py
 	@$(BIN)/python tools/check_commits.py
 
-# The test cluster's programs, built once into the user's cache; ARGS=--trim gives back the room that building took.
+# The test cluster's programs, built once into the user's cache; ARGS=--trim frees the space that building took.
 .PHONY: cluster-tools
 cluster-tools: $(STAMP) ## build Kubernetes, KWOK, helm and promtool for the tests (twelve minutes, once; ARGS=--trim)
 	@$(BIN)/python -m tests.cluster.build $(filter --trim --nodes,$(ARGS))
@@ -93,12 +93,12 @@ playground: cluster-tools ## a Kubernetes control plane with 8 nodes of GPUs to 
 	@$(BIN)/python -m tests.cluster.playground up
 
 .PHONY: playground-down
-playground-down: $(STAMP) ## end it
+playground-down: $(STAMP) ## stop it
 	@$(BIN)/python -m tests.cluster.playground down
 
 # What was measured stays in build/reach; ARGS="--measure" measures again, ARGS="--survivors" tries only those again.
 .PHONY: mutants
-mutants: $(STAMP) etcd ## plant small faults and see whether a test notices; hours (ARGS="--within master/job --jobs 1")
+mutants: $(STAMP) etcd ## plant small faults and list those that no test finds; hours (ARGS="--within master/job --jobs 1")
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: mutants-today
